@@ -1,0 +1,35 @@
+//! Bulk-synchronous parallel.
+
+use super::{Admission, Cohort, Consistency, DropReason};
+use crate::id::{Version, WorkerId};
+
+/// BSP: every member contributes once to each update, and nobody starts before it.
+///
+/// Invariant: an update has exactly one contribution of every member that counts at its close,
+/// each computed on the version just before it; the measured staleness is always 0.
+///
+/// Valiant 1990; as a parameter server: Li et al., OSDI 2014, section 3.4 (sequential).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bsp;
+
+impl Consistency for Bsp {
+    fn admit(&self, cohort: &Cohort, _worker: WorkerId, base: Version) -> Admission {
+        if base == cohort.version() {
+            Admission::Contribute
+        } else {
+            Admission::Drop(DropReason::Stale)
+        }
+    }
+
+    fn closes(&self, cohort: &Cohort) -> bool {
+        cohort.owing() == 0
+    }
+
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId) -> bool {
+        !cohort.contributed(worker)
+    }
+
+    fn joins_between_rounds(&self) -> bool {
+        true
+    }
+}

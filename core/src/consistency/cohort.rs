@@ -1,0 +1,164 @@
+//! Who takes part and how far each one is: all that a policy may look at.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::id::{Clock, Version, WorkerId};
+
+/// The members that count, their clocks, and the round that is open.
+///
+/// Every question a policy asks is answered in constant or logarithmic time, so that the cost of
+/// a push does not grow with the number of idle workers.
+#[derive(Clone, Debug, Default)]
+pub struct Cohort {
+    version: Version,
+    members: BTreeMap<WorkerId, Standing>,
+    /// How many members stand at each clock.
+    clocks: BTreeMap<Clock, usize>,
+    /// Members that have contributed to the open round, and those that have left since.
+    contributors: Vec<WorkerId>,
+    contributions: usize,
+    /// Members that have not contributed to the open round.
+    owing: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    clock: Clock,
+    contributed: bool,
+}
+
+impl Cohort {
+    /// The current version of the parameters.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The number of members that count.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether nobody counts.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Whether `worker` counts.
+    #[must_use]
+    pub fn contains(&self, worker: WorkerId) -> bool {
+        self.members.contains_key(&worker)
+    }
+
+    /// The members that count, in the order of their ids.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.members.keys().copied()
+    }
+
+    /// The clock of `worker`, if it counts.
+    #[must_use]
+    pub fn clock(&self, worker: WorkerId) -> Option<Clock> {
+        self.members.get(&worker).map(|standing| standing.clock)
+    }
+
+    /// The clock of the slowest member.
+    #[must_use]
+    pub fn slowest(&self) -> Option<Clock> {
+        self.clocks.keys().next().copied()
+    }
+
+    /// The clock of the fastest member.
+    #[must_use]
+    pub fn fastest(&self) -> Option<Clock> {
+        self.clocks.keys().next_back().copied()
+    }
+
+    /// How far `worker` is ahead of the slowest member.
+    #[must_use]
+    pub fn lead(&self, worker: WorkerId) -> u64 {
+        match (self.clock(worker), self.slowest()) {
+            (Some(clock), Some(slowest)) => clock.0 - slowest.0,
+            _ => 0,
+        }
+    }
+
+    /// Whether `worker` has contributed to the open round.
+    #[must_use]
+    pub fn contributed(&self, worker: WorkerId) -> bool {
+        self.members.get(&worker).is_some_and(|standing| standing.contributed)
+    }
+
+    /// Contributions to the open round.
+    #[must_use]
+    pub const fn contributions(&self) -> usize {
+        self.contributions
+    }
+
+    /// Members that have not contributed to the open round.
+    ///
+    /// This, and never a comparison of counts, says whether a round is complete: the contribution
+    /// of a member that has left since must not stand in for one that is still owed.
+    #[must_use]
+    pub const fn owing(&self) -> usize {
+        self.owing
+    }
+
+    /// Lets `worker` count from now on, at `clock`.
+    pub fn join(&mut self, worker: WorkerId, clock: Clock) {
+        self.leave(worker);
+        self.members.insert(worker, Standing { clock, contributed: false });
+        *self.clocks.entry(clock).or_default() += 1;
+        self.owing += 1;
+    }
+
+    /// Lets `worker` count no more; what it contributed stays. Returns its clock, if it counted.
+    pub fn leave(&mut self, worker: WorkerId) -> Option<Clock> {
+        let standing = self.members.remove(&worker)?;
+        self.release(standing.clock);
+        if !standing.contributed {
+            self.owing -= 1;
+        }
+        Some(standing.clock)
+    }
+
+    /// Notes a contribution of `worker`, whose clock moves on.
+    pub fn contribute(&mut self, worker: WorkerId) {
+        self.contributions += 1;
+        let Some(standing) = self.members.get_mut(&worker) else { return };
+        let clock = standing.clock;
+        standing.clock = Clock(clock.0 + 1);
+        if !standing.contributed {
+            standing.contributed = true;
+            self.contributors.push(worker);
+            self.owing -= 1;
+        }
+        *self.clocks.entry(Clock(clock.0 + 1)).or_default() += 1;
+        self.release(clock);
+    }
+
+    /// Ends the open round with an update: a new version, and everyone owes again.
+    pub fn close(&mut self) {
+        self.version = self.version.next();
+        self.contributions = 0;
+        for worker in self.contributors.drain(..) {
+            if let Some(standing) = self.members.get_mut(&worker)
+                && standing.contributed
+            {
+                standing.contributed = false;
+                self.owing += 1;
+            }
+        }
+    }
+
+    fn release(&mut self, clock: Clock) {
+        if let Some(count) = self.clocks.get_mut(&clock) {
+            *count -= 1;
+            if *count == 0 {
+                self.clocks.remove(&clock);
+            }
+        }
+    }
+}

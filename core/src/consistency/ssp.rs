@@ -1,0 +1,45 @@
+//! Stale-synchronous parallel.
+
+use super::{Admission, Cohort, Consistency};
+use crate::id::{Version, WorkerId};
+
+/// SSP(s): gradients are applied on arrival, but nobody starts an iteration more than `slack`
+/// iterations ahead of the slowest member.
+///
+/// Invariant: a worker that computes leads the slowest by at most `slack`, one that waits by at
+/// most `slack + 1`; with N workers the measured staleness is at most `(N - 1)(2 slack + 1)`.
+///
+/// Ho et al., NIPS 2013.
+#[derive(Clone, Copy, Debug)]
+pub struct Ssp {
+    slack: u64,
+}
+
+impl Ssp {
+    /// SSP with the given slack, in iterations.
+    ///
+    /// A slack of 0 lets nobody see part of an iteration, so [`super::ConsistencySpec::build`]
+    /// makes it BSP, which applies the iteration as one update in worker order.
+    #[must_use]
+    pub const fn new(slack: u64) -> Self {
+        Self { slack }
+    }
+}
+
+impl Consistency for Ssp {
+    fn admit(&self, _cohort: &Cohort, _worker: WorkerId, _base: Version) -> Admission {
+        Admission::Contribute
+    }
+
+    fn closes(&self, _cohort: &Cohort) -> bool {
+        true
+    }
+
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId) -> bool {
+        cohort.lead(worker) <= self.slack
+    }
+
+    fn joins_between_rounds(&self) -> bool {
+        false
+    }
+}

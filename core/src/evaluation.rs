@@ -1,0 +1,167 @@
+//! How good parameters are on examples: loss, accuracy, and recall of each class.
+//!
+//! Knows models and examples; who asks, and what for, it does not.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::examples::Examples;
+use crate::model::{Model, Workspace};
+
+/// Examples evaluated at once: bounds the memory, not the result.
+const BLOCK: usize = 512;
+
+/// What a model makes of examples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Number of examples.
+    pub examples: u64,
+    /// Examples whose most probable class is the label.
+    pub correct: u64,
+    /// Mean negative log-likelihood of the labels, in nats; NaN without examples.
+    pub loss: f64,
+    /// For each class, the share of its examples that were recognised; `None` without any.
+    pub recall: Vec<Option<f64>>,
+}
+
+impl Evaluation {
+    /// The share of the examples whose most probable class is the label; NaN without examples.
+    #[must_use]
+    pub fn accuracy(&self) -> f64 {
+        self.correct as f64 / self.examples as f64
+    }
+}
+
+/// Evaluates `model` at `params` on all `examples`.
+///
+/// Of equally probable classes the lowest counts as the model's choice. Parameters that are not
+/// finite give a loss that is not finite.
+///
+/// # Panics
+/// If `params` are not [`Model::parameters`] values or the examples are of another shape than the
+/// model's.
+#[must_use]
+pub fn evaluate(
+    model: &Model,
+    params: &[f32],
+    examples: &Examples,
+    workspace: &mut Workspace,
+) -> Evaluation {
+    let counts = examples.class_counts();
+    let mut recognised = vec![0_u64; counts.len()];
+    let mut loss = 0.0;
+    for begin in (0..examples.len()).step_by(BLOCK) {
+        let rows = begin..examples.len().min(begin + BLOCK);
+        let labels = &examples.labels()[rows.clone()];
+        let block = model.log_probabilities(params, examples, rows, workspace);
+        for (column, &label) in block.column_iter().zip(labels) {
+            let label = usize::from(label);
+            loss -= f64::from(column[label]);
+            if most_probable(column.iter().copied()) == label {
+                recognised[label] += 1;
+            }
+        }
+    }
+    let recall = recognised
+        .iter()
+        .zip(&counts)
+        .map(|(&recognised, &count)| (count > 0).then(|| recognised as f64 / count as f64));
+    Evaluation {
+        examples: examples.len() as u64,
+        correct: recognised.iter().sum(),
+        loss: loss / examples.len() as f64,
+        recall: recall.collect(),
+    }
+}
+
+/// The first class that no other exceeds; 0 if all are NaN.
+fn most_probable(values: impl Iterator<Item = f32>) -> usize {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (class, value) in values.enumerate() {
+        if value > best.1 {
+            best = (class, value);
+        }
+    }
+    best.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::examples::Shape;
+    use crate::model::ModelSpec;
+
+    const SHAPE: Shape = Shape { inputs: 3, dense: 0, hot: 1, classes: 4 };
+
+    fn model() -> Model {
+        Model::new(&ModelSpec::Softmax, SHAPE).unwrap()
+    }
+
+    fn examples(rows: &[(u16, u16)]) -> Examples {
+        let mut examples = Examples::new(SHAPE);
+        for &(column, label) in rows {
+            examples.push(&[], &[column], label).unwrap();
+        }
+        examples
+    }
+
+    /// Logits of each column: the one of the column's own number is ln 2, the others are 0.
+    fn diagonal() -> Vec<f32> {
+        let mut params = vec![0.0; model().parameters()];
+        for column in 0..3 {
+            params[column * 4 + column] = core::f32::consts::LN_2;
+        }
+        params
+    }
+
+    #[test]
+    fn loss_accuracy_and_recall_are_those_computed_by_hand() {
+        let examples = examples(&[(0, 0), (0, 0), (1, 0), (1, 1), (2, 1)]);
+        let found = evaluate(&model(), &diagonal(), &examples, &mut Workspace::new());
+        assert_eq!((found.examples, found.correct), (5, 3));
+        assert_eq!(found.recall, [Some(2.0 / 3.0), Some(0.5), None, None]);
+        assert!((found.accuracy() - 0.6).abs() < 1e-12);
+        // Probabilities 2/5 where the label is the column's own class, else 1/5.
+        let expected = -(3.0 * 0.4_f64.ln() + 2.0 * 0.2_f64.ln()) / 5.0;
+        assert!((found.loss - expected).abs() < 1e-6, "{} {expected}", found.loss);
+    }
+
+    #[test]
+    fn ties_go_to_the_lowest_class() {
+        let params = vec![0.0; model().parameters()];
+        let examples = examples(&[(0, 0), (1, 1), (2, 3)]);
+        let found = evaluate(&model(), &params, &examples, &mut Workspace::new());
+        assert_eq!(found.recall, [Some(1.0), Some(0.0), None, Some(0.0)]);
+    }
+
+    #[test]
+    fn more_examples_than_a_block_are_all_counted() {
+        let rows: Vec<(u16, u16)> = (0..2 * BLOCK as u16 + 7).map(|i| (i % 3, i % 2)).collect();
+        let found = evaluate(&model(), &diagonal(), &examples(&rows), &mut Workspace::new());
+        let correct = rows.iter().filter(|(column, label)| column == label).count();
+        assert_eq!((found.examples, found.correct), (rows.len() as u64, correct as u64));
+    }
+
+    #[test]
+    fn parameters_that_are_not_finite_do_not_panic() {
+        let examples = examples(&[(0, 0), (1, 1), (2, 3)]);
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut params = diagonal();
+            params[5] = value;
+            let found = evaluate(&model(), &params, &examples, &mut Workspace::new());
+            assert!(!found.loss.is_finite(), "{value}");
+            params.fill(value);
+            let found = evaluate(&model(), &params, &examples, &mut Workspace::new());
+            assert!(found.loss.is_nan() && found.correct == 1, "{value}");
+        }
+    }
+
+    #[test]
+    fn no_examples_give_no_numbers() {
+        let found = evaluate(&model(), &diagonal(), &Examples::new(SHAPE), &mut Workspace::new());
+        assert!(found.loss.is_nan() && found.accuracy().is_nan());
+        assert_eq!(found.recall, [None; 4]);
+    }
+}

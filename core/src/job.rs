@@ -1,0 +1,302 @@
+//! The job: everything that decides what is trained and how. The server owns it and hands it to
+//! the workers in the handshake.
+
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::consistency::ConsistencySpec;
+use crate::examples::Shape;
+use crate::fingerprint::Fingerprint;
+use crate::model::ModelSpec;
+use crate::optim::UpdateSpec;
+
+/// A resolved job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// A name for people.
+    pub name: String,
+    /// The seed of every random stream of the run.
+    pub seed: u64,
+    /// The model.
+    pub model: ModelSpec,
+    /// Optimiser, learning rate, decay and clipping.
+    pub update: UpdateSpec,
+    /// How the gradients of one update are combined.
+    pub aggregation: Aggregation,
+    /// When gradients are applied and workers go on.
+    pub consistency: ConsistencySpec,
+    /// Whether push and pull travel as one message.
+    pub exchange: Exchange,
+    /// Examples of one mini-batch of one worker.
+    pub batch_size: u32,
+    /// When the run is over.
+    pub budget: Budget,
+    /// Who takes part, and what happens when someone is lost.
+    pub membership: Membership,
+    /// The data.
+    pub data: JobData,
+}
+
+/// How the contributions of one update are combined (ALGORITHMS: convention 1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Aggregation {
+    /// The mean over all examples of the update: `sum(B_i g_i) / sum(B_i)`.
+    #[default]
+    Mean,
+    /// The sum of the workers' mean gradients: `sum(g_i)`.
+    Sum,
+}
+
+/// Whether a worker's push also asks for new parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exchange {
+    /// One push-pull message, one answer.
+    #[default]
+    Combined,
+    /// A push, its acknowledgement, then a pull and its answer.
+    Separate,
+}
+
+/// When a run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Passes over the data; at least 1.
+    pub epochs: u32,
+    /// Whose passes are counted.
+    pub kind: BudgetKind,
+}
+
+/// What an epoch of the budget is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BudgetKind {
+    /// The workers together have processed `epochs` times the training examples, whoever did it.
+    #[default]
+    Global,
+    /// Each worker passes `epochs` times over its own partition, then leaves the others to it.
+    Partition,
+}
+
+/// Who takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// Worker ids of the job, which is also the number of partitions; at least 1.
+    pub workers: u32,
+    /// The run starts with this many workers and pauses below it. If not given, it starts with
+    /// all and pauses only when none is left.
+    pub min_workers: Option<u32>,
+    /// What happens when a worker is lost.
+    pub on_loss: OnLoss,
+    /// How long a silent worker counts as alive. Every other time limit derives from it.
+    pub lease: Duration,
+}
+
+/// What the server does when a worker is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnLoss {
+    /// Goes on with the others; the lost one may come back.
+    #[default]
+    Continue,
+    /// Keeps its place until it comes back, or the patience of [`Membership`] is over.
+    Wait,
+    /// Ends the run.
+    Stop,
+}
+
+/// The data of a job, as far as the nodes need to know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobData {
+    /// Shape of an example.
+    pub shape: Shape,
+    /// The whole training split.
+    pub train: Fingerprint,
+    /// Who has the examples.
+    pub from: DataFrom,
+    /// How the data are read, split, encoded and partitioned. Written and read by the data
+    /// crate; the nodes only carry it.
+    pub recipe: String,
+}
+
+/// Where a worker's examples come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataFrom {
+    /// The worker reads or generates them itself.
+    #[default]
+    Worker,
+    /// The server sends them.
+    Server,
+}
+
+impl Membership {
+    /// Workers that must be ready before the first update.
+    #[must_use]
+    pub fn needed_to_start(&self) -> u32 {
+        self.min_workers.unwrap_or(self.workers)
+    }
+
+    /// Workers below which the run pauses.
+    #[must_use]
+    pub fn needed_to_run(&self) -> u32 {
+        self.min_workers.unwrap_or(1)
+    }
+
+    /// Time between two heartbeats of a worker.
+    #[must_use]
+    pub fn heartbeat(&self) -> Duration {
+        self.lease / 5
+    }
+
+    /// How long a worker that was cut off tries to come back, and how long a run that waits for a
+    /// lost worker, or has fewer than it needs, waits before it ends.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.lease * 12
+    }
+
+    /// How long the server waits for the workers it needs to start.
+    #[must_use]
+    pub fn start_patience(&self) -> Duration {
+        self.lease * 120
+    }
+}
+
+impl Job {
+    /// Checks what the types cannot: counts and times that make no sense.
+    ///
+    /// Model and update settings are checked when they are built.
+    ///
+    /// # Errors
+    /// [`JobError`] names the setting, its value and what is allowed.
+    pub fn validate(&self) -> Result<(), JobError> {
+        let Membership { workers, min_workers, lease, .. } = self.membership;
+        if workers == 0 || workers > MAX_WORKERS {
+            return Err(JobError::Workers(workers));
+        }
+        if let Some(min) = min_workers
+            && (min == 0 || min > workers)
+        {
+            return Err(JobError::MinWorkers { min, workers });
+        }
+        if lease < SHORTEST_LEASE || lease > LONGEST_LEASE {
+            return Err(JobError::Lease(lease));
+        }
+        if self.batch_size == 0 {
+            return Err(JobError::BatchSize);
+        }
+        if self.budget.epochs == 0 {
+            return Err(JobError::Epochs);
+        }
+        if self.data.train.rows < u64::from(workers) {
+            return Err(JobError::FewRows { rows: self.data.train.rows, workers });
+        }
+        Ok(())
+    }
+}
+
+/// The most workers one server takes.
+pub const MAX_WORKERS: u32 = 65_536;
+/// The shortest lease: below it, an ordinary scheduling delay looks like a death.
+pub const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+/// The longest lease.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 3600);
+
+/// A job that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JobError {
+    /// No workers, or too many.
+    Workers(u32),
+    /// A minimum that cannot be met.
+    MinWorkers {
+        /// The minimum asked for.
+        min: u32,
+        /// Workers of the job.
+        workers: u32,
+    },
+    /// A lease out of range.
+    Lease(Duration),
+    /// An empty mini-batch.
+    BatchSize,
+    /// Nothing to do.
+    Epochs,
+    /// More workers than examples.
+    FewRows {
+        /// Training examples.
+        rows: u64,
+        /// Workers of the job.
+        workers: u32,
+    },
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Workers(workers) => {
+                write!(f, "workers = {workers}: must be 1 to {MAX_WORKERS}")
+            }
+            Self::MinWorkers { min, workers } => {
+                write!(f, "min-workers = {min}: must be 1 to the {workers} workers of the job")
+            }
+            Self::Lease(lease) => write!(
+                f,
+                "lease = {lease:?}: must be {SHORTEST_LEASE:?} to {} h",
+                LONGEST_LEASE.as_secs() / 3600
+            ),
+            Self::BatchSize => write!(f, "batch-size = 0: must be 1 or more"),
+            Self::Epochs => write!(f, "epochs = 0: must be 1 or more"),
+            Self::FewRows { rows, workers } => {
+                write!(f, "{rows} training rows for {workers} workers: each needs at least one")
+            }
+        }
+    }
+}
+
+impl core::error::Error for JobError {}
+
+/// A word that is none of the ones a setting knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownWord {
+    /// The word given.
+    pub word: String,
+    /// The words that are known.
+    pub known: &'static str,
+}
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is none of {}", self.word, self.known)
+    }
+}
+
+impl core::error::Error for UnknownWord {}
+
+/// Gives a setting its words: one spelling in job files, flags, reports and errors.
+macro_rules! words {
+    ($name:ident { $($variant:ident = $word:literal),+ } $known:literal) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $word),+ })
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = UnknownWord;
+
+            fn from_str(word: &str) -> Result<Self, UnknownWord> {
+                match word {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(UnknownWord { word: String::from(word), known: $known }),
+                }
+            }
+        }
+    };
+}
+
+words!(Aggregation { Mean = "mean", Sum = "sum" } "mean, sum");
+words!(Exchange { Combined = "combined", Separate = "separate" } "combined, separate");
+words!(BudgetKind { Global = "global", Partition = "partition" } "global, partition");
+words!(OnLoss { Continue = "continue", Wait = "wait", Stop = "stop" } "continue, wait, stop");
+words!(DataFrom { Worker = "worker", Server = "server" } "worker, server");

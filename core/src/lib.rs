@@ -1,0 +1,26 @@
+//! What training on a parameter server *is*, without anything that needs an operating system.
+//!
+//! The crate is `no_std` + `alloc` and sans-IO: server and worker are state machines that take an
+//! input with the time it happened at and append effects to an outbox. It has no clock, socket,
+//! thread or hidden randomness; transports plug in beneath it.
+
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod consistency;
+pub mod evaluation;
+pub mod examples;
+pub mod fingerprint;
+pub mod id;
+pub mod job;
+pub mod model;
+pub mod node;
+pub mod optim;
+pub mod params;
+pub mod protocol;
+pub mod rng;
+pub mod time;
+pub mod trainer;

@@ -1,0 +1,62 @@
+//! Why a network cannot be built.
+
+use core::fmt;
+
+/// A network that cannot be built for the examples given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The examples have no input columns.
+    NoInputs,
+    /// The examples have fewer than two classes.
+    TooFewClasses {
+        /// Number of classes.
+        classes: u32,
+    },
+    /// The examples have fewer inputs than dense columns and one-hot groups need.
+    Columns {
+        /// Columns in all.
+        inputs: u32,
+        /// Dense columns.
+        dense: u32,
+        /// One-hot groups, of one column or more each.
+        hot: u32,
+    },
+    /// A hidden layer has no units.
+    NoUnits {
+        /// The layer, counted from 0.
+        layer: usize,
+    },
+    /// There are more parameters than a model may have.
+    TooManyParameters {
+        /// The layer, counted from 0, with which there are too many.
+        layer: usize,
+        /// The parameters up to and with that layer.
+        parameters: u64,
+    },
+}
+
+impl fmt::Display for ModelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NoInputs => f.write_str("examples have 0 input columns: a model needs 1 or more"),
+            Self::TooFewClasses { classes } => {
+                write!(f, "examples have {classes} classes: a classifier needs 2 or more")
+            }
+            Self::Columns { inputs, dense, hot } => write!(
+                f,
+                "{dense} dense columns and {hot} one-hot groups do not fit into {inputs} inputs"
+            ),
+            Self::NoUnits { layer } => {
+                write!(f, "hidden layer {layer} has 0 units: it needs 1 or more")
+            }
+            Self::TooManyParameters { layer, parameters } => write!(
+                f,
+                "layer {layer} brings the model to {parameters} parameters: at most {} are allowed",
+                super::MOST_PARAMETERS
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ModelError {}

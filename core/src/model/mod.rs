@@ -1,0 +1,328 @@
+//! Models: what turns parameters and examples into a loss and its gradient.
+//!
+//! A [`ModelSpec`] says which network is wanted and travels in the job; a [`Model`] is that
+//! network for examples of one shape, checked, with its parameters laid out. Models know
+//! parameters and examples, nothing of who trains them or where. The parameters are passed in at
+//! each call, for they belong to the server.
+
+mod error;
+mod kernels;
+mod loss;
+#[cfg(test)]
+mod tests;
+mod workspace;
+
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use nalgebra::DMatrixView;
+use serde::{Deserialize, Serialize};
+
+use self::kernels::{LANES, Strip, Weights, strips};
+use crate::examples::{Examples, Shape};
+use crate::params::Layout;
+use crate::rng::Stream;
+
+pub use self::error::ModelError;
+pub use self::workspace::Workspace;
+
+/// Samples that go through the network together: a weight matrix is read once for all of them,
+/// and the values in between stay in the cache.
+const BLOCK: usize = 64;
+
+/// The most parameters a model may have.
+const MOST_PARAMETERS: u64 = 1 << 31;
+
+/// Which network is trained. The examples add the number of inputs and classes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelSpec {
+    /// Softmax (multinomial logistic) regression: one linear layer.
+    Softmax,
+    /// A multi-layer perceptron: linear layers with an activation between every two.
+    Mlp {
+        /// The width of each hidden layer, first to last; none gives softmax regression.
+        hidden: Vec<u32>,
+        /// What follows each hidden layer.
+        activation: Activation,
+    },
+}
+
+/// The function between two linear layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activation {
+    /// `max(0, x)`.
+    Relu,
+    /// The hyperbolic tangent.
+    Tanh,
+}
+
+/// A linear layer: where its parameters lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Layer {
+    inputs: usize,
+    outputs: usize,
+    /// The keys of the weights, a row for each input.
+    weight: Range<usize>,
+    /// The keys of the bias.
+    bias: Range<usize>,
+}
+
+/// A feed-forward classifier with a softmax output and negative log-likelihood loss.
+///
+/// Its parameters are, layer by layer, the weights (`[inputs, outputs]` row-major, so the weights
+/// of one input column are neighbours and a one-hot column costs one row) and the bias. The
+/// tensors are named as PyTorch's `nn.Sequential(Linear, ReLU, Linear, ..., LogSoftmax)` would
+/// name them: `0.weight`, `0.bias`, `2.weight`, ...
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    shape: Shape,
+    activation: Activation,
+    layers: Vec<Layer>,
+    layout: Layout,
+}
+
+impl Model {
+    /// The network `spec` for examples of `shape`.
+    ///
+    /// # Errors
+    /// [`ModelError`] if the shape has no inputs, fewer than two classes or fewer inputs than its
+    /// columns need, if a hidden layer has no units, or if there would be more than 2^31
+    /// parameters.
+    pub fn new(spec: &ModelSpec, shape: Shape) -> Result<Self, ModelError> {
+        let (hidden, activation) = match spec {
+            ModelSpec::Softmax => (&[][..], Activation::Relu),
+            ModelSpec::Mlp { hidden, activation } => (&hidden[..], *activation),
+        };
+        check_shape(shape)?;
+        if let Some(layer) = hidden.iter().position(|&units| units == 0) {
+            return Err(ModelError::NoUnits { layer });
+        }
+        let mut layers = Vec::new();
+        let mut layout = Layout::new();
+        let mut inputs = shape.inputs;
+        let mut parameters = 0_u64;
+        for (index, &outputs) in hidden.iter().chain([&shape.classes]).enumerate() {
+            let more = (u64::from(inputs) + 1).saturating_mul(u64::from(outputs));
+            parameters = parameters.saturating_add(more);
+            if parameters > MOST_PARAMETERS {
+                return Err(ModelError::TooManyParameters { layer: index, parameters });
+            }
+            let (rows, columns) = (inputs as usize, outputs as usize);
+            // The activations have a number of their own.
+            let weight = layout.push(format!("{}.weight", 2 * index), vec![rows, columns]);
+            let bias = layout.push(format!("{}.bias", 2 * index), vec![columns]);
+            if let (Some(weight), Some(bias)) = (weight, bias) {
+                let (weight, bias) = (weight.indices(), bias.indices());
+                layers.push(Layer { inputs: rows, outputs: columns, weight, bias });
+            }
+            inputs = outputs;
+        }
+        Ok(Self { shape, activation, layers, layout })
+    }
+
+    /// Which keys hold which tensor.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The number of parameters.
+    #[must_use]
+    pub const fn parameters(&self) -> usize {
+        self.layout.len()
+    }
+
+    /// The shape of the examples the model reads.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Parameters to begin with: weights and biases uniform within 1 / sqrt(inputs of the layer)
+    /// of zero, as PyTorch's `Linear` has them, drawn from `stream` in the order of the keys.
+    #[must_use]
+    pub fn initial(&self, stream: Stream) -> Vec<f32> {
+        let mut rng = stream.rng();
+        let mut params = Vec::with_capacity(self.parameters());
+        for layer in &self.layers {
+            let bound = 1.0 / libm::sqrt(layer.inputs as f64);
+            for _ in 0..layer.weight.len() + layer.bias.len() {
+                params.push(((2.0 * rng.unit() - 1.0) * bound) as f32);
+            }
+        }
+        params
+    }
+
+    /// Overwrites `gradient` with the mean over the examples `rows` of the loss's gradient at
+    /// `params`, and returns the mean loss in nats. A row given twice counts twice; no rows at all
+    /// give zeros.
+    ///
+    /// The loss is the negative log-likelihood of the label under the softmax of the outputs.
+    ///
+    /// # Panics
+    /// If `params` or `gradient` are not [`Self::parameters`] values, the examples are of another
+    /// shape, or a row is not below the number of examples.
+    pub fn gradient(
+        &self,
+        params: &[f32],
+        examples: &Examples,
+        rows: &[u32],
+        gradient: &mut [f32],
+        workspace: &mut Workspace,
+    ) -> f32 {
+        self.check(params, examples);
+        assert_eq!(gradient.len(), self.parameters(), "length of the gradient");
+        gradient.fill(0.0);
+        if rows.is_empty() {
+            return 0.0;
+        }
+        let scale = 1.0 / rows.len() as f32;
+        let mut loss = 0.0;
+        for block in rows.chunks(BLOCK) {
+            workspace.gather(examples, block.iter().map(|&row| row as usize));
+            self.forward(params, workspace);
+            loss += self.backward(params, scale, gradient, workspace);
+        }
+        (loss / rows.len() as f64) as f32
+    }
+
+    /// The logarithms of the class probabilities of the examples `rows`: a column for each
+    /// example, a row for each class.
+    ///
+    /// # Panics
+    /// If `params` are not [`Self::parameters`] values, the examples are of another shape, or
+    /// `rows` reaches past the last example.
+    pub fn log_probabilities<'a>(
+        &self,
+        params: &[f32],
+        examples: &Examples,
+        rows: Range<usize>,
+        workspace: &'a mut Workspace,
+    ) -> DMatrixView<'a, f32> {
+        self.check(params, examples);
+        let classes = self.shape.classes as usize;
+        let count = rows.len();
+        let mut out = core::mem::take(&mut workspace.log_probabilities);
+        out.resize(count * classes, 0.0);
+        for (block, out) in out.chunks_mut(BLOCK * classes).enumerate() {
+            let begin = rows.start + block * BLOCK;
+            workspace.gather(examples, begin..begin + out.len() / classes);
+            self.forward(params, workspace);
+            if let Some(logits) = workspace.outputs.get(self.layers.len() - 1) {
+                loss::log_softmax(logits, workspace.samples, classes, out);
+            }
+        }
+        workspace.log_probabilities = out;
+        DMatrixView::from_slice(&workspace.log_probabilities, classes, count)
+    }
+
+    fn check(&self, params: &[f32], examples: &Examples) {
+        assert_eq!(params.len(), self.parameters(), "length of the parameters");
+        assert_eq!(examples.shape(), self.shape, "shape of the examples");
+    }
+
+    /// The part of the first layer's weights that meets dense columns.
+    fn dense_weight(&self, layer: &Layer) -> Range<usize> {
+        let length = self.shape.dense as usize * layer.outputs;
+        layer.weight.start..layer.weight.start + length
+    }
+
+    /// Takes the gathered block through all layers; the last output is the logits.
+    fn forward(&self, params: &[f32], workspace: &mut Workspace) {
+        let Workspace { samples, input, hot, outputs, panel, .. } = workspace;
+        let samples = *samples;
+        outputs.resize_with(self.layers.len().max(outputs.len()), Vec::new);
+        for (index, layer) in self.layers.iter().enumerate() {
+            let (before, rest) = outputs.split_at_mut(index);
+            let out: &mut Vec<Strip> = &mut rest[0];
+            out.resize(strips(layer.outputs) * samples, [0.0; LANES]);
+            let (weight, bias) = (&params[layer.weight.clone()], &params[layer.bias.clone()]);
+            let (input, dense) = match before.last() {
+                None => {
+                    let groups = self.shape.hot as usize;
+                    kernels::start(out, samples, bias, weight, hot, groups);
+                    (&*input, self.dense_weight(layer))
+                }
+                Some(input) => {
+                    kernels::start(out, samples, bias, &[], &[], 0);
+                    (input, layer.weight.clone())
+                }
+            };
+            let weights =
+                Weights { values: &params[dense], outputs: layer.outputs, transposed: false };
+            kernels::multiply(out, input, samples, weights, panel);
+            if index + 1 < self.layers.len() {
+                match self.activation {
+                    Activation::Relu => kernels::relu(out),
+                    Activation::Tanh => kernels::tanh(out, samples, layer.outputs),
+                }
+            }
+        }
+    }
+
+    /// Adds the gradient of the block that went [`forward`](Self::forward), times `scale`, and
+    /// returns the sum of its losses.
+    fn backward(
+        &self,
+        params: &[f32],
+        scale: f32,
+        gradient: &mut [f32],
+        workspace: &mut Workspace,
+    ) -> f64 {
+        let Workspace { samples, input, hot, labels, outputs, deltas, panel, .. } = workspace;
+        let samples = *samples;
+        let classes = self.shape.classes as usize;
+        let [current, next] = deltas;
+        let mut total = 0.0;
+        for (index, layer) in self.layers.iter().enumerate().rev() {
+            let (before, rest) = outputs.split_at_mut(index);
+            let delta: &mut Vec<Strip> = if index + 1 == self.layers.len() {
+                let logits: &mut Vec<Strip> = &mut rest[0];
+                total = loss::nll_backward(logits, samples, classes, labels, scale);
+                logits
+            } else {
+                &mut *current
+            };
+            kernels::sum(&mut gradient[layer.bias.clone()], delta, samples);
+            let Some(output) = before.last() else {
+                let dense = self.dense_weight(layer);
+                kernels::outer(&mut gradient[dense], layer.outputs, input, delta, samples);
+                let weight = &mut gradient[layer.weight.clone()];
+                let groups = self.shape.hot as usize;
+                kernels::scatter(weight, layer.outputs, hot, groups, delta, samples);
+                break;
+            };
+            let weight = layer.weight.clone();
+            kernels::outer(&mut gradient[weight.clone()], layer.outputs, output, delta, samples);
+            next.clear();
+            next.resize(strips(layer.inputs) * samples, [0.0; LANES]);
+            let weights =
+                Weights { values: &params[weight], outputs: layer.outputs, transposed: true };
+            kernels::multiply(next, delta, samples, weights, panel);
+            match self.activation {
+                Activation::Relu => kernels::relu_backward(next, output),
+                Activation::Tanh => kernels::tanh_backward(next, output),
+            }
+            core::mem::swap(current, next);
+        }
+        total
+    }
+}
+
+fn check_shape(shape: Shape) -> Result<(), ModelError> {
+    if shape.inputs == 0 {
+        return Err(ModelError::NoInputs);
+    }
+    if shape.classes < 2 {
+        return Err(ModelError::TooFewClasses { classes: shape.classes });
+    }
+    if u64::from(shape.dense) + u64::from(shape.hot) > u64::from(shape.inputs) {
+        let Shape { inputs, dense, hot, .. } = shape;
+        return Err(ModelError::Columns { inputs, dense, hot });
+    }
+    Ok(())
+}

@@ -1,0 +1,362 @@
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use nalgebra::DMatrix;
+
+use super::*;
+use crate::rng::Random;
+
+const REFERENCE: Shape = Shape { inputs: 93, dense: 9, hot: 3, classes: 5 };
+
+fn mlp(hidden: &[u32], activation: Activation) -> ModelSpec {
+    ModelSpec::Mlp { hidden: hidden.to_vec(), activation }
+}
+
+/// A standard-normal-like number: enough spread for every branch of the kernels.
+fn spread(rng: &mut Random) -> f32 {
+    ((rng.unit() + rng.unit() + rng.unit() - 1.5) * 2.0) as f32
+}
+
+/// Random examples; the one-hot columns are divided among the groups.
+fn random_examples(shape: Shape, count: usize, seed: u64) -> Examples {
+    let mut rng = Stream::new(seed).fork("examples", 0).rng();
+    let mut examples = Examples::new(shape);
+    for _ in 0..count {
+        let dense: Vec<f32> = (0..shape.dense).map(|_| spread(&mut rng)).collect();
+        let mut hot = Vec::new();
+        for group in 0..shape.hot {
+            let columns = u64::from(shape.inputs - shape.dense);
+            let begin = columns * u64::from(group) / u64::from(shape.hot);
+            let end = columns * u64::from(group + 1) / u64::from(shape.hot);
+            hot.push((u64::from(shape.dense) + begin + rng.below(end - begin)) as u16);
+        }
+        let label = rng.below(u64::from(shape.classes)) as u16;
+        examples.push(&dense, &hot, label).unwrap();
+    }
+    examples
+}
+
+/// The same examples with every column stored as a value.
+fn expanded(examples: &Examples) -> Examples {
+    let shape = examples.shape();
+    let mut dense = Examples::new(Shape { dense: shape.inputs, hot: 0, ..shape });
+    for row in (0..examples.len()).map(|index| examples.row(index)) {
+        let mut values = row.dense.to_vec();
+        values.resize(shape.inputs as usize, 0.0);
+        for &index in row.hot {
+            values[usize::from(index)] += 1.0;
+        }
+        dense.push(&values, &[], row.label).unwrap();
+    }
+    dense
+}
+
+/// The logits in `f64` by nalgebra's products: a row for each of `rows`.
+fn reference_logits(
+    hidden: &[u32],
+    activation: Activation,
+    params: &[f64],
+    examples: &Examples,
+    rows: &[u32],
+) -> DMatrix<f64> {
+    let all = expanded(examples);
+    let shape = all.shape();
+    let mut values = DMatrix::from_fn(rows.len(), shape.inputs as usize, |sample, column| {
+        f64::from(all.row(rows[sample] as usize).dense[column])
+    });
+    let mut rest = params;
+    for (index, &outputs) in hidden.iter().chain([&shape.classes]).enumerate() {
+        let (inputs, outputs) = (values.ncols(), outputs as usize);
+        let (weight, after) = rest.split_at(inputs * outputs);
+        let (bias, after) = after.split_at(outputs);
+        rest = after;
+        values *= DMatrix::from_row_slice(inputs, outputs, weight);
+        for (mut column, bias) in values.column_iter_mut().zip(bias) {
+            column.add_scalar_mut(*bias);
+        }
+        if index < hidden.len() {
+            values.apply(|value| {
+                *value = match activation {
+                    Activation::Relu => value.max(0.0),
+                    Activation::Tanh => value.tanh(),
+                }
+            });
+        }
+    }
+    assert!(rest.is_empty());
+    values
+}
+
+fn reference_loss(
+    hidden: &[u32],
+    activation: Activation,
+    params: &[f64],
+    examples: &Examples,
+    rows: &[u32],
+) -> f64 {
+    let logits = reference_logits(hidden, activation, params, examples, rows);
+    let losses = logits.row_iter().zip(rows).map(|(logits, &row)| {
+        let label = usize::from(examples.labels()[row as usize]);
+        let total: f64 = logits.iter().map(|value| value.exp()).sum();
+        total.ln() - logits[label]
+    });
+    losses.sum::<f64>() / rows.len() as f64
+}
+
+/// Compares loss and gradient with the reference, at every `stride`-th key.
+fn check(hidden: &[u32], activation: Activation, shape: Shape, count: usize, stride: usize) {
+    let model = Model::new(&mlp(hidden, activation), shape).unwrap();
+    let examples = random_examples(shape, count, 1);
+    let rows: Vec<u32> = (0..count as u32).rev().collect();
+    let params = model.initial(Stream::new(5).fork("init", 0));
+    let mut gradient = vec![f32::NAN; model.parameters()];
+    let loss = model.gradient(&params, &examples, &rows, &mut gradient, &mut Workspace::new());
+
+    let mut exact: Vec<f64> = params.iter().map(|&value| f64::from(value)).collect();
+    let expected = reference_loss(hidden, activation, &exact, &examples, &rows);
+    assert!((f64::from(loss) - expected).abs() < 2e-6 * expected, "loss {loss}, not {expected}");
+    let step = 1e-5;
+    for key in (0..exact.len()).step_by(stride) {
+        let value = exact[key];
+        exact[key] = value + step;
+        let above = reference_loss(hidden, activation, &exact, &examples, &rows);
+        exact[key] = value - step;
+        let below = reference_loss(hidden, activation, &exact, &examples, &rows);
+        exact[key] = value;
+        let expected = (above - below) / (2.0 * step);
+        let found = f64::from(gradient[key]);
+        assert!(
+            (found - expected).abs() < 2e-6 + 1e-5 * expected.abs(),
+            "{hidden:?} {activation:?} {shape:?}: gradient of key {key} is {found}, not {expected}"
+        );
+    }
+}
+
+fn close(a: &[f32], b: &[f32], tolerance: f32) {
+    assert_eq!(a.len(), b.len());
+    for (key, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!((a - b).abs() <= tolerance, "key {key}: {a} and {b}");
+    }
+}
+
+#[test]
+fn gradients_equal_finite_differences_for_every_kind_of_column() {
+    let columns = [(7, 7, 0), (11, 0, 2), (13, 4, 2), (20, 9, 3)];
+    for (inputs, dense, hot) in columns {
+        for (classes, activation) in [(2, Activation::Relu), (5, Activation::Tanh)] {
+            let shape = Shape { inputs, dense, hot, classes };
+            for hidden in [&[][..], &[6], &[9, 4], &[1, 8, 17]] {
+                check(hidden, activation, shape, 9, 1);
+            }
+        }
+        let shape = Shape { inputs, dense, hot, classes: 3 };
+        check(&[5, 3, 12], Activation::Relu, shape, 9, 1);
+        check(&[10, 3], Activation::Tanh, shape, 1, 1);
+    }
+}
+
+#[test]
+fn gradients_equal_finite_differences_over_many_blocks() {
+    // More samples, inputs and classes than the kernels take at once.
+    let shape = Shape { inputs: 330, dense: 300, hot: 2, classes: 19 };
+    check(&[17], Activation::Relu, shape, 2, 97);
+    check(&[270, 6], Activation::Tanh, shape, 3, 3001);
+    check(&[21], Activation::Relu, REFERENCE, 150, 53);
+    check(&[], Activation::Relu, REFERENCE, 64 + 5, 17);
+}
+
+#[test]
+fn the_reference_model_has_2084_parameters() {
+    let model = Model::new(&mlp(&[21], Activation::Relu), REFERENCE).unwrap();
+    assert_eq!(model.parameters(), 2084);
+    let tensors: Vec<(String, Vec<usize>, usize)> = model
+        .layout()
+        .tensors()
+        .iter()
+        .map(|tensor| (tensor.name.clone(), tensor.shape.clone(), tensor.keys.indices().start))
+        .collect();
+    let expected = [
+        ("0.weight", vec![93, 21], 0),
+        ("0.bias", vec![21], 1953),
+        ("2.weight", vec![21, 5], 1974),
+        ("2.bias", vec![5], 2079),
+    ];
+    assert_eq!(tensors, expected.map(|(name, shape, begin)| (name.to_string(), shape, begin)));
+}
+
+#[test]
+fn parameters_are_counted_for_any_depth() {
+    let count = |spec: &ModelSpec| Model::new(spec, REFERENCE).unwrap().parameters();
+    assert_eq!(count(&ModelSpec::Softmax), 94 * 5);
+    assert_eq!(count(&mlp(&[], Activation::Tanh)), 94 * 5);
+    assert_eq!(count(&mlp(&[300, 7, 1], Activation::Tanh)), 94 * 300 + 301 * 7 + 8 + 2 * 5);
+}
+
+#[test]
+fn models_that_cannot_be_are_refused_by_name() {
+    let refused = |spec: &ModelSpec, shape| Model::new(spec, shape).unwrap_err();
+    let none = Shape { inputs: 0, dense: 0, hot: 0, ..REFERENCE };
+    assert_eq!(refused(&ModelSpec::Softmax, none), ModelError::NoInputs);
+    let one = Shape { classes: 1, ..REFERENCE };
+    assert_eq!(refused(&ModelSpec::Softmax, one), ModelError::TooFewClasses { classes: 1 });
+    let error = refused(&ModelSpec::Softmax, Shape { dense: 91, ..REFERENCE });
+    assert_eq!(
+        error.to_string(),
+        "91 dense columns and 3 one-hot groups do not fit into 93 inputs"
+    );
+    let error = refused(&mlp(&[4, 0, 0], Activation::Relu), REFERENCE);
+    assert_eq!(error.to_string(), "hidden layer 1 has 0 units: it needs 1 or more");
+    let error = refused(&mlp(&[1 << 20, 1 << 11], Activation::Relu), REFERENCE);
+    assert_eq!(
+        error.to_string(),
+        "layer 1 brings the model to 2246051840 parameters: at most 2147483648 are allowed"
+    );
+    let huge = refused(&mlp(&[u32::MAX, u32::MAX], Activation::Relu), REFERENCE);
+    assert!(matches!(huge, ModelError::TooManyParameters { layer: 0, .. }));
+}
+
+#[test]
+fn initial_parameters_are_spread_within_their_bounds() {
+    let model = Model::new(&mlp(&[21], Activation::Relu), REFERENCE).unwrap();
+    let stream = Stream::new(1).fork("init", 0);
+    let params = model.initial(stream);
+    assert_eq!(params, model.initial(stream));
+    assert_ne!(params, model.initial(Stream::new(2).fork("init", 0)));
+    for (range, inputs) in [(0..1974, 93.0_f32), (1974..2084, 21.0)] {
+        let bound = 1.0 / inputs.sqrt();
+        let part = &params[range];
+        let mean = part.iter().sum::<f32>() / part.len() as f32;
+        let greatest = part.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+        assert!(greatest <= bound && greatest > 0.95 * bound, "{greatest} of {bound}");
+        assert!(mean.abs() < 0.15 * bound, "mean {mean} with bound {bound}");
+    }
+}
+
+#[test]
+fn a_one_hot_column_equals_the_same_column_given_as_values() {
+    let examples = random_examples(REFERENCE, 40, 2);
+    let dense = expanded(&examples);
+    let rows: Vec<u32> = (0..40).collect();
+    for hidden in [&[][..], &[21], &[8, 16]] {
+        let spec = mlp(hidden, Activation::Relu);
+        let hot_model = Model::new(&spec, examples.shape()).unwrap();
+        let dense_model = Model::new(&spec, dense.shape()).unwrap();
+        let params = hot_model.initial(Stream::new(3));
+        let mut workspace = Workspace::new();
+        let mut sparse = vec![0.0; params.len()];
+        let mut full = vec![0.0; params.len()];
+        let a = hot_model.gradient(&params, &examples, &rows, &mut sparse, &mut workspace);
+        let b = dense_model.gradient(&params, &dense, &rows, &mut full, &mut workspace);
+        assert!((a - b).abs() < 1e-6, "{a} and {b}");
+        close(&sparse, &full, 1e-6);
+    }
+}
+
+#[test]
+fn a_batch_is_the_mean_of_its_rows_and_repeats_count() {
+    let examples = random_examples(REFERENCE, 200, 4);
+    let model = Model::new(&mlp(&[21], Activation::Tanh), REFERENCE).unwrap();
+    let params = model.initial(Stream::new(6));
+    let mut workspace = Workspace::new();
+    let rows = [7, 3, 7, 199, 0, 7, 120];
+    let mut batch = vec![0.0; params.len()];
+    let loss = model.gradient(&params, &examples, &rows, &mut batch, &mut workspace);
+
+    let mut mean = vec![0.0; params.len()];
+    let mut mean_loss = 0.0;
+    let mut single = vec![0.0; params.len()];
+    for row in rows {
+        mean_loss += model.gradient(&params, &examples, &[row], &mut single, &mut workspace);
+        for (mean, single) in mean.iter_mut().zip(&single) {
+            *mean += single / rows.len() as f32;
+        }
+    }
+    assert!((loss - mean_loss / rows.len() as f32).abs() < 1e-6);
+    close(&batch, &mean, 1e-6);
+    assert_eq!(model.gradient(&params, &examples, &[], &mut batch, &mut workspace), 0.0);
+    assert!(batch.iter().all(|&value| value == 0.0));
+}
+
+#[test]
+fn a_workspace_leaves_nothing_behind() {
+    let models = [
+        (mlp(&[21], Activation::Relu), REFERENCE),
+        (mlp(&[40, 3], Activation::Tanh), Shape { inputs: 70, dense: 70, hot: 0, classes: 12 }),
+        (ModelSpec::Softmax, Shape { inputs: 30, dense: 0, hot: 4, classes: 2 }),
+    ];
+    let mut shared = Workspace::new();
+    for round in 0..3 {
+        for (spec, shape) in &models {
+            let model = Model::new(spec, *shape).unwrap();
+            let examples = random_examples(*shape, 90, 8);
+            let params = model.initial(Stream::new(9));
+            let rows: Vec<u32> = (0..90 - 31 * round).collect();
+            let mut gradients = [vec![0.0; params.len()], vec![1.0; params.len()]];
+            let [used, fresh] = &mut gradients;
+            let a = model.gradient(&params, &examples, &rows, used, &mut shared);
+            let b = model.gradient(&params, &examples, &rows, fresh, &mut Workspace::new());
+            assert_eq!((a, used), (b, fresh));
+        }
+    }
+}
+
+#[test]
+fn log_probabilities_equal_the_reference() {
+    let hidden = [21, 6];
+    for classes in [5, 11] {
+        let shape = Shape { classes, ..REFERENCE };
+        let model = Model::new(&mlp(&hidden, Activation::Relu), shape).unwrap();
+        let examples = random_examples(shape, 100, 10);
+        let params = model.initial(Stream::new(11));
+        let exact: Vec<f64> = params.iter().map(|&value| f64::from(value)).collect();
+        let rows: Vec<u32> = (10..90).collect();
+        let logits = reference_logits(&hidden, Activation::Relu, &exact, &examples, &rows);
+        let mut workspace = Workspace::new();
+        let found = model.log_probabilities(&params, &examples, 10..90, &mut workspace);
+        assert_eq!(found.shape(), (classes as usize, 80));
+        for (found, logits) in found.column_iter().zip(logits.row_iter()) {
+            let total = logits.iter().map(|value| value.exp()).sum::<f64>().ln();
+            for (found, logit) in found.iter().zip(logits.iter()) {
+                assert!((f64::from(*found) - (logit - total)).abs() < 1e-6);
+            }
+        }
+        let none = model.log_probabilities(&params, &examples, 7..7, &mut workspace);
+        assert_eq!(none.shape(), (classes as usize, 0));
+    }
+}
+
+#[test]
+fn great_logits_do_not_overflow_and_nan_is_not_hidden() {
+    let shape = Shape { inputs: 3, dense: 3, hot: 0, classes: 3 };
+    let mut examples = Examples::new(shape);
+    examples.push(&[1e4, -1e4, 1.0], &[], 1).unwrap();
+    let model = Model::new(&mlp(&[4], Activation::Relu), shape).unwrap();
+    let mut params = model.initial(Stream::new(12));
+    let mut gradient = vec![0.0; params.len()];
+    let mut workspace = Workspace::new();
+    let loss = model.gradient(&params, &examples, &[0], &mut gradient, &mut workspace);
+    assert!(loss.is_finite() && gradient.iter().all(|value| value.is_finite()));
+    params[0] = f32::NAN;
+    let loss = model.gradient(&params, &examples, &[0], &mut gradient, &mut workspace);
+    assert!(loss.is_nan());
+}
+
+/// The bits must not depend on the build, the processor or the instruction set: a change of this
+/// number is a change of every recorded result.
+#[test]
+fn a_gradient_keeps_its_bits() {
+    let mut digest = 0_u32;
+    for (hidden, activation) in [(&[21][..], Activation::Relu), (&[10, 9], Activation::Tanh)] {
+        let model = Model::new(&mlp(hidden, activation), REFERENCE).unwrap();
+        let examples = random_examples(REFERENCE, 100, 13);
+        let rows: Vec<u32> = (0..100).collect();
+        let params = model.initial(Stream::new(14));
+        let mut gradient = vec![0.0; params.len()];
+        let loss = model.gradient(&params, &examples, &rows, &mut gradient, &mut Workspace::new());
+        for value in gradient.iter().chain([&loss]) {
+            digest = digest.rotate_left(5).wrapping_mul(0x9e37_79b1) ^ value.to_bits();
+        }
+    }
+    assert_eq!(digest, 262_350_272);
+}

@@ -1,0 +1,224 @@
+//! What happens in a run, as one typed stream. Progress bars, records and checks all read it; no
+//! state machine prints or logs on its own.
+
+use alloc::string::String;
+use core::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use super::{Evaluated, Point};
+use crate::consistency::DropReason;
+use crate::evaluation::Evaluation;
+use crate::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::job::Job;
+use crate::protocol::Refusal;
+use crate::protocol::message::EndReason;
+
+/// Something that happened, with enough in it to be judged.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Event {
+    /// A worker got an id.
+    Joined {
+        /// The worker.
+        worker: WorkerId,
+        /// Its name.
+        name: String,
+        /// Its incarnation.
+        incarnation: Incarnation,
+        /// Whether it took up an interrupted membership.
+        resumed: bool,
+    },
+    /// A worker has its data.
+    Ready {
+        /// The worker.
+        worker: WorkerId,
+        /// Examples in its partition.
+        rows: u64,
+    },
+    /// Enough workers are there.
+    Started {
+        /// How many.
+        workers: u32,
+    },
+    /// A worker was given parameters and a mini-batch.
+    Granted {
+        /// The worker.
+        worker: WorkerId,
+        /// The push it may make.
+        sequence: Sequence,
+        /// The version of the parameters.
+        version: Version,
+        /// The mini-batch.
+        batch: BatchId,
+        /// How long the server let it wait.
+        #[serde(rename = "waited_s", serialize_with = "seconds")]
+        waited: Duration,
+    },
+    /// A gradient came for the first time.
+    Pushed {
+        /// The worker.
+        worker: WorkerId,
+        /// The push.
+        sequence: Sequence,
+        /// The version it was computed on.
+        base: Version,
+        /// The mini-batch.
+        batch: BatchId,
+        /// Mean loss of the mini-batch.
+        loss: f32,
+        /// Time from the parameters being given out to the gradient being there.
+        #[serde(rename = "turnaround_s", serialize_with = "seconds")]
+        turnaround: Duration,
+        /// The part of it that was computation, as the worker measured it.
+        #[serde(rename = "compute_s", serialize_with = "seconds")]
+        compute: Duration,
+    },
+    /// A push or a pull came again after a reconnect, and was answered again.
+    Repeated {
+        /// The worker.
+        worker: WorkerId,
+        /// The push.
+        sequence: Sequence,
+    },
+    /// A gradient was thrown away.
+    Dropped {
+        /// The worker.
+        worker: WorkerId,
+        /// The push.
+        sequence: Sequence,
+        /// Why.
+        reason: DropReason,
+    },
+    /// A gradient became part of an update.
+    Applied {
+        /// The worker.
+        worker: WorkerId,
+        /// Its incarnation.
+        incarnation: Incarnation,
+        /// The push.
+        sequence: Sequence,
+        /// Updates between the version it was computed on and this one.
+        staleness: u64,
+        /// Examples it was computed from.
+        samples: u32,
+    },
+    /// The parameters have a new version, made from what was applied since the last one.
+    Updated {
+        /// Where on the training curve.
+        #[serde(flatten)]
+        point: Point,
+    },
+    /// A worker's connection is gone; its lease is not over.
+    CutOff {
+        /// The worker.
+        worker: WorkerId,
+        /// Why, in words.
+        why: String,
+    },
+    /// A worker does not count any more.
+    Departed {
+        /// The worker.
+        worker: WorkerId,
+        /// How it went.
+        how: Departure,
+        /// Whether a mini-batch it had was lost with it.
+        lost_batch: bool,
+    },
+    /// A connection was turned away.
+    Refused {
+        /// Which.
+        peer: PeerId,
+        /// The worker, if it was one.
+        worker: Option<WorkerId>,
+        /// Why.
+        #[serde(serialize_with = "words")]
+        why: Refusal,
+    },
+    /// Too few workers are there; nothing goes on until more come.
+    Paused {
+        /// Workers present.
+        present: u32,
+        /// Workers needed.
+        needed: u32,
+    },
+    /// Enough workers are there again.
+    Unpaused,
+    /// Parameters were evaluated on the held-out data.
+    Evaluated {
+        /// Where on the training curve.
+        #[serde(flatten)]
+        point: Point,
+        /// What came out.
+        #[serde(flatten)]
+        evaluation: Evaluation,
+    },
+    /// The run is over.
+    Ended {
+        /// Why.
+        #[serde(serialize_with = "words")]
+        reason: EndReason,
+    },
+    /// Worker's side: it lost its connection, or could not get one, and will try again.
+    Redialling {
+        /// Tries since the last connection.
+        attempt: u32,
+        /// When it will try again, from now.
+        #[serde(rename = "pause_s", serialize_with = "seconds")]
+        pause: Duration,
+        /// What went wrong, in words.
+        why: String,
+    },
+    /// Worker's side: the server took it in.
+    Welcomed {
+        /// Its id.
+        worker: WorkerId,
+        /// Whether it took up an interrupted membership.
+        resumed: bool,
+        /// The job.
+        #[serde(skip)]
+        job: alloc::boxed::Box<Job>,
+    },
+    /// Worker's side: a gradient is on its way.
+    Sent {
+        /// The push.
+        sequence: Sequence,
+        /// The version it was computed on.
+        base: Version,
+        /// Examples it was computed from.
+        samples: u32,
+        /// Mean loss of the mini-batch.
+        loss: f32,
+    },
+}
+
+/// How a worker went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Departure {
+    /// It said goodbye.
+    Left,
+    /// Its lease ran out.
+    Lost,
+    /// It was turned away.
+    Refused,
+    /// Another process took its place.
+    Replaced,
+}
+
+impl From<Evaluated> for Event {
+    fn from(Evaluated { point, evaluation }: Evaluated) -> Self {
+        Self::Evaluated { point, evaluation }
+    }
+}
+
+/// Writes a duration in seconds.
+pub(super) fn seconds<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(span.as_secs_f64())
+}
+
+/// Writes a reason in words.
+fn words<T: core::fmt::Display, S: Serializer>(reason: &T, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(reason)
+}

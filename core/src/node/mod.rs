@@ -1,0 +1,202 @@
+//! Nodes: the roles of a training run as state machines without I/O.
+//!
+//! # Contract with the driver
+//! The driver calls [`Node::handle`] with one input and the time it happened at, then obeys the
+//! effects in the outbox, in order, and drains it before the next input. When [`Node::deadline`]
+//! has come it hands in [`Input::Wake`], which is harmless when nothing is due. Effects that take
+//! long ([`Effect::Prepare`], [`Effect::Compute`], [`Effect::Evaluate`]) are answered by an input
+//! of their own; the node goes on meanwhile. There is no callback, lock or blocking.
+
+mod backoff;
+mod event;
+mod server;
+mod worker;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+pub use event::{Departure, Event};
+pub use server::{Ledger, Server, ServerError};
+pub use worker::{Worker, WorkerConfig, WorkerError};
+
+use crate::evaluation::Evaluation;
+use crate::examples::Examples;
+use crate::fingerprint::Fingerprint;
+use crate::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::job::Job;
+use crate::protocol::message::EndReason;
+use crate::protocol::{Limits, Message};
+use crate::time::Time;
+
+/// One role of a run.
+pub trait Node {
+    /// Takes one input and appends what must be done now to `out`.
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox);
+
+    /// When [`Input::Wake`] is due, if ever.
+    fn deadline(&self) -> Option<Time>;
+}
+
+/// What happens to a node.
+#[derive(Debug)]
+pub enum Input {
+    /// The run begins.
+    Start,
+    /// A connection is up: a worker's own dial succeeded, or somebody dialled the server.
+    Connected(PeerId),
+    /// The dial asked for did not succeed.
+    DialFailed {
+        /// What went wrong, in words.
+        why: String,
+        /// Whether trying again cannot help (an address that does not exist).
+        permanent: bool,
+    },
+    /// A message came.
+    Message(PeerId, Message),
+    /// Bytes came that are no frame; the driver closes the connection after this.
+    Garbage(PeerId, crate::protocol::FrameError),
+    /// A connection is gone.
+    Disconnected {
+        /// Which.
+        peer: PeerId,
+        /// Why, in words.
+        why: String,
+    },
+    /// The data asked for are in place.
+    Prepared(Result<Prepared, String>),
+    /// The gradient asked for.
+    Computed(Computed),
+    /// The evaluation asked for.
+    Evaluated(Evaluated),
+    /// Somebody wants the node to finish in order.
+    Drain,
+    /// The deadline has come.
+    Wake,
+}
+
+/// What a driver must do for a node.
+#[derive(Debug)]
+pub enum Effect {
+    /// Open a connection to the server; answered by `Connected` or `DialFailed`.
+    Dial,
+    /// Send a message.
+    Send(PeerId, Message),
+    /// From now on, accept frames of this size from the peer.
+    Limit(PeerId, Limits),
+    /// Close the connection once what was sent is out. No `Disconnected` follows.
+    Close(PeerId),
+    /// Send the worker these rows of its partition.
+    SendExamples {
+        /// To whom.
+        peer: PeerId,
+        /// Whose partition.
+        worker: WorkerId,
+        /// The first row wanted.
+        from: u64,
+    },
+    /// Get the data of the partition ready; answered by `Prepared`.
+    Prepare(Box<Prepare>),
+    /// Compute a gradient; answered by `Computed`. One at a time, in order.
+    Compute(Compute),
+    /// Evaluate parameters on the held-out data; answered by `Evaluated`. Never stalls training.
+    Evaluate(Evaluate),
+    /// Something worth knowing happened.
+    Report(Event),
+    /// The node has finished.
+    Done(Result<EndReason, WorkerError>),
+}
+
+/// The effects of one input, in order.
+pub type Outbox = Vec<Effect>;
+
+/// Data to get ready.
+#[derive(Debug)]
+pub struct Prepare {
+    /// The job, whose recipe says how.
+    pub job: Job,
+    /// Whose partition.
+    pub worker: WorkerId,
+    /// The partition, if the server sent it.
+    pub examples: Option<Examples>,
+}
+
+/// Data that are ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// Examples in the partition.
+    pub rows: u64,
+    /// The training split they were taken from; none if the server sent them.
+    pub train: Option<Fingerprint>,
+}
+
+/// A gradient to compute.
+#[derive(Clone, Debug)]
+pub struct Compute {
+    /// Which push it is for.
+    pub ticket: Ticket,
+    /// The mini-batch.
+    pub batch: BatchId,
+    /// The parameters.
+    pub parameters: Arc<Vec<f32>>,
+    /// Memory for the gradient; what it holds does not matter.
+    pub scratch: Vec<f32>,
+}
+
+/// Which push a computation is for. A result for a push that is no longer wanted is ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The incarnation.
+    pub incarnation: Incarnation,
+    /// The push.
+    pub sequence: Sequence,
+}
+
+/// A gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Computed {
+    /// Which push it is for.
+    pub ticket: Ticket,
+    /// The mean gradient of the mini-batch.
+    pub gradient: Vec<f32>,
+    /// The mean loss of the mini-batch.
+    pub loss: f32,
+    /// Examples in the mini-batch.
+    pub samples: u32,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Parameters to evaluate.
+#[derive(Clone, Debug)]
+pub struct Evaluate {
+    /// Where on the training curve this is.
+    pub point: Point,
+    /// The parameters.
+    pub parameters: Arc<Vec<f32>>,
+}
+
+/// A point of the training curve.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Point {
+    /// Updates applied.
+    pub version: Version,
+    /// Examples applied.
+    pub samples: u64,
+    /// Passes over the training split.
+    pub epoch: f64,
+    /// Training time: since the first parameters were given out.
+    #[serde(rename = "time_s", serialize_with = "event::seconds")]
+    pub time: Duration,
+}
+
+/// An evaluation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evaluated {
+    /// Where on the training curve.
+    pub point: Point,
+    /// What came out.
+    pub evaluation: Evaluation,
+}

@@ -1,0 +1,167 @@
+//! Taking workers in: protocol, release, worker id, data.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+
+use super::roster::{Presence, Seat};
+use super::{Server, unexpected};
+use crate::id::{Incarnation, PeerId, WorkerId};
+use crate::job::DataFrom;
+use crate::node::{Departure, Effect, Event, Outbox};
+use crate::protocol::message::{Hello, Ready, Resume, Welcome};
+use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
+use crate::time::Time;
+
+impl Server {
+    pub(super) fn on_hello(&mut self, now: Time, peer: PeerId, hello: Hello, out: &mut Outbox) {
+        if self.roster.worker_of(peer).is_some() {
+            let hello = Message::Hello(hello);
+            return self.refuse(now, peer, unexpected("a worker's message", &hello), out);
+        }
+        if let Err(why) = self.check_hello(&hello) {
+            return self.refuse(now, peer, why, out);
+        }
+        let resumed = hello.resume.and_then(|resume| self.resumable(resume));
+        match resumed.map_or_else(|| self.choose(&hello), Ok) {
+            Ok(worker) => self.welcome(now, peer, worker, hello, resumed.is_some(), out),
+            Err(why) => self.refuse(now, peer, why, out),
+        }
+    }
+
+    fn check_hello(&self, hello: &Hello) -> Result<(), Refusal> {
+        if !(hello.protocol_min..=hello.protocol_max).contains(&PROTOCOL_VERSION) {
+            let theirs = (hello.protocol_min, hello.protocol_max);
+            return Err(Refusal::Protocol { theirs, ours: PROTOCOL_VERSION });
+        }
+        if hello.build != BUILD {
+            let server = String::from(BUILD);
+            return Err(Refusal::Build { worker: hello.build.clone(), server });
+        }
+        if !hello.credentials.is_empty() {
+            return Err(Refusal::Credentials);
+        }
+        if self.phase == Phase::Ending {
+            return Err(Refusal::Over);
+        }
+        Ok(())
+    }
+
+    /// The worker whose membership goes on, if it still does.
+    fn resumable(&self, resume: Resume) -> Option<WorkerId> {
+        let slot = self.roster.slot(resume.worker)?;
+        let alive = slot.presence.is_alive() && slot.incarnation == resume.incarnation;
+        (resume.run == self.run && alive).then_some(resume.worker)
+    }
+
+    /// The worker id for a newcomer.
+    fn choose(&self, hello: &Hello) -> Result<WorkerId, Refusal> {
+        let workers = self.job.membership.workers;
+        // A worker that was away for too long wants its own partition back, if it is free.
+        let back = hello.resume.map(|resume| resume.worker);
+        let free = |worker: &WorkerId| {
+            self.roster.slot(*worker).is_some_and(|slot| !slot.presence.is_alive())
+        };
+        let Some(worker) = hello.worker.or_else(|| back.filter(free)) else {
+            return self.roster.vacancy().ok_or(Refusal::Full { workers });
+        };
+        let slot = self.roster.slot(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
+        if slot.presence.is_alive() && slot.peer.is_some() {
+            return Err(Refusal::WorkerTaken { worker, owner: slot.name.clone() });
+        }
+        Ok(worker)
+    }
+
+    fn welcome(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        hello: Hello,
+        resumed: bool,
+        out: &mut Outbox,
+    ) {
+        if !resumed && self.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive()) {
+            self.depart(now, worker, Departure::Replaced, out);
+        }
+        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        if let Some(older) = self.roster.attach(worker, peer) {
+            out.push(Effect::Close(older));
+        }
+        if !resumed {
+            self.roster.set_presence(worker, Presence::Preparing, now);
+        }
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        slot.heard = now;
+        if !resumed {
+            slot.incarnation = slot.incarnation.next();
+            slot.seat = Seat::default();
+            slot.name.clone_from(&hello.name);
+        }
+        let incarnation: Incarnation = slot.incarnation;
+        self.schedule_lease_check(now);
+        out.push(Effect::Limit(peer, Limits::of_worker(self.parameters.len())));
+        out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
+        let welcome = Welcome {
+            protocol: PROTOCOL_VERSION,
+            run: self.run,
+            worker,
+            incarnation,
+            resumed,
+            examples_from_server: hello.wants_examples || self.job.data.from == DataFrom::Server,
+            job: self.job.clone(),
+        };
+        out.push(Effect::Send(peer, Message::Welcome(Box::new(welcome))));
+        self.settle(now, out);
+    }
+
+    pub(super) fn on_ready(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        ready: &Ready,
+        out: &mut Outbox,
+    ) {
+        let differs = ready.train.as_ref().and_then(|train| train.difference(&self.job.data.train));
+        let difference = differs.or_else(|| {
+            (ready.rows == 0).then(|| String::from("no rows in this worker's partition"))
+        });
+        if let Some(difference) = difference {
+            return self.refuse(now, peer, Refusal::Data { difference }, out);
+        }
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        if slot.presence != Presence::Preparing {
+            return; // repeated after a reconnect
+        }
+        slot.rows = ready.rows;
+        self.roster.set_presence(worker, Presence::Ready, now);
+        out.push(Effect::Report(Event::Ready { worker, rows: ready.rows }));
+        self.awaited_back.retain(|&(_, awaited)| awaited != worker);
+        if self.phase != Phase::Gathering {
+            self.enrol(worker);
+        }
+        self.settle(now, out);
+    }
+
+    /// Lets a worker that is ready count, now or from the next round on.
+    pub(super) fn enrol(&mut self, worker: WorkerId) {
+        let Some(slot) = self.roster.slot(worker) else { return };
+        if self.finished.contains(&worker) || self.cohort.contains(worker) {
+            return; // nothing left to do, or its place was kept
+        }
+        if self.policy.joins_between_rounds() && !self.cohort.is_empty() {
+            self.joining.insert(worker);
+        } else {
+            // A newcomer behind the others would hold them back, so it starts with the slowest.
+            let clock = self.cohort.slowest().unwrap_or(slot.clock);
+            self.cohort.join(worker, clock);
+        }
+    }
+
+    pub(super) fn on_bye(&mut self, now: Time, peer: PeerId, worker: WorkerId, out: &mut Outbox) {
+        out.push(Effect::Close(peer));
+        self.roster.detach(peer);
+        self.depart(now, worker, Departure::Left, out);
+        self.settle(now, out);
+    }
+}

@@ -1,0 +1,251 @@
+//! Who is alive, who is gone, what that means for the run, and every time limit of the server.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Server;
+use super::roster::Presence;
+use crate::id::{PeerId, WorkerId};
+use crate::job::OnLoss;
+use crate::node::{Departure, Effect, Event, Outbox};
+use crate::protocol::message::{End, EndReason};
+use crate::protocol::{Message, Phase, Refusal};
+use crate::time::Time;
+
+impl Server {
+    pub(super) fn on_disconnected(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        why: String,
+        out: &mut Outbox,
+    ) {
+        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        if let Some(worker) = self.roster.detach(peer) {
+            // It keeps its lease: it may come back, and nobody is the wiser.
+            self.waiting.remove(&worker);
+            if let Some(slot) = self.roster.slot_mut(worker) {
+                slot.since = now;
+            }
+            out.push(Effect::Report(Event::CutOff { worker, why }));
+            self.settle(now, out);
+        }
+    }
+
+    /// Lets `worker` count no more, with all that follows but the settling.
+    pub(super) fn depart(&mut self, now: Time, worker: WorkerId, how: Departure, out: &mut Outbox) {
+        let presence = if how == Departure::Lost { Presence::Lost } else { Presence::Left };
+        self.roster.set_presence(worker, presence, now);
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        slot.seat.asked = None;
+        let lost_batch = slot.seat.grant.take().is_some();
+        if lost_batch {
+            self.busy -= 1;
+            self.ledger.outstanding -= 1;
+            if self.phase == Phase::Ending {
+                self.ledger.discarded += 1;
+            } else {
+                self.ledger.lost += 1;
+            }
+        }
+        self.waiting.remove(&worker);
+        out.push(Effect::Report(Event::Departed { worker, how, lost_batch }));
+        if matches!(self.phase, Phase::Gathering | Phase::Ending) {
+            return;
+        }
+        let finished = self.finished.contains(&worker);
+        match self.job.membership.on_loss {
+            // Its place in the cohort is kept, so whoever must wait for it does.
+            OnLoss::Wait if !finished && how != Departure::Replaced => {
+                self.awaited_back.insert((now, worker));
+            }
+            OnLoss::Stop if !finished && how != Departure::Replaced => {
+                self.retire(worker);
+                self.end(now, EndReason::WorkerLost(worker), out);
+            }
+            OnLoss::Wait if how == Departure::Replaced => {}
+            _ => self.retire(worker),
+        }
+    }
+
+    /// Notes when too few workers are there, and when enough are there again.
+    pub(super) fn watch_attendance(&mut self, now: Time, out: &mut Outbox) {
+        if self.phase != Phase::Training {
+            return;
+        }
+        match (self.is_short(), self.short_since) {
+            (true, None) => {
+                self.short_since = Some(now);
+                out.push(Effect::Report(Event::Paused {
+                    present: self.roster.ready(),
+                    needed: self.job.membership.needed_to_run(),
+                }));
+            }
+            (false, Some(_)) => {
+                self.short_since = None;
+                out.push(Effect::Report(Event::Unpaused));
+            }
+            _ => {}
+        }
+    }
+
+    /// Stops giving out parameters; outstanding gradients may still come back.
+    pub(super) fn drain(&mut self, now: Time, out: &mut Outbox) {
+        match self.phase {
+            Phase::Training => {
+                self.phase = Phase::Draining;
+                self.phase_since = now;
+                self.settle(now, out);
+            }
+            Phase::Gathering => self.end(now, EndReason::Stopped, out),
+            _ => {}
+        }
+    }
+
+    /// Ends the run and tells everybody.
+    pub(super) fn end(&mut self, now: Time, reason: EndReason, out: &mut Outbox) {
+        if self.end.is_some() {
+            return;
+        }
+        self.end = Some(reason);
+        self.phase = Phase::Ending;
+        self.phase_since = now;
+        self.discard_round();
+        self.waiting.clear();
+        out.push(Effect::Report(Event::Ended { reason }));
+        if self.training_since.is_some() {
+            self.evaluate(out);
+        }
+        for (_, slot) in self.roster.iter() {
+            if let Some(peer) = slot.peer {
+                out.push(Effect::Send(peer, Message::End(End { reason })));
+            }
+        }
+        self.finish_if_done(now, out);
+    }
+
+    /// Finishes once everybody has said goodbye, or has had the time to.
+    pub(super) fn finish_if_done(&mut self, now: Time, out: &mut Outbox) {
+        let Some(reason) = self.end else { return };
+        let late = now >= self.phase_since + self.job.membership.lease;
+        let here = self.roster.iter().any(|(_, slot)| slot.peer.is_some());
+        if self.done || self.evaluations_due > 0 || (here && !late) {
+            return;
+        }
+        self.done = true;
+        let gone: Vec<WorkerId> = self
+            .roster
+            .iter()
+            .filter(|(_, slot)| slot.presence.is_alive())
+            .map(|(worker, _)| worker)
+            .collect();
+        for worker in gone {
+            self.depart(now, worker, Departure::Lost, out);
+        }
+        out.push(Effect::Done(Ok(reason)));
+    }
+
+    pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) {
+        self.expire_strangers(now, out);
+        if self.lease_check.is_some_and(|at| now >= at) {
+            self.expire_leases(now, out);
+        }
+        let membership = self.job.membership;
+        let overdue =
+            |since: Option<Time>| since.is_some_and(|at| now >= at + membership.patience());
+        match self.phase {
+            Phase::Gathering if now >= self.phase_since + membership.start_patience() => {
+                self.end_for_want_of_workers(now, membership.needed_to_start(), out);
+            }
+            Phase::Training if overdue(self.short_since) => {
+                self.end_for_want_of_workers(now, membership.needed_to_run(), out);
+            }
+            Phase::Training => {
+                if let Some(&(since, worker)) = self.awaited_back.first()
+                    && overdue(Some(since))
+                {
+                    self.end(now, EndReason::WorkerLost(worker), out);
+                }
+            }
+            Phase::Draining if now >= self.phase_since + membership.lease => {
+                self.end(now, EndReason::Stopped, out);
+            }
+            _ => {}
+        }
+        self.settle(now, out);
+    }
+
+    fn end_for_want_of_workers(&mut self, now: Time, needed: u32, out: &mut Outbox) {
+        self.end(now, EndReason::TooFewWorkers { present: self.roster.ready(), needed }, out);
+    }
+
+    /// A connection that does not say who it is within a lease is closed.
+    fn expire_strangers(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.job.membership.lease;
+        while let Some(&(since, peer)) = self.strangers.first()
+            && now >= since + lease
+        {
+            let what = alloc::format!("no hello came within {lease:?}");
+            self.refuse(now, peer, Refusal::Unexpected { what }, out);
+            self.strangers.pop_first();
+        }
+    }
+
+    fn expire_leases(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.job.membership.lease;
+        let silent: Vec<WorkerId> = self
+            .roster
+            .iter()
+            .filter(|(_, slot)| slot.presence.is_alive() && now >= slot.heard + lease)
+            .map(|(worker, _)| worker)
+            .collect();
+        for worker in silent {
+            if let Some(peer) = self.roster.slot(worker).and_then(|slot| slot.peer) {
+                out.push(Effect::Close(peer));
+                self.roster.detach(peer);
+            }
+            self.depart(now, worker, Departure::Lost, out);
+        }
+        self.lease_check = None;
+        self.schedule_lease_check(now);
+    }
+
+    /// Looks for the lease that can run out first. Leases only get longer after that, so looking
+    /// again at that time finds every death exactly when it is due, and a message costs nothing.
+    pub(super) fn schedule_lease_check(&mut self, now: Time) {
+        let lease = self.job.membership.lease;
+        if self.lease_check.is_none() {
+            let alive = self.roster.iter().filter(|(_, slot)| slot.presence.is_alive());
+            self.lease_check = alive.map(|(_, slot)| slot.heard.max(Time::ZERO) + lease).min();
+            debug_assert!(self.lease_check.is_none_or(|at| at > now));
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        if self.done {
+            return None;
+        }
+        let membership = self.job.membership;
+        let phase = match self.phase {
+            Phase::Gathering => Some(self.phase_since + membership.start_patience()),
+            Phase::Draining | Phase::Ending => Some(self.phase_since + membership.lease),
+            _ => None,
+        };
+        // Once the goodbyes are overdue only evaluations are awaited, and those wake the server.
+        let phase = phase.filter(|_| !(self.phase == Phase::Ending && self.evaluations_due > 0));
+        let patience = membership.patience();
+        [
+            phase,
+            self.lease_check,
+            self.strangers.first().map(|&(since, _)| since + membership.lease),
+            self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),
+            self.awaited_back
+                .first()
+                .filter(|_| self.phase == Phase::Training)
+                .map(|&(at, _)| at + patience),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}

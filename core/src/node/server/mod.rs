@@ -1,0 +1,293 @@
+//! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
+
+mod handshake;
+mod liveness;
+mod push;
+mod roster;
+mod round;
+mod status;
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use roster::Roster;
+use round::Round;
+
+use super::{Effect, Event, Input, Node, Outbox, Point};
+use crate::consistency::{Cohort, Consistency};
+use crate::id::{PeerId, Version, WorkerId};
+use crate::job::{BudgetKind, Job, JobError};
+use crate::model::{Model, ModelError};
+use crate::optim::{OptimError, Updater};
+use crate::params::KeyRange;
+use crate::protocol::message::EndReason;
+use crate::protocol::{Limits, Message, Phase, Refusal};
+use crate::rng::Stream;
+use crate::time::Time;
+
+/// The parameter server as a state machine.
+#[derive(Debug)]
+pub struct Server {
+    job: Job,
+    run: u64,
+    keys: KeyRange,
+    parameters: Arc<Vec<f32>>,
+    updater: Updater,
+    policy: Box<dyn Consistency>,
+    cohort: Cohort,
+    round: Round,
+    roster: Roster,
+    /// Connections that have not said who they are, with the time they came.
+    strangers: BTreeSet<(Time, PeerId)>,
+    /// Members that wait for parameters and are connected.
+    waiting: BTreeSet<WorkerId>,
+    /// Members that will count from the next round on.
+    joining: BTreeSet<WorkerId>,
+    /// Members that have used up their share of a partition budget.
+    finished: BTreeSet<WorkerId>,
+    /// Members that owe a gradient.
+    busy: u32,
+    phase: Phase,
+    phase_since: Time,
+    /// Since when too few workers are there.
+    short_since: Option<Time>,
+    /// Workers that are gone and whose place is kept, with the time they went.
+    awaited_back: BTreeSet<(Time, WorkerId)>,
+    /// When the next lease can run out at the earliest.
+    lease_check: Option<Time>,
+    ledger: Ledger,
+    samples: u64,
+    training_since: Option<Time>,
+    last_update: Time,
+    last_evaluated: Option<Version>,
+    evaluations_due: u32,
+    end: Option<EndReason>,
+    done: bool,
+}
+
+/// What became of the mini-batches: assigned = applied + discarded + lost + outstanding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Ledger {
+    /// Mini-batches given out, counting one again that had to be computed again.
+    pub assigned: u64,
+    /// Gradients that became part of an update.
+    pub applied: u64,
+    /// Gradients that came and were thrown away, and those given up at the end.
+    pub discarded: u64,
+    /// Mini-batches that were lost with their worker.
+    pub lost: u64,
+    /// Given out, or come and not part of an update yet.
+    pub outstanding: u64,
+}
+
+/// A job that no server can be built for.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The job's own settings.
+    Job(JobError),
+    /// Its model.
+    Model(ModelError),
+    /// Its optimiser.
+    Optim(OptimError),
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(error) => error.fmt(f),
+            Self::Model(error) => error.fmt(f),
+            Self::Optim(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ServerError {}
+
+impl Server {
+    /// A server for `job`. `run` tells this run from others at the same address.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the job's settings, model or optimiser make no sense.
+    pub fn new(job: Job, run: u64) -> Result<Self, ServerError> {
+        job.validate().map_err(ServerError::Job)?;
+        let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
+        let parameters = model.parameters();
+        let updater = Updater::new(&job.update, parameters).map_err(ServerError::Optim)?;
+        let keys = KeyRange::new(0, parameters as u64)
+            .map_err(|_| ServerError::Model(ModelError::NoInputs))?;
+        Ok(Self {
+            run,
+            keys,
+            parameters: Arc::new(model.initial(Stream::new(job.seed).fork("initial", 0))),
+            updater,
+            policy: job.consistency.build(),
+            cohort: Cohort::default(),
+            round: Round::default(),
+            roster: Roster::new(job.membership.workers),
+            strangers: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            joining: BTreeSet::new(),
+            finished: BTreeSet::new(),
+            busy: 0,
+            phase: Phase::Gathering,
+            phase_since: Time::ZERO,
+            short_since: None,
+            awaited_back: BTreeSet::new(),
+            lease_check: None,
+            ledger: Ledger::default(),
+            samples: 0,
+            training_since: None,
+            last_update: Time::ZERO,
+            last_evaluated: None,
+            evaluations_due: 0,
+            end: None,
+            done: false,
+            job,
+        })
+    }
+
+    /// The job.
+    #[must_use]
+    pub const fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// The current parameters.
+    #[must_use]
+    pub const fn parameters(&self) -> &Arc<Vec<f32>> {
+        &self.parameters
+    }
+
+    /// The current version of the parameters.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.cohort.version()
+    }
+
+    /// Where on the training curve the parameters are.
+    #[must_use]
+    pub fn point(&self) -> Point {
+        Point {
+            version: self.version(),
+            samples: self.samples,
+            epoch: self.samples as f64 / self.job.data.train.rows as f64,
+            time: self
+                .training_since
+                .map_or_else(Default::default, |at| self.last_update.since(at)),
+        }
+    }
+
+    /// What became of the mini-batches so far.
+    #[must_use]
+    pub const fn ledger(&self) -> Ledger {
+        self.ledger
+    }
+
+    /// Examples the budget asks for.
+    #[must_use]
+    pub const fn samples_wanted(&self) -> u64 {
+        self.job.data.train.rows * self.job.budget.epochs as u64
+    }
+
+    /// The mini-batches that a worker with `rows` examples owes under a partition budget.
+    fn quota(&self, rows: u64) -> u64 {
+        match self.job.budget.kind {
+            BudgetKind::Global => u64::MAX,
+            BudgetKind::Partition => {
+                rows.div_ceil(u64::from(self.job.batch_size)) * u64::from(self.job.budget.epochs)
+            }
+        }
+    }
+
+    fn on_message(&mut self, now: Time, peer: PeerId, message: Message, out: &mut Outbox) {
+        if let Some((_, slot)) = self.roster.of_peer(peer) {
+            slot.heard = now;
+        }
+        match message {
+            Message::Hello(hello) => self.on_hello(now, peer, hello, out),
+            Message::PullStatus(_) => {
+                out.push(Effect::Send(peer, Message::Status(Box::new(self.status(now)))));
+                self.strangers.retain(|&(_, stranger)| stranger != peer);
+                out.push(Effect::Close(peer));
+            }
+            message => match self.roster.worker_of(peer) {
+                Some(worker) => self.on_member_message(now, peer, worker, message, out),
+                None => self.refuse(now, peer, unexpected("a hello", &message), out),
+            },
+        }
+    }
+
+    fn on_member_message(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        message: Message,
+        out: &mut Outbox,
+    ) {
+        match message {
+            Message::PullExamples(pull) => {
+                out.push(Effect::SendExamples { peer, worker, from: pull.from });
+            }
+            Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
+            Message::Pull(pull) => self.on_pull(now, peer, worker, pull, out),
+            Message::Push(push) => self.on_push(now, peer, worker, push, out),
+            Message::Heartbeat(heartbeat) => {
+                out.push(Effect::Send(peer, Message::Heartbeat(heartbeat)));
+            }
+            Message::Bye(_) => self.on_bye(now, peer, worker, out),
+            message => self.refuse(now, peer, unexpected("a worker's message", &message), out),
+        }
+    }
+
+    /// Tells a peer why, closes its connection and, if it was a worker, lets it count no more.
+    fn refuse(&mut self, now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
+        let worker = self.roster.worker_of(peer);
+        out.push(Effect::Report(Event::Refused { peer, worker, why: why.clone() }));
+        out.push(Effect::Send(peer, Message::Refused(why)));
+        out.push(Effect::Close(peer));
+        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        if let Some(worker) = self.roster.detach(peer) {
+            self.depart(now, worker, super::Departure::Refused, out);
+            self.settle(now, out);
+        }
+    }
+}
+
+/// A refusal for a message out of place.
+fn unexpected(wanted: &str, got: &Message) -> Refusal {
+    Refusal::Unexpected {
+        what: alloc::format!("a {:?} message came where {wanted} was expected", got.kind()),
+    }
+}
+
+impl Node for Server {
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        match input {
+            Input::Start => self.phase_since = now,
+            Input::Connected(peer) => {
+                self.strangers.insert((now, peer));
+                out.push(Effect::Limit(peer, Limits::STRANGER));
+            }
+            Input::Message(peer, message) => self.on_message(now, peer, message, out),
+            Input::Garbage(peer, error) => self.refuse(now, peer, error.into(), out),
+            Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
+            Input::Evaluated(evaluated) => {
+                self.evaluations_due = self.evaluations_due.saturating_sub(1);
+                out.push(Effect::Report(evaluated.into()));
+                self.settle(now, out);
+            }
+            Input::Drain => self.drain(now, out),
+            Input::Wake => self.on_wake(now, out),
+            Input::DialFailed { .. } | Input::Prepared(_) | Input::Computed(_) => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.next_deadline()
+    }
+}

@@ -1,0 +1,177 @@
+//! Who is who: the job's workers, and the connections they are behind.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::protocol::message::Decided;
+use crate::time::Time;
+
+/// A worker id of the job, and whoever holds it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// The name of its holder; empty if it never had one.
+    pub(super) name: String,
+    /// The last incarnation issued. Never forgotten, so that an older one is known as such.
+    pub(super) incarnation: Incarnation,
+    pub(super) presence: Presence,
+    /// The connection, while there is one.
+    pub(super) peer: Option<PeerId>,
+    /// When it was last heard.
+    pub(super) heard: Time,
+    /// Since when it does what it does.
+    pub(super) since: Time,
+    /// Iterations, while it does not count in the cohort.
+    pub(super) clock: Clock,
+    /// The next mini-batch. Moves on when a gradient is accepted, and outlives incarnations, so
+    /// that a worker that comes back goes on in its data where the last accepted push was.
+    pub(super) batch: BatchId,
+    /// Examples in its partition.
+    pub(super) rows: u64,
+    /// Updates it contributed to.
+    pub(super) updates: u64,
+    /// The part that begins anew with each incarnation.
+    pub(super) seat: Seat,
+}
+
+/// What an incarnation is in the middle of.
+#[derive(Debug, Default)]
+pub(super) struct Seat {
+    /// What became of its last push.
+    pub(super) decided: Option<Decided>,
+    /// The push it may make now.
+    pub(super) grant: Option<Grant>,
+    /// Since when it has been waiting for parameters.
+    pub(super) asked: Option<Time>,
+}
+
+/// Parameters that were given out and not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub(super) sequence: Sequence,
+    pub(super) version: Version,
+    pub(super) batch: BatchId,
+    pub(super) at: Time,
+}
+
+/// Whether the holder of a worker id is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    Awaited,
+    Preparing,
+    Ready,
+    Lost,
+    Left,
+}
+
+impl Presence {
+    /// Whether there is a holder with a lease.
+    pub(super) const fn is_alive(self) -> bool {
+        matches!(self, Self::Preparing | Self::Ready)
+    }
+}
+
+impl Seat {
+    /// The number of the next push.
+    pub(super) fn next_sequence(&self) -> Sequence {
+        self.decided.map_or(Sequence(0), |decided| decided.sequence).next()
+    }
+}
+
+/// All worker ids of a job.
+#[derive(Debug)]
+pub(super) struct Roster {
+    slots: Vec<Slot>,
+    peers: BTreeMap<PeerId, WorkerId>,
+    ready: u32,
+}
+
+impl Roster {
+    pub(super) fn new(workers: u32) -> Self {
+        let slots = (0..workers).map(|_| Slot {
+            name: String::new(),
+            incarnation: Incarnation(0),
+            presence: Presence::Awaited,
+            peer: None,
+            heard: Time::ZERO,
+            since: Time::ZERO,
+            clock: Clock(0),
+            batch: BatchId(0),
+            rows: 0,
+            updates: 0,
+            seat: Seat::default(),
+        });
+        Self { slots: slots.collect(), peers: BTreeMap::new(), ready: 0 }
+    }
+
+    /// Workers that are there and have their data.
+    pub(super) const fn ready(&self) -> u32 {
+        self.ready
+    }
+
+    pub(super) fn slot(&self, worker: WorkerId) -> Option<&Slot> {
+        self.slots.get(worker.0 as usize)
+    }
+
+    pub(super) fn slot_mut(&mut self, worker: WorkerId) -> Option<&mut Slot> {
+        self.slots.get_mut(worker.0 as usize)
+    }
+
+    /// Every worker id with its slot, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (WorkerId, &Slot)> {
+        (0..).map(WorkerId).zip(&self.slots)
+    }
+
+    /// The worker behind a connection.
+    pub(super) fn worker_of(&self, peer: PeerId) -> Option<WorkerId> {
+        self.peers.get(&peer).copied()
+    }
+
+    /// The connection's worker and its slot.
+    pub(super) fn of_peer(&mut self, peer: PeerId) -> Option<(WorkerId, &mut Slot)> {
+        let worker = self.worker_of(peer)?;
+        Some((worker, self.slot_mut(worker)?))
+    }
+
+    /// Puts `worker` behind `peer`; returns the connection it was behind before.
+    pub(super) fn attach(&mut self, worker: WorkerId, peer: PeerId) -> Option<PeerId> {
+        let before = self.slot_mut(worker)?.peer.replace(peer);
+        if let Some(before) = before {
+            self.peers.remove(&before);
+        }
+        self.peers.insert(peer, worker);
+        before
+    }
+
+    /// Forgets a connection; returns the worker that was behind it.
+    pub(super) fn detach(&mut self, peer: PeerId) -> Option<WorkerId> {
+        let worker = self.peers.remove(&peer)?;
+        if let Some(slot) = self.slot_mut(worker) {
+            slot.peer = None;
+        }
+        Some(worker)
+    }
+
+    /// Changes whether the holder of `worker` is there.
+    pub(super) fn set_presence(&mut self, worker: WorkerId, presence: Presence, now: Time) {
+        let Some(slot) = self.slots.get_mut(worker.0 as usize) else { return };
+        if slot.presence == Presence::Ready {
+            self.ready -= 1;
+        }
+        if presence == Presence::Ready {
+            self.ready += 1;
+        }
+        slot.presence = presence;
+        slot.since = now;
+    }
+
+    /// The worker id for a newcomer without a wish: one that nobody ever had, or else one whose
+    /// holder is gone for good.
+    pub(super) fn vacancy(&self) -> Option<WorkerId> {
+        let first = |wanted: fn(Presence) -> bool| {
+            self.iter().find(|(_, slot)| wanted(slot.presence)).map(|(worker, _)| worker)
+        };
+        first(|presence| presence == Presence::Awaited).or_else(|| first(|p| !p.is_alive()))
+    }
+}

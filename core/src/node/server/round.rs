@@ -1,0 +1,247 @@
+//! Rounds: gradients gathered, combined in worker order and applied; then who may go on.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::Server;
+use super::roster::{Grant, Presence, Slot};
+use crate::id::{Incarnation, Sequence, Version, WorkerId};
+use crate::job::{Aggregation, BudgetKind};
+use crate::node::{Effect, Evaluate, Event, Outbox};
+use crate::protocol::Phase;
+use crate::protocol::message::{EndReason, ParametersHeader};
+use crate::time::Time;
+
+/// The gradients of the open round.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    contributions: Vec<Contribution>,
+    /// The combined gradient; kept between rounds for its memory.
+    combined: Vec<f32>,
+    /// Who is given parameters next; kept for its memory.
+    next: Vec<WorkerId>,
+}
+
+/// A gradient that was accepted.
+#[derive(Debug)]
+pub(super) struct Contribution {
+    pub(super) worker: WorkerId,
+    pub(super) incarnation: Incarnation,
+    pub(super) sequence: Sequence,
+    pub(super) base: Version,
+    pub(super) samples: u32,
+    pub(super) gradient: Arc<Vec<f32>>,
+}
+
+impl Round {
+    /// Combines the contributions in worker order, never in arrival order, so that the result
+    /// depends on nothing else.
+    fn combine(&mut self, aggregation: Aggregation) {
+        self.contributions.sort_by_key(|c| (c.worker, c.incarnation, c.sequence));
+        let all: u64 = self.contributions.iter().map(|c| u64::from(c.samples)).sum();
+        let weight = |samples: u32| match aggregation {
+            Aggregation::Mean => (f64::from(samples) / all as f64) as f32,
+            Aggregation::Sum => 1.0,
+        };
+        let Some((first, others)) = self.contributions.split_first() else { return };
+        self.combined.clear();
+        let factor = weight(first.samples);
+        self.combined.extend(first.gradient.iter().map(|value| factor * value));
+        for other in others {
+            let factor = weight(other.samples);
+            for (sum, value) in self.combined.iter_mut().zip(other.gradient.iter()) {
+                *sum += factor * value;
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Adds a gradient to the open round.
+    pub(super) fn contribute(&mut self, contribution: Contribution) {
+        let worker = contribution.worker;
+        self.round.contributions.push(contribution);
+        self.cohort.contribute(worker);
+        let Some(slot) = self.roster.slot(worker) else { return };
+        if slot.batch.0 >= self.quota(slot.rows) {
+            // Nothing left for it to do: nobody may wait for it any more.
+            self.finished.insert(worker);
+            self.retire(worker);
+        }
+    }
+
+    /// Takes `worker` out of the cohort and keeps its clock.
+    pub(super) fn retire(&mut self, worker: WorkerId) {
+        self.joining.remove(&worker);
+        if let Some(clock) = self.cohort.leave(worker)
+            && let Some(slot) = self.roster.slot_mut(worker)
+        {
+            slot.clock = clock;
+        }
+    }
+
+    /// Whether too few workers are there to go on.
+    pub(super) fn is_short(&self) -> bool {
+        self.roster.ready() < self.job.membership.needed_to_run()
+    }
+
+    /// Does everything that has become possible: start, update, give out parameters, end.
+    pub(super) fn settle(&mut self, now: Time, out: &mut Outbox) {
+        if self.phase == Phase::Gathering
+            && self.roster.ready() >= self.job.membership.needed_to_start()
+        {
+            self.begin(now, out);
+        }
+        self.watch_attendance(now, out);
+        while self.step(now, out) {}
+        if self.phase == Phase::Training && !self.is_short() {
+            self.give_out(now, out);
+        }
+        if self.phase == Phase::Draining && self.busy == 0 {
+            self.end(now, EndReason::Stopped, out);
+        }
+        self.finish_if_done(now, out);
+    }
+
+    fn begin(&mut self, now: Time, out: &mut Outbox) {
+        self.phase = Phase::Training;
+        self.phase_since = now;
+        let ready: Vec<WorkerId> = self
+            .roster
+            .iter()
+            .filter(|(_, slot)| slot.presence == Presence::Ready)
+            .map(|(worker, _)| worker)
+            .collect();
+        for &worker in &ready {
+            let clock = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
+            self.cohort.join(worker, clock);
+        }
+        out.push(Effect::Report(Event::Started { workers: ready.len() as u32 }));
+        self.evaluate(out);
+    }
+
+    /// One change of the cohort or the version; false when there is none to make.
+    fn step(&mut self, now: Time, out: &mut Outbox) -> bool {
+        if !matches!(self.phase, Phase::Training | Phase::Draining) {
+            return false;
+        }
+        if self.cohort.is_empty() && !self.joining.is_empty() {
+            self.admit_joining();
+            return true;
+        }
+        let open = self.cohort.contributions() > 0;
+        if open && !self.is_short() && self.policy.closes(&self.cohort) {
+            self.close(now, out);
+            return true;
+        }
+        if self.cohort.is_empty() && !open && self.all_finished() {
+            self.end(now, EndReason::BudgetReached, out);
+        }
+        false
+    }
+
+    /// Whether a partition budget is used up: everybody who is there has done their share.
+    fn all_finished(&self) -> bool {
+        let done = |(worker, slot): (WorkerId, &Slot)| {
+            !slot.presence.is_alive() || self.finished.contains(&worker)
+        };
+        !self.finished.is_empty() && self.roster.iter().all(done)
+    }
+
+    fn admit_joining(&mut self) {
+        while let Some(worker) = self.joining.pop_first() {
+            let own = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
+            let clock = self.cohort.slowest().unwrap_or(own);
+            self.cohort.join(worker, clock);
+        }
+    }
+
+    /// Applies the open round as one update.
+    fn close(&mut self, now: Time, out: &mut Outbox) {
+        self.round.combine(self.job.aggregation);
+        let version = self.version();
+        let parameters = Arc::make_mut(&mut self.parameters);
+        self.updater.apply(parameters, &mut self.round.combined, version);
+        let epochs = self.samples / self.job.data.train.rows;
+        for contribution in self.round.contributions.drain(..) {
+            let Contribution { worker, incarnation, sequence, base, samples, gradient: _ } =
+                contribution;
+            self.samples += u64::from(samples);
+            self.ledger.applied += 1;
+            self.ledger.outstanding -= 1;
+            if let Some(slot) = self.roster.slot_mut(worker) {
+                slot.updates += 1;
+            }
+            let staleness = version.since(base);
+            out.push(Effect::Report(Event::Applied {
+                worker,
+                incarnation,
+                sequence,
+                staleness,
+                samples,
+            }));
+        }
+        self.cohort.close();
+        self.last_update = now;
+        let point = self.point();
+        out.push(Effect::Report(Event::Updated { point }));
+        self.admit_joining();
+        if self.samples / self.job.data.train.rows > epochs {
+            self.evaluate(out);
+        }
+        if self.job.budget.kind == BudgetKind::Global && self.samples >= self.samples_wanted() {
+            self.end(now, EndReason::BudgetReached, out);
+        }
+    }
+
+    /// Asks for an evaluation of the current parameters, unless they were evaluated.
+    pub(super) fn evaluate(&mut self, out: &mut Outbox) {
+        if self.last_evaluated == Some(self.version()) {
+            return;
+        }
+        self.last_evaluated = Some(self.version());
+        self.evaluations_due += 1;
+        let point = self.point();
+        out.push(Effect::Evaluate(Evaluate { point, parameters: self.parameters.clone() }));
+    }
+
+    /// Gives parameters to every member that waits for them and may go on.
+    fn give_out(&mut self, now: Time, out: &mut Outbox) {
+        let mut next = core::mem::take(&mut self.round.next);
+        next.extend(self.waiting.iter().copied().filter(|&worker| {
+            self.cohort.contains(worker) && self.policy.may_start(&self.cohort, worker)
+        }));
+        for worker in next.drain(..) {
+            self.grant(now, worker, out);
+        }
+        self.round.next = next;
+    }
+
+    fn grant(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
+        let version = self.version();
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(peer) = slot.peer else { return };
+        let sequence = slot.seat.next_sequence();
+        let batch = slot.batch;
+        slot.seat.grant = Some(Grant { sequence, version, batch, at: now });
+        let waited = slot.seat.asked.take().map_or_else(Default::default, |at| now.since(at));
+        slot.since = now;
+        let decided = slot.seat.decided;
+        self.waiting.remove(&worker);
+        self.busy += 1;
+        self.ledger.assigned += 1;
+        self.ledger.outstanding += 1;
+        self.training_since.get_or_insert(now);
+        out.push(Effect::Report(Event::Granted { worker, sequence, version, batch, waited }));
+        let header = ParametersHeader { version, keys: self.keys, sequence, batch, decided };
+        self.send_parameters(peer, header, out);
+    }
+
+    /// Throws away what is in the open round: it will not become an update.
+    pub(super) fn discard_round(&mut self) {
+        let discarded = self.round.contributions.len() as u64;
+        self.round.contributions.clear();
+        self.ledger.discarded += discarded;
+        self.ledger.outstanding -= discarded;
+    }
+}

@@ -1,0 +1,100 @@
+//! Whoever waits can say for whom and since when.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Server;
+use super::roster::{Presence, Slot};
+use crate::id::WorkerId;
+use crate::protocol::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+use crate::time::Time;
+
+impl Server {
+    /// How the job is doing.
+    #[must_use]
+    pub fn status(&self, now: Time) -> Status {
+        let members = self.roster.iter().map(|(worker, slot)| MemberStatus {
+            worker,
+            name: slot.name.clone(),
+            state: self.state_of(worker, slot),
+            since: now.since(slot.since),
+            silent: now.since(slot.heard),
+            clock: self.cohort.clock(worker).unwrap_or(slot.clock),
+            batch: slot.batch,
+            updates: slot.updates,
+        });
+        Status {
+            job: self.job.name.clone(),
+            consistency: self.job.consistency.to_string(),
+            phase: self.phase,
+            uptime: now.since(Time::ZERO),
+            version: self.version(),
+            samples: self.samples,
+            samples_wanted: self.samples_wanted(),
+            epoch: self.point().epoch,
+            wait: self.wait(now),
+            members: members.collect(),
+        }
+    }
+
+    fn state_of(&self, worker: WorkerId, slot: &Slot) -> MemberState {
+        match slot.presence {
+            Presence::Awaited => MemberState::Awaited,
+            Presence::Lost => MemberState::Lost,
+            Presence::Left => MemberState::Left,
+            _ if slot.peer.is_none() => MemberState::CutOff,
+            Presence::Preparing => MemberState::Preparing,
+            Presence::Ready if slot.seat.grant.is_some() => MemberState::Computing,
+            Presence::Ready if self.finished.contains(&worker) => MemberState::Finished,
+            Presence::Ready => MemberState::Waiting,
+        }
+    }
+
+    /// For whom the job waits.
+    fn wait(&self, now: Time) -> Option<Wait> {
+        let membership = self.job.membership;
+        let which = |wanted: &dyn Fn(WorkerId, &Slot) -> bool| -> Vec<WorkerId> {
+            let all = self.roster.iter().filter(|(worker, slot)| wanted(*worker, slot));
+            all.map(|(worker, _)| worker).collect()
+        };
+        let wait = |reason, workers, since: Time, limit: Option<Duration>| Wait {
+            reason,
+            workers,
+            waited: now.since(since),
+            left: limit.map(|limit| (since + limit).since(now)),
+        };
+        let absent = |_: WorkerId, slot: &Slot| slot.presence != Presence::Ready;
+        match self.phase {
+            Phase::Gathering => {
+                let limit = Some(membership.start_patience());
+                Some(wait(WaitReason::Workers, which(&absent), self.phase_since, limit))
+            }
+            Phase::Ending => {
+                let here = which(&|_, slot| slot.peer.is_some());
+                Some(wait(WaitReason::Goodbyes, here, self.phase_since, Some(membership.lease)))
+            }
+            _ => {
+                if let Some(since) = self.short_since {
+                    let limit = Some(membership.patience());
+                    return Some(wait(WaitReason::Workers, which(&absent), since, limit));
+                }
+                if self.waiting.is_empty() && self.awaited_back.is_empty() {
+                    return None;
+                }
+                // Those who hold the others back: they owe, and are not waiting themselves.
+                let owing = which(&|worker, slot| {
+                    self.cohort.contains(worker)
+                        && !self.waiting.contains(&worker)
+                        && !self.cohort.contributed(worker)
+                        && (slot.seat.grant.is_some() || slot.presence != Presence::Ready)
+                });
+                let asked = self.waiting.iter().filter_map(|&worker| self.roster.slot(worker));
+                let since = asked.filter_map(|slot| slot.seat.asked).min();
+                let gone = self.awaited_back.first().map(|&(since, _)| since);
+                let limit = gone.map(|_| membership.patience());
+                Some(wait(WaitReason::Gradients, owing, gone.or(since).unwrap_or(now), limit))
+            }
+        }
+    }
+}

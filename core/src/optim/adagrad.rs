@@ -1,0 +1,29 @@
+//! AdaGrad.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Optimizer, sqrt};
+
+/// `s += g^2; p -= rate * g / (sqrt(s) + epsilon)`, with `s` 0 before the first step.
+#[derive(Debug)]
+pub(super) struct AdaGrad {
+    epsilon: f32,
+    squares: Vec<f32>,
+}
+
+impl AdaGrad {
+    pub(super) fn new(epsilon: f32, parameters: usize) -> Self {
+        Self { epsilon, squares: vec![0.0; parameters] }
+    }
+}
+
+impl Optimizer for AdaGrad {
+    fn step(&mut self, params: &mut [f32], gradient: &[f32], learning_rate: f32) {
+        let values = params.iter_mut().zip(gradient).zip(&mut self.squares);
+        for ((param, gradient), squares) in values {
+            *squares += gradient * gradient;
+            *param -= learning_rate * gradient / (sqrt(*squares) + self.epsilon);
+        }
+    }
+}

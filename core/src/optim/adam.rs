@@ -1,0 +1,44 @@
+//! Adam.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Optimizer, sqrt};
+
+/// `m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2`, both 0 before the first
+/// step, then at step `t`
+/// `p -= rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)`.
+#[derive(Debug)]
+pub(super) struct Adam {
+    beta1: f32,
+    beta2: f32,
+    epsilon: f32,
+    /// `beta1^t` and `beta2^t`; in `f64`, for they are multiplied up over a whole run.
+    powers: [f64; 2],
+    mean: Vec<f32>,
+    squares: Vec<f32>,
+}
+
+impl Adam {
+    pub(super) fn new(beta1: f32, beta2: f32, epsilon: f32, parameters: usize) -> Self {
+        let (mean, squares) = (vec![0.0; parameters], vec![0.0; parameters]);
+        Self { beta1, beta2, epsilon, powers: [1.0; 2], mean, squares }
+    }
+}
+
+impl Optimizer for Adam {
+    fn step(&mut self, params: &mut [f32], gradient: &[f32], learning_rate: f32) {
+        self.powers[0] *= f64::from(self.beta1);
+        self.powers[1] *= f64::from(self.beta2);
+        let [first, second] = self.powers.map(|power| 1.0 - power);
+        let rate = (f64::from(learning_rate) / first) as f32;
+        let scale = (1.0 / libm::sqrt(second)) as f32;
+        let (beta1, beta2, epsilon) = (self.beta1, self.beta2, self.epsilon);
+        let state = self.mean.iter_mut().zip(&mut self.squares);
+        for ((param, gradient), (mean, squares)) in params.iter_mut().zip(gradient).zip(state) {
+            *mean += (gradient - *mean) * (1.0 - beta1);
+            *squares = beta2 * *squares + (1.0 - beta2) * gradient * gradient;
+            *param -= rate * *mean / (sqrt(*squares) * scale + epsilon);
+        }
+    }
+}

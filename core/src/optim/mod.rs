@@ -1,0 +1,126 @@
+//! Optimisers: how a server turns gradients into new parameters.
+//!
+//! An [`UpdateSpec`] travels in the job; the server builds an [`Updater`] from it for the keys it
+//! holds. The updater prepares the gradient (clipping, weight decay), asks the [`Schedule`] for
+//! the learning rate and lets the [`Optimizer`] step. Nothing here knows where a gradient came
+//! from or who pulls the result. The update rules are those of PyTorch's `torch.optim`.
+
+mod adagrad;
+mod adam;
+mod error;
+mod momentum;
+mod nesterov;
+mod schedule;
+mod sgd;
+mod update;
+
+#[cfg(feature = "std")]
+extern crate std;
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use self::adagrad::AdaGrad;
+use self::adam::Adam;
+use self::error::{check_positive, check_share};
+use self::momentum::Momentum;
+use self::nesterov::Nesterov;
+use self::sgd::Sgd;
+
+pub use self::error::OptimError;
+pub use self::schedule::Schedule;
+pub use self::update::{UpdateSpec, Updater};
+
+/// A rule that changes parameters by a gradient, with what it remembers from step to step.
+pub trait Optimizer: fmt::Debug + Send {
+    /// Changes `params` by one step with `gradient`; both always have the length the optimiser
+    /// was built for.
+    fn step(&mut self, params: &mut [f32], gradient: &[f32], learning_rate: f32);
+}
+
+/// Which optimiser is used, with its settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerSpec {
+    /// Stochastic gradient descent.
+    #[default]
+    Sgd,
+    /// Gradient descent with a decaying sum of gradients (Polyak 1964).
+    Momentum {
+        /// The share of the sum that is kept at each step, in [0, 1).
+        momentum: f32,
+    },
+    /// Momentum that looks one step ahead (Nesterov 1983, as Sutskever et al. 2013 write it).
+    Nesterov {
+        /// The share of the sum that is kept at each step, in [0, 1).
+        momentum: f32,
+    },
+    /// Steps scaled by the root of the sum of squared gradients (Duchi et al. 2011).
+    AdaGrad {
+        /// Added to the root, above 0.
+        epsilon: f32,
+    },
+    /// Adaptive moment estimation with bias correction (Kingma and Ba 2015).
+    Adam {
+        /// The share of the mean gradient that is kept at each step, in [0, 1).
+        beta1: f32,
+        /// The share of the mean squared gradient that is kept at each step, in [0, 1).
+        beta2: f32,
+        /// Added to the root of the mean squared gradient, above 0.
+        epsilon: f32,
+    },
+}
+
+impl OptimizerSpec {
+    /// Momentum with the usual setting, 0.9.
+    pub const MOMENTUM: Self = Self::Momentum { momentum: 0.9 };
+    /// Nesterov's momentum with the usual setting, 0.9.
+    pub const NESTEROV: Self = Self::Nesterov { momentum: 0.9 };
+    /// AdaGrad with PyTorch's setting.
+    pub const ADAGRAD: Self = Self::AdaGrad { epsilon: 1e-10 };
+    /// Adam with the settings its authors recommend.
+    pub const ADAM: Self = Self::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+
+    fn validate(&self) -> Result<(), OptimError> {
+        match *self {
+            Self::Sgd => Ok(()),
+            Self::Momentum { momentum } | Self::Nesterov { momentum } => {
+                check_share("momentum", momentum)
+            }
+            Self::AdaGrad { epsilon } => check_positive("epsilon", epsilon),
+            Self::Adam { beta1, beta2, epsilon } => {
+                check_share("beta1", beta1)?;
+                check_share("beta2", beta2)?;
+                check_positive("epsilon", epsilon)
+            }
+        }
+    }
+
+    /// The optimiser for `parameters` values, before its first step.
+    fn build(&self, parameters: usize) -> Box<dyn Optimizer> {
+        match *self {
+            Self::Sgd => Box::new(Sgd),
+            Self::Momentum { momentum } => Box::new(Momentum::new(momentum, parameters)),
+            Self::Nesterov { momentum } => Box::new(Nesterov::new(momentum, parameters)),
+            Self::AdaGrad { epsilon } => Box::new(AdaGrad::new(epsilon, parameters)),
+            Self::Adam { beta1, beta2, epsilon } => {
+                Box::new(Adam::new(beta1, beta2, epsilon, parameters))
+            }
+        }
+    }
+}
+
+/// The square root, rounded correctly: the same number with and without `std`, but only the
+/// compiler's own can be turned into vector instructions.
+fn sqrt(value: f32) -> f32 {
+    #[cfg(feature = "std")]
+    let root = value.sqrt();
+    #[cfg(not(feature = "std"))]
+    let root = libm::sqrtf(value);
+    root
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::id::Version;
+
+const PLAIN: UpdateSpec = UpdateSpec {
+    optimizer: OptimizerSpec::Sgd,
+    learning_rate: 0.1,
+    schedule: Schedule::Constant,
+    weight_decay: 0.0,
+    clip_norm: None,
+};
+
+const START: [f32; 3] = [0.5, -1.25, 2.0];
+
+const GRADIENTS: [[f32; 3]; 5] =
+    [[0.1, -0.4, 0.0], [-0.3, 0.2, 1.5], [0.05, 0.6, -2.0], [0.7, 0.0, 0.25], [-0.2, -0.1, 3.0]];
+
+/// Takes `START` through all `GRADIENTS`.
+fn after_five_steps(spec: &UpdateSpec) -> [f32; 3] {
+    let mut updater = Updater::new(spec, 3).unwrap();
+    let mut params = START;
+    for (version, gradient) in GRADIENTS.iter().enumerate() {
+        updater.apply(&mut params, &mut gradient.clone(), Version(version as u64));
+    }
+    params
+}
+
+// The expected values are PyTorch's documented rules (torch.optim 2.x: dampening 0, AdaGrad
+// without decay and with an accumulator of 0, no AMSGrad; clip_grad_norm_), carried out in double
+// precision by a Python script of a line a rule.
+fn close(found: [f32; 3], expected: [f64; 3]) {
+    for (found, expected) in found.iter().zip(expected) {
+        let difference = (f64::from(*found) - expected).abs();
+        assert!(difference <= 1e-6 * expected.abs(), "{found}, not {expected}");
+    }
+}
+
+#[test]
+fn sgd_steps_as_pytorch_does() {
+    close(after_five_steps(&PLAIN), [0.465, -1.28, 1.725]);
+}
+
+#[test]
+fn momentum_steps_as_pytorch_does() {
+    let spec = UpdateSpec { optimizer: OptimizerSpec::MOMENTUM, ..PLAIN };
+    close(after_five_steps(&spec), [0.435669, -1.307576, 1.67865]);
+}
+
+#[test]
+fn nesterov_steps_as_pytorch_does() {
+    let spec = UpdateSpec { optimizer: OptimizerSpec::NESTEROV, ..PLAIN };
+    close(after_five_steps(&spec), [0.4071021, -1.3318184, 1.435785]);
+}
+
+#[test]
+fn adagrad_steps_as_pytorch_does() {
+    let spec = UpdateSpec { optimizer: OptimizerSpec::ADAGRAD, ..PLAIN };
+    close(after_five_steps(&spec), [0.41345896589357, -1.2616544085591126, 1.8933844403037292]);
+}
+
+#[test]
+fn adam_steps_as_pytorch_does() {
+    let spec = UpdateSpec { optimizer: OptimizerSpec::ADAM, ..PLAIN };
+    close(after_five_steps(&spec), [0.4119732149659724, -1.2136887582253153, 1.9123168405762323]);
+}
+
+#[test]
+fn a_gradient_is_clipped_to_its_norm() {
+    let spec = UpdateSpec { clip_norm: Some(0.5), ..PLAIN };
+    close(after_five_steps(&spec), [0.4547631895176482, -1.2291832474277296, 1.9325838513789457]);
+    let loose = UpdateSpec { clip_norm: Some(4.0), ..PLAIN };
+    assert_eq!(after_five_steps(&loose), after_five_steps(&PLAIN));
+}
+
+#[test]
+fn every_value_counts_towards_the_norm() {
+    for length in [1_u16, 7, 8, 9, 40] {
+        let mut gradient: Vec<f32> = (1..=length).map(|value| f32::from(value) * 1e20).collect();
+        let mut params = vec![0.0; gradient.len()];
+        let spec = UpdateSpec { learning_rate: 1.0, clip_norm: Some(2.0), ..PLAIN };
+        Updater::new(&spec, params.len()).unwrap().apply(&mut params, &mut gradient, Version(0));
+        let norm = params.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
+        assert!((norm - 2.0).abs() < 1e-6, "norm {norm} of {length} values");
+    }
+}
+
+#[test]
+fn weight_decay_goes_into_the_gradient() {
+    let spec = UpdateSpec { weight_decay: 0.1, ..PLAIN };
+    close(after_five_steps(&spec), [0.44079753485, -1.218525701975, 1.62770524980]);
+}
+
+#[test]
+fn clipping_comes_before_decay_and_the_rate_follows_the_version() {
+    let spec = UpdateSpec {
+        optimizer: OptimizerSpec::ADAM,
+        learning_rate: 0.1,
+        schedule: Schedule::Inverse { decay: 0.5 },
+        weight_decay: 0.1,
+        clip_norm: Some(0.5),
+    };
+    close(after_five_steps(&spec), [0.30763248565206014, -1.0339081838989896, 1.775103246403814]);
+}
+
+#[test]
+fn parameters_without_gradient_stay_where_they_are() {
+    for optimizer in [
+        OptimizerSpec::Sgd,
+        OptimizerSpec::MOMENTUM,
+        OptimizerSpec::NESTEROV,
+        OptimizerSpec::ADAGRAD,
+        OptimizerSpec::ADAM,
+    ] {
+        let mut updater = Updater::new(&UpdateSpec { optimizer, ..PLAIN }, 3).unwrap();
+        let mut params = START;
+        for version in 0..3 {
+            updater.apply(&mut params, &mut [0.0; 3], Version(version));
+        }
+        assert_eq!(params, START, "{optimizer:?}");
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_refused_by_name() {
+    let adam = |beta1, beta2, epsilon| OptimizerSpec::Adam { beta1, beta2, epsilon };
+    let optimizer = |optimizer| UpdateSpec { optimizer, ..PLAIN };
+    let schedule = |schedule| UpdateSpec { schedule, ..PLAIN };
+    let cases = [
+        (UpdateSpec { learning_rate: 0.0, ..PLAIN }, "learning rate 0: must be finite and above 0"),
+        (
+            UpdateSpec { learning_rate: f32::NAN, ..PLAIN },
+            "learning rate NaN: must be finite and above 0",
+        ),
+        (
+            UpdateSpec { weight_decay: -0.5, ..PLAIN },
+            "weight decay -0.5: must be finite and at least 0",
+        ),
+        (
+            UpdateSpec { clip_norm: Some(f32::INFINITY), ..PLAIN },
+            "clip norm inf: must be finite and above 0",
+        ),
+        (
+            optimizer(OptimizerSpec::Momentum { momentum: 1.0 }),
+            "momentum 1: must be at least 0 and below 1",
+        ),
+        (
+            optimizer(OptimizerSpec::Nesterov { momentum: -0.1 }),
+            "momentum -0.1: must be at least 0 and below 1",
+        ),
+        (
+            optimizer(OptimizerSpec::AdaGrad { epsilon: 0.0 }),
+            "epsilon 0: must be finite and above 0",
+        ),
+        (optimizer(adam(1.5, 0.9, 1e-8)), "beta1 1.5: must be at least 0 and below 1"),
+        (optimizer(adam(0.9, f32::NAN, 1e-8)), "beta2 NaN: must be at least 0 and below 1"),
+        (optimizer(adam(0.9, 0.9, -1.0)), "epsilon -1: must be finite and above 0"),
+        (schedule(Schedule::Step { every: 0, factor: 0.5 }), "schedule every 0: must be 1 or more"),
+        (
+            schedule(Schedule::Step { every: 1, factor: 0.0 }),
+            "schedule factor 0: must be finite and above 0",
+        ),
+        (
+            schedule(Schedule::Cosine { updates: 0, floor: 0.0 }),
+            "schedule updates 0: must be 1 or more",
+        ),
+        (
+            schedule(Schedule::Cosine { updates: 1, floor: 0.25 }),
+            "schedule floor 0.25: must be from 0 to the learning rate",
+        ),
+        (
+            schedule(Schedule::Inverse { decay: -1.0 }),
+            "schedule decay -1: must be finite and at least 0",
+        ),
+    ];
+    for (spec, expected) in cases {
+        assert_eq!(Updater::new(&spec, 3).unwrap_err().to_string(), expected);
+    }
+}

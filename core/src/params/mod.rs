@@ -1,0 +1,8 @@
+//! Parameters: one contiguous `f32` vector, addressed by key range, with a layout of named
+//! tensors over it.
+
+mod key_range;
+mod layout;
+
+pub use key_range::{EmptyRange, KeyRange};
+pub use layout::{Layout, Tensor};

@@ -1,0 +1,44 @@
+//! The control part of a message as bytes. The only module that names the serialiser, so that it
+//! can be replaced in one place; payloads never pass through it.
+
+use alloc::vec::Vec;
+
+use bincode::config::{self, Configuration, LittleEndian, Varint};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A control part that does not decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Bounds what a hostile length inside a control part can make the decoder allocate. It is above
+/// every limit on the control part itself, so it never refuses an honest message.
+const MOST_BYTES: usize = 32 * 1024 * 1024;
+
+const CONFIG: Configuration<LittleEndian, Varint, config::Limit<MOST_BYTES>> =
+    config::standard().with_limit::<MOST_BYTES>();
+
+struct Appender<'a>(&'a mut Vec<u8>);
+
+impl bincode::enc::write::Writer for Appender<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), bincode::error::EncodeError> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Appends `fields` to `bytes`.
+pub(super) fn append<T: Serialize>(fields: &T, bytes: &mut Vec<u8>) {
+    // Messages hold numbers, text, options and lists only, which always encode; what could fail
+    // is a writer with an end, and a growing vector has none.
+    let encoded = bincode::serde::encode_into_writer(fields, Appender(bytes), CONFIG);
+    debug_assert!(encoded.is_ok(), "control part does not encode: {encoded:?}");
+}
+
+/// Reads fields that must fill `bytes` exactly.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
+    match bincode::serde::decode_from_slice(bytes, CONFIG) {
+        Ok((fields, used)) if used == bytes.len() => Ok(fields),
+        _ => Err(Malformed),
+    }
+}

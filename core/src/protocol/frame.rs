@@ -1,0 +1,299 @@
+//! Frames: messages to bytes, and bytes, cut anywhere, back to messages.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::checksum::crc32c;
+use super::message::{Kind, Message};
+use super::{Limits, PROTOCOL_VERSION, Refusal};
+
+/// Bytes of a frame before its control part.
+pub const HEADER_BYTES: usize = 20;
+const MAGIC: [u8; 4] = *b"PSTR";
+const CHECKED_BYTES: usize = 16;
+
+/// Appends header and control part of `message` to `head` and returns its payload, which follows
+/// them on the wire. The payload is borrowed wherever its form in memory is its form on the wire.
+pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Payload<'a> {
+    let payload = payload(message);
+    let begin = head.len();
+    head.extend_from_slice(&MAGIC);
+    head.extend_from_slice(&[PROTOCOL_VERSION, message.kind() as u8, 0, 0]);
+    head.extend_from_slice(&[0; 12]);
+    message.append_control(head);
+    let control_len = (head.len() - begin - HEADER_BYTES) as u32;
+    head[begin + 8..begin + 12].copy_from_slice(&control_len.to_le_bytes());
+    head[begin + 12..begin + 16].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    let sum = crc32c(&[
+        &head[begin..begin + CHECKED_BYTES],
+        &head[begin + HEADER_BYTES..],
+        payload.as_slice(),
+    ]);
+    head[begin + 16..begin + 20].copy_from_slice(&sum.to_le_bytes());
+    payload
+}
+
+/// The payload of `message`, which follows what [`encode`] appended.
+#[must_use]
+pub fn payload(message: &Message) -> Payload<'_> {
+    match message {
+        Message::Push(push) => Payload::of(&push.gradient),
+        Message::Parameters(parameters) => Payload::of(&parameters.values),
+        Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
+        _ => Payload::Borrowed(&[]),
+    }
+}
+
+/// The raw part of a frame.
+#[derive(Debug)]
+pub enum Payload<'a> {
+    /// Bytes that are there already.
+    Borrowed(&'a [u8]),
+    /// Bytes that had to be turned round first (on a big-endian machine).
+    Owned(Vec<u8>),
+}
+
+impl<'a> Payload<'a> {
+    fn of(values: &'a [f32]) -> Self {
+        if cfg!(target_endian = "little") {
+            Self::Borrowed(bytemuck::cast_slice(values))
+        } else {
+            Self::Owned(values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Bytes that are no frame of this protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The first four bytes are not `PSTR`.
+    Magic([u8; 4]),
+    /// Another protocol version.
+    Version(u8),
+    /// A kind of message that this version does not have.
+    Kind(u8),
+    /// Reserved bytes that are not 0.
+    Reserved(u16),
+    /// A control part over the limit.
+    Control {
+        /// Its length in bytes.
+        length: u32,
+        /// The limit in bytes.
+        limit: u32,
+    },
+    /// A payload over the limit.
+    Payload {
+        /// Its length in bytes.
+        length: u32,
+        /// The limit in bytes.
+        limit: u32,
+    },
+    /// A checksum that does not fit the bytes.
+    Checksum {
+        /// As the frame says.
+        stated: u32,
+        /// As computed.
+        computed: u32,
+    },
+    /// Fields that do not decode.
+    Malformed(Kind),
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Magic(bytes) => write!(
+                f,
+                "bytes {bytes:02x?} do not begin a pstrain frame; is the peer a pstrain of the \
+                 same release, and this its port?"
+            ),
+            Self::Version(version) => write!(
+                f,
+                "frame of protocol {version}, but this side speaks {PROTOCOL_VERSION}; use the \
+                 same release on both"
+            ),
+            Self::Kind(kind) => write!(f, "kind {kind} is no message of this protocol"),
+            Self::Reserved(bytes) => write!(f, "reserved bytes are {bytes:#06x} instead of 0"),
+            Self::Control { length, limit } => {
+                write!(f, "control part of {length} bytes is over the limit of {limit}")
+            }
+            Self::Payload { length, limit } => {
+                write!(f, "payload of {length} bytes is over the limit of {limit}")
+            }
+            Self::Checksum { stated, computed } => {
+                write!(f, "checksum {computed:#010x} where the frame says {stated:#010x}")
+            }
+            Self::Malformed(kind) => write!(f, "the fields of a {kind:?} message do not decode"),
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+impl From<FrameError> for Refusal {
+    fn from(error: FrameError) -> Self {
+        Self::Frame { what: error.to_string() }
+    }
+}
+
+/// Finds the messages in a stream of bytes that may be cut anywhere.
+///
+/// Call [`Self::next`] until it gives nothing, then [`Self::feed`] what was read, and again. It
+/// holds at most one frame within its limits plus what was fed since, and allocates for a frame
+/// only once its header has passed every check.
+#[derive(Debug)]
+pub struct Decoder {
+    limits: Limits,
+    buffer: Vec<u8>,
+    /// Bytes at the front of `buffer` that belong to frames already handed out.
+    used: usize,
+    failed: Option<FrameError>,
+}
+
+struct Header {
+    kind: Kind,
+    control: usize,
+    payload: usize,
+    checksum: u32,
+}
+
+impl Decoder {
+    /// A decoder at the start of a stream.
+    #[must_use]
+    pub const fn new(limits: Limits) -> Self {
+        Self { limits, buffer: Vec::new(), used: 0, failed: None }
+    }
+
+    /// Changes the limits for the frames that follow.
+    pub const fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Whether the stream stopped in the middle of a frame.
+    #[must_use]
+    pub const fn is_mid_frame(&self) -> bool {
+        self.used < self.buffer.len()
+    }
+
+    /// Takes bytes from the stream.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.failed.is_some() {
+            return;
+        }
+        if self.used > 0 {
+            self.buffer.drain(..self.used);
+            self.used = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next message, or nothing until more bytes have come.
+    ///
+    /// # Errors
+    /// [`FrameError`] if the bytes are no frame. The stream has lost its step then, and every
+    /// further call gives the same error.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first None")]
+    pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let found = decode(&self.buffer[self.used..], self.limits);
+        match found {
+            Ok(Some((message, length))) => {
+                self.used += length;
+                if self.used == self.buffer.len() {
+                    self.buffer.clear();
+                    self.used = 0;
+                }
+                Ok(Some(message))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => {
+                self.failed = Some(error);
+                self.buffer = Vec::new();
+                self.used = 0;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The message at the front of `bytes` and its length, if it is all there.
+fn decode(bytes: &[u8], limits: Limits) -> Result<Option<(Message, usize)>, FrameError> {
+    let Some(header) = parse_header(bytes, limits)? else { return Ok(None) };
+    let length = HEADER_BYTES + header.control + header.payload;
+    let Some(frame) = bytes.get(..length) else { return Ok(None) };
+    let computed = crc32c(&[&frame[..CHECKED_BYTES], &frame[HEADER_BYTES..]]);
+    if computed != header.checksum {
+        return Err(FrameError::Checksum { stated: header.checksum, computed });
+    }
+    let (control, payload) = frame[HEADER_BYTES..].split_at(header.control);
+    let message = Message::from_parts(header.kind, control, payload)
+        .map_err(|_malformed| FrameError::Malformed(header.kind))?;
+    Ok(Some((message, length)))
+}
+
+/// Checks a header as soon as its bytes are there.
+fn parse_header(bytes: &[u8], limits: Limits) -> Result<Option<Header>, FrameError> {
+    let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+        // Fewer bytes than a header, but if these begin no frame, more will not help.
+        let begins = bytes.len().min(MAGIC.len());
+        if bytes[..begins] != MAGIC[..begins] {
+            let mut magic = [0; 4];
+            magic[..begins].copy_from_slice(&bytes[..begins]);
+            return Err(FrameError::Magic(magic));
+        }
+        return Ok(None);
+    };
+    let word = |at: usize| {
+        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    let magic = [header[0], header[1], header[2], header[3]];
+    if magic != MAGIC {
+        return Err(FrameError::Magic(magic));
+    }
+    if header[4] != PROTOCOL_VERSION {
+        return Err(FrameError::Version(header[4]));
+    }
+    let kind = Kind::from_number(header[5]).ok_or(FrameError::Kind(header[5]))?;
+    let reserved = u16::from_le_bytes([header[6], header[7]]);
+    if reserved != 0 {
+        return Err(FrameError::Reserved(reserved));
+    }
+    let (control, payload) = (word(8), word(12));
+    if control > limits.control {
+        return Err(FrameError::Control { length: control, limit: limits.control });
+    }
+    if payload > limits.payload {
+        return Err(FrameError::Payload { length: payload, limit: limits.payload });
+    }
+    Ok(Some(Header {
+        kind,
+        control: control as usize,
+        payload: payload as usize,
+        checksum: word(16),
+    }))
+}

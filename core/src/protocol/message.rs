@@ -1,0 +1,405 @@
+//! The messages, field by field.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::codec::{self, Malformed};
+use super::{Refusal, Status};
+use crate::consistency::DropReason;
+use crate::fingerprint::Fingerprint;
+use crate::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use crate::job::Job;
+use crate::params::KeyRange;
+
+/// A message between two nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Worker to server: the first message of a connection.
+    Hello(Hello),
+    /// Server to worker: you are in.
+    Welcome(Box<Welcome>),
+    /// Either way, the last message of a connection: what was wrong and what to do.
+    Refused(Refusal),
+    /// Worker to server: send me my examples from this one on.
+    PullExamples(PullExamples),
+    /// Server to worker: some of the worker's examples.
+    Examples(ExamplesChunk),
+    /// Worker to server: I have my data.
+    Ready(Ready),
+    /// Worker to server: I want parameters.
+    Pull(Pull),
+    /// Worker to server: a gradient.
+    Push(Push),
+    /// Server to worker: parameters, and the permission to push once.
+    Parameters(Parameters),
+    /// Server to worker: what became of a push that did not pull.
+    Ack(Decided),
+    /// Either way: I am here.
+    Heartbeat(Heartbeat),
+    /// Server to worker: the run is over.
+    End(End),
+    /// Worker to server: I am leaving.
+    Bye(Bye),
+    /// Client to server: how is the job?
+    PullStatus(PullStatus),
+    /// Server to client: so it is.
+    Status(Box<Status>),
+}
+
+/// Who is there and what it can do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The oldest protocol version it speaks.
+    pub protocol_min: u8,
+    /// The newest protocol version it speaks.
+    pub protocol_max: u8,
+    /// Its release ([`super::BUILD`]).
+    pub build: String,
+    /// A name for people, such as the host's.
+    pub name: String,
+    /// The worker id it wants; without one the server chooses.
+    pub worker: Option<WorkerId>,
+    /// The membership it had before it lost its connection.
+    pub resume: Option<Resume>,
+    /// Whether it asks for its examples instead of having them.
+    pub wants_examples: bool,
+    /// The place of authentication. Empty in protocol 1, anything else is refused.
+    pub credentials: Vec<u8>,
+}
+
+/// A membership to take up again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// The worker id.
+    pub worker: WorkerId,
+    /// The incarnation the server issued.
+    pub incarnation: Incarnation,
+    /// The run the server said it was ([`Welcome::run`]).
+    pub run: u64,
+}
+
+/// The answer to a [`Hello`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The protocol version that both will speak.
+    pub protocol: u8,
+    /// Tells one run of a server from another at the same address.
+    pub run: u64,
+    /// The worker's id.
+    pub worker: WorkerId,
+    /// The worker's incarnation.
+    pub incarnation: Incarnation,
+    /// Whether the membership asked for goes on, so that a push without answer must be repeated.
+    pub resumed: bool,
+    /// Who has the worker's examples, for this worker.
+    pub examples_from_server: bool,
+    /// The job.
+    pub job: Job,
+}
+
+/// A request for packed examples of the worker's partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullExamples {
+    /// The first row wanted.
+    pub from: u64,
+}
+
+/// Some rows of the worker's partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExamplesChunk {
+    /// Which rows.
+    pub rows: ExampleRows,
+    /// The rows as [`crate::examples::Examples::pack`] writes them: the payload.
+    pub packed: Vec<u8>,
+}
+
+/// Which rows of a partition a chunk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExampleRows {
+    /// The first row of the chunk.
+    pub from: u64,
+    /// Rows of the whole partition.
+    pub total: u64,
+}
+
+/// The worker's data are in place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Examples in the worker's partition.
+    pub rows: u64,
+    /// The whole training split that the partition was taken from; none if the server sent the
+    /// examples.
+    pub train: Option<Fingerprint>,
+}
+
+/// A request for parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pull {
+    /// The worker's incarnation.
+    pub incarnation: Incarnation,
+    /// The keys wanted.
+    pub keys: KeyRange,
+}
+
+/// A gradient with what the server must know of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Push {
+    /// Everything but the values.
+    pub header: PushHeader,
+    /// The gradient, one value for each key: the payload. Shared, because the worker keeps it
+    /// until the push is answered.
+    pub gradient: Arc<Vec<f32>>,
+}
+
+/// The fields of a [`Push`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PushHeader {
+    /// The worker's incarnation.
+    pub incarnation: Incarnation,
+    /// The number of the push.
+    pub sequence: Sequence,
+    /// The version it was computed on.
+    pub base: Version,
+    /// The mini-batch it was computed from.
+    pub batch: BatchId,
+    /// Examples in that mini-batch.
+    pub samples: u32,
+    /// Mean loss over the mini-batch, before the update.
+    pub loss: f32,
+    /// Time the computation took, in nanoseconds.
+    pub compute_ns: u64,
+    /// The keys of the gradient.
+    pub keys: KeyRange,
+    /// Whether this push also pulls.
+    pub pull: bool,
+}
+
+/// Parameters and the permission to push once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// Everything but the values.
+    pub header: ParametersHeader,
+    /// The values, one for each key: the payload. Shared by all who pull this version.
+    pub values: Arc<Vec<f32>>,
+}
+
+/// The fields of [`Parameters`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParametersHeader {
+    /// The version of the values.
+    pub version: Version,
+    /// The keys of the values.
+    pub keys: KeyRange,
+    /// The push that is allowed now.
+    pub sequence: Sequence,
+    /// The mini-batch it must be computed from.
+    pub batch: BatchId,
+    /// What became of the last push.
+    pub decided: Option<Decided>,
+}
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    /// Which push.
+    pub sequence: Sequence,
+    /// Why it was thrown away; none if it was accepted.
+    pub dropped: Option<DropReason>,
+}
+
+/// A sign of life; the server answers it with another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The sender's incarnation, as far as it has one.
+    pub incarnation: Option<Incarnation>,
+}
+
+/// The run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Why.
+    pub reason: EndReason,
+}
+
+/// Why a run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// The budget is used up.
+    BudgetReached,
+    /// Somebody asked the server to stop.
+    Stopped,
+    /// A worker was lost and the job says to stop then.
+    WorkerLost(WorkerId),
+    /// Too few workers for longer than the patience of the job.
+    TooFewWorkers {
+        /// Workers present.
+        present: u32,
+        /// Workers needed.
+        needed: u32,
+    },
+    /// The parameters are no longer finite numbers.
+    Diverged(Version),
+}
+
+/// A worker leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bye {
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+}
+
+/// A question about the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullStatus {
+    /// The newest protocol version that the client speaks.
+    pub protocol_max: u8,
+}
+
+impl EndReason {
+    /// Whether the run did what it was asked to do.
+    #[must_use]
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::BudgetReached | Self::Stopped)
+    }
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BudgetReached => f.write_str("the budget is used up"),
+            Self::Stopped => f.write_str("the server was asked to stop"),
+            Self::WorkerLost(worker) => {
+                write!(f, "worker {worker} was lost (on-worker-loss = stop)")
+            }
+            Self::TooFewWorkers { present, needed } => {
+                write!(f, "{present} workers were there for too long, and {needed} are needed")
+            }
+            Self::Diverged(version) => write!(
+                f,
+                "the parameters are not finite after update {version}; try a smaller \
+                 learning-rate, or clip-norm"
+            ),
+        }
+    }
+}
+
+/// Numbers the kinds of messages: one table for both directions.
+macro_rules! kinds {
+    ($($kind:ident = $number:literal),+ $(,)?) => {
+        /// Which message a frame carries.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        #[expect(missing_docs, reason = "each is documented at the variant of Message it numbers")]
+        pub enum Kind { $($kind = $number),+ }
+
+        impl Kind {
+            /// The kind with this number.
+            #[must_use]
+            pub const fn from_number(number: u8) -> Option<Self> {
+                match number { $($number => Some(Self::$kind),)+ _ => None }
+            }
+        }
+
+        impl Message {
+            /// Which message this is.
+            #[must_use]
+            pub const fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind),+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    Hello = 1,
+    Welcome = 2,
+    Refused = 3,
+    PullExamples = 4,
+    Examples = 5,
+    Ready = 6,
+    Pull = 7,
+    Push = 8,
+    Parameters = 9,
+    Ack = 10,
+    Heartbeat = 11,
+    End = 12,
+    Bye = 13,
+    PullStatus = 14,
+    Status = 15,
+}
+
+impl Message {
+    /// Appends the control part to `bytes`.
+    pub(super) fn append_control(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Hello(fields) => codec::append(fields, bytes),
+            Self::Welcome(fields) => codec::append(fields, bytes),
+            Self::Refused(fields) => codec::append(fields, bytes),
+            Self::PullExamples(fields) => codec::append(fields, bytes),
+            Self::Examples(chunk) => codec::append(&chunk.rows, bytes),
+            Self::Ready(fields) => codec::append(fields, bytes),
+            Self::Pull(fields) => codec::append(fields, bytes),
+            Self::Push(push) => codec::append(&push.header, bytes),
+            Self::Parameters(parameters) => codec::append(&parameters.header, bytes),
+            Self::Ack(fields) => codec::append(fields, bytes),
+            Self::Heartbeat(fields) => codec::append(fields, bytes),
+            Self::End(fields) => codec::append(fields, bytes),
+            Self::Bye(fields) => codec::append(fields, bytes),
+            Self::PullStatus(fields) => codec::append(fields, bytes),
+            Self::Status(fields) => codec::append(fields, bytes),
+        }
+    }
+
+    /// Puts a message together from its parts. A payload where none belongs is malformed.
+    pub(super) fn from_parts(
+        kind: Kind,
+        control: &[u8],
+        payload: &[u8],
+    ) -> Result<Self, Malformed> {
+        match kind {
+            Kind::Push => {
+                let gradient = Arc::new(values(payload)?);
+                return Ok(Self::Push(Push { header: codec::read(control)?, gradient }));
+            }
+            Kind::Parameters => {
+                let values = Arc::new(values(payload)?);
+                return Ok(Self::Parameters(Parameters { header: codec::read(control)?, values }));
+            }
+            Kind::Examples => {
+                let packed = payload.to_vec();
+                return Ok(Self::Examples(ExamplesChunk { rows: codec::read(control)?, packed }));
+            }
+            _ if !payload.is_empty() => return Err(Malformed),
+            _ => {}
+        }
+        Ok(match kind {
+            Kind::Hello => Self::Hello(codec::read(control)?),
+            Kind::Welcome => Self::Welcome(codec::read(control)?),
+            Kind::Refused => Self::Refused(codec::read(control)?),
+            Kind::PullExamples => Self::PullExamples(codec::read(control)?),
+            Kind::Ready => Self::Ready(codec::read(control)?),
+            Kind::Pull => Self::Pull(codec::read(control)?),
+            Kind::Ack => Self::Ack(codec::read(control)?),
+            Kind::Heartbeat => Self::Heartbeat(codec::read(control)?),
+            Kind::End => Self::End(codec::read(control)?),
+            Kind::Bye => Self::Bye(codec::read(control)?),
+            Kind::PullStatus => Self::PullStatus(codec::read(control)?),
+            Kind::Status => Self::Status(codec::read(control)?),
+            Kind::Push | Kind::Parameters | Kind::Examples => return Err(Malformed),
+        })
+    }
+}
+
+fn values(payload: &[u8]) -> Result<Vec<f32>, Malformed> {
+    let (values, rest) = payload.as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(Malformed);
+    }
+    Ok(values.iter().map(|&value| f32::from_le_bytes(value)).collect())
+}

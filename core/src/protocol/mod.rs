@@ -1,0 +1,63 @@
+//! The protocol between workers and server: messages, and their form on the wire.
+//!
+//! # Frames
+//! A stream carries frames, one message each. Numbers are little-endian.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..4 | magic | `PSTR` |
+//! | 4 | version | protocol version of the frame, [`PROTOCOL_VERSION`] |
+//! | 5 | kind | which message ([`Kind`]) |
+//! | 6..8 | reserved | 0 |
+//! | 8..12 | control length | bytes of the control part |
+//! | 12..16 | payload length | bytes of the payload |
+//! | 16..20 | checksum | CRC-32C of bytes 0..16, the control part and the payload |
+//! | 20.. | control part | the message's fields ([`message`]), bincode 2 with its standard settings: little-endian, variable-length integers |
+//! | .. | payload | raw: `f32` values of a key range, or packed examples |
+//!
+//! Both lengths are checked against [`Limits`] before anything is allocated. A connection starts
+//! with small limits; the handshake, which fixes the size of the model, raises them.
+//!
+//! # A connection
+//! ```text
+//! worker                                   server
+//!   Hello(protocols, build, resume?)  ->
+//!                                     <-   Welcome(worker, incarnation, job) | Refused(why)
+//!   PullExamples(from) ...            ->                    (only if the server has the data)
+//!                                     <-   Examples(from, total) + packed rows ...
+//!   Ready(rows, fingerprint)          ->                                     | Refused(why)
+//!   Pull                              ->
+//!                                     <-   Parameters(version, grant) + values
+//!   Push(sequence, base, pull) + gradient  ->
+//!                                     <-   Parameters(decided, version, grant) + values
+//!   ...
+//!   Heartbeat                         ->
+//!                                     <-   Heartbeat
+//!                                     <-   End(reason)
+//!   Bye                               ->
+//! ```
+//! Parameters are a permission: they carry the sequence number of the one push they allow and the
+//! number of the mini-batch to compute it on. A push is identified by (worker, incarnation,
+//! sequence) and decided exactly once; after a reconnect it may be repeated, and is answered then,
+//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`.
+
+mod checksum;
+mod codec;
+mod frame;
+mod limits;
+pub mod message;
+mod refusal;
+mod status;
+
+pub use frame::{Decoder, FrameError, HEADER_BYTES, Payload, encode, payload};
+pub use limits::Limits;
+pub use message::{Kind, Message};
+pub use refusal::Refusal;
+pub use status::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+
+/// The protocol version that this build speaks.
+pub const PROTOCOL_VERSION: u8 = 1;
+/// The release of this build. Server and workers must be of the same one.
+pub const BUILD: &str = env!("CARGO_PKG_VERSION");
+/// Bytes of packed examples in one message, at most.
+pub const EXAMPLES_CHUNK_BYTES: u32 = 256 * 1024;

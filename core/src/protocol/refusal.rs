@@ -1,0 +1,150 @@
+//! Why a peer is turned away, in words that say what was wrong and what to do.
+
+use alloc::string::String;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Incarnation, Sequence, WorkerId};
+use crate::params::KeyRange;
+
+/// The reason for closing a connection, sent to the peer before it is closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No protocol version in common.
+    Protocol {
+        /// Versions the peer speaks.
+        theirs: (u8, u8),
+        /// The version this build speaks.
+        ours: u8,
+    },
+    /// Another release.
+    Build {
+        /// The worker's release.
+        worker: String,
+        /// The server's release.
+        server: String,
+    },
+    /// Credentials where none are understood.
+    Credentials,
+    /// A worker id that the job does not have.
+    UnknownWorker {
+        /// The id asked for.
+        worker: WorkerId,
+        /// Workers of the job.
+        workers: u32,
+    },
+    /// The worker id belongs to somebody who is there.
+    WorkerTaken {
+        /// The id asked for.
+        worker: WorkerId,
+        /// The name of its owner.
+        owner: String,
+    },
+    /// All workers are there.
+    Full {
+        /// Workers of the job.
+        workers: u32,
+    },
+    /// The run is over.
+    Over,
+    /// The worker's data are not those of the job.
+    Data {
+        /// The difference, in words.
+        difference: String,
+    },
+    /// An incarnation that was replaced by a newer one.
+    Fenced {
+        /// The incarnation that spoke.
+        incarnation: Incarnation,
+    },
+    /// Keys that are not those of the model.
+    Keys {
+        /// The keys of the message.
+        given: KeyRange,
+        /// The values of the message.
+        values: u64,
+        /// The keys of the model.
+        wanted: KeyRange,
+    },
+    /// A gradient that is not a number.
+    NotFinite {
+        /// The push.
+        sequence: Sequence,
+        /// The first bad key.
+        key: u64,
+    },
+    /// A message that does not belong here.
+    Unexpected {
+        /// What was expected and what came, in words.
+        what: String,
+    },
+    /// Bytes that are no frame.
+    Frame {
+        /// What was wrong, in words.
+        what: String,
+    },
+}
+
+impl Refusal {
+    /// Whether trying again cannot help. A place that is taken may become free.
+    #[must_use]
+    pub const fn is_permanent(&self) -> bool {
+        !matches!(self, Self::WorkerTaken { .. } | Self::Full { .. })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol { theirs: (min, max), ours } => write!(
+                f,
+                "speaks protocol {min} to {max}, but this side speaks {ours}; use the same \
+                 release on both"
+            ),
+            Self::Build { worker, server } => write!(
+                f,
+                "worker is release {worker}, the server is {server}; use the same release on both"
+            ),
+            Self::Credentials => f.write_str(
+                "credentials were sent, but protocol 1 has no authentication; send none",
+            ),
+            Self::UnknownWorker { worker, workers } => write!(
+                f,
+                "there is no worker {worker} in a job of {workers} workers (0 to {})",
+                workers.saturating_sub(1)
+            ),
+            Self::WorkerTaken { worker, owner } => write!(
+                f,
+                "worker {worker} is there already ({owner}); choose another id, or none, or wait \
+                 until its lease is over"
+            ),
+            Self::Full { workers } => {
+                write!(f, "all {workers} workers of the job are there; start the job with more")
+            }
+            Self::Over => f.write_str("the run is over"),
+            Self::Data { difference } => write!(
+                f,
+                "the worker's data are not the job's: {difference}; give every worker the file \
+                 that the server has, or use --data server"
+            ),
+            Self::Fenced { incarnation } => write!(
+                f,
+                "incarnation {incarnation} of this worker was replaced by a newer one; only one \
+                 process may be this worker"
+            ),
+            Self::Keys { given, values, wanted } => {
+                write!(f, "{values} values for keys {given}, but the model has keys {wanted}")
+            }
+            Self::NotFinite { sequence, key } => write!(
+                f,
+                "gradient of push {sequence} is not finite at key {key}; look for bad input \
+                 values, or try a smaller learning-rate, or clip-norm"
+            ),
+            Self::Unexpected { what } | Self::Frame { what } => f.write_str(what),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}

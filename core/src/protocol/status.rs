@@ -1,0 +1,153 @@
+//! How a job is doing: for whom it waits, and since when.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{BatchId, Clock, Version, WorkerId};
+
+/// The answer to a status question.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The job's name.
+    pub job: String,
+    /// The consistency, as the job names it.
+    pub consistency: String,
+    /// Where the run is.
+    pub phase: Phase,
+    /// Time since the server began.
+    pub uptime: Duration,
+    /// Updates applied.
+    pub version: Version,
+    /// Examples applied.
+    pub samples: u64,
+    /// Examples the budget asks for.
+    pub samples_wanted: u64,
+    /// Passes over the training split so far.
+    pub epoch: f64,
+    /// For whom the job waits, if it does.
+    pub wait: Option<Wait>,
+    /// Every worker id of the job, in order.
+    pub members: Vec<MemberStatus>,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Waits for the workers it needs.
+    Gathering,
+    /// Trains.
+    Training,
+    /// Lets outstanding work come back before it ends.
+    Draining,
+    /// Is over; says goodbye.
+    Ending,
+}
+
+/// What a job waits for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Wait {
+    /// Why.
+    pub reason: WaitReason,
+    /// The workers that are awaited.
+    pub workers: Vec<WorkerId>,
+    /// How long already.
+    pub waited: Duration,
+    /// How long it will wait at most from now on.
+    pub left: Option<Duration>,
+}
+
+/// Why a job waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// The run needs more workers to begin or to go on.
+    Workers,
+    /// The consistency waits for these workers' gradients.
+    Gradients,
+    /// The run is over and these workers have not said goodbye.
+    Goodbyes,
+}
+
+/// One worker of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Its id.
+    pub worker: WorkerId,
+    /// Its name; empty if it was never there.
+    pub name: String,
+    /// What it is doing.
+    pub state: MemberState,
+    /// How long it has been doing that.
+    pub since: Duration,
+    /// When it was last heard from, before now.
+    pub silent: Duration,
+    /// Its iterations.
+    pub clock: Clock,
+    /// Its next mini-batch.
+    pub batch: BatchId,
+    /// Updates it contributed to.
+    pub updates: u64,
+}
+
+/// What a worker is doing, as the server sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum MemberState {
+    /// Was never there.
+    Awaited,
+    /// Loads its data.
+    Preparing,
+    /// Has parameters and owes a gradient.
+    Computing,
+    /// Waits for parameters.
+    Waiting,
+    /// Was cut off and has its lease left.
+    CutOff,
+    /// Has used up its share of the budget.
+    Finished,
+    /// Its lease is over.
+    Lost,
+    /// Said goodbye.
+    Left,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gathering => "waiting for workers",
+            Self::Training => "training",
+            Self::Draining => "draining",
+            Self::Ending => "ending",
+        })
+    }
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Workers => "more workers",
+            Self::Gradients => "gradients",
+            Self::Goodbyes => "goodbyes",
+        })
+    }
+}
+
+impl fmt::Display for MemberState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Awaited => "awaited",
+            Self::Preparing => "loading data",
+            Self::Computing => "computing",
+            Self::Waiting => "waiting",
+            Self::CutOff => "cut off",
+            Self::Finished => "finished",
+            Self::Lost => "lost",
+            Self::Left => "left",
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! A whole cluster in one process, over any transport.
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pstrain_core::examples::Examples;
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::id::WorkerId;
+use pstrain_core::model::Model;
+use pstrain_core::node::{
+    Event, Ledger, Prepare, Prepared, Server, Worker, WorkerConfig, WorkerError,
+};
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+use pstrain_transports::{
+    Address, Evaluator, Mailbox, MemoryHub, ServerServices, SocketTransport, Transport,
+    WorkerServices, drive,
+};
+
+use crate::toy::{Toy, partition_of};
+
+/// Which transport a cluster runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Threads of one process.
+    Memory,
+    /// A Unix socket.
+    Unix,
+    /// TCP over loopback.
+    Tcp,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Memory, Self::Unix, Self::Tcp];
+}
+
+/// What came out of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Why it ended.
+    pub reason: EndReason,
+    /// The final parameters.
+    pub parameters: Vec<f32>,
+    /// The final version.
+    pub version: u64,
+    /// What became of the mini-batches.
+    pub ledger: Ledger,
+    /// Everything the server reported.
+    pub events: Vec<Event>,
+    /// How each worker ended, in the order they were started.
+    pub workers: Vec<Result<EndReason, WorkerError>>,
+}
+
+/// Runs `toy` over `kind`, all workers started at once.
+///
+/// # Panics
+/// If anything but a node fails.
+#[must_use]
+pub fn run_cluster(kind: Kind, toy: &Toy) -> Outcome {
+    let order: Vec<u32> = (0..toy.job.membership.workers).collect();
+    run_cluster_staggered(kind, toy, &order, Duration::ZERO)
+}
+
+/// Runs `toy` over `kind`, starting the workers with the given ids in that order, `pause` apart.
+///
+/// # Panics
+/// If anything but a node fails.
+#[must_use]
+#[expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
+pub fn run_cluster_staggered(kind: Kind, toy: &Toy, order: &[u32], pause: Duration) -> Outcome {
+    match kind {
+        Kind::Memory => {
+            let hub = MemoryHub::new();
+            let server = hub.server();
+            run(toy, order, pause, server, move || hub.worker())
+        }
+        Kind::Unix => {
+            let folder = tempfile::tempdir().unwrap();
+            let address = Address::Unix(folder.path().join("socket"));
+            let server = SocketTransport::listen(&address).unwrap();
+            run(toy, order, pause, server, move || {
+                SocketTransport::dialer(address.clone()).unwrap()
+            })
+        }
+        Kind::Tcp => {
+            let any = "127.0.0.1:0".parse().unwrap();
+            let server = SocketTransport::listen(&any).unwrap();
+            let address = server.local_address().expect("it listens");
+            run(toy, order, pause, server, move || {
+                SocketTransport::dialer(address.clone()).unwrap()
+            })
+        }
+    }
+}
+
+#[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+fn run<S: Transport, W: Transport + Send + 'static>(
+    toy: &Toy,
+    order: &[u32],
+    pause: Duration,
+    mut transport: S,
+    dial: impl Fn() -> W,
+) -> Outcome {
+    let workers: Vec<_> = order
+        .iter()
+        .enumerate()
+        .map(|(turn, &worker)| spawn_worker(toy, WorkerId(worker), dial(), pause * turn as u32))
+        .collect();
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let report = {
+        let events = Arc::clone(&events);
+        move |_: Time, event: Event| events.lock().unwrap().push(event)
+    };
+    let mut server = Server::new(toy.job.clone(), 1).unwrap();
+    let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
+    let evaluator = Evaluator::new(model, toy.train.clone());
+    let (train, count) = (toy.train.clone(), toy.job.membership.workers);
+    let partition = move |worker| partition_of(&train, count, worker);
+    let mut services = ServerServices::new(evaluator, partition, report);
+    let mailbox = Mailbox::new(&transport);
+    let reason = drive(&mut server, &mut transport, &mut services, &mailbox).unwrap().unwrap();
+    drop(transport);
+    let workers = workers.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let events = std::mem::take(&mut *events.lock().unwrap());
+    Outcome {
+        reason,
+        parameters: server.parameters().to_vec(),
+        version: server.version().0,
+        ledger: server.ledger(),
+        events,
+        workers,
+    }
+}
+
+#[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+fn spawn_worker<T: Transport + Send + 'static>(
+    toy: &Toy,
+    worker: WorkerId,
+    mut transport: T,
+    pause: Duration,
+) -> JoinHandle<Result<EndReason, WorkerError>> {
+    let config = WorkerConfig {
+        name: format!("test-{worker}"),
+        worker: Some(worker),
+        wants_examples: false,
+        lease: toy.job.membership.lease,
+        stream: Stream::new(u64::from(worker.0)),
+    };
+    let (train, count) = (toy.train.clone(), toy.job.membership.workers);
+    let load = move |order: &Prepare| -> Result<(Examples, Prepared), String> {
+        let examples = partition_of(&train, count, order.worker);
+        let prepared =
+            Prepared { rows: examples.len() as u64, train: Some(Fingerprint::of(&train)) };
+        Ok((examples, prepared))
+    };
+    std::thread::spawn(move || {
+        std::thread::sleep(pause);
+        let mut node = Worker::new(config);
+        let mut services = WorkerServices::new(load, |_, _| {});
+        let mailbox = Mailbox::new(&transport);
+        drive(&mut node, &mut transport, &mut services, &mailbox).unwrap()
+    })
+}

@@ -1,0 +1,78 @@
+//! A small job with examples of its own: learnable, mixed dense and one-hot, uneven partitions.
+
+use std::time::Duration;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::examples::{Examples, Shape};
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::id::WorkerId;
+use pstrain_core::job::{
+    Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
+};
+use pstrain_core::model::{Activation, ModelSpec};
+use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::rng::Stream;
+
+/// A job and its training examples.
+#[derive(Clone, Debug)]
+pub struct Toy {
+    /// The job.
+    pub job: Job,
+    /// The training split.
+    pub train: Examples,
+}
+
+impl Toy {
+    /// A job for `workers` workers over `rows` examples.
+    #[must_use]
+    pub fn new(workers: u32, rows: usize) -> Self {
+        let shape = Shape { inputs: 12, dense: 4, hot: 2, classes: 3 };
+        let mut rng = Stream::new(99).fork("toy", 0).rng();
+        let mut train = Examples::new(shape);
+        for _ in 0..rows {
+            let label = rng.below(3) as u16;
+            let dense: Vec<f32> =
+                (0..4).map(|_| rng.unit() as f32 - 0.5 + f32::from(label)).collect();
+            let hot = [4 + (label + rng.below(2) as u16) % 4, 8 + rng.below(4) as u16];
+            train.push(&dense, &hot, label).unwrap_or_default();
+        }
+        let job = Job {
+            name: "toy".into(),
+            seed: 5,
+            model: ModelSpec::Mlp { hidden: vec![6], activation: Activation::Relu },
+            update: UpdateSpec {
+                optimizer: OptimizerSpec::MOMENTUM,
+                learning_rate: 0.05,
+                schedule: Schedule::Constant,
+                weight_decay: 1e-4,
+                clip_norm: None,
+            },
+            aggregation: Aggregation::Mean,
+            consistency: ConsistencySpec::Bsp,
+            exchange: Exchange::Combined,
+            batch_size: 8,
+            budget: Budget { epochs: 3, kind: BudgetKind::Global },
+            membership: Membership {
+                workers,
+                min_workers: None,
+                on_loss: OnLoss::Continue,
+                lease: Duration::from_secs(2),
+            },
+            data: JobData {
+                shape,
+                train: Fingerprint::of(&train),
+                from: DataFrom::Worker,
+                recipe: String::new(),
+            },
+        };
+        Self { job, train }
+    }
+}
+
+/// The partition of a worker: every `workers`-th example, so that sizes differ by at most one.
+#[must_use]
+pub fn partition_of(train: &Examples, workers: u32, worker: WorkerId) -> Examples {
+    let indices: Vec<u32> =
+        (worker.0..train.len() as u32).step_by(workers.max(1) as usize).collect();
+    train.select(&indices)
+}

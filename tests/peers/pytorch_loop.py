@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""The plain PyTorch training loop, one process: what distribution is compared with."""
+
+import argparse
+import json
+import resource
+
+import torch
+
+import job
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    job.add_options(parser)
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch (default 1; more is slower at this size)")
+    args = parser.parse_args()
+    job.check_options(parser, args)
+    torch.set_num_threads(args.threads)
+
+    inputs, classes = job.load(args.data, "train")
+    model = job.network(args.seed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=job.LEARNING_RATE)
+    loss = torch.nn.NLLLoss()
+    # Indexing a shuffled permutation, because a DataLoader costs about half of the rate.
+    stream = job.batches(inputs, classes, args.batch, args.seed)
+
+    budget = job.Budget(args, len(classes))
+    while budget.goes_on():
+        batch_inputs, batch_classes = next(stream)
+        optimizer.zero_grad()
+        loss(model(batch_inputs), batch_classes).backward()
+        optimizer.step()
+        budget.count(gradients=1)
+        if budget.updates == 1:
+            budget.first_update_done()
+    results = budget.results()
+
+    results["accuracy"] = job.accuracy(model, *job.load(args.data, "test"))
+    results["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+//! One seed, one result: over every transport, in any order of arrival, and equal to training
+//! without a server.
+
+use std::time::Duration;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::job::{Aggregation, BudgetKind, DataFrom, Exchange};
+use pstrain_core::node::Event;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_tests::{Kind, Toy, run_cluster, run_cluster_staggered, sequential_bsp, within};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn bits(parameters: &[f32]) -> Vec<u32> {
+    parameters.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn bsp_is_sequential_sgd_bit_for_bit_over_every_transport() {
+    for workers in [1, 2, 4] {
+        let toy = Toy::new(workers, 203);
+        let reference = bits(&sequential_bsp(&toy));
+        for kind in Kind::ALL {
+            let toy = toy.clone();
+            let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+            assert_eq!(outcome.reason, EndReason::BudgetReached);
+            assert_eq!(bits(&outcome.parameters), reference, "{workers} workers over {kind:?}");
+            assert!(outcome.workers.iter().all(|end| *end == Ok(EndReason::BudgetReached)));
+            let ledger = outcome.ledger;
+            assert_eq!(ledger.outstanding, 0, "{ledger:?}");
+            assert_eq!(ledger.assigned, ledger.applied + ledger.discarded + ledger.lost);
+        }
+    }
+}
+
+#[test]
+fn the_order_in_which_workers_start_does_not_matter() {
+    let toy = Toy::new(4, 160);
+    let reference = bits(&sequential_bsp(&toy));
+    for (kind, order) in [(Kind::Tcp, [3, 1, 0, 2]), (Kind::Unix, [2, 3, 1, 0])] {
+        let toy = toy.clone();
+        let pause = Duration::from_millis(40);
+        let outcome = within(LIMIT, move || run_cluster_staggered(kind, &toy, &order, pause));
+        assert_eq!(bits(&outcome.parameters), reference, "{kind:?} {order:?}");
+    }
+}
+
+#[test]
+fn separate_push_and_pull_train_the_same_as_the_combined_one() {
+    let mut toy = Toy::new(3, 120);
+    let reference = bits(&sequential_bsp(&toy));
+    toy.job.exchange = Exchange::Separate;
+    for kind in Kind::ALL {
+        let toy = toy.clone();
+        let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+        assert_eq!(bits(&outcome.parameters), reference, "{kind:?}");
+    }
+}
+
+#[test]
+fn examples_from_the_server_train_the_same_as_local_ones() {
+    // Large enough that a partition does not fit into one message.
+    let mut toy = Toy::new(2, 30_000);
+    toy.job.budget.epochs = 1;
+    toy.job.batch_size = 512;
+    let reference = bits(&sequential_bsp(&toy));
+    toy.job.data.from = DataFrom::Server;
+    for kind in Kind::ALL {
+        let toy = toy.clone();
+        let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+        assert_eq!(bits(&outcome.parameters), reference, "{kind:?}");
+    }
+}
+
+#[test]
+fn ssp_without_slack_is_bsp() {
+    let mut toy = Toy::new(3, 150);
+    let reference = bits(&sequential_bsp(&toy));
+    toy.job.consistency = ConsistencySpec::Ssp { slack: 0 };
+    let outcome = within(LIMIT, move || run_cluster(Kind::Memory, &toy));
+    assert_eq!(bits(&outcome.parameters), reference);
+}
+
+#[test]
+fn the_sum_of_two_is_twice_their_mean() {
+    // Plain SGD and equal batches: sum with half the rate is the mean, up to rounding.
+    let mut toy = Toy::new(2, 128);
+    toy.job.update.optimizer = pstrain_core::optim::OptimizerSpec::Sgd;
+    toy.job.update.weight_decay = 0.0;
+    let mean = sequential_bsp(&toy);
+    toy.job.aggregation = Aggregation::Sum;
+    toy.job.update.learning_rate /= 2.0;
+    let outcome = within(LIMIT, move || run_cluster(Kind::Memory, &toy));
+    for (a, b) in mean.iter().zip(&outcome.parameters) {
+        assert!((a - b).abs() <= 1e-5 * (1.0 + a.abs()), "{a} {b}");
+    }
+}
+
+#[test]
+fn one_asynchronous_worker_is_sequential_sgd() {
+    for consistency in [ConsistencySpec::Asp, ConsistencySpec::Ssp { slack: 2 }] {
+        let mut toy = Toy::new(1, 100);
+        let reference = bits(&sequential_bsp(&toy));
+        toy.job.consistency = consistency;
+        let outcome = within(LIMIT, move || run_cluster(Kind::Tcp, &toy));
+        assert_eq!(bits(&outcome.parameters), reference, "{consistency}");
+    }
+}
+
+#[test]
+fn under_a_partition_budget_everybody_does_their_own_share() {
+    for consistency in
+        [ConsistencySpec::Bsp, ConsistencySpec::Ssp { slack: 1 }, ConsistencySpec::Asp]
+    {
+        // 101 rows among 3 workers, batches of 8: 34 rows are 5 batches a pass, 33 are 5 as well.
+        let mut toy = Toy::new(3, 101);
+        toy.job.consistency = consistency;
+        toy.job.budget.kind = BudgetKind::Partition;
+        let outcome = within(LIMIT, move || run_cluster(Kind::Unix, &toy));
+        assert_eq!(outcome.reason, EndReason::BudgetReached);
+        assert_eq!((outcome.ledger.applied, outcome.ledger.discarded), (45, 0), "{consistency}");
+        let samples: u32 = outcome
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Applied { samples, .. } => Some(*samples),
+                _ => None,
+            })
+            .sum();
+        assert_eq!(samples, 3 * 101, "{consistency}");
+    }
+}

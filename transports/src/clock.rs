@@ -1,0 +1,26 @@
+//! The only place that reads a clock.
+
+use std::time::Instant;
+
+use pstrain_core::time::Time;
+
+/// A monotonic clock that starts at zero. Copies of one clock agree.
+#[derive(Clone, Copy, Debug)]
+pub struct WallClock {
+    origin: Instant,
+}
+
+impl WallClock {
+    /// A clock that starts now.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "this is where time enters")]
+    pub fn start() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    /// The time since the start.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        Time::ZERO + self.origin.elapsed()
+    }
+}

@@ -1,0 +1,50 @@
+//! Evaluation beside training: on a thread of its own, on a snapshot.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use pstrain_core::evaluation::evaluate;
+use pstrain_core::examples::Examples;
+use pstrain_core::model::{Model, Workspace};
+use pstrain_core::node::{Evaluate, Evaluated, Input};
+
+use crate::driver::Handle;
+
+/// Evaluates parameters on held-out examples, one after another.
+#[derive(Debug)]
+pub struct Evaluator {
+    orders: Option<Sender<(Evaluate, Handle)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Evaluator {
+    /// An evaluator with its thread.
+    #[must_use]
+    pub fn new(model: Model, examples: Examples) -> Self {
+        let (orders, inbox) = channel::<(Evaluate, Handle)>();
+        let thread = std::thread::spawn(move || {
+            let mut workspace = Workspace::default();
+            for (Evaluate { point, parameters }, handle) in inbox {
+                let evaluation = evaluate(&model, &parameters, &examples, &mut workspace);
+                handle.post(Input::Evaluated(Evaluated { point, evaluation }));
+            }
+        });
+        Self { orders: Some(orders), thread: Some(thread) }
+    }
+
+    /// Asks for an evaluation; the answer comes through the handle.
+    pub fn evaluate(&self, order: Evaluate, handle: &Handle) {
+        if let Some(orders) = &self.orders {
+            let _ended = orders.send((order, handle.clone()));
+        }
+    }
+}
+
+impl Drop for Evaluator {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}

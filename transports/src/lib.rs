@@ -1,0 +1,29 @@
+//! How bytes and time move beneath the nodes.
+//!
+//! - [`Transport`]: peers by id, messages in and out, a clock, bounded queues. [`SocketTransport`]
+//!   (TCP and Unix sockets over mio) and [`MemoryTransport`] (threads of one process) pass one
+//!   conformance suite.
+//! - [`drive`]: the loop that hands a node its inputs and obeys its effects.
+//! - [`WorkerServices`], [`ServerServices`]: the effects that take long, on threads of their own.
+//!
+//! This crate knows nodes and messages, but no file format and nothing of training.
+
+mod address;
+mod clock;
+mod compute;
+mod driver;
+mod evaluate;
+mod memory;
+mod services;
+mod socket;
+mod transport;
+
+pub use address::{Address, AddressError};
+pub use clock::WallClock;
+pub use compute::Computer;
+pub use driver::{Handle, Mailbox, Services, drive};
+pub use evaluate::Evaluator;
+pub use memory::{MemoryHub, MemoryTransport};
+pub use services::{ServerServices, WorkerServices};
+pub use socket::SocketTransport;
+pub use transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};

@@ -1,0 +1,391 @@
+//! Messages between threads of one process: handed over as they are, without a copy.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use pstrain_core::id::PeerId;
+use pstrain_core::protocol::{FrameError, HEADER_BYTES, Limits, Message, payload};
+use pstrain_core::time::Time;
+
+use crate::clock::WallClock;
+use crate::transport::{
+    HIGH_WATER_BYTES, MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker,
+};
+
+/// A server's place in memory, where workers of the same process can dial it.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryHub {
+    server: Arc<Endpoint>,
+}
+
+impl MemoryHub {
+    /// A place where nobody listens yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The server's transport; from now on it can be dialled.
+    #[must_use]
+    pub fn server(&self) -> MemoryTransport {
+        self.server.lock().open = true;
+        MemoryTransport::new(Arc::clone(&self.server), None)
+    }
+
+    /// A transport that dials the server.
+    #[must_use]
+    pub fn worker(&self) -> MemoryTransport {
+        let endpoint = Arc::new(Endpoint::default());
+        endpoint.lock().open = true;
+        MemoryTransport::new(endpoint, Some(Arc::clone(&self.server)))
+    }
+}
+
+/// Where parcels for one transport arrive.
+#[derive(Debug, Default)]
+struct Endpoint {
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    open: bool,
+    woken: bool,
+    parcels: VecDeque<Parcel>,
+}
+
+#[derive(Debug)]
+enum Parcel {
+    Dial { caller: Arc<Endpoint>, caller_id: PeerId, line: Arc<Line> },
+    Accepted { id: PeerId, remote_id: PeerId },
+    Message { id: PeerId, message: Message },
+    Closed { id: PeerId },
+}
+
+/// Bytes on their way in each direction: `[to the server, to the worker]`.
+#[derive(Debug, Default)]
+struct Line {
+    unread: [AtomicUsize; 2],
+}
+
+impl Endpoint {
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        // No code that holds the lock can panic half-way through a change.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves a parcel; false if nobody is there any more.
+    fn deliver(&self, parcel: Parcel) -> bool {
+        let mut inbox = self.lock();
+        if inbox.open {
+            inbox.parcels.push_back(parcel);
+            self.arrived.notify_one();
+        }
+        inbox.open
+    }
+
+    fn wake(&self) {
+        self.lock().woken = true;
+        self.arrived.notify_one();
+    }
+}
+
+/// A transport between threads. See [`MemoryHub`].
+#[derive(Debug)]
+pub struct MemoryTransport {
+    clock: WallClock,
+    endpoint: Arc<Endpoint>,
+    /// Whom [`Transport::dial`] calls.
+    target: Option<Arc<Endpoint>>,
+    peers: BTreeMap<PeerId, Peer>,
+    /// Peers with messages that could not be handed over yet.
+    backlogged: BTreeSet<PeerId>,
+    next_id: u64,
+    /// Parcels taken from the inbox and not looked at yet.
+    parcels: VecDeque<Parcel>,
+    events: Vec<TransportEvent>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    remote: Arc<Endpoint>,
+    /// What the remote side calls this connection; unknown until it has accepted.
+    remote_id: Option<PeerId>,
+    line: Arc<Line>,
+    /// The index of the direction away from here in [`Line::unread`].
+    outward: usize,
+    limits: Limits,
+    backlog: VecDeque<Message>,
+    backlog_bytes: usize,
+    /// Messages that came while the peer did not take its answers.
+    held: VecDeque<Message>,
+    closing: bool,
+    failed: bool,
+}
+
+fn size_of_message(message: &Message) -> usize {
+    HEADER_BYTES + payload(message).len()
+}
+
+impl MemoryTransport {
+    fn new(endpoint: Arc<Endpoint>, target: Option<Arc<Endpoint>>) -> Self {
+        Self {
+            clock: WallClock::start(),
+            endpoint,
+            target,
+            peers: BTreeMap::new(),
+            backlogged: BTreeSet::new(),
+            next_id: 0,
+            parcels: VecDeque::new(),
+            events: Vec::new(),
+        }
+    }
+
+    fn add_peer(&mut self, remote: Arc<Endpoint>, line: Arc<Line>, outward: usize) -> PeerId {
+        let id = PeerId(self.next_id);
+        self.next_id += 1;
+        let peer = Peer {
+            remote,
+            remote_id: None,
+            line,
+            outward,
+            limits: Limits::STRANGER,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            held: VecDeque::new(),
+            closing: false,
+            failed: false,
+        };
+        self.peers.insert(id, peer);
+        id
+    }
+
+    fn open_parcel(&mut self, parcel: Parcel) {
+        match parcel {
+            Parcel::Dial { caller, caller_id, line } => {
+                let id = self.add_peer(Arc::clone(&caller), line, 1);
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    peer.remote_id = Some(caller_id);
+                }
+                if caller.deliver(Parcel::Accepted { id: caller_id, remote_id: id }) {
+                    self.events.push(TransportEvent::Connected(id));
+                } else {
+                    self.peers.remove(&id);
+                }
+            }
+            Parcel::Accepted { id, remote_id } => {
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    peer.remote_id = Some(remote_id);
+                    self.events.push(TransportEvent::Connected(id));
+                }
+            }
+            Parcel::Message { id, message } => {
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    if peer.backlog_bytes > HIGH_WATER_BYTES || !peer.held.is_empty() {
+                        peer.held.push_back(message);
+                    } else {
+                        peer.take(id, message, &mut self.events);
+                    }
+                }
+            }
+            Parcel::Closed { id } => self.lose(id, "closed by the peer"),
+        }
+    }
+
+    fn lose(&mut self, id: PeerId, why: &str) {
+        self.backlogged.remove(&id);
+        if let Some(peer) = self.peers.remove(&id)
+            && !peer.closing
+        {
+            self.events.push(TransportEvent::Disconnected { peer: id, why: why.into() });
+        }
+    }
+
+    /// Hands over what was held back, in both directions, as far as there is room.
+    fn relieve(&mut self) {
+        for id in std::mem::take(&mut self.backlogged) {
+            let Some(peer) = self.peers.get_mut(&id) else { continue };
+            while let Some(message) = peer.backlog.pop_front() {
+                if !peer.has_room() {
+                    peer.backlog.push_front(message);
+                    break;
+                }
+                peer.backlog_bytes -= size_of_message(&message);
+                peer.hand_over(message);
+            }
+            while peer.backlog_bytes <= HIGH_WATER_BYTES
+                && let Some(message) = peer.held.pop_front()
+            {
+                peer.take(id, message, &mut self.events);
+            }
+            if !peer.backlog.is_empty() {
+                self.backlogged.insert(id);
+            } else if peer.closing {
+                self.hang_up(id);
+            }
+        }
+    }
+
+    fn hang_up(&mut self, id: PeerId) {
+        if let Some(peer) = self.peers.remove(&id)
+            && let Some(remote_id) = peer.remote_id
+        {
+            peer.remote.deliver(Parcel::Closed { id: remote_id });
+        }
+    }
+}
+
+impl Peer {
+    /// Whether the peer has read enough of what it was sent.
+    fn has_room(&self) -> bool {
+        self.line.unread[self.outward].load(Ordering::Relaxed) <= HIGH_WATER_BYTES
+    }
+
+    fn hand_over(&self, message: Message) {
+        if let Some(id) = self.remote_id {
+            let bytes = size_of_message(&message);
+            self.line.unread[self.outward].fetch_add(bytes, Ordering::Relaxed);
+            self.remote.deliver(Parcel::Message { id, message });
+        }
+    }
+
+    /// Reads a message: the sender may send as much again.
+    fn take(&mut self, id: PeerId, message: Message, events: &mut Vec<TransportEvent>) {
+        let bytes = size_of_message(&message);
+        let before = self.line.unread[1 - self.outward].fetch_sub(bytes, Ordering::Relaxed);
+        if before > HIGH_WATER_BYTES && before - bytes <= HIGH_WATER_BYTES {
+            self.remote.wake();
+        }
+        if self.closing || self.failed {
+            return;
+        }
+        let length = payload(&message).len() as u32;
+        if length > self.limits.payload {
+            self.failed = true;
+            let error = FrameError::Payload { length, limit: self.limits.payload };
+            events.push(TransportEvent::Garbage(id, error));
+        } else {
+            events.push(TransportEvent::Message(id, message));
+        }
+    }
+}
+
+impl Transport for MemoryTransport {
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn dial(&mut self) {
+        let Some(target) = self.target.clone() else {
+            let why = String::from("this transport has nobody to dial");
+            return self.events.push(TransportEvent::DialFailed { why, permanent: true });
+        };
+        let line = Arc::new(Line::default());
+        let id = self.add_peer(Arc::clone(&target), Arc::clone(&line), 0);
+        let caller = Arc::clone(&self.endpoint);
+        if !target.deliver(Parcel::Dial { caller, caller_id: id, line }) {
+            self.peers.remove(&id);
+            let why = String::from("nobody listens in this process");
+            self.events.push(TransportEvent::DialFailed { why, permanent: false });
+        }
+    }
+
+    fn send(&mut self, id: PeerId, message: Message) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        if peer.closing {
+            return;
+        }
+        if peer.backlog.is_empty() && peer.has_room() {
+            return peer.hand_over(message);
+        }
+        if peer.backlog_bytes > MAX_BACKLOG_BYTES {
+            if let Some(remote_id) = peer.remote_id {
+                peer.remote.deliver(Parcel::Closed { id: remote_id });
+            }
+            return self.lose(id, "it does not take its messages");
+        }
+        peer.backlog_bytes += size_of_message(&message);
+        peer.backlog.push_back(message);
+        self.backlogged.insert(id);
+    }
+
+    fn limit(&mut self, id: PeerId, limits: Limits) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.limits = limits;
+        }
+    }
+
+    fn close(&mut self, id: PeerId) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.closing = true;
+        if peer.backlog.is_empty() {
+            self.hang_up(id);
+        }
+    }
+
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        events: &mut Vec<TransportEvent>,
+    ) -> Result<(), TransportError> {
+        loop {
+            let woken = {
+                let mut inbox = self.endpoint.lock();
+                while inbox.parcels.is_empty() && !inbox.woken && self.events.is_empty() {
+                    let now = self.clock.now();
+                    let wait = |inbox| self.endpoint.arrived.wait(inbox);
+                    inbox = match until {
+                        None => wait(inbox).unwrap_or_else(PoisonError::into_inner),
+                        Some(until) if until <= now => break,
+                        Some(until) => {
+                            let waited = self.endpoint.arrived.wait_timeout(inbox, until - now);
+                            waited.unwrap_or_else(PoisonError::into_inner).0
+                        }
+                    };
+                }
+                std::mem::swap(&mut self.parcels, &mut inbox.parcels);
+                std::mem::take(&mut inbox.woken)
+            };
+            while let Some(parcel) = self.parcels.pop_front() {
+                self.open_parcel(parcel);
+            }
+            self.relieve();
+            events.append(&mut self.events);
+            let late = until.is_some_and(|until| until <= self.clock.now());
+            if woken || late || !events.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let endpoint = Arc::clone(&self.endpoint);
+        Waker::new(move || endpoint.wake())
+    }
+
+    fn flush(&mut self, until: Time) -> Result<(), TransportError> {
+        let mut events = Vec::new();
+        while !self.backlogged.is_empty() && self.clock.now() < until {
+            self.wait(Some(until), &mut events)?;
+            events.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MemoryTransport {
+    fn drop(&mut self) {
+        self.endpoint.lock().open = false;
+        for id in self.peers.keys().copied().collect::<Vec<_>>() {
+            self.hang_up(id);
+        }
+        // Whoever dialled and was not seen any more must not wait for an answer.
+        for parcel in std::mem::take(&mut self.endpoint.lock().parcels) {
+            if let Parcel::Dial { caller, caller_id, .. } = parcel {
+                caller.deliver(Parcel::Closed { id: caller_id });
+            }
+        }
+    }
+}

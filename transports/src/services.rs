@@ -1,0 +1,182 @@
+//! The services of the two roles: everything an effect asks for but moving messages.
+
+use std::fmt;
+use std::time::Duration;
+
+use pstrain_core::examples::Examples;
+use pstrain_core::id::WorkerId;
+use pstrain_core::model::Model;
+use pstrain_core::node::{Effect, Event, Input, Prepare, Prepared};
+use pstrain_core::protocol::EXAMPLES_CHUNK_BYTES;
+use pstrain_core::protocol::message::{ExampleRows, ExamplesChunk};
+use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+use pstrain_core::trainer::Trainer;
+
+use crate::compute::Computer;
+use crate::driver::{Handle, Services};
+use crate::evaluate::Evaluator;
+
+/// Gets the examples of a partition, with the fingerprint of the split they were taken from.
+type Loader = Box<dyn Fn(&Prepare) -> Result<(Examples, Prepared), String> + Send>;
+type Report = Box<dyn FnMut(Time, Event) + Send>;
+
+/// What a worker needs: its data and its gradients.
+pub struct WorkerServices {
+    loader: Option<Loader>,
+    loaded: Option<std::sync::mpsc::Receiver<(Loader, Option<Trainer>, Duration)>>,
+    computer: Option<Computer>,
+    report: Report,
+}
+
+impl fmt::Debug for WorkerServices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerServices").field("computer", &self.computer).finish_non_exhaustive()
+    }
+}
+
+impl WorkerServices {
+    /// Services that get their examples from `loader`, which may take its time.
+    #[must_use]
+    pub fn new(
+        loader: impl Fn(&Prepare) -> Result<(Examples, Prepared), String> + Send + 'static,
+        report: impl FnMut(Time, Event) + Send + 'static,
+    ) -> Self {
+        Self {
+            loader: Some(Box::new(loader)),
+            loaded: None,
+            computer: None,
+            report: Box::new(report),
+        }
+    }
+
+    /// Loads on a thread of its own, since a slow disk must not cost the worker its lease.
+    fn prepare(&mut self, mut order: Box<Prepare>, handle: &Handle) {
+        self.take_loaded(handle);
+        let Some(loader) = self.loader.take() else { return };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.loaded = Some(receiver);
+        let handle = handle.clone();
+        std::thread::spawn(move || {
+            let result = prepare_trainer(&loader, &mut order);
+            let short = order.job.membership.heartbeat() / 10;
+            let (trainer, prepared) = match result {
+                Ok((trainer, prepared)) => (Some(trainer), Ok(prepared)),
+                Err(what) => (None, Err(what)),
+            };
+            let _gone = sender.send((loader, trainer, short));
+            handle.post(Input::Prepared(prepared));
+        });
+    }
+
+    fn take_loaded(&mut self, handle: &Handle) {
+        if let Some(receiver) = self.loaded.take()
+            && let Ok((loader, trainer, short)) = receiver.recv()
+        {
+            self.loader = Some(loader);
+            self.computer = trainer.map(|trainer| Computer::new(trainer, short, handle));
+        }
+    }
+}
+
+fn prepare_trainer(loader: &Loader, order: &mut Prepare) -> Result<(Trainer, Prepared), String> {
+    let (examples, prepared) = match order.examples.take() {
+        Some(examples) => {
+            let rows = examples.len() as u64;
+            (examples, Prepared { rows, train: None })
+        }
+        None => loader(order)?,
+    };
+    let job = &order.job;
+    let model = Model::new(&job.model, job.data.shape).map_err(|error| error.to_string())?;
+    let trainer =
+        Trainer::new(model, examples, Stream::new(job.seed), order.worker, job.batch_size)
+            .map_err(|error| error.to_string())?;
+    Ok((trainer, prepared))
+}
+
+impl Services for WorkerServices {
+    fn report(&mut self, now: Time, event: Event) {
+        (self.report)(now, event);
+    }
+
+    fn work(&mut self, effect: Effect, handle: &Handle) -> Option<Input> {
+        match effect {
+            Effect::Prepare(order) => {
+                self.prepare(order, handle);
+                None
+            }
+            Effect::Compute(order) => {
+                if self.loaded.is_some() {
+                    self.take_loaded(handle);
+                }
+                self.computer.as_mut()?.compute(order, handle)
+            }
+            _ => None,
+        }
+    }
+
+    fn examples(&mut self, _worker: WorkerId, _from: u64) -> Option<ExamplesChunk> {
+        None
+    }
+}
+
+/// Makes the partition of a worker, for workers that have no data of their own.
+type Partition = Box<dyn Fn(WorkerId) -> Examples + Send>;
+
+/// What a server needs: evaluations, and the examples of workers that have none.
+pub struct ServerServices {
+    evaluator: Evaluator,
+    partition: Partition,
+    /// The partition that is being sent; workers mostly fetch one after the other.
+    sending: Option<(WorkerId, Examples)>,
+    report: Report,
+}
+
+impl fmt::Debug for ServerServices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerServices").field("evaluator", &self.evaluator).finish_non_exhaustive()
+    }
+}
+
+impl ServerServices {
+    /// Services that evaluate with `evaluator` and make partitions with `partition`.
+    #[must_use]
+    pub fn new(
+        evaluator: Evaluator,
+        partition: impl Fn(WorkerId) -> Examples + Send + 'static,
+        report: impl FnMut(Time, Event) + Send + 'static,
+    ) -> Self {
+        Self { evaluator, partition: Box::new(partition), sending: None, report: Box::new(report) }
+    }
+}
+
+impl Services for ServerServices {
+    fn report(&mut self, now: Time, event: Event) {
+        (self.report)(now, event);
+    }
+
+    fn work(&mut self, effect: Effect, handle: &Handle) -> Option<Input> {
+        if let Effect::Evaluate(order) = effect {
+            self.evaluator.evaluate(order, handle);
+        }
+        None
+    }
+
+    fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
+        if self.sending.as_ref().is_none_or(|(whose, _)| *whose != worker) {
+            self.sending = Some((worker, (self.partition)(worker)));
+        }
+        let (_, examples) = self.sending.as_ref()?;
+        let total = examples.len();
+        let begin = usize::try_from(from).ok().filter(|&begin| begin < total)?;
+        let rows = (EXAMPLES_CHUNK_BYTES as usize / examples.packed_row_bytes()).max(1);
+        let end = total.min(begin + rows);
+        let mut packed = Vec::new();
+        examples.pack(begin..end, &mut packed);
+        if end == total {
+            self.sending = None;
+        }
+        Some(ExamplesChunk { rows: ExampleRows { from, total: total as u64 }, packed })
+    }
+}

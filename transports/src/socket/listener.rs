@@ -1,0 +1,98 @@
+//! One face for TCP and Unix listeners.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use mio::net::{TcpListener, UnixListener};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::stream::Stream;
+use crate::address::Address;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener, std::net::SocketAddr),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    pub(super) fn bind(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(host) => {
+                let mut failed = None;
+                for address in Address::resolve(host)? {
+                    match listen_tcp(address) {
+                        Ok(listener) => {
+                            let address = listener.local_addr()?;
+                            return Ok(Self::Tcp(TcpListener::from_std(listener), address));
+                        }
+                        Err(error) => failed = Some(error),
+                    }
+                }
+                Err(failed.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
+            }
+            Address::Unix(path) => {
+                remove_stale(path)?;
+                Ok(Self::Unix(UnixListener::bind(path)?, path.clone()))
+            }
+        }
+    }
+
+    pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener, _) => registry.register(listener, token, Interest::READABLE),
+            Self::Unix(listener, _) => registry.register(listener, token, Interest::READABLE),
+        }
+    }
+
+    pub(super) fn accept(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Self::Tcp(listener, _) => Stream::Tcp(listener.accept()?.0).without_delay(),
+            Self::Unix(listener, _) => Stream::Unix(listener.accept()?.0),
+        })
+    }
+
+    pub(super) fn address(&self) -> Address {
+        match self {
+            Self::Tcp(_, address) => Address::Tcp(address.to_string()),
+            Self::Unix(_, path) => Address::Unix(path.clone()),
+        }
+    }
+}
+
+fn listen_tcp(address: std::net::SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A server that is started again must not wait until its old connections are forgotten.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Removes the socket of a server that is no more. One that answers is left alone, and so is
+/// anything that is no socket.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if is_socket
+        && std::os::unix::net::UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            // If somebody removed it already, all the better.
+            std::fs::remove_file(path).unwrap_or_default();
+        }
+    }
+}

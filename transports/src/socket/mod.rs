@@ -1,0 +1,318 @@
+//! TCP and Unix sockets over mio: one loop, edge-triggered, without a buffer per connection in
+//! the steady state.
+
+mod connection;
+mod listener;
+mod stream;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::Duration;
+
+use mio::{Events, Interest, Poll, Token};
+use pstrain_core::id::PeerId;
+use pstrain_core::protocol::{Limits, Message};
+use pstrain_core::time::Time;
+
+use crate::address::Address;
+use crate::clock::WallClock;
+use crate::transport::{Transport, TransportError, TransportEvent, Waker};
+use connection::{Connection, Progress};
+use listener::Listener;
+use stream::Stream;
+
+const WAKE: Token = Token(0);
+const LISTEN: Token = Token(1);
+/// Peers have the tokens from here on.
+const FIRST_PEER: usize = 2;
+/// Bytes read at a time; one buffer serves every connection.
+const READ_BYTES: usize = 64 * 1024;
+/// How long a closed peer may take to read the last words.
+const LINGER: Duration = Duration::from_secs(1);
+/// How long to wait after the system had no room for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A transport over TCP or Unix sockets, to listen or to dial.
+#[derive(Debug)]
+pub struct SocketTransport {
+    clock: WallClock,
+    poll: Poll,
+    polled: Events,
+    waker: std::sync::Arc<mio::Waker>,
+    listener: Option<Listener>,
+    accept_at: Option<Time>,
+    target: Option<Address>,
+    dials: usize,
+    connections: BTreeMap<PeerId, Connection>,
+    /// Peers that are not heard any more and may still read.
+    lingering: BTreeSet<(Time, PeerId)>,
+    /// Peers from which more can be read although no event will say so.
+    unread: BTreeSet<PeerId>,
+    next_id: u64,
+    buffer: Vec<u8>,
+    events: Vec<TransportEvent>,
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransportError {
+    move |source| TransportError::System { what, source }
+}
+
+impl SocketTransport {
+    fn new() -> Result<Self, TransportError> {
+        let poll = Poll::new().map_err(system("poll sockets"))?;
+        let waker = mio::Waker::new(poll.registry(), WAKE).map_err(system("make a waker"))?;
+        Ok(Self {
+            clock: WallClock::start(),
+            poll,
+            polled: Events::with_capacity(1024),
+            waker: std::sync::Arc::new(waker),
+            listener: None,
+            accept_at: None,
+            target: None,
+            dials: 0,
+            connections: BTreeMap::new(),
+            lingering: BTreeSet::new(),
+            unread: BTreeSet::new(),
+            next_id: 0,
+            buffer: vec![0; READ_BYTES],
+            events: Vec::new(),
+        })
+    }
+
+    /// A transport that listens at `address`. Port 0 takes any free port.
+    ///
+    /// # Errors
+    /// [`TransportError`] if it cannot listen there.
+    pub fn listen(address: &Address) -> Result<Self, TransportError> {
+        let mut transport = Self::new()?;
+        let listen_error = |source| TransportError::Listen { address: address.to_string(), source };
+        let mut listener = Listener::bind(address).map_err(listen_error)?;
+        listener
+            .register(transport.poll.registry(), LISTEN)
+            .map_err(system("poll the listening socket"))?;
+        transport.listener = Some(listener);
+        Ok(transport)
+    }
+
+    /// A transport that dials `address`.
+    ///
+    /// # Errors
+    /// [`TransportError`] if the operating system gives no poll.
+    pub fn dialer(address: Address) -> Result<Self, TransportError> {
+        let mut transport = Self::new()?;
+        transport.target = Some(address);
+        Ok(transport)
+    }
+
+    /// Where it listens, with the port it got.
+    #[must_use]
+    pub fn local_address(&self) -> Option<Address> {
+        self.listener.as_ref().map(Listener::address)
+    }
+
+    fn add(&mut self, stream: Stream, connected: bool) -> io::Result<PeerId> {
+        let id = PeerId(self.next_id);
+        self.next_id += 1;
+        let mut connection = Connection::new(stream, connected);
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let token = Token(id.0 as usize + FIRST_PEER);
+        self.poll.registry().register(connection.stream(), token, both)?;
+        self.connections.insert(id, connection);
+        if connected {
+            self.events.push(TransportEvent::Connected(id));
+        }
+        Ok(id)
+    }
+
+    fn accept(&mut self) {
+        self.accept_at = None;
+        while let Some(listener) = &self.listener {
+            match listener.accept() {
+                // A connection that cannot be polled is dropped, which closes it.
+                Ok(stream) => drop(self.add(stream, true)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_no_room) => {
+                    self.accept_at = Some(self.clock.now() + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn try_dial(&mut self) -> io::Result<()> {
+        let Some(target) = &self.target else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "this transport has nobody to dial",
+            ));
+        };
+        let (stream, connected) = Stream::connect(target, self.dials)?;
+        self.dials += 1;
+        self.add(stream, connected)?;
+        Ok(())
+    }
+
+    /// Takes note that a connection is gone.
+    fn lose(&mut self, id: PeerId, why: String) {
+        self.unread.remove(&id);
+        let Some(mut connection) = self.connections.remove(&id) else { return };
+        self.poll.registry().deregister(connection.stream()).unwrap_or_default();
+        if connection.is_lingering() {
+            self.lingering.retain(|&(_, lingering)| lingering != id);
+        } else if connection.is_connected() {
+            self.events.push(TransportEvent::Disconnected { peer: id, why });
+        } else {
+            self.events.push(TransportEvent::DialFailed { why, permanent: false });
+        }
+    }
+
+    fn on_ready(&mut self, id: PeerId, readable: bool, writable: bool) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if !connection.is_connected() {
+            match connection.finish_connect() {
+                Ok(true) => self.events.push(TransportEvent::Connected(id)),
+                Ok(false) => return,
+                Err(error) => return self.lose(id, error.to_string()),
+            }
+        }
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if writable && let Err(error) = connection.write() {
+            return self.lose(id, error.to_string());
+        }
+        if readable || connection.wants_more() {
+            self.read(id);
+        }
+    }
+
+    fn read(&mut self, id: PeerId) {
+        self.unread.remove(&id);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match connection.read(&mut self.buffer, id, &mut self.events) {
+            Ok(Progress::Drained) => {}
+            Ok(Progress::More) => drop(self.unread.insert(id)),
+            Err(why) => self.lose(id, why),
+        }
+    }
+
+    /// The next moment at which something is due without an event.
+    fn own_deadline(&self) -> Option<Time> {
+        if !self.unread.is_empty() || !self.events.is_empty() {
+            return Some(Time::ZERO);
+        }
+        let linger = self.lingering.first().map(|&(until, _)| until);
+        [linger, self.accept_at].into_iter().flatten().min()
+    }
+
+    fn poll_once(&mut self, until: Option<Time>) -> Result<bool, TransportError> {
+        let due = [until, self.own_deadline()].into_iter().flatten().min();
+        // epoll counts in milliseconds and mio rounds up, so a wake-up is never early.
+        let timeout = due.map(|due| due - self.clock.now());
+        match self.poll.poll(&mut self.polled, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                return Err(system("poll sockets")(error));
+            }
+            _ => {}
+        }
+        let mut woken = false;
+        let polled = std::mem::replace(&mut self.polled, Events::with_capacity(0));
+        for event in &polled {
+            match event.token() {
+                WAKE => woken = true,
+                LISTEN => self.accept(),
+                Token(token) => {
+                    let id = PeerId((token - FIRST_PEER) as u64);
+                    let readable =
+                        event.is_readable() || event.is_read_closed() || event.is_error();
+                    self.on_ready(id, readable, event.is_writable());
+                }
+            }
+        }
+        self.polled = polled;
+        for id in std::mem::take(&mut self.unread) {
+            self.read(id);
+        }
+        let now = self.clock.now();
+        while let Some(&(until, id)) = self.lingering.first()
+            && until <= now
+        {
+            self.lose(id, String::new());
+            self.lingering.pop_first();
+        }
+        if self.accept_at.is_some_and(|at| at <= now) {
+            self.accept();
+        }
+        Ok(woken)
+    }
+}
+
+impl Transport for SocketTransport {
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn dial(&mut self) {
+        if let Err(error) = self.try_dial() {
+            let permanent = matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
+            );
+            self.dials += 1;
+            let why = error.to_string();
+            self.events.push(TransportEvent::DialFailed { why, permanent });
+        }
+    }
+
+    fn send(&mut self, id: PeerId, message: Message) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let Err(error) = connection.send(message) {
+            self.lose(id, error.to_string());
+        }
+    }
+
+    fn limit(&mut self, id: PeerId, limits: Limits) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.limit(limits);
+        }
+    }
+
+    fn close(&mut self, id: PeerId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        // What the peer still sends is read and thrown away for a moment: closing with unread
+        // bytes would reset the connection and could destroy the last words under way to it.
+        connection.linger();
+        self.unread.insert(id);
+        self.lingering.insert((self.clock.now() + LINGER, id));
+    }
+
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        events: &mut Vec<TransportEvent>,
+    ) -> Result<(), TransportError> {
+        loop {
+            let woken = self.poll_once(until)?;
+            events.append(&mut self.events);
+            let late = until.is_some_and(|until| until <= self.clock.now());
+            if woken || late || !events.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let waker = std::sync::Arc::clone(&self.waker);
+        // If the system cannot wake the loop, its next event or deadline will.
+        Waker::new(move || waker.wake().unwrap_or_default())
+    }
+
+    fn flush(&mut self, until: Time) -> Result<(), TransportError> {
+        let busy = |transport: &Self| transport.connections.values().any(Connection::is_unflushed);
+        while busy(self) && self.clock.now() < until {
+            self.poll_once(Some(until))?;
+            self.events.clear();
+        }
+        Ok(())
+    }
+}

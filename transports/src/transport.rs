@@ -1,0 +1,155 @@
+//! What every transport is to a driver.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use pstrain_core::id::PeerId;
+use pstrain_core::protocol::{FrameError, Limits, Message};
+use pstrain_core::time::Time;
+
+/// Once more than this is queued for a peer, nothing more is read from it until it has taken its
+/// answers: a slow reader slows its sender.
+pub(crate) const HIGH_WATER_BYTES: usize = 1024 * 1024;
+
+/// The most that may be queued for one peer, beside one message of any size. A peer that lets it
+/// come to this does not read at all, and is given up.
+pub const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
+
+/// Peers by id, messages, a clock.
+///
+/// Messages to one peer arrive in order and whole, or the connection ends. Queues are bounded:
+/// from a peer that does not take its answers nothing more is read, and one that never takes them
+/// is disconnected.
+pub trait Transport {
+    /// The time since the transport was made.
+    fn now(&self) -> Time;
+
+    /// Begins to connect to the server this transport was made for. `Connected` or `DialFailed`
+    /// follows.
+    fn dial(&mut self);
+
+    /// Queues a message. To a peer that is gone it is dropped.
+    fn send(&mut self, peer: PeerId, message: Message);
+
+    /// Sets what is accepted from a peer from now on.
+    fn limit(&mut self, peer: PeerId, limits: Limits);
+
+    /// Closes a connection once what was queued is out. Nothing more is heard of the peer.
+    fn close(&mut self, peer: PeerId);
+
+    /// Waits until something happened, the waker was used, or `until` has come, and appends what
+    /// happened to `events`.
+    ///
+    /// # Errors
+    /// [`TransportError`] if the operating system can give no more events at all.
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        events: &mut Vec<TransportEvent>,
+    ) -> Result<(), TransportError>;
+
+    /// Ends a `wait` from another thread.
+    fn waker(&self) -> Waker;
+
+    /// Waits until everything that was queued is out, or `until` has come.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    fn flush(&mut self, until: Time) -> Result<(), TransportError>;
+}
+
+/// What a transport reports.
+#[derive(Debug)]
+pub enum TransportEvent {
+    /// A connection is up.
+    Connected(PeerId),
+    /// A dial did not succeed.
+    DialFailed {
+        /// What went wrong, in words.
+        why: String,
+        /// Whether trying again cannot help.
+        permanent: bool,
+    },
+    /// A message came.
+    Message(PeerId, Message),
+    /// Bytes came that are no frame. Nothing more is read from this peer; it can still be told.
+    Garbage(PeerId, FrameError),
+    /// A connection is gone.
+    Disconnected {
+        /// Which.
+        peer: PeerId,
+        /// Why, in words.
+        why: String,
+    },
+}
+
+/// Ends a [`Transport::wait`] from another thread.
+#[derive(Clone)]
+pub struct Waker(Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wake))
+    }
+
+    /// Wakes the transport.
+    pub fn wake(&self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waker")
+    }
+}
+
+/// A transport that cannot work.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// It cannot listen where it should.
+    Listen {
+        /// The address.
+        address: String,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The operating system refuses what every transport needs.
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen { address, source } => {
+                write!(f, "cannot listen on {address}: {source}")?;
+                match source.kind() {
+                    io::ErrorKind::AddrInUse => f.write_str(
+                        "; another program has this address, choose another port or stop it",
+                    ),
+                    io::ErrorKind::AddrNotAvailable => {
+                        f.write_str("; this machine does not have this address")
+                    }
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("; choose a port above 1023, or a folder you may write to")
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Self::System { what, source } => write!(f, "cannot {what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for TransportError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        None // the text has it already
+    }
+}
