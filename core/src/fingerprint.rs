@@ -1,21 +1,27 @@
-//! What identifies a data set, so that a worker with other data is told how they differ.
+//! What tells one training set from another, so that a worker with other data learns how they
+//! differ.
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
-use crate::examples::Examples;
+use crate::examples::{Examples, Row, Shape};
 
-/// The identity of a training split: its size, its classes and a digest of every example.
+/// Identifies the whole encoded training split: a worker whose own differs from the job's has
+/// other data, another build, or another recipe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// Number of examples.
+    /// Training rows.
     pub rows: u64,
-    /// Examples of each class.
+    /// Training rows of each class.
     pub class_counts: Vec<u64>,
-    /// SHA-256 over the encoded examples ([`Examples::digest`]).
+    /// SHA-256 over shape and rows, as [`Examples::digest`] defines it; text form: hexadecimal.
+    #[serde(with = "hexadecimal")]
     pub digest: [u8; 32],
 }
 
@@ -30,8 +36,7 @@ impl Fingerprint {
         }
     }
 
-    /// How data with this fingerprint differ from the data the `job` was made for, in words;
-    /// nothing if they are the same.
+    /// How these data differ from the job's, in words; `None` if they are the same.
     #[must_use]
     pub fn difference(&self, job: &Self) -> Option<String> {
         if self == job {
@@ -41,11 +46,137 @@ impl Fingerprint {
             format!("{} training rows where the job has {}", self.rows, job.rows)
         } else if self.class_counts != job.class_counts {
             format!(
-                "rows per class {:?} where the job has {:?}",
+                "training rows per class {:?} where the job has {:?}",
                 self.class_counts, job.class_counts
             )
         } else {
-            String::from("the same number of rows in every class, but other contents")
+            format!(
+                "same number of training rows in every class but other contents (digest {} where \
+                 the job has {})",
+                short(&self.digest),
+                short(&job.digest)
+            )
         })
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rows, digest {}", self.rows, short(&self.digest))
+    }
+}
+
+/// Enough of a digest for a person to compare.
+fn short(digest: &[u8; 32]) -> String {
+    hexadecimal::text(&digest[..6])
+}
+
+/// Builds a [`Fingerprint`] row by row, for data that are never in memory at once.
+#[derive(Clone, Debug)]
+pub struct Fingerprinter {
+    rows: u64,
+    class_counts: Vec<u64>,
+    hash: Sha256,
+    bytes: Vec<u8>,
+}
+
+impl Fingerprinter {
+    /// No rows yet, of the given shape.
+    #[must_use]
+    pub fn new(shape: Shape) -> Self {
+        let mut hash = Sha256::new();
+        for number in [shape.inputs, shape.dense, shape.hot, shape.classes] {
+            hash.update(number.to_le_bytes());
+        }
+        Self { rows: 0, class_counts: vec![0; shape.classes as usize], hash, bytes: Vec::new() }
+    }
+
+    /// Adds a row, which must be of the shape.
+    ///
+    /// # Panics
+    /// If its label is no class.
+    pub fn add(&mut self, row: Row<'_>) {
+        self.rows += 1;
+        self.class_counts[usize::from(row.label)] += 1;
+        self.bytes.clear();
+        self.bytes.extend(row.dense.iter().flat_map(|value| value.to_le_bytes()));
+        self.bytes.extend(row.hot.iter().flat_map(|index| index.to_le_bytes()));
+        self.bytes.extend(row.label.to_le_bytes());
+        self.hash.update(&self.bytes);
+    }
+
+    /// The fingerprint of the rows added.
+    #[must_use]
+    pub fn finish(self) -> Fingerprint {
+        let digest = self.hash.finalize().into();
+        Fingerprint { rows: self.rows, class_counts: self.class_counts, digest }
+    }
+}
+
+/// Digests: hexadecimal where people read, bytes elsewhere.
+mod hexadecimal {
+    use alloc::format;
+    use alloc::string::String;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(super) fn text(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub(super) fn serialize<S: Serializer>(digest: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() { to.serialize_str(&text(digest)) } else { digest.serialize(to) }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
+        if !from.is_human_readable() {
+            return <[u8; 32]>::deserialize(from);
+        }
+        let text = String::deserialize(from)?;
+        let wrong = || D::Error::custom("a digest has 64 hexadecimal digits");
+        let mut digest = [0; 32];
+        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        for (byte, at) in digest.iter_mut().zip((0..).step_by(2)) {
+            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong())?;
+        }
+        Ok(digest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Examples {
+        let mut examples = Examples::new(Shape { inputs: 7, dense: 2, hot: 2, classes: 3 });
+        examples.push(&[1.5, -2.0], &[2, 5], 0).unwrap();
+        examples.push(&[0.0, 3.25], &[4, 6], 2).unwrap();
+        examples
+    }
+
+    #[test]
+    fn row_by_row_gives_the_fingerprint_of_the_whole() {
+        let examples = some();
+        let mut fingerprinter = Fingerprinter::new(examples.shape());
+        for index in 0..examples.len() {
+            fingerprinter.add(examples.row(index));
+        }
+        assert_eq!(fingerprinter.finish(), Fingerprint::of(&examples));
+    }
+
+    #[test]
+    fn differences_are_spelled_out() {
+        let job = Fingerprint::of(&some());
+        assert_eq!(job.difference(&job), None);
+        let told = |other: &Examples| Fingerprint::of(other).difference(&job).unwrap();
+        assert_eq!(told(&some().select(&[0])), "1 training rows where the job has 2");
+        assert_eq!(
+            told(&some().select(&[0, 0])),
+            "training rows per class [2, 0, 0] where the job has [1, 0, 1]"
+        );
+        assert!(told(&some().select(&[1, 0])).starts_with("same number of training rows in every"));
     }
 }

@@ -1,0 +1,204 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use pstrain_transports::Address;
+
+use crate::exit;
+use crate::job::JobFlags;
+
+const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 1, ", env!("PSTRAIN_TARGET"), ")");
+
+/// Parameter-server training across slow, uneven networks.
+#[derive(Debug, Parser)]
+#[command(name = "pstrain", version = VERSION, after_help = exit::HELP)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Trains with a whole cluster in this process: one server and its workers
+    Run(RunArgs),
+    /// Serves the parameters of a job to workers that dial in
+    Server(ServerArgs),
+    /// Computes gradients for a server
+    Worker(WorkerArgs),
+    /// Prints how a running job is doing: for whom it waits, and since when
+    Status(StatusArgs),
+    /// Evaluates a trained model on a data file
+    Eval(EvalArgs),
+    /// Looks at data, makes synthetic data, shows how a partition would look
+    Data(DataArgs),
+    /// Prints a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Writes the manual pages
+    Man(ManArgs),
+}
+
+/// What a command that trains prints and writes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Output {
+    /// Write curve.csv, events.jsonl, summary.json, job.toml and model.safetensors to this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Replace the results that --out holds already
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print neither progress nor tables
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// Which job: a file, then flags over it, then the environment over both.
+#[derive(Debug, Args)]
+pub(crate) struct JobArgs {
+    /// Job file (TOML) with the settings below, without their dashes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) job: Option<PathBuf>,
+    /// Print the resolved job, where each setting comes from, and stop
+    #[arg(long)]
+    pub(crate) print_job: bool,
+    #[command(flatten)]
+    pub(crate) flags: JobFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// How the workers of this process talk to its server
+    #[arg(long, value_enum, default_value_t = Transport::Memory)]
+    pub(crate) transport: Transport,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// Messages handed over in memory
+    Memory,
+    /// A Unix socket
+    Unix,
+    /// TCP over the loopback address
+    Tcp,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Where to listen: HOST:PORT or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
+    pub(crate) listen: Address,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArgs {
+    /// The server: HOST:PORT or unix:PATH
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) server: Address,
+    /// This worker's data: a file or folder, `synthetic` if the job's data are, or `server` to be
+    /// sent them. Without it: what the job says, as far as that needs no file
+    #[arg(long, value_name = "PATH|synthetic|server")]
+    pub(crate) data: Option<String>,
+    /// The worker id to claim (0, 1, ...); without it the server chooses
+    #[arg(long)]
+    pub(crate) id: Option<u32>,
+    /// A name for tables and messages [default: host name and process id]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// How long the server may be silent, until the job says another time
+    #[arg(long, default_value = "5s")]
+    pub(crate) lease: humantime::Duration,
+    /// Print errors only
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// The server: HOST:PORT or unix:PATH
+    pub(crate) address: Address,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How long to wait for the answer
+    #[arg(long, default_value = "5s")]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EvalArgs {
+    /// The model, as --out writes it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) model: PathBuf,
+    /// The data: a file or folder, or `synthetic[:ROWS]`
+    #[arg(long, value_name = "PATH|synthetic")]
+    pub(crate) data: String,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DataArgs {
+    #[command(subcommand)]
+    pub(crate) command: DataCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCommand {
+    /// Describes data: rows, classes, columns
+    Info {
+        /// A file or folder, `synthetic[:ROWS]`, or `nsl-kdd` for the shipped synthetic default
+        source: String,
+        /// Print one JSON object instead of tables
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes synthetic data in the format of the original files
+    Synth {
+        /// How many rows
+        #[arg(long, default_value_t = pstrain_data::synthetic::DEFAULT_ROWS)]
+        rows: u64,
+        /// The seed
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The file to write
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// Replace the file if it is there
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Shows what each worker would get under a partition
+    Split {
+        #[command(flatten)]
+        job: JobArgs,
+        /// Print one JSON object instead of tables
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The folder to write the pages to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}

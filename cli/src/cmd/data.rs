@@ -1,0 +1,114 @@
+//! `pstrain data`: what is in data, synthetic data, and who would get what.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use pstrain_data::info::Occurrence;
+use pstrain_data::synthetic::write_csv;
+use pstrain_data::{CLASSES, Info, Prepared, Skew, info};
+
+use super::server::gather;
+use crate::args::{DataArgs, DataCommand};
+use crate::exit::Ending;
+use crate::job::source_of;
+use crate::{messages, table};
+
+pub(crate) fn run(args: &DataArgs) -> anyhow::Result<Ending> {
+    match &args.command {
+        DataCommand::Info { source, json } => describe(source, *json)?,
+        DataCommand::Synth { rows, seed, out, overwrite } => synth(*rows, *seed, out, *overwrite)?,
+        DataCommand::Split { job, json } => {
+            if let Some(layers) = gather(job)? {
+                let prepared = Prepared::load(&layers.source()?, &layers.data_settings()?)?;
+                let skew = prepared.skew();
+                let text =
+                    if *json { serde_json::to_string(&skew)? } else { show_skew(&prepared, &skew) };
+                messages::result(&text)?;
+            }
+        }
+    }
+    Ok(Ending::Done)
+}
+
+fn describe(source: &str, json: bool) -> anyhow::Result<()> {
+    // The name of the data set stands for its shipped form, unless there is a file of that name.
+    let source =
+        if source == "nsl-kdd" && !Path::new(source).exists() { "synthetic" } else { source };
+    let source = source_of(source).map_err(|why| anyhow::anyhow!("{source}: {why}"))?;
+    let info = info(&source)?;
+    messages::result(&if json { serde_json::to_string(&info)? } else { show_info(&info) })
+}
+
+fn show_info(info: &Info) -> String {
+    let occurrences = |found: &[Occurrence]| -> Vec<Vec<String>> {
+        let row = |one: &Occurrence| {
+            vec![one.name.clone(), one.count.to_string(), table::percent(one.share)]
+        };
+        found.iter().map(row).collect()
+    };
+    let columns = info.columns.iter().map(|column| {
+        vec![
+            column.name.clone(),
+            format!("{}", column.min),
+            format!("{:.4}", column.mean),
+            format!("{}", column.max),
+        ]
+    });
+    let categories = info.categories.iter().map(|category| {
+        let most = category.values.iter().max_by_key(|value| value.count);
+        vec![
+            category.name.clone(),
+            most.map_or_else(String::new, |most| format!("{} ({})", most.name, most.count)),
+            category.values.len().to_string(),
+        ]
+    });
+    let digest: String = info.fingerprint.digest.iter().map(|b| format!("{b:02x}")).collect();
+    format!(
+        "source       {}\nrows         {}\nfingerprint  {digest}\n\n{}\n\n{}\n\n{}\n\n{}",
+        info.source,
+        info.rows,
+        table::table(&["class", "rows", "share"], 1, occurrences(&info.classes)),
+        table::table(&["attack", "rows", "share"], 1, occurrences(&info.attacks)),
+        table::table(&["symbolic column", "most frequent", "values"], 2, categories.collect()),
+        table::table(&["numeric column", "min", "mean", "max"], 1, columns.collect()),
+    )
+}
+
+fn synth(rows: u64, seed: u64, out: &Path, overwrite: bool) -> anyhow::Result<()> {
+    if out.exists() && !overwrite {
+        bail!("{} is there already; choose another name or --overwrite", out.display());
+    }
+    let place = || format!("cannot write {}", out.display());
+    let mut file = BufWriter::new(File::create(out).with_context(place)?);
+    write_csv(rows, seed, &mut file).with_context(place)?;
+    file.flush().with_context(place)?;
+    messages::say(&format!("wrote {rows} rows to {}", out.display()));
+    Ok(())
+}
+
+fn show_skew(prepared: &Prepared, skew: &Skew) -> String {
+    let rows = skew.workers.iter().enumerate().map(|(id, worker)| {
+        let mut row = vec![id.to_string(), worker.rows.to_string(), table::percent(worker.share)];
+        row.extend(worker.class_counts.iter().map(ToString::to_string));
+        row.extend(
+            [worker.l1, worker.hellinger, worker.jensen_shannon].map(|value| format!("{value:.4}")),
+        );
+        row
+    });
+    let mut header = vec!["worker", "rows", "share"];
+    header.extend(CLASSES);
+    header.extend(["L1", "Hellinger", "JS (bits)"]);
+    format!(
+        "{} training rows, {} for evaluation, partition {}\n\n{}\n\nmean L1 {:.4}, max L1 {:.4}, \
+         Gini of the sizes {:.4}",
+        prepared.train.len(),
+        prepared.evaluation.len(),
+        prepared.spec.partition,
+        table::table(&header, 1, rows.collect()),
+        skew.mean_l1,
+        skew.max_l1,
+        skew.gini,
+    )
+}

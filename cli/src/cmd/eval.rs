@@ -1,0 +1,60 @@
+//! `pstrain eval`: how good is a trained model on a data file?
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use pstrain_core::evaluation::evaluate;
+use pstrain_core::model::Workspace;
+use pstrain_data::DataSpec;
+use serde::Serialize;
+
+use crate::args::EvalArgs;
+use crate::exit::Ending;
+use crate::job::source_of;
+use crate::record::read_model;
+use crate::{messages, table};
+
+#[derive(Serialize)]
+struct Result {
+    examples: u64,
+    accuracy: Option<f64>,
+    loss: Option<f64>,
+    recall: BTreeMap<String, Option<f64>>,
+}
+
+pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
+    let (about, model, params) = read_model(&args.model)?;
+    let spec: DataSpec = serde_json::from_str(&about.recipe)
+        .with_context(|| format!("{} has no recipe for its inputs", args.model.display()))?;
+    let source =
+        source_of(&args.data).map_err(|why| anyhow::anyhow!("--data {}: {why}", args.data))?;
+    let examples = spec.encode_all(&source)?;
+    let evaluation = evaluate(&model, &params, &examples, &mut Workspace::default());
+    let result = Result {
+        examples: evaluation.examples,
+        accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
+        loss: Some(evaluation.loss).filter(|value| value.is_finite()),
+        recall: about.classes.into_iter().zip(evaluation.recall).collect(),
+    };
+    if args.json {
+        messages::result(&serde_json::to_string(&result)?)?;
+    } else {
+        messages::result(&show(&result))?;
+    }
+    Ok(Ending::Done)
+}
+
+fn show(result: &Result) -> String {
+    let dash = || String::from("-");
+    let rows = result
+        .recall
+        .iter()
+        .map(|(class, recall)| vec![class.clone(), recall.map_or_else(dash, table::percent)]);
+    format!(
+        "examples  {}\naccuracy  {}\nloss      {}\n\n{}",
+        result.examples,
+        result.accuracy.map_or_else(dash, table::percent),
+        result.loss.map_or_else(dash, |loss| format!("{loss:.4}")),
+        table::table(&["class", "recall"], 1, rows.collect())
+    )
+}

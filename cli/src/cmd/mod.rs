@@ -1,0 +1,9 @@
+//! The commands, one a file.
+
+pub(crate) mod data;
+pub(crate) mod eval;
+pub(crate) mod run;
+pub(crate) mod server;
+pub(crate) mod shell;
+pub(crate) mod status;
+pub(crate) mod worker;

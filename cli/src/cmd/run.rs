@@ -1,0 +1,113 @@
+//! `pstrain run`: a whole cluster in one process.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use pstrain_core::id::WorkerId;
+use pstrain_core::node::{Prepare, Prepared, Worker, WorkerConfig, WorkerError};
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rng::Stream;
+use pstrain_transports::{Address, Mailbox, MemoryHub, SocketTransport, WorkerServices, drive};
+
+use super::server::{Host, gather};
+use crate::args::{RunArgs, Transport};
+use crate::exit::{self, Ending, Failed};
+use crate::job::Resolved;
+
+type Thread = JoinHandle<anyhow::Result<Result<EndReason, WorkerError>>>;
+
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Ending> {
+    let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
+    let Resolved { job, data } = layers.resolve()?;
+    let data = Arc::new(data);
+    let workers = job.membership.workers;
+    let lease = job.membership.lease;
+    let mut host = Host::new(job, Arc::clone(&data), &layers.to_toml(), &args.output)?;
+    let config = |worker: u32| WorkerConfig {
+        name: format!("local-{worker}"),
+        worker: Some(WorkerId(worker)),
+        wants_examples: false,
+        lease,
+        stream: Stream::new(u64::from(worker)),
+    };
+    let (name, reason, threads) = match args.transport {
+        Transport::Memory => {
+            let hub = MemoryHub::new();
+            let server = hub.server();
+            let threads = start(workers, |worker| Ok(spawn(config(worker), hub.worker(), &data)))?;
+            ("memory", host.serve(server)?, threads)
+        }
+        Transport::Unix => {
+            let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
+            let address = Address::Unix(folder.path().join("pstrain.socket"));
+            let server = SocketTransport::listen(&address)?;
+            let threads = start(workers, |worker| dial(config(worker), &address, &data))?;
+            ("unix", host.serve(server)?, threads)
+        }
+        Transport::Tcp => {
+            let server = SocketTransport::listen(&Address::Tcp("127.0.0.1:0".into()))?;
+            let address = server.local_address().context("the server listens nowhere")?;
+            let threads = start(workers, |worker| dial(config(worker), &address, &data))?;
+            ("tcp", host.serve(server)?, threads)
+        }
+    };
+    let ended = join(threads);
+    host.finish(name, &args.output)?;
+    if reason == EndReason::BudgetReached || reason == EndReason::Stopped {
+        ended?;
+    }
+    exit::of_reason(reason)
+}
+
+fn start(
+    workers: u32,
+    spawn: impl Fn(u32) -> anyhow::Result<Thread>,
+) -> anyhow::Result<Vec<Thread>> {
+    (0..workers).map(spawn).collect()
+}
+
+fn dial(
+    config: WorkerConfig,
+    address: &Address,
+    data: &Arc<pstrain_data::Prepared>,
+) -> anyhow::Result<Thread> {
+    Ok(spawn(config, SocketTransport::dialer(address.clone())?, data))
+}
+
+/// Starts a worker that takes its partition from the data that are there already.
+fn spawn(
+    config: WorkerConfig,
+    mut transport: impl pstrain_transports::Transport + Send + 'static,
+    data: &Arc<pstrain_data::Prepared>,
+) -> Thread {
+    let data = Arc::clone(data);
+    let load = move |order: &Prepare| {
+        let examples = data.partition(order.worker);
+        let rows = examples.len() as u64;
+        Ok((examples, Prepared { rows, train: Some(data.fingerprint.clone()) }))
+    };
+    std::thread::spawn(move || {
+        let mut node = Worker::new(config);
+        let mut services = WorkerServices::new(load, |_, _| {});
+        let mailbox = Mailbox::new(&transport);
+        Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
+    })
+}
+
+/// Waits for the workers; the first that could not go on is the error.
+fn join(threads: Vec<Thread>) -> anyhow::Result<()> {
+    let mut first = Ok(());
+    for (worker, thread) in threads.into_iter().enumerate() {
+        let ended = match thread.join() {
+            Ok(Ok(Ok(_))) => continue,
+            Ok(Ok(Err(error))) => Failed(format!("worker {worker}: {error}")).into(),
+            Ok(Err(error)) => error.context(format!("worker {worker}")),
+            Err(_) => Failed(format!("worker {worker} broke down")).into(),
+        };
+        if first.is_ok() {
+            first = Err(ended);
+        }
+    }
+    first
+}

@@ -1,0 +1,126 @@
+//! `pstrain server`, and the server's part of `pstrain run`.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use pstrain_core::id::WorkerId;
+use pstrain_core::job::Job;
+use pstrain_core::model::Model;
+use pstrain_core::node::Server;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_data::{CLASSES, Prepared};
+use pstrain_transports::{Evaluator, Mailbox, ServerServices, SocketTransport, Transport, drive};
+
+use crate::args::{JobArgs, Output, ServerArgs};
+use crate::exit::{self, Ending};
+use crate::job::{Layers, Resolved};
+use crate::progress::Progress;
+use crate::record::{Folder, ModelFile, Recorder, Report, Summary, write_model};
+use crate::{messages, signals, table};
+
+pub(crate) fn run(args: &ServerArgs) -> anyhow::Result<Ending> {
+    let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
+    // Listening comes first: workers may dial while the data are read, and an address that is
+    // taken is known at once.
+    let transport = SocketTransport::listen(&args.listen)?;
+    let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
+    let open = if place.is_local() {
+        ""
+    } else {
+        " in plain text without authentication: whoever can reach it can take part"
+    };
+    messages::say(&format!("listening on {place}{open}"));
+    let Resolved { job, data } = layers.resolve()?;
+    let mut host = Host::new(job, Arc::new(data), &layers.to_toml(), &args.output)?;
+    let name = if matches!(place, pstrain_transports::Address::Tcp(_)) { "tcp" } else { "unix" };
+    let reason = host.serve(transport)?;
+    host.finish(name, &args.output)?;
+    exit::of_reason(reason)
+}
+
+/// The settings, unless they were to be printed only.
+pub(crate) fn gather(args: &JobArgs) -> anyhow::Result<Option<Layers>> {
+    let layers = Layers::gather(args.job.as_deref(), &args.flags)?;
+    if args.print_job {
+        messages::result(&layers.to_toml())?;
+        return Ok(None);
+    }
+    Ok(Some(layers))
+}
+
+/// A server with everything around it: evaluation, records, progress.
+#[derive(Debug)]
+pub(crate) struct Host {
+    server: Server,
+    data: Arc<Prepared>,
+    recorder: Recorder,
+}
+
+impl Host {
+    pub(crate) fn new(
+        job: Job,
+        data: Arc<Prepared>,
+        job_file: &str,
+        output: &Output,
+    ) -> anyhow::Result<Self> {
+        let folder = match &output.out {
+            Some(path) => Some(Folder::create(path, output.overwrite, job_file)?),
+            None => None,
+        };
+        let summary = Summary::new(job.membership.workers);
+        let quiet = output.quiet || output.json;
+        let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet);
+        let recorder = Recorder::new(summary, folder, progress);
+        // Tells this run from an earlier one at the same address.
+        let run = (u64::from(std::process::id()) << 32) ^ job.seed;
+        let server = Server::new(job, run)?;
+        Ok(Self { server, data, recorder })
+    }
+
+    /// Serves until the run is over.
+    pub(crate) fn serve(&mut self, mut transport: impl Transport) -> anyhow::Result<EndReason> {
+        let model = Model::new(&self.server.job().model, self.server.job().data.shape)?;
+        let evaluator = Evaluator::new(model, self.data.evaluation.clone());
+        let data = Arc::clone(&self.data);
+        let partition = move |worker: WorkerId| data.partition(worker);
+        let recorder = self.recorder.clone();
+        let report = move |now, event| recorder.note(now, &event);
+        let mut services = ServerServices::new(evaluator, partition, report);
+        let mailbox = Mailbox::new(&transport);
+        signals::drain_on_signal(mailbox.handle())?;
+        let done = drive(&mut self.server, &mut transport, &mut services, &mailbox)?;
+        done.context("the server ended")
+    }
+
+    /// Writes the results and prints them.
+    pub(crate) fn finish(self, transport: &str, output: &Output) -> anyhow::Result<()> {
+        let Self { server, recorder, .. } = self;
+        let (summary, folder) = recorder.finish();
+        let job = server.job();
+        let params = server.parameters();
+        let report = summary.report(job, &CLASSES, transport, params, server.ledger());
+        print_report(&report, output)?;
+        if let Some(folder) = folder {
+            let about = ModelFile {
+                model: job.model.clone(),
+                shape: job.data.shape,
+                classes: CLASSES.iter().map(|&class| class.to_owned()).collect(),
+                recipe: job.data.recipe.clone(),
+            };
+            let written = write_model(&folder.file("model.safetensors"), &about, params);
+            folder.finish(&report)?;
+            written?;
+        }
+        Ok(())
+    }
+}
+
+fn print_report(report: &Report, output: &Output) -> anyhow::Result<()> {
+    if output.json {
+        messages::result(&serde_json::to_string(report)?)
+    } else if output.quiet {
+        Ok(())
+    } else {
+        messages::result(&table::report(report))
+    }
+}

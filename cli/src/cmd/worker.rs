@@ -1,0 +1,104 @@
+//! `pstrain worker`.
+
+use anyhow::bail;
+use pstrain_core::id::WorkerId;
+use pstrain_core::node::{Event, Prepare, Prepared, Worker, WorkerConfig, WorkerError};
+use pstrain_core::rng::Stream;
+use pstrain_data::{DataSpec, Source};
+use pstrain_transports::{Mailbox, SocketTransport, WorkerServices, drive};
+
+use crate::args::WorkerArgs;
+use crate::exit::{Ending, Failed};
+use crate::job::source_of;
+use crate::record::peak_rss_mib;
+use crate::{messages, signals};
+
+pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
+    let source = match args.data.as_deref() {
+        None | Some("server") => None,
+        Some(text) => Some(source_of(text).map_err(|why| anyhow::anyhow!("--data {text}: {why}"))?),
+    };
+    if let Some(Source::File(path)) = &source
+        && !path.exists()
+    {
+        bail!("--data {}: there is no such file or folder", path.display());
+    }
+    let name = args.name.clone().unwrap_or_else(default_name);
+    let config = WorkerConfig {
+        stream: Stream::new(u64::from(std::process::id())).fork(&name, 0),
+        name,
+        worker: args.id.map(WorkerId),
+        wants_examples: args.data.as_deref() == Some("server"),
+        lease: args.lease.into(),
+    };
+    let mut transport = SocketTransport::dialer(args.server.clone())?;
+    let mut node = Worker::new(config);
+    let quiet = args.quiet;
+    let report = move |_, event: Event| {
+        if !quiet && let Some(message) = worth_saying(&event) {
+            messages::say(&message);
+        }
+    };
+    let mut services =
+        WorkerServices::new(move |order: &Prepare| load(order, source.as_ref()), report);
+    let mailbox = Mailbox::new(&transport);
+    signals::drain_on_signal(mailbox.handle())?;
+    match drive(&mut node, &mut transport, &mut services, &mailbox)? {
+        Ok(reason) => {
+            if !args.quiet {
+                let memory = peak_rss_mib()
+                    .map_or_else(String::new, |mib| format!(" (peak memory {mib:.1} MiB)"));
+                messages::say(&format!("done: {reason}{memory}"));
+            }
+            Ok(if reason == pstrain_core::protocol::message::EndReason::Stopped {
+                Ending::Stopped
+            } else {
+                Ending::Done
+            })
+        }
+        Err(WorkerError::Data(what)) => bail!("{what}"),
+        Err(error) => Err(Failed(format!("{}: {error}", args.server)).into()),
+    }
+}
+
+fn default_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "worker" } else { host.trim() };
+    format!("{host}:{}", std::process::id())
+}
+
+/// Gets the partition from this worker's own copy of the data.
+fn load(
+    order: &Prepare,
+    source: Option<&Source>,
+) -> Result<(pstrain_core::examples::Examples, Prepared), String> {
+    let spec: DataSpec = serde_json::from_str(&order.job.data.recipe)
+        .map_err(|error| format!("the job's recipe does not read: {error}"))?;
+    let synthetic = spec.synthetic_source();
+    let Some(source) = source.or(synthetic.as_ref()) else {
+        return Err(format!(
+            "the job is trained on {}: give its copy here with --data PATH, or have it sent with \
+             --data server",
+            spec.source
+        ));
+    };
+    let (examples, train) =
+        spec.prepare_worker(source, order.worker).map_err(|error| error.to_string())?;
+    let rows = examples.len() as u64;
+    Ok((examples, Prepared { rows, train: Some(train) }))
+}
+
+/// What of the events a person wants to read as it happens.
+fn worth_saying(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Welcomed { worker, resumed: false, job } => format!(
+            "worker {worker} of {} in job {:?} ({})",
+            job.membership.workers, job.name, job.consistency
+        ),
+        Event::Welcomed { worker, .. } => format!("worker {worker} is connected again"),
+        Event::Redialling { attempt, pause, why } => {
+            format!("no connection: {why}; try {attempt} in {:.1} s", pause.as_secs_f64())
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,261 @@
+//! Where settings come from, weakest first: defaults, job file, flags, environment.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use super::settings::{SETTINGS, find, nearest};
+
+/// What the environment variable of a setting begins with.
+const ENVIRONMENT: &str = "PSTRAIN_JOB_";
+
+/// The settings given as flags.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JobFlags(BTreeMap<&'static str, String>);
+
+impl Args for JobFlags {
+    fn augment_args(command: Command) -> Command {
+        SETTINGS.iter().fold(command, |command, setting| {
+            let help = format!("{} [default: {}]", setting.help, setting.default);
+            let arg = Arg::new(setting.key)
+                .long(setting.key)
+                .value_name(setting.value)
+                .help(help)
+                .help_heading("Job settings")
+                .allow_hyphen_values(true);
+            command.arg(arg)
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for JobFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = SETTINGS.iter().filter_map(|setting| {
+            let value = matches.get_one::<String>(setting.key)?;
+            Some((setting.key, value.clone()))
+        });
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.extend(Self::from_arg_matches(matches)?.0);
+        Ok(())
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    Default,
+    File(String),
+    Flag,
+    Environment(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => f.write_str(path),
+            Self::Flag => f.write_str("flag"),
+            Self::Environment(variable) => f.write_str(variable),
+        }
+    }
+}
+
+/// Every setting with its strongest value.
+#[derive(Clone, Debug)]
+pub(crate) struct Layers(BTreeMap<&'static str, (String, Origin)>);
+
+impl Layers {
+    /// Puts the layers together.
+    pub(crate) fn gather(file: Option<&Path>, flags: &JobFlags) -> anyhow::Result<Self> {
+        let environment = std::env::vars_os().filter_map(|(variable, value)| {
+            Some((variable.into_string().ok()?, value.into_string().ok()?))
+        });
+        let file = match file {
+            None => None,
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read the job file {}", path.display()))?;
+                Some((path.display().to_string(), text))
+            }
+        };
+        Self::stack(file, flags, environment)
+    }
+
+    fn stack(
+        file: Option<(String, String)>,
+        flags: &JobFlags,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> anyhow::Result<Self> {
+        let defaults = SETTINGS.iter().map(|s| (s.key, (s.default.to_owned(), Origin::Default)));
+        let mut values: BTreeMap<_, _> = defaults.collect();
+        if let Some((path, text)) = file {
+            for (key, value) in parse_file(&path, &text)? {
+                values.insert(key, (value, Origin::File(path.clone())));
+            }
+        }
+        for (key, value) in &flags.0 {
+            values.insert(key, (value.clone(), Origin::Flag));
+        }
+        for (variable, value) in environment {
+            let Some(name) = variable.strip_prefix(ENVIRONMENT) else { continue };
+            let key = name.replace('_', "-").to_lowercase();
+            let Some(setting) = find(&key) else { bail!("{variable}: {}", unknown(&key)) };
+            values.insert(setting.key, (value, Origin::Environment(variable)));
+        }
+        Ok(Self(values))
+    }
+
+    /// The text of a setting.
+    pub(crate) fn text(&self, key: &'static str) -> &str {
+        self.0.get(key).map_or("", |(value, _)| value)
+    }
+
+    /// The value of a setting.
+    pub(crate) fn get<T>(&self, key: &'static str) -> anyhow::Result<T>
+    where
+        T: FromStr,
+        T::Err: fmt::Display,
+    {
+        self.parse(key, |text| text.parse().map_err(|error: T::Err| error.to_string()))
+    }
+
+    /// The value of a setting, read by `parse`.
+    pub(crate) fn parse<T>(
+        &self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> anyhow::Result<T> {
+        let text = self.text(key);
+        parse(text).map_err(|why| {
+            let place = match self.0.get(key) {
+                Some((_, Origin::File(path))) => format!("{path}: {key} = {text:?}"),
+                Some((_, Origin::Environment(variable))) => format!("{variable}={text}"),
+                _ => format!("--{key} {text}"),
+            };
+            anyhow::anyhow!("{place}: {why}")
+        })
+    }
+
+    /// The resolved settings as a job file that says where each comes from.
+    pub(crate) fn to_toml(&self) -> String {
+        let mut text =
+            String::from("# job file of pstrain: every setting, and where it comes from\n");
+        for setting in SETTINGS {
+            if let Some((value, origin)) = self.0.get(setting.key) {
+                let value = toml_value(value);
+                let _infallible = writeln!(text, "{} = {value}  # {origin}", setting.key);
+            }
+        }
+        text
+    }
+}
+
+/// A value as TOML: numbers bare, text quoted.
+fn toml_value(text: &str) -> toml::Value {
+    match (text.parse::<i64>(), text.parse::<f64>()) {
+        (Ok(number), _) => toml::Value::Integer(number),
+        (_, Ok(number)) if number.is_finite() => toml::Value::Float(number),
+        _ => toml::Value::String(text.to_owned()),
+    }
+}
+
+fn parse_file(path: &str, text: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let table: toml::Table = text.parse().with_context(|| format!("{path} is no job file"))?;
+    let mut values = Vec::new();
+    for (key, value) in table {
+        let Some(setting) = find(&key) else { bail!("{path}: {}", unknown(&key)) };
+        let text = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Float(number) => number.to_string(),
+            other => bail!(
+                "{path}: {key} is a {}, but a setting is a number or a text such as {:?}",
+                other.type_str(),
+                setting.default
+            ),
+        };
+        values.push((setting.key, text));
+    }
+    Ok(values)
+}
+
+fn unknown(key: &str) -> String {
+    match nearest(key) {
+        Some(near) => format!("there is no setting {key:?}; did you mean {near:?}?"),
+        None => format!("there is no setting {key:?}; `pstrain run --help` lists them"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(pairs: &[(&'static str, &str)]) -> JobFlags {
+        JobFlags(pairs.iter().map(|(key, value)| (*key, (*value).to_owned())).collect())
+    }
+
+    fn file(text: &str) -> Option<(String, String)> {
+        Some(("job.toml".into(), text.into()))
+    }
+
+    #[test]
+    fn flags_overrule_the_file_and_the_environment_overrules_both() {
+        let file = file("workers = 3\nepochs = 7\nlearning-rate = 0.5\n");
+        let flags = flags(&[("epochs", "8"), ("learning-rate", "0.25")]);
+        let environment = [("PSTRAIN_JOB_LEARNING_RATE".to_owned(), "0.125".to_owned())];
+        let layers = Layers::stack(file, &flags, environment.into_iter()).unwrap();
+        assert_eq!(layers.get::<u32>("workers").unwrap(), 3);
+        assert_eq!(layers.get::<u32>("epochs").unwrap(), 8);
+        assert_eq!(layers.get::<f32>("learning-rate").unwrap(), 0.125);
+        assert_eq!(layers.get::<u32>("batch-size").unwrap(), 64);
+        let printed = layers.to_toml();
+        assert!(printed.contains("epochs = 8  # flag"), "{printed}");
+        assert!(
+            printed.contains("learning-rate = 0.125  # PSTRAIN_JOB_LEARNING_RATE"),
+            "{printed}"
+        );
+    }
+
+    #[test]
+    fn a_printed_job_is_a_job_file_with_the_same_values() {
+        let flags = flags(&[("consistency", "ssp:3"), ("seed", "9")]);
+        let layers = Layers::stack(None, &flags, std::iter::empty()).unwrap();
+        let again =
+            Layers::stack(file(&layers.to_toml()), &JobFlags::default(), std::iter::empty());
+        let again = again.unwrap();
+        for setting in SETTINGS {
+            assert_eq!(again.text(setting.key), layers.text(setting.key), "{}", setting.key);
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_errors_with_the_nearest_name() {
+        let none = JobFlags::default();
+        let error = Layers::stack(file("worker = 3"), &none, std::iter::empty()).unwrap_err();
+        assert!(error.to_string().contains("did you mean \"workers\""), "{error}");
+        let variable = [("PSTRAIN_JOB_BATCHSIZE".to_owned(), "1".to_owned())];
+        let error = Layers::stack(None, &none, variable.into_iter()).unwrap_err();
+        assert!(error.to_string().contains("\"batch-size\""), "{error}");
+        let error = Layers::stack(file("workers = [1]"), &none, std::iter::empty()).unwrap_err();
+        assert!(error.to_string().contains("array"), "{error}");
+    }
+
+    #[test]
+    fn a_bad_value_is_named_with_its_place() {
+        let layers =
+            Layers::stack(file("workers = \"two\""), &JobFlags::default(), std::iter::empty());
+        let error = layers.unwrap().get::<u32>("workers").unwrap_err();
+        assert!(error.to_string().starts_with("job.toml: workers = \"two\""), "{error}");
+    }
+}

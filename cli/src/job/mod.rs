@@ -1,0 +1,10 @@
+//! The job as people write it: settings by name, from a file, flags and the environment, resolved
+//! into a checked job.
+
+mod layers;
+mod resolve;
+mod settings;
+mod words;
+
+pub(crate) use layers::{JobFlags, Layers};
+pub(crate) use resolve::{Resolved, source_of};

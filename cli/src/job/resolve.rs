@@ -1,0 +1,113 @@
+//! From settings to a job whose data are in place.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
+use pstrain_core::optim::UpdateSpec;
+use pstrain_data::synthetic::DEFAULT_ROWS;
+use pstrain_data::{Prepared, Settings, Source};
+
+use super::layers::Layers;
+use super::words;
+
+/// The seed of the synthetic data. The data stay the same when the run's seed changes, as a file
+/// would.
+const SYNTHETIC_SEED: u64 = 1;
+
+/// A resolved job with its data.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) job: Job,
+    pub(crate) data: Prepared,
+}
+
+/// Where data called `text` come from: `synthetic`, `synthetic:ROWS`, or a path.
+pub(crate) fn source_of(text: &str) -> Result<Source, String> {
+    let rows = match text.split_once(':') {
+        Some(("synthetic", rows)) => {
+            rows.parse().map_err(|_| format!("{rows:?} is no number of rows"))?
+        }
+        _ if text == "synthetic" => DEFAULT_ROWS,
+        _ => return Ok(Source::File(PathBuf::from(text))),
+    };
+    Ok(Source::Synthetic { rows, seed: SYNTHETIC_SEED })
+}
+
+impl Layers {
+    /// The source of the data. `server` names who hands them out, not where they come from.
+    pub(crate) fn source(&self) -> anyhow::Result<Source> {
+        self.parse("data", |text| source_of(if text == "server" { "synthetic" } else { text }))
+    }
+
+    fn data_from(&self) -> anyhow::Result<DataFrom> {
+        let from = self.get("data-from")?;
+        Ok(if self.text("data") == "server" { DataFrom::Server } else { from })
+    }
+
+    /// How the data are split and partitioned.
+    pub(crate) fn data_settings(&self) -> anyhow::Result<Settings> {
+        let seed: u64 = self.get("seed")?;
+        let workers = self.get("workers")?;
+        if workers == 0 {
+            bail!("workers = 0: there must be at least one");
+        }
+        Ok(Settings {
+            recipe: self.get("recipe")?,
+            evaluation_share: self.get("evaluation-share")?,
+            split_seed: self
+                .parse("data-seed", |text| words::optional(text, "seed"))?
+                .unwrap_or(seed),
+            partition: self.get("partition")?,
+            workers,
+            minimum_rows: 1,
+        })
+    }
+
+    /// Reads the data and puts the job together.
+    pub(crate) fn resolve(&self) -> anyhow::Result<Resolved> {
+        // Every setting is read before the data are, so that a typing error costs no wait.
+        let settings = self.data_settings()?;
+        let activation = self.parse("activation", words::activation)?;
+        let update = UpdateSpec {
+            optimizer: self.parse("optimizer", words::optimizer)?,
+            learning_rate: self.get("learning-rate")?,
+            schedule: self.parse("schedule", words::schedule)?,
+            weight_decay: self.get("weight-decay")?,
+            clip_norm: self.parse("clip-norm", |text| words::optional(text, "none"))?,
+        };
+        update.validate()?;
+        let membership = Membership {
+            workers: settings.workers,
+            min_workers: self.parse("min-workers", |text| words::optional(text, "auto"))?,
+            on_loss: self.get("on-worker-loss")?,
+            lease: self.parse("lease", words::duration)?,
+        };
+        let budget = Budget { epochs: self.get("epochs")?, kind: self.get("budget")? };
+        let model = self.parse("model", |text| words::model(text, activation))?;
+        let (aggregation, consistency) = (self.get("aggregation")?, self.get("consistency")?);
+        let (exchange, batch_size) = (self.get("exchange")?, self.get("batch-size")?);
+        let (from, source) = (self.data_from()?, self.source()?);
+        let data = Prepared::load(&source, &settings)?;
+        let job = Job {
+            name: self.text("name").to_owned(),
+            seed: self.get("seed")?,
+            model,
+            update,
+            aggregation,
+            consistency,
+            exchange,
+            batch_size,
+            budget,
+            membership,
+            data: JobData {
+                shape: data.train.shape(),
+                train: data.fingerprint.clone(),
+                from,
+                recipe: serde_json::to_string(&data.spec).context("cannot write the recipe")?,
+            },
+        };
+        job.validate()?;
+        Ok(Resolved { job, data })
+    }
+}

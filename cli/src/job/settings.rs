@@ -1,0 +1,116 @@
+//! Every setting of a job, once: its name is its key in the job file, its flag and, in capitals
+//! after `PSTRAIN_JOB_`, its environment variable.
+
+/// One setting.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) key: &'static str,
+    /// What the value looks like.
+    pub(crate) value: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) default: &'static str,
+}
+
+const fn setting(
+    key: &'static str,
+    value: &'static str,
+    default: &'static str,
+    help: &'static str,
+) -> Setting {
+    Setting { key, value, help, default }
+}
+
+/// All settings, in the order in which they are printed.
+pub(crate) const SETTINGS: &[Setting] = &[
+    setting("name", "TEXT", "reference", "A name for the job"),
+    setting("seed", "NUMBER", "1", "The seed of every random stream"),
+    setting(
+        "model",
+        "MODEL",
+        "mlp:21",
+        "softmax, or mlp:WIDTH[,WIDTH...] with the widths of the hidden layers",
+    ),
+    setting("activation", "NAME", "relu", "relu or tanh, between the layers of an mlp"),
+    setting(
+        "optimizer",
+        "NAME[:...]",
+        "sgd",
+        "sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON] or adam[:BETA1,BETA2[,EPSILON]]",
+    ),
+    setting("learning-rate", "RATE", "0.1", "The learning rate"),
+    setting(
+        "schedule",
+        "NAME[:...]",
+        "constant",
+        "constant, step:EVERY,FACTOR, cosine:UPDATES[,FLOOR] or inverse:DECAY, in updates",
+    ),
+    setting("weight-decay", "NUMBER", "0", "L2 penalty, added to the gradient"),
+    setting("clip-norm", "NORM|none", "none", "The largest norm of an update's gradient"),
+    setting("aggregation", "NAME", "mean", "mean or sum of the gradients of an update"),
+    setting(
+        "consistency",
+        "NAME",
+        "bsp",
+        "bsp (all wait for all), ssp:SLACK (bounded lead) or asp (nobody waits)",
+    ),
+    setting("exchange", "NAME", "combined", "combined push-pull, or separate push and pull"),
+    setting("batch-size", "NUMBER", "64", "Examples in one mini-batch of one worker"),
+    setting("epochs", "NUMBER", "10", "Passes over the training data"),
+    setting(
+        "budget",
+        "NAME",
+        "global",
+        "global: the workers together make the passes; partition: each over its own part",
+    ),
+    setting("workers", "NUMBER", "2", "Workers, and parts of the data"),
+    setting(
+        "min-workers",
+        "NUMBER|auto",
+        "auto",
+        "Start with this many and pause below it; auto: start with all, pause without any",
+    ),
+    setting(
+        "on-worker-loss",
+        "NAME",
+        "continue",
+        "continue with the others, wait for the lost one, or stop",
+    ),
+    setting(
+        "lease",
+        "DURATION",
+        "5s",
+        "How long a silent worker counts as alive; every other time limit derives from it",
+    ),
+    setting(
+        "data",
+        "PATH|synthetic[:ROWS]|server",
+        "synthetic",
+        "NSL-KDD file or folder, the shipped synthetic data, or (server) those sent to the workers",
+    ),
+    setting("data-from", "NAME", "worker", "worker: each has the data; server: it sends them"),
+    setting("recipe", "NAME", "nsl-kdd-93", "nsl-kdd-93 or nsl-kdd-122: what the model sees"),
+    setting(
+        "partition",
+        "NAME[:...]",
+        "iid",
+        "iid, paper-non-iid, by-class, dirichlet:ALPHA, mix:Q or sizes:W1,W2,...",
+    ),
+    setting("evaluation-share", "SHARE", "0.25", "Share of the rows held out for evaluation"),
+    setting("data-seed", "NUMBER|seed", "seed", "The seed of split and partition"),
+];
+
+/// The setting called `key`.
+pub(crate) fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+/// The name nearest to one that does not exist, if one is near.
+pub(crate) fn nearest(key: &str) -> Option<&'static str> {
+    let key = key.replace('_', "-").to_lowercase();
+    SETTINGS
+        .iter()
+        .map(|setting| (strsim::jaro_winkler(&key, setting.key), setting.key))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, key)| key)
+}

@@ -1,0 +1,138 @@
+//! Settings that are a word with numbers behind it: `momentum:0.9`, `cosine:2000,0.001`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use pstrain_core::model::{Activation, ModelSpec};
+use pstrain_core::optim::{OptimizerSpec, Schedule};
+
+/// The word before the colon, and the numbers after it.
+fn split(text: &str) -> (&str, Vec<&str>) {
+    match text.split_once(':') {
+        Some((word, numbers)) => (word, numbers.split(',').map(str::trim).collect()),
+        None => (text, Vec::new()),
+    }
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, String>
+where
+    T::Err: fmt::Display,
+{
+    text.parse().map_err(|error| format!("{text:?} is no such number: {error}"))
+}
+
+/// Reads `model` and `activation`.
+pub(super) fn model(text: &str, activation: Activation) -> Result<ModelSpec, String> {
+    match split(text) {
+        ("softmax", widths) if widths.is_empty() => Ok(ModelSpec::Softmax),
+        ("mlp", widths) if !widths.is_empty() => {
+            let hidden = widths.into_iter().map(number).collect::<Result<_, _>>()?;
+            Ok(ModelSpec::Mlp { hidden, activation })
+        }
+        _ => Err("use softmax, or mlp:WIDTH[,WIDTH...] (for example mlp:64,32)".into()),
+    }
+}
+
+/// Reads `activation`.
+pub(super) fn activation(text: &str) -> Result<Activation, String> {
+    match text {
+        "relu" => Ok(Activation::Relu),
+        "tanh" => Ok(Activation::Tanh),
+        _ => Err("use relu or tanh".into()),
+    }
+}
+
+/// Reads `optimizer`.
+pub(super) fn optimizer(text: &str) -> Result<OptimizerSpec, String> {
+    let (word, numbers) = split(text);
+    Ok(match (word, numbers.as_slice()) {
+        ("sgd", []) => OptimizerSpec::Sgd,
+        ("momentum", []) => OptimizerSpec::MOMENTUM,
+        ("momentum", [mu]) => OptimizerSpec::Momentum { momentum: number(mu)? },
+        ("nesterov", []) => OptimizerSpec::NESTEROV,
+        ("nesterov", [mu]) => OptimizerSpec::Nesterov { momentum: number(mu)? },
+        ("adagrad", []) => OptimizerSpec::ADAGRAD,
+        ("adagrad", [epsilon]) => OptimizerSpec::AdaGrad { epsilon: number(epsilon)? },
+        ("adam", []) => OptimizerSpec::ADAM,
+        ("adam", [beta1, beta2]) => {
+            OptimizerSpec::Adam { beta1: number(beta1)?, beta2: number(beta2)?, epsilon: 1e-8 }
+        }
+        ("adam", [beta1, beta2, epsilon]) => OptimizerSpec::Adam {
+            beta1: number(beta1)?,
+            beta2: number(beta2)?,
+            epsilon: number(epsilon)?,
+        },
+        _ => {
+            return Err("use sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON] or \
+                        adam[:BETA1,BETA2[,EPSILON]]"
+                .into());
+        }
+    })
+}
+
+/// Reads `schedule`.
+pub(super) fn schedule(text: &str) -> Result<Schedule, String> {
+    let (word, numbers) = split(text);
+    Ok(match (word, numbers.as_slice()) {
+        ("constant", []) => Schedule::Constant,
+        ("step", [every, factor]) => {
+            Schedule::Step { every: number(every)?, factor: number(factor)? }
+        }
+        ("cosine", [updates]) => Schedule::Cosine { updates: number(updates)?, floor: 0.0 },
+        ("cosine", [updates, floor]) => {
+            Schedule::Cosine { updates: number(updates)?, floor: number(floor)? }
+        }
+        ("inverse", [decay]) => Schedule::Inverse { decay: number(decay)? },
+        _ => {
+            return Err(
+                "use constant, step:EVERY,FACTOR, cosine:UPDATES[,FLOOR] or inverse:DECAY".into()
+            );
+        }
+    })
+}
+
+/// Reads a value that may be absent: `absent` or a number.
+pub(super) fn optional<T: FromStr>(text: &str, absent: &str) -> Result<Option<T>, String>
+where
+    T::Err: fmt::Display,
+{
+    if text == absent { Ok(None) } else { number(text).map(Some) }
+}
+
+/// Reads a duration such as `500ms` or `1m 30s`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write a duration such as 500ms, 5s or 1m"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_with_numbers_are_read() {
+        let mlp = ModelSpec::Mlp { hidden: vec![64, 32], activation: Activation::Tanh };
+        assert_eq!(model("mlp:64,32", Activation::Tanh), Ok(mlp));
+        assert_eq!(model("softmax", Activation::Relu), Ok(ModelSpec::Softmax));
+        assert_eq!(optimizer("momentum:0.5"), Ok(OptimizerSpec::Momentum { momentum: 0.5 }));
+        assert_eq!(optimizer("adam"), Ok(OptimizerSpec::ADAM));
+        assert_eq!(schedule("step:100,0.5"), Ok(Schedule::Step { every: 100, factor: 0.5 }));
+        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(optional::<u32>("auto", "auto"), Ok(None));
+    }
+
+    #[test]
+    fn other_words_say_what_is_allowed() {
+        for error in [
+            model("mlp", Activation::Relu).unwrap_err(),
+            optimizer("sgdd").unwrap_err(),
+            schedule("step:1").unwrap_err(),
+            activation("gelu").unwrap_err(),
+        ] {
+            assert!(error.starts_with("use "), "{error}");
+        }
+        assert!(model("mlp:x", Activation::Relu).unwrap_err().contains("\"x\""));
+        assert!(duration("5").unwrap_err().contains("5s"));
+    }
+}

@@ -1,0 +1,87 @@
+//! The progress bar of a server.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pstrain_core::node::{Departure, Event};
+use pstrain_core::time::Time;
+
+use crate::messages;
+use crate::record::Summary;
+
+/// Shows where a run is, and says what a person should know.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    train_rows: u64,
+    quiet: bool,
+    shown: Option<Time>,
+}
+
+const BETWEEN: Duration = Duration::from_millis(100);
+
+impl Progress {
+    /// A bar over `epochs` passes over `train_rows` examples; drawn only on a terminal.
+    pub(crate) fn new(epochs: u32, train_rows: u64, quiet: bool) -> Self {
+        let samples = u64::from(epochs) * train_rows;
+        let target =
+            if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(samples), target);
+        let template = "{bar:30} {msg}  {elapsed_precise}, {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Self { bar, train_rows, quiet, shown: None }
+    }
+
+    pub(crate) fn note(&mut self, now: Time, event: &Event, summary: &Summary) {
+        if self.quiet {
+            return;
+        }
+        if let Some(message) = worth_saying(event) {
+            self.bar.suspend(|| messages::say(&message));
+        }
+        let due = self.shown.is_none_or(|at| now - at >= BETWEEN);
+        if due && let Event::Updated { point } = event {
+            self.shown = Some(now);
+            let evaluated = summary.evaluated.as_ref().map_or_else(String::new, |(_, e)| {
+                format!("accuracy {:.2} %  loss {:.4}  ", 100.0 * e.accuracy(), e.loss)
+            });
+            let rate = point.samples as f64 / point.time.as_secs_f64().max(1e-9);
+            self.bar.set_position(point.samples.min(self.bar.length().unwrap_or(u64::MAX)));
+            self.bar.set_message(format!(
+                "epoch {:.1}  {evaluated}{rate:.0} samples/s  wait {:.0} %  staleness {:.1}",
+                point.samples as f64 / self.train_rows as f64,
+                100.0 * summary.wait_share(),
+                summary.staleness().mean,
+            ));
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// What of the events a person wants to read as it happens.
+fn worth_saying(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Joined { worker, name, resumed: true, .. } => {
+            format!("worker {worker} ({name}) is back")
+        }
+        Event::Joined { worker, name, .. } => format!("worker {worker} is {name}"),
+        Event::CutOff { worker, why } => format!("worker {worker} was cut off: {why}"),
+        Event::Departed { worker, how: Departure::Lost, .. } => {
+            format!("worker {worker} is lost: it was silent for a whole lease")
+        }
+        Event::Refused { worker: Some(worker), why, .. } => {
+            format!("worker {worker} was refused: {why}")
+        }
+        Event::Refused { why, .. } => format!("a connection was refused: {why}"),
+        Event::Paused { present, needed } => {
+            format!("paused: {present} workers are there, {needed} are needed")
+        }
+        Event::Unpaused => "going on".into(),
+        _ => return None,
+    })
+}

@@ -1,0 +1,157 @@
+//! A trained model as a safetensors file that PyTorch loads.
+//!
+//! The tensors have PyTorch's names and shapes: `nn.Sequential(Linear, ReLU, Linear, LogSoftmax)`
+//! takes the file as its state. What else is needed to use the model (its form, how inputs are
+//! encoded) is in the metadata.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use pstrain_core::examples::Shape;
+use pstrain_core::model::{Model, ModelSpec};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+
+/// The metadata key of what belongs to pstrain.
+const KEY: &str = "pstrain";
+
+/// What a model file says beside its tensors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ModelFile {
+    pub(crate) model: ModelSpec,
+    pub(crate) shape: Shape,
+    pub(crate) classes: Vec<String>,
+    /// How inputs are encoded: the recipe of the job.
+    pub(crate) recipe: String,
+}
+
+/// Writes a model; a file that was there is replaced as a whole or not at all.
+pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> anyhow::Result<()> {
+    let model = Model::new(&about.model, about.shape)?;
+    let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = model
+        .layout()
+        .tensors()
+        .iter()
+        .map(|tensor| {
+            let values = &params[tensor.keys.indices()];
+            match tensor.shape[..] {
+                // PyTorch keeps a linear layer's weights output by output.
+                [inputs, outputs] => {
+                    let turned = transposed(values, inputs, outputs);
+                    (tensor.name.clone(), vec![outputs, inputs], bytes_of(&turned))
+                }
+                _ => (tensor.name.clone(), tensor.shape.clone(), bytes_of(values)),
+            }
+        })
+        .collect();
+    let views = tensors
+        .iter()
+        .map(|(name, shape, bytes)| Ok((name, TensorView::new(Dtype::F32, shape.clone(), bytes)?)))
+        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
+        .context("cannot lay out the model file")?;
+    #[expect(clippy::disallowed_types, reason = "the library asks for this map; it has one entry")]
+    let metadata = HashMap::from([(KEY.to_owned(), serde_json::to_string(about)?)]);
+    let bytes = safetensors::serialize(views, Some(metadata)).context("cannot write the model")?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let write = || -> std::io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+        file.write_all(&bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        Ok(())
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads a model that [`write_model`] wrote.
+pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f32>)> {
+    let place = path.display();
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read the model {place}"))?;
+    let (_, header) = SafeTensors::read_metadata(&bytes)
+        .with_context(|| format!("{place} is no safetensors file"))?;
+    let Some(about) = header.metadata().as_ref().and_then(|metadata| metadata.get(KEY)) else {
+        bail!("{place} is a safetensors file, but no model of pstrain; use one that --out wrote");
+    };
+    let about: ModelFile = serde_json::from_str(about)
+        .with_context(|| format!("{place} has metadata of another release of pstrain"))?;
+    let model = Model::new(&about.model, about.shape)?;
+    let tensors = SafeTensors::deserialize(&bytes)
+        .with_context(|| format!("{place} is no safetensors file"))?;
+    let mut params = vec![0.0; model.parameters()];
+    for tensor in model.layout().tensors() {
+        let stored = tensors
+            .tensor(&tensor.name)
+            .with_context(|| format!("{place} has no tensor {}", tensor.name))?;
+        let (values, rest) = stored.data().as_chunks::<4>();
+        let values: Vec<f32> = values.iter().map(|&value| f32::from_le_bytes(value)).collect();
+        let (values, wanted) = match tensor.shape[..] {
+            [inputs, outputs] if values.len() == inputs * outputs => {
+                (transposed(&values, outputs, inputs), vec![outputs, inputs])
+            }
+            _ => (values, tensor.shape.clone()),
+        };
+        if stored.dtype() != Dtype::F32 || stored.shape() != wanted || !rest.is_empty() {
+            bail!(
+                "{place}: tensor {} is {:?} {:?}, but the model needs F32 {wanted:?}",
+                tensor.name,
+                stored.dtype(),
+                stored.shape()
+            );
+        }
+        params[tensor.keys.indices()].copy_from_slice(&values);
+    }
+    Ok((about, model, params))
+}
+
+fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    (0..columns).flat_map(|c| (0..rows).map(move |r| values[r * columns + c])).collect()
+}
+
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use pstrain_core::model::Activation;
+    use pstrain_core::rng::Stream;
+
+    use super::*;
+
+    fn about() -> ModelFile {
+        ModelFile {
+            model: ModelSpec::Mlp { hidden: vec![3], activation: Activation::Relu },
+            shape: Shape { inputs: 5, dense: 2, hot: 1, classes: 2 },
+            classes: vec!["a".into(), "b".into()],
+            recipe: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_model_comes_back_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let model = Model::new(&about().model, about().shape).unwrap();
+        let params = model.initial(Stream::new(1));
+        write_model(&path, &about(), &params).unwrap();
+        let (read, _, values) = read_model(&path).unwrap();
+        assert_eq!((read, values), (about(), params));
+        let bytes = std::fs::read(&path).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(tensors.tensor("0.weight").unwrap().shape(), [3, 5]);
+        assert_eq!(tensors.tensor("2.bias").unwrap().shape(), [2]);
+    }
+
+    #[test]
+    fn files_that_are_no_model_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        std::fs::write(&path, b"not a model").unwrap();
+        let error = read_model(&path).unwrap_err().to_string();
+        assert!(error.contains("is no safetensors file"), "{error}");
+        let error = format!("{:#}", read_model(&folder.path().join("none")).unwrap_err());
+        assert!(error.contains("cannot read the model"), "{error}");
+    }
+}

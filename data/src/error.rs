@@ -1,0 +1,136 @@
+//! Everything that can keep a data set from being prepared.
+
+use std::fmt;
+use std::io;
+
+use pstrain_core::examples::ShapeError;
+
+use crate::nsl_kdd::ReadError;
+use crate::partition::PartitionError;
+use crate::synthetic::ProfileError;
+
+/// Why data could not be loaded, split, encoded or written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DataError {
+    /// A file is missing, damaged or not of the format.
+    Read(ReadError),
+    /// The statistics for synthetic data are broken.
+    Profile(ProfileError),
+    /// The rows cannot be given to the workers as asked.
+    Partition(PartitionError),
+    /// A setting outside its range.
+    Setting {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// Fewer or more rows than can be trained on.
+    Rows {
+        /// Where the rows come from.
+        source: String,
+        /// How many there are.
+        rows: u64,
+        /// How many may be.
+        allowed: &'static str,
+    },
+    /// A worker that the job does not have.
+    Worker {
+        /// The worker.
+        worker: u32,
+        /// The number of workers.
+        workers: u32,
+    },
+    /// A data specification that contradicts itself.
+    Specification {
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// A value so far from its column's mean that it is no `f32` after standardisation.
+    Range {
+        /// The column.
+        column: &'static str,
+    },
+    /// A file that changed while it was read.
+    Changed {
+        /// The file.
+        source: String,
+    },
+    /// An encoded record that does not fit the recipe's shape.
+    Shape(ShapeError),
+    /// Records cannot be written.
+    Write(io::Error),
+}
+
+impl fmt::Display for DataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(error) => error.fmt(f),
+            Self::Profile(error) => error.fmt(f),
+            Self::Partition(error) => error.fmt(f),
+            Self::Shape(error) => error.fmt(f),
+            Self::Setting { name, value, allowed } => {
+                write!(f, "{name} {value}: must be {allowed}")
+            }
+            Self::Rows { source, rows, allowed } => {
+                write!(f, "{source}: {rows} rows, but {allowed}")
+            }
+            Self::Worker { worker, workers } => write!(
+                f,
+                "worker {worker} is none of the job's {workers} workers (0 to {})",
+                workers.saturating_sub(1)
+            ),
+            Self::Specification { problem } => write!(
+                f,
+                "data specification: {problem}; use the same pstrain release on server and workers"
+            ),
+            Self::Range { column } => write!(
+                f,
+                "column {column}: a value is too far from the column's mean to be standardised; \
+                 repair or remove the record"
+            ),
+            Self::Changed { source } => {
+                write!(f, "{source}: the file changed while it was read; try again")
+            }
+            Self::Write(_) => f.write_str("cannot write records"),
+        }
+    }
+}
+
+impl std::error::Error for DataError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            // Their text is this error's text already, so only what lies below them is told.
+            Self::Read(error) => error.source(),
+            Self::Write(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<ReadError> for DataError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl From<ProfileError> for DataError {
+    fn from(error: ProfileError) -> Self {
+        Self::Profile(error)
+    }
+}
+
+impl From<PartitionError> for DataError {
+    fn from(error: PartitionError) -> Self {
+        Self::Partition(error)
+    }
+}
+
+impl From<ShapeError> for DataError {
+    fn from(error: ShapeError) -> Self {
+        Self::Shape(error)
+    }
+}

@@ -1,0 +1,146 @@
+//! What is in a data set: the facts behind `pstrain data info`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::error::DataError;
+use crate::nsl_kdd::{Attack, CLASSES, Columns, NUMERIC, Record, category_groups, numeric_name};
+use crate::recipe::RecipeName;
+use crate::source::Source;
+use pstrain_core::examples::Row;
+use pstrain_core::fingerprint::{Fingerprint, Fingerprinter};
+
+/// The facts about all rows of a source.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Info {
+    /// The source, for people.
+    pub source: String,
+    /// The number of rows.
+    pub rows: u64,
+    /// All five classes, in their order.
+    pub classes: Vec<Occurrence>,
+    /// The attacks that occur, and normal traffic, in the data set's order.
+    pub attacks: Vec<Occurrence>,
+    /// The symbolic columns with the values that occur.
+    pub categories: Vec<Category>,
+    /// The numeric features.
+    pub columns: Vec<Column>,
+    /// Identifies the contents: all rows under recipe `nsl-kdd-122`, not standardised.
+    pub fingerprint: Fingerprint,
+}
+
+/// How often something occurs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Occurrence {
+    /// Its name.
+    pub name: String,
+    /// Rows that have it.
+    pub count: u64,
+    /// Its share of all rows.
+    pub share: f64,
+}
+
+/// A symbolic column.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Category {
+    /// The column's name.
+    pub name: String,
+    /// Its values that occur, in the order of the one-hot columns.
+    pub values: Vec<Occurrence>,
+}
+
+/// A numeric feature.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Column {
+    /// The feature's name.
+    pub name: String,
+    /// The least value.
+    pub min: f32,
+    /// The mean.
+    pub mean: f64,
+    /// The greatest value.
+    pub max: f32,
+}
+
+/// Looks at every row of `source`.
+///
+/// # Errors
+/// [`DataError`] if the source cannot be read.
+pub fn info(source: &Source) -> Result<Info, DataError> {
+    let mut tally = Tally::default();
+    let recipe = RecipeName::NslKdd122;
+    let mut fingerprinter = Fingerprinter::new(recipe.shape());
+    let mut dense = [0.0; NUMERIC];
+    source.visit(Columns::ALL, |record| {
+        tally.add(record);
+        let hot = recipe.encode(record, &mut dense);
+        let label = record.attack.class().into();
+        fingerprinter.add(Row { dense: &dense, hot: &hot, label });
+        Ok(())
+    })?;
+    Ok(tally.finish(source.describe(), fingerprinter.finish()))
+}
+
+#[derive(Default)]
+struct Tally {
+    rows: u64,
+    attacks: BTreeMap<Attack, u64>,
+    categories: [BTreeMap<u8, u64>; 3],
+    /// Least, sum and greatest of each feature.
+    numbers: Vec<(f32, f64, f32)>,
+}
+
+impl Tally {
+    fn add(&mut self, record: &Record) {
+        self.rows += 1;
+        *self.attacks.entry(record.attack).or_default() += 1;
+        let values = [record.protocol, record.service, record.flag];
+        for (counts, value) in self.categories.iter_mut().zip(values) {
+            *counts.entry(value).or_default() += 1;
+        }
+        self.numbers.resize(NUMERIC, (f32::INFINITY, 0.0, f32::NEG_INFINITY));
+        for ((least, sum, most), &value) in self.numbers.iter_mut().zip(&record.numbers) {
+            *least = least.min(value);
+            *sum += f64::from(value);
+            *most = most.max(value);
+        }
+    }
+
+    fn finish(self, source: String, fingerprint: Fingerprint) -> Info {
+        let occurrence = |name: &str, count: u64| Occurrence {
+            name: name.to_owned(),
+            count,
+            share: count as f64 / self.rows.max(1) as f64,
+        };
+        let class = |(class, name): (usize, &&str)| {
+            occurrence(name, fingerprint.class_counts.get(class).copied().unwrap_or(0))
+        };
+        let category = |((name, values), counts): ((&str, &[&str]), &BTreeMap<u8, u64>)| Category {
+            name: name.to_owned(),
+            values: counts
+                .iter()
+                .map(|(&value, &count)| occurrence(values[usize::from(value)], count))
+                .collect(),
+        };
+        let column = |(numeric, &(min, sum, max)): (usize, &(f32, f64, f32))| Column {
+            name: numeric_name(numeric).to_owned(),
+            min,
+            mean: sum / self.rows as f64,
+            max,
+        };
+        Info {
+            source,
+            rows: self.rows,
+            classes: CLASSES.iter().enumerate().map(class).collect(),
+            attacks: self
+                .attacks
+                .iter()
+                .map(|(attack, &count)| occurrence(attack.name(), count))
+                .collect(),
+            categories: category_groups().into_iter().zip(&self.categories).map(category).collect(),
+            columns: self.numbers.iter().enumerate().map(column).collect(),
+            fingerprint,
+        }
+    }
+}

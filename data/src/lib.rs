@@ -1,0 +1,50 @@
+//! Where training examples come from: files, the synthetic generator, recipes, partitions.
+//!
+//! The way of a record: a [`Source`] (an NSL-KDD file or the generator) gives records; a
+//! [`RecipeName`] says which features of a record a model sees; [`mod@split`] holds out the
+//! evaluation part; [`Standardisation`] is fitted to the training part; a [`PartitionSpec`] gives
+//! every training row to one worker.
+//!
+//! [`Prepared::load`] goes this way on the server. What it resolves, a [`DataSpec`], travels to the
+//! workers as JSON, and [`DataSpec::prepare_worker`] makes a worker's partition from the worker's
+//! own copy of the data. A [`Fingerprint`](pstrain_core::fingerprint::Fingerprint) shows whether that copy is the server's.
+//!
+//! ```
+//! use pstrain_core::id::WorkerId;
+//! use pstrain_data::{DataSpec, Prepared, Settings, Source};
+//!
+//! let source = Source::Synthetic { rows: 1000, seed: 7 };
+//! let server = Prepared::load(&source, &Settings::default())?;
+//! let json = serde_json::to_string(&server.spec)?;
+//!
+//! let spec: DataSpec = serde_json::from_str(&json)?;
+//! let (partition, fingerprint) = spec.prepare_worker(&source, WorkerId(1))?;
+//! assert_eq!(partition, server.partition(WorkerId(1)));
+//! assert_eq!(fingerprint.difference(&server.fingerprint), None);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! This crate knows nothing of networks, nodes or the command line. The data sets themselves are
+//! not part of it; [`nsl_kdd`] says what to cite.
+
+mod error;
+pub mod info;
+pub mod nsl_kdd;
+pub mod partition;
+mod prepared;
+mod recipe;
+mod source;
+mod spec;
+pub mod split;
+mod standardise;
+pub mod synthetic;
+
+pub use error::DataError;
+pub use info::{Info, info};
+pub use nsl_kdd::CLASSES;
+pub use partition::{PartitionSpec, Skew};
+pub use prepared::Prepared;
+pub use recipe::{RecipeName, UnknownRecipe};
+pub use source::Source;
+pub use spec::{DataSpec, Settings, SyntheticSpec};
+pub use standardise::{Standard, Standardisation};

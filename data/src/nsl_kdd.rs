@@ -1,0 +1,25 @@
+//! The NSL-KDD intrusion detection data set: its columns, its records, its files.
+//!
+//! Cite: the NSL-KDD data set of the Canadian Institute for Cybersecurity,
+//! <https://www.unb.ca/cic/datasets/nsl.html>; and M. Tavallaee, E. Bagheri, W. Lu,
+//! A. A. Ghorbani, "A Detailed Analysis of the KDD CUP 99 Data Set", Second IEEE Symposium on
+//! Computational Intelligence for Security and Defense Applications (CISDA), 2009.
+//!
+//! The files hold one record a line, without a header: 41 features, the name of the attack (or
+//! `normal`), and a difficulty level that nothing here uses and that may be missing.
+
+mod decompress;
+mod error;
+mod reader;
+mod record;
+mod schema;
+mod writer;
+
+pub use error::{Problem, ReadError};
+pub use reader::{read, read_file};
+pub use record::{Columns, Record};
+pub use schema::{
+    Attack, CLASSES, COLUMN_NAMES, FLAGS, NUMERIC, PROTOCOLS, SERVICES, category_groups,
+    numeric_name,
+};
+pub use writer::{DIFFICULTY, write};

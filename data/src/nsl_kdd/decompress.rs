@@ -1,0 +1,81 @@
+//! Opens a file whatever it is packed with: the first bytes tell, not the name.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use flate2::bufread::MultiGzDecoder;
+use lzma_rust2::XzReader;
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+
+/// Bytes read from the disk at once.
+const BUFFER: usize = 64 * 1024;
+/// Memory that an xz file may ask for; the strongest ordinary setting needs 65 MiB.
+const XZ_MEMORY_KIB: u32 = 256 * 1024;
+
+/// An opened file and what it is packed with (for messages), if anything.
+pub(super) struct Opened {
+    pub(super) bytes: Box<dyn BufRead>,
+    pub(super) compression: Option<&'static str>,
+}
+
+/// Opens `path` and looks through the compression, if there is one.
+pub(super) fn open(path: &Path) -> io::Result<Opened> {
+    decompress(BufReader::with_capacity(BUFFER, File::open(path)?))
+}
+
+fn decompress(mut packed: impl BufRead + 'static) -> io::Result<Opened> {
+    let magic = packed.fill_buf()?;
+    let (bytes, compression): (Box<dyn Read>, _) = if magic.starts_with(&[0x1f, 0x8b]) {
+        (Box::new(MultiGzDecoder::new(packed)), "gzip")
+    } else if magic.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]) {
+        (Box::new(XzReader::new_mem_limit(packed, true, XZ_MEMORY_KIB)), "xz")
+    } else if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        (Box::new(ZstdReader::new(packed)), "zstd")
+    } else {
+        return Ok(Opened { bytes: Box::new(packed), compression: None });
+    };
+    let bytes = Box::new(BufReader::with_capacity(BUFFER, bytes));
+    Ok(Opened { bytes, compression: Some(compression) })
+}
+
+/// All frames of a zstd file, one after another, each checked against its checksum.
+struct ZstdReader<R> {
+    packed: R,
+    frame: FrameDecoder,
+    open: bool,
+}
+
+impl<R: BufRead> ZstdReader<R> {
+    fn new(packed: R) -> Self {
+        Self { packed, frame: FrameDecoder::new(), open: false }
+    }
+}
+
+impl<R: BufRead> Read for ZstdReader<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if !self.open {
+                if self.packed.fill_buf()?.is_empty() {
+                    return Ok(0);
+                }
+                self.frame.reset(&mut self.packed).map_err(io::Error::other)?;
+                self.open = true;
+            }
+            while self.frame.can_collect() == 0 && !self.frame.is_finished() {
+                self.frame
+                    .decode_blocks(&mut self.packed, BlockDecodingStrategy::UptoBlocks(1))
+                    .map_err(io::Error::other)?;
+            }
+            let read = self.frame.read(into)?;
+            if read > 0 || into.is_empty() {
+                return Ok(read);
+            }
+            let wanted = self.frame.get_checksum_from_data();
+            if wanted.is_some() && wanted != self.frame.get_calculated_checksum() {
+                return Err(io::Error::other("checksum of the frame does not match"));
+            }
+            self.open = false;
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The server's side: reads, splits, fits the statistics, encodes.
+
+use pstrain_core::examples::Examples;
+use pstrain_core::id::WorkerId;
+
+use crate::error::DataError;
+use crate::nsl_kdd::CLASSES;
+use crate::partition::Skew;
+use crate::source::Source;
+use crate::spec::{DataSpec, Settings, SyntheticSpec, out_of_range};
+use crate::standardise::Standardisation;
+use pstrain_core::fingerprint::Fingerprint;
+
+/// A data set that is ready to be trained on.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// What the workers need to prepare their partitions alike.
+    pub spec: DataSpec,
+    /// The training split.
+    pub train: Examples,
+    /// The evaluation split.
+    pub evaluation: Examples,
+    /// The fingerprint of the training split.
+    pub fingerprint: Fingerprint,
+    owners: Vec<u32>,
+}
+
+impl Prepared {
+    /// Reads `source` and prepares it as `settings` say.
+    ///
+    /// # Errors
+    /// [`DataError`] if the source cannot be read, a setting is out of range, or the partition
+    /// leaves a worker without rows.
+    pub fn load(source: &Source, settings: &Settings) -> Result<Self, DataError> {
+        settings.check()?;
+        let recipe = settings.recipe;
+        let mut all = Examples::new(recipe.shape());
+        if let Source::Synthetic { rows, .. } = source {
+            // More rows than there is memory for fail one by one, not at once.
+            all.reserve(Settings::check_rows(source, *rows)?.min(1 << 20) as usize);
+        }
+        let mut dense = vec![0.0; recipe.numerics().len()];
+        source.visit(recipe.columns(), |record| {
+            let hot = recipe.encode(record, &mut dense);
+            Ok(all.push(&dense, &hot, record.attack.class().into())?)
+        })?;
+        let split = settings.split(source, all.len())?;
+        let mut train = all.select(&split.train);
+        let mut evaluation = all.select(&split.evaluation);
+        drop(all);
+        let standardisation = Standardisation::fit(train.dense_mut(), recipe.numerics().len());
+        for part in [&mut train, &mut evaluation] {
+            standardisation
+                .apply(part.dense_mut())
+                .map_err(|column| out_of_range(recipe, column))?;
+        }
+        let owners = settings.owners(train.labels())?;
+        let fingerprint = Fingerprint::of(&train);
+        let spec = resolved(source, settings, standardisation);
+        Ok(Self { spec, train, evaluation, fingerprint, owners })
+    }
+
+    /// One worker's partition, in the order of the source: what [`DataSpec::prepare_worker`]
+    /// gives for the same data, bit for bit. Empty for a worker that the job does not have.
+    #[must_use]
+    pub fn partition(&self, worker: WorkerId) -> Examples {
+        let rows = self.owners.iter().enumerate().filter(|&(_, &owner)| owner == worker.0);
+        self.train.select(&rows.map(|(row, _)| row as u32).collect::<Vec<_>>())
+    }
+
+    /// The worker of each row of [`Self::train`].
+    #[must_use]
+    pub fn owners(&self) -> &[u32] {
+        &self.owners
+    }
+
+    /// How unlike the workers' partitions are.
+    #[must_use]
+    pub fn skew(&self) -> Skew {
+        Skew::of(self.train.labels(), CLASSES.len(), &self.owners, self.spec.workers)
+    }
+}
+
+fn resolved(source: &Source, settings: &Settings, standardisation: Standardisation) -> DataSpec {
+    let synthetic = match *source {
+        Source::Synthetic { rows, seed } => Some(SyntheticSpec { rows, seed }),
+        Source::File(_) => None,
+    };
+    DataSpec {
+        recipe: settings.recipe,
+        source: source.describe(),
+        synthetic,
+        evaluation_share: settings.evaluation_share,
+        split_seed: settings.split_seed,
+        partition: settings.partition.clone(),
+        workers: settings.workers,
+        minimum_rows: settings.minimum_rows,
+        standardisation,
+    }
+}

@@ -1,0 +1,120 @@
+//! Where records come from: a file, or the generator.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::DataError;
+use crate::nsl_kdd::{self, Columns, Problem, ReadError, Record};
+use crate::synthetic::{DEFAULT_ROWS, Generator, Profile};
+
+/// Names that a folder is searched for, each plain or packed.
+const NAMES: [&str; 2] = ["KDDTrain+.txt", "synth.csv"];
+const ENDINGS: [&str; 4] = ["", ".gz", ".xz", ".zst"];
+
+/// Where records come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// Drawn from the profile that ships with the crate.
+    Synthetic {
+        /// How many records.
+        rows: u64,
+        /// The seed: the same seed gives the same records on every machine.
+        seed: u64,
+    },
+    /// A file, or a folder that holds `KDDTrain+.txt` or `synth.csv`, plain or packed with gzip,
+    /// xz or zstd (`.gz`, `.xz`, `.zst`).
+    File(PathBuf),
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self::Synthetic { rows: DEFAULT_ROWS, seed: 1 }
+    }
+}
+
+impl Source {
+    /// Hands every record to `visit`, in order; it may end the visit by an error.
+    ///
+    /// Numeric features outside `columns` may be 0.
+    ///
+    /// # Errors
+    /// [`DataError`] at the first thing that is wrong, or what `visit` returned.
+    pub fn visit(
+        &self,
+        columns: Columns,
+        mut visit: impl FnMut(&Record) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        match self {
+            Self::Synthetic { rows, seed } => {
+                let generator = Generator::new(&Profile::embedded()?, *seed, columns);
+                (0..*rows).try_for_each(|row| visit(&generator.record(row)))
+            }
+            Self::File(path) => nsl_kdd::read_file(&located(path)?, columns, visit),
+        }
+    }
+
+    /// The source in words. Of a path only the file's own name, since the words travel.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Synthetic { rows, seed } => {
+                format!("synthetic NSL-KDD, {rows} rows, seed {seed}")
+            }
+            Self::File(path) => {
+                let path = located(path).unwrap_or_else(|_| path.clone());
+                path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into())
+            }
+        }
+    }
+}
+
+/// The file that is meant by a path to a file or to a folder.
+fn located(path: &Path) -> Result<PathBuf, ReadError> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let names = || {
+        NAMES.iter().flat_map(|name| ENDINGS.iter().map(move |ending| format!("{name}{ending}")))
+    };
+    names().map(|name| path.join(name)).find(|candidate| candidate.is_file()).ok_or_else(|| {
+        let tried = NAMES.iter().map(|name| format!("{name}[.gz|.xz|.zst]")).collect();
+        ReadError::whole(&path.display().to_string(), Problem::NoFile { tried })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_stands_for_the_file_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Source::File(folder.path().to_owned());
+        let refused = source.visit(Columns::ALL, |_| Ok(())).unwrap_err().to_string();
+        assert!(
+            refused.contains("looked for KDDTrain+.txt[.gz|.xz|.zst], synth.csv["),
+            "{refused}"
+        );
+
+        std::fs::write(folder.path().join("synth.csv.zst"), "").unwrap();
+        assert_eq!(source.describe(), "synth.csv.zst");
+        std::fs::write(folder.path().join("KDDTrain+.txt"), "").unwrap();
+        assert_eq!(source.describe(), "KDDTrain+.txt");
+        let refused = source.visit(Columns::ALL, |_| Ok(())).unwrap_err().to_string();
+        assert!(
+            refused.ends_with(
+                "/KDDTrain+.txt: empty file; expected NSL-KDD records (41 \
+            features, label, difficulty), one a line"
+            ),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_missing_file_says_why() {
+        let missing = Source::File("no/such/file".into()).visit(Columns::ALL, |_| Ok(()));
+        let missing = missing.unwrap_err();
+        assert_eq!(missing.to_string(), "no/such/file: cannot be read");
+        assert!(std::error::Error::source(&missing).is_some());
+    }
+}

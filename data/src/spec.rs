@@ -1,0 +1,255 @@
+//! The data part of a job, resolved: what a worker needs to get its partition from its own copy.
+
+use std::iter::Peekable;
+use std::slice;
+
+use pstrain_core::examples::{Examples, Row};
+use pstrain_core::id::WorkerId;
+use pstrain_core::rng::Stream;
+use serde::{Deserialize, Serialize};
+
+use crate::error::DataError;
+use crate::nsl_kdd::{Columns, Record, numeric_name};
+use crate::partition::{PartitionSpec, assign};
+use crate::recipe::RecipeName;
+use crate::source::Source;
+use crate::split::{Split, split};
+use crate::standardise::Standardisation;
+use pstrain_core::fingerprint::{Fingerprint, Fingerprinter};
+
+/// How data are to be split, encoded and given to workers: what a person decides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The features that the model sees.
+    pub recipe: RecipeName,
+    /// The share of the rows that is held out for evaluation, from 0 up to but not including 1.
+    pub evaluation_share: f64,
+    /// The seed of the split and of the partition.
+    pub split_seed: u64,
+    /// How the training rows are given to the workers.
+    pub partition: PartitionSpec,
+    /// The number of workers.
+    pub workers: u32,
+    /// Rows that every worker must have under a `dirichlet` partition, at least 1.
+    pub minimum_rows: u32,
+}
+
+impl Default for Settings {
+    /// The reference learning task: 93 features, a quarter for evaluation, two IID workers.
+    fn default() -> Self {
+        Self {
+            recipe: RecipeName::default(),
+            evaluation_share: 0.25,
+            split_seed: 1,
+            partition: PartitionSpec::default(),
+            workers: 2,
+            minimum_rows: 1,
+        }
+    }
+}
+
+/// Synthetic data by number and seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SyntheticSpec {
+    /// How many rows.
+    pub rows: u64,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// The data of a job, resolved by the server. It travels to the workers and names no path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSpec {
+    /// The features that the model sees.
+    pub recipe: RecipeName,
+    /// Where the server's rows came from, for people.
+    pub source: String,
+    /// Set if the data are synthetic: a worker can then make them itself.
+    pub synthetic: Option<SyntheticSpec>,
+    /// The share of the rows that is held out for evaluation.
+    pub evaluation_share: f64,
+    /// The seed of the split and of the partition.
+    pub split_seed: u64,
+    /// How the training rows are given to the workers.
+    pub partition: PartitionSpec,
+    /// The number of workers.
+    pub workers: u32,
+    /// Rows that every worker must have under a `dirichlet` partition.
+    pub minimum_rows: u32,
+    /// What each dense column is shifted and scaled by.
+    pub standardisation: Standardisation,
+}
+
+impl Settings {
+    pub(crate) fn stream(&self) -> Stream {
+        Stream::new(self.split_seed).fork("data", 0)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), DataError> {
+        if (0.0..1.0).contains(&self.evaluation_share) {
+            return Ok(());
+        }
+        Err(DataError::Setting {
+            name: "evaluation share",
+            value: self.evaluation_share.to_string(),
+            allowed: "from 0 up to but not including 1",
+        })
+    }
+
+    /// Refuses more rows than can be numbered, before they are made.
+    pub(crate) fn check_rows(source: &Source, rows: u64) -> Result<u32, DataError> {
+        let allowed = "at most 4294967295 can be trained on";
+        u32::try_from(rows).map_err(|_| DataError::Rows {
+            source: source.describe(),
+            rows,
+            allowed,
+        })
+    }
+
+    /// The training rows and the evaluation rows of `rows` rows, each in ascending order.
+    pub(crate) fn split(&self, source: &Source, rows: usize) -> Result<Split, DataError> {
+        let rows = Self::check_rows(source, rows as u64)?;
+        let parts = split(rows, self.evaluation_share, self.stream().fork("split", 0));
+        if parts.train.is_empty() {
+            let allowed = "at least one is needed to train on";
+            return Err(DataError::Rows { source: source.describe(), rows: rows.into(), allowed });
+        }
+        Ok(parts)
+    }
+
+    /// The worker of each training row, given the rows' classes.
+    pub(crate) fn owners(&self, labels: &[u16]) -> Result<Vec<u32>, DataError> {
+        let stream = self.stream().fork("partition", 0);
+        Ok(assign(&self.partition, labels, self.workers, self.minimum_rows, stream)?)
+    }
+}
+
+impl DataSpec {
+    /// The settings that this specification was resolved from.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            recipe: self.recipe,
+            evaluation_share: self.evaluation_share,
+            split_seed: self.split_seed,
+            partition: self.partition.clone(),
+            workers: self.workers,
+            minimum_rows: self.minimum_rows,
+        }
+    }
+
+    /// The source of synthetic data, which every worker has; `None` if the data are a file's.
+    #[must_use]
+    pub fn synthetic_source(&self) -> Option<Source> {
+        self.synthetic.map(|SyntheticSpec { rows, seed }| Source::Synthetic { rows, seed })
+    }
+
+    /// One worker's partition of the worker's own copy of the data, and the fingerprint of the
+    /// training split that it is a part of, to be compared with the server's.
+    ///
+    /// Reads the source twice and keeps no more than a class and an owner per row beside the
+    /// partition itself.
+    ///
+    /// # Errors
+    /// [`DataError`] if the source cannot be read, or the job has no such worker.
+    pub fn prepare_worker(
+        &self,
+        source: &Source,
+        worker: WorkerId,
+    ) -> Result<(Examples, Fingerprint), DataError> {
+        if worker.0 >= self.workers {
+            return Err(DataError::Worker { worker: worker.0, workers: self.workers });
+        }
+        let mut encoder = Encoder::new(self.recipe, &self.standardisation)?;
+        let (train, owners) = self.assignment(source)?;
+        let mut mine = Examples::new(self.recipe.shape());
+        mine.reserve(owners.iter().filter(|&&owner| owner == worker.0).count());
+        let mut fingerprinter = Fingerprinter::new(self.recipe.shape());
+        let mut training = train.iter().zip(&owners).peekable();
+        let mut row = 0;
+        source.visit(self.recipe.columns(), |record| {
+            let owner = owner_of(row, &mut training);
+            row += 1;
+            let Some(owner) = owner else { return Ok(()) };
+            let encoded = encoder.encode(record)?;
+            fingerprinter.add(encoded);
+            if owner == worker.0 {
+                mine.push(encoded.dense, encoded.hot, encoded.label)?;
+            }
+            Ok(())
+        })?;
+        if training.next().is_some() {
+            return Err(DataError::Changed { source: source.describe() });
+        }
+        Ok((mine, fingerprinter.finish()))
+    }
+
+    /// Encodes all rows of a source, in order, as the job's rows are encoded.
+    ///
+    /// # Errors
+    /// [`DataError`] if the source cannot be read.
+    pub fn encode_all(&self, source: &Source) -> Result<Examples, DataError> {
+        let mut encoder = Encoder::new(self.recipe, &self.standardisation)?;
+        let mut all = Examples::new(self.recipe.shape());
+        source.visit(self.recipe.columns(), |record| {
+            let encoded = encoder.encode(record)?;
+            Ok(all.push(encoded.dense, encoded.hot, encoded.label)?)
+        })?;
+        Ok(all)
+    }
+
+    /// The training rows and the worker of each, found without reading a number.
+    fn assignment(&self, source: &Source) -> Result<(Vec<u32>, Vec<u32>), DataError> {
+        let settings = self.settings();
+        settings.check()?;
+        let mut labels = Vec::new();
+        source.visit(Columns::NONE, |record| {
+            labels.push(u16::from(record.attack.class()));
+            Ok(())
+        })?;
+        let Split { train, .. } = settings.split(source, labels.len())?;
+        let labels: Vec<u16> = train.iter().map(|&row| labels[row as usize]).collect();
+        let owners = settings.owners(&labels)?;
+        Ok((train, owners))
+    }
+}
+
+type Training<'a> = Peekable<std::iter::Zip<slice::Iter<'a, u32>, slice::Iter<'a, u32>>>;
+
+/// The worker that row `row` belongs to, if the row is one to train on.
+fn owner_of(row: u32, training: &mut Training<'_>) -> Option<u32> {
+    training.next_if(|&(&next, _)| next == row).map(|(_, &owner)| owner)
+}
+
+/// Encodes records one at a time.
+struct Encoder<'a> {
+    recipe: RecipeName,
+    standardisation: &'a Standardisation,
+    dense: Vec<f32>,
+    hot: [u16; 3],
+}
+
+impl<'a> Encoder<'a> {
+    fn new(recipe: RecipeName, standardisation: &'a Standardisation) -> Result<Self, DataError> {
+        let width = recipe.numerics().len();
+        if standardisation.0.len() != width {
+            let problem = "as many means and scales as the recipe has numeric features are needed";
+            return Err(DataError::Specification { problem });
+        }
+        Ok(Self { recipe, standardisation, dense: vec![0.0; width], hot: [0; 3] })
+    }
+
+    fn encode(&mut self, record: &Record) -> Result<Row<'_>, DataError> {
+        self.hot = self.recipe.encode(record, &mut self.dense);
+        self.standardisation
+            .apply(&mut self.dense)
+            .map_err(|column| out_of_range(self.recipe, column))?;
+        Ok(Row { dense: &self.dense, hot: &self.hot, label: record.attack.class().into() })
+    }
+}
+
+pub(crate) fn out_of_range(recipe: RecipeName, column: usize) -> DataError {
+    DataError::Range { column: numeric_name(recipe.numerics()[column].into()) }
+}

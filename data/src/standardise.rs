@@ -1,0 +1,84 @@
+//! Standardisation: every dense column gets mean 0 and deviation 1 over the training split.
+
+use serde::{Deserialize, Serialize};
+
+/// What one dense column is shifted and scaled by: `(value - mean) / scale`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Standard {
+    /// The mean over the training split.
+    pub mean: f32,
+    /// The population standard deviation over the training split; 1 for a constant column.
+    pub scale: f32,
+}
+
+/// The statistics of all dense columns. They are part of the job, so that every server and worker
+/// encodes alike, whatever part of the data it holds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Standardisation(pub Vec<Standard>);
+
+impl Standardisation {
+    /// Fits the statistics to rows of `width` columns, one after another in `dense`.
+    #[must_use]
+    pub fn fit(dense: &[f32], width: usize) -> Self {
+        let rows = dense.len().checked_div(width).unwrap_or(0).max(1) as f64;
+        let mut means = vec![0.0_f64; width];
+        for row in dense.chunks_exact(width.max(1)) {
+            for (mean, &value) in means.iter_mut().zip(row) {
+                *mean += f64::from(value);
+            }
+        }
+        means.iter_mut().for_each(|mean| *mean /= rows);
+        let mut squares = vec![0.0_f64; width];
+        for row in dense.chunks_exact(width.max(1)) {
+            for ((square, mean), &value) in squares.iter_mut().zip(&means).zip(row) {
+                *square += (f64::from(value) - mean) * (f64::from(value) - mean);
+            }
+        }
+        let standard = |(mean, square): (f64, f64)| {
+            let scale = (square / rows).sqrt() as f32;
+            Standard { mean: mean as f32, scale: if scale > 0.0 { scale } else { 1.0 } }
+        };
+        Self(means.into_iter().zip(squares).map(standard).collect())
+    }
+
+    /// Standardises rows of as many columns as there are statistics, in place.
+    ///
+    /// # Errors
+    /// The number of the column whose value leaves the range of `f32`; the rows before it are
+    /// standardised then.
+    pub fn apply(&self, dense: &mut [f32]) -> Result<(), usize> {
+        for row in dense.chunks_exact_mut(self.0.len().max(1)) {
+            for (column, (value, standard)) in row.iter_mut().zip(&self.0).enumerate() {
+                *value = (*value - standard.mean) / standard.scale;
+                if !value.is_finite() {
+                    return Err(column);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_get_mean_0_and_deviation_1_and_constants_stay_finite() {
+        let mut dense = [1.0, 7.0, 3.0, 7.0, 5.0, 7.0];
+        let standards = Standardisation::fit(&dense, 2);
+        assert_eq!(standards.0[1], Standard { mean: 7.0, scale: 1.0 });
+        standards.apply(&mut dense).unwrap();
+        let root = (8.0_f32 / 3.0).sqrt();
+        assert_eq!(dense, [-2.0 / root, 0.0, 0.0, 0.0, 2.0 / root, 0.0]);
+        assert_eq!(standards.apply(&mut [f32::MAX, 0.0, 0.0, f32::INFINITY]), Err(1));
+    }
+
+    #[test]
+    fn no_rows_or_no_columns_are_no_trouble() {
+        let unit = Standard { mean: 0.0, scale: 1.0 };
+        assert_eq!(Standardisation::fit(&[], 2).0, [unit, unit]);
+        assert!(Standardisation::fit(&[], 0).0.is_empty());
+    }
+}

@@ -1,0 +1,82 @@
+//! Checks against the original files, where they are to be had.
+//!
+//! Looked for in `$PSTRAIN_DATA/nsl-kdd`, or in `../shared/data/nsl-kdd` beside the workspace.
+
+use std::path::PathBuf;
+
+use pstrain_core::id::WorkerId;
+use pstrain_data::{Prepared, Settings, Source, info};
+
+/// The folder of original files, or a loud skip.
+#[expect(clippy::print_stderr, reason = "a skipped check must be seen")]
+fn original(test: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("PSTRAIN_DATA").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
+        PathBuf::from,
+    );
+    let folder = folder.join("nsl-kdd");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("SKIPPED: {test}: no {}; set PSTRAIN_DATA", folder.display());
+    None
+}
+
+#[test]
+fn the_original_training_file_is_read_as_its_authors_count_it() {
+    let Some(folder) = original("the training file's counts") else { return };
+    let facts = info(&Source::File(folder)).unwrap();
+    assert_eq!(facts.rows, 125_973);
+    let counts: Vec<u64> = facts.classes.iter().map(|class| class.count).collect();
+    assert_eq!(counts, [67_343, 45_927, 11_656, 995, 52]);
+    assert_eq!(facts.attacks.len(), 23);
+    let sizes: Vec<usize> = facts.categories.iter().map(|column| column.values.len()).collect();
+    assert_eq!(sizes, [3, 70, 11]);
+    for (name, mean) in [
+        ("count", 84.107_554_793_5),
+        ("same_srv_rate", 0.660_927_659_102),
+        ("num_outbound_cmds", 0.0),
+    ] {
+        let column = facts.columns.iter().find(|column| column.name == name).unwrap();
+        assert!((column.mean - mean).abs() < 1e-6, "{column:?}");
+    }
+}
+
+#[test]
+fn the_original_test_file_has_its_classes_too() {
+    let Some(folder) = original("the test file's counts") else { return };
+    let server = Prepared::load(&Source::File(folder.clone()), &Settings::default()).unwrap();
+    for (name, counts) in [
+        ("KDDTest+.txt.xz", [9711, 7458, 2421, 2754, 200]),
+        ("KDDTest-21.txt.xz", [2152, 4342, 2402, 2754, 200]),
+    ] {
+        let all = server.spec.encode_all(&Source::File(folder.join(name))).unwrap();
+        assert_eq!(all.class_counts(), counts, "{name}");
+    }
+}
+
+#[test]
+fn the_papers_split_is_as_uneven_as_computed_beforehand() {
+    let Some(folder) = original("the skew of the paper's split") else { return };
+    let wish = Settings { partition: "paper-non-iid".parse().unwrap(), ..Settings::default() };
+    let source = Source::File(folder);
+    let server = Prepared::load(&source, &wish).unwrap();
+    assert_eq!((server.train.len(), server.evaluation.len()), (94_480, 31_493));
+    let skew = server.skew();
+    // Rows (expected over all draws of the split), share, L1, Hellinger, Jensen-Shannon.
+    let expected =
+        [(60_445.0, 0.640, 0.4195, 0.248, 0.068), (34_035.0, 0.360, 0.745, 0.464, 0.228)];
+    for (worker, (rows, share, l1, hellinger, jensen_shannon)) in skew.workers.iter().zip(expected)
+    {
+        assert!((worker.rows as f64 - rows).abs() < 300.0, "{worker:?}");
+        assert!((worker.share - share).abs() < 0.003, "{worker:?}");
+        assert!((worker.l1 - l1).abs() < 0.005, "{worker:?}");
+        assert!((worker.hellinger - hellinger).abs() < 0.003, "{worker:?}");
+        assert!((worker.jensen_shannon - jensen_shannon).abs() < 0.002, "{worker:?}");
+    }
+    assert!((skew.mean_l1 - 0.537).abs() < 0.005, "{}", skew.mean_l1);
+
+    let (mine, fingerprint) = server.spec.prepare_worker(&source, WorkerId(1)).unwrap();
+    assert_eq!(mine, server.partition(WorkerId(1)));
+    assert_eq!(fingerprint, server.fingerprint);
+}

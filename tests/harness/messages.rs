@@ -1,0 +1,262 @@
+//! Messages of every kind with fields of every size, from a random stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pstrain_core::consistency::DropReason;
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::id::{BatchId, Clock, Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::job::Job;
+use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::message::{
+    Bye, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello, Parameters,
+    ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume, Welcome,
+};
+use pstrain_core::protocol::{
+    MemberState, MemberStatus, Message, Phase, Refusal, Status, Wait, WaitReason, encode,
+};
+use pstrain_core::rng::Random;
+
+use crate::toy::Toy;
+
+/// How many kinds of messages there are.
+pub const KINDS: u64 = 15;
+
+/// The bytes of `message` on the wire.
+#[must_use]
+pub fn frame(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let payload = encode(message, &mut bytes);
+    bytes.extend_from_slice(payload.as_slice());
+    bytes
+}
+
+/// Makes messages.
+#[derive(Debug)]
+pub struct Messages {
+    rng: Random,
+    job: Job,
+    most: u64,
+}
+
+impl Messages {
+    /// Messages drawn from `rng`, with lists and texts of at most `most` items.
+    #[must_use]
+    pub fn new(rng: Random, most: u64) -> Self {
+        Self { rng, job: Toy::new(3, 12).job, most }
+    }
+
+    /// A message of any kind.
+    pub fn any(&mut self) -> Message {
+        let kind = self.rng.below(KINDS) + 1;
+        self.of_kind(kind)
+    }
+
+    /// A message of the kind with this number, 1 to [`KINDS`].
+    pub fn of_kind(&mut self, kind: u64) -> Message {
+        match kind {
+            1 => Message::Hello(self.hello()),
+            2 => Message::Welcome(Box::new(self.welcome())),
+            3 => Message::Refused(self.refusal()),
+            4 => Message::PullExamples(PullExamples { from: self.number() }),
+            5 => Message::Examples(ExamplesChunk {
+                rows: ExampleRows { from: self.number(), total: self.number() },
+                packed: self.bytes(),
+            }),
+            6 => Message::Ready(Ready { rows: self.number(), train: self.fingerprint() }),
+            7 => {
+                let incarnation = Incarnation(self.number());
+                Message::Pull(Pull { incarnation, keys: self.keys() })
+            }
+            8 => Message::Push(self.push()),
+            9 => Message::Parameters(self.parameters()),
+            10 => Message::Ack(self.decided()),
+            11 => {
+                let incarnation = self.coin().then(|| Incarnation(self.number()));
+                Message::Heartbeat(Heartbeat { incarnation })
+            }
+            12 => Message::End(End { reason: self.reason() }),
+            13 => Message::Bye(Bye { incarnation: Incarnation(self.number()) }),
+            14 => Message::PullStatus(PullStatus { protocol_max: self.rng.bits() as u8 }),
+            _ => Message::Status(Box::new(self.status())),
+        }
+    }
+
+    /// A number of any magnitude: small ones are as likely as large ones.
+    fn number(&mut self) -> u64 {
+        let bits = self.rng.below(65) as u32;
+        if bits == 0 { 0 } else { self.rng.bits() >> (64 - bits) }
+    }
+
+    fn small(&mut self) -> u32 {
+        self.number() as u32
+    }
+
+    fn coin(&mut self) -> bool {
+        self.rng.below(2) == 0
+    }
+
+    fn count(&mut self) -> usize {
+        self.rng.below(self.most + 1) as usize
+    }
+
+    fn text(&mut self) -> String {
+        const LETTERS: [char; 6] = ['a', 'Z', '0', ' ', 'ü', '→'];
+        (0..self.count()).map(|_| LETTERS[self.rng.below(6) as usize]).collect()
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        (0..self.count()).map(|_| self.rng.bits() as u8).collect()
+    }
+
+    /// Values of any bit pattern: also infinities, subnormal numbers and every NaN.
+    fn values(&mut self) -> Arc<Vec<f32>> {
+        Arc::new((0..self.count()).map(|_| f32::from_bits(self.rng.bits() as u32)).collect())
+    }
+
+    fn span(&mut self) -> Duration {
+        Duration::from_nanos(self.number())
+    }
+
+    fn keys(&mut self) -> KeyRange {
+        let begin = self.number() / 2;
+        let end = begin + 1 + self.number() / 4;
+        KeyRange::new(begin, end).unwrap_or_else(|error| unreachable!("{error}"))
+    }
+
+    fn fingerprint(&mut self) -> Option<Fingerprint> {
+        self.coin().then(|| {
+            let mut digest = [0; 32];
+            digest.fill_with(|| self.rng.bits() as u8);
+            let class_counts = (0..self.count()).map(|_| self.number()).collect();
+            Fingerprint { rows: self.number(), class_counts, digest }
+        })
+    }
+
+    fn hello(&mut self) -> Hello {
+        Hello {
+            protocol_min: self.rng.bits() as u8,
+            protocol_max: self.rng.bits() as u8,
+            build: self.text(),
+            name: self.text(),
+            worker: self.coin().then(|| WorkerId(self.small())),
+            resume: self.coin().then(|| Resume {
+                worker: WorkerId(self.small()),
+                incarnation: Incarnation(self.number()),
+                run: self.number(),
+            }),
+            wants_examples: self.coin(),
+            credentials: self.bytes(),
+        }
+    }
+
+    fn welcome(&mut self) -> Welcome {
+        let mut job = self.job.clone();
+        job.name = self.text();
+        job.seed = self.number();
+        job.data.recipe = self.text();
+        Welcome {
+            protocol: self.rng.bits() as u8,
+            run: self.number(),
+            worker: WorkerId(self.small()),
+            incarnation: Incarnation(self.number()),
+            resumed: self.coin(),
+            examples_from_server: self.coin(),
+            job,
+        }
+    }
+
+    fn refusal(&mut self) -> Refusal {
+        let worker = WorkerId(self.small());
+        match self.rng.below(13) {
+            0 => Refusal::Protocol { theirs: (1, self.rng.bits() as u8), ours: 1 },
+            1 => Refusal::Build { worker: self.text(), server: self.text() },
+            2 => Refusal::Credentials,
+            3 => Refusal::UnknownWorker { worker, workers: self.small() },
+            4 => Refusal::WorkerTaken { worker, owner: self.text() },
+            5 => Refusal::Full { workers: self.small() },
+            6 => Refusal::Over,
+            7 => Refusal::Data { difference: self.text() },
+            8 => Refusal::Fenced { incarnation: Incarnation(self.number()) },
+            9 => Refusal::Keys { given: self.keys(), values: self.number(), wanted: self.keys() },
+            10 => {
+                let sequence = Sequence(self.number());
+                Refusal::NotFinite { sequence, key: self.number() }
+            }
+            11 => Refusal::Unexpected { what: self.text() },
+            _ => Refusal::Frame { what: self.text() },
+        }
+    }
+
+    fn push(&mut self) -> Push {
+        let header = PushHeader {
+            incarnation: Incarnation(self.number()),
+            sequence: Sequence(self.number()),
+            base: Version(self.number()),
+            batch: BatchId(self.number()),
+            samples: self.small(),
+            loss: f32::from_bits(self.rng.bits() as u32),
+            compute_ns: self.number(),
+            keys: self.keys(),
+            pull: self.coin(),
+        };
+        Push { header, gradient: self.values() }
+    }
+
+    fn parameters(&mut self) -> Parameters {
+        let header = ParametersHeader {
+            version: Version(self.number()),
+            keys: self.keys(),
+            sequence: Sequence(self.number()),
+            batch: BatchId(self.number()),
+            decided: self.coin().then(|| self.decided()),
+        };
+        Parameters { header, values: self.values() }
+    }
+
+    fn decided(&mut self) -> Decided {
+        let reason = if self.coin() { DropReason::Stale } else { DropReason::Over };
+        Decided { sequence: Sequence(self.number()), dropped: self.coin().then_some(reason) }
+    }
+
+    fn reason(&mut self) -> EndReason {
+        match self.rng.below(5) {
+            0 => EndReason::BudgetReached,
+            1 => EndReason::Stopped,
+            2 => EndReason::WorkerLost(WorkerId(self.small())),
+            3 => EndReason::TooFewWorkers { present: self.small(), needed: self.small() },
+            _ => EndReason::Diverged(Version(self.number())),
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        let members = (0..self.count()).map(|worker| MemberStatus {
+            worker: WorkerId(worker as u32),
+            name: self.text(),
+            state: MemberState::CutOff,
+            since: self.span(),
+            silent: self.span(),
+            clock: Clock(self.number()),
+            batch: BatchId(self.number()),
+            updates: self.number(),
+        });
+        let members = members.collect();
+        Status {
+            job: self.text(),
+            consistency: self.text(),
+            phase: Phase::Draining,
+            uptime: self.span(),
+            version: Version(self.number()),
+            samples: self.number(),
+            samples_wanted: self.number(),
+            epoch: self.rng.unit(),
+            wait: self.coin().then(|| Wait {
+                reason: WaitReason::Goodbyes,
+                workers: (0..self.count()).map(|worker| WorkerId(worker as u32)).collect(),
+                waited: self.span(),
+                left: self.coin().then(|| self.span()),
+            }),
+            members,
+        }
+    }
+}

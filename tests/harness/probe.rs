@@ -1,0 +1,202 @@
+//! Transports without nodes: what a driver would see of them, one event at a time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pstrain_core::id::PeerId;
+use pstrain_core::protocol::{Limits, Message};
+use pstrain_transports::{Address, MemoryHub, SocketTransport, Transport, TransportEvent};
+use tempfile::TempDir;
+
+use crate::cluster::Kind;
+
+/// Limits that nothing in a test exceeds by accident.
+pub const OPEN: Limits = Limits { control: 1 << 24, payload: 1 << 28 };
+/// After this long without an event a test has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A transport of any kind and the events it gave.
+pub struct Probe {
+    /// The transport.
+    pub transport: Box<dyn Transport + Send>,
+    events: VecDeque<TransportEvent>,
+}
+
+impl std::fmt::Debug for Probe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Probe").field("events", &self.events).finish_non_exhaustive()
+    }
+}
+
+#[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+impl Probe {
+    /// Watches `transport`.
+    #[must_use]
+    pub fn new(transport: impl Transport + Send + 'static) -> Self {
+        Self { transport: Box::new(transport), events: VecDeque::new() }
+    }
+
+    /// Lets the transport work once, for at most `span`; says whether it has events.
+    ///
+    /// # Panics
+    /// If the transport fails.
+    pub fn work(&mut self, span: Duration) -> bool {
+        let mut events = Vec::new();
+        let until = self.transport.now() + span;
+        self.transport.wait(Some(until), &mut events).unwrap();
+        self.events.extend(events);
+        !self.events.is_empty()
+    }
+
+    /// The next event that is there already, without letting the transport work.
+    pub fn pop(&mut self) -> Option<TransportEvent> {
+        self.events.pop_front()
+    }
+
+    /// The next event.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub fn next(&mut self) -> TransportEvent {
+        let until = self.transport.now() + PATIENCE;
+        while self.events.is_empty() && self.transport.now() < until {
+            self.work(PATIENCE);
+        }
+        self.events.pop_front().unwrap_or_else(|| panic!("no event within {PATIENCE:?}"))
+    }
+
+    /// The next event, which comes only if `other` works as well.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub fn next_with(&mut self, other: &mut Self) -> TransportEvent {
+        let until = self.transport.now() + PATIENCE;
+        while !self.work(Duration::from_millis(1)) && self.transport.now() < until {
+            other.work(Duration::ZERO);
+        }
+        self.next()
+    }
+
+    /// The peer of the next event, which must be a connection.
+    ///
+    /// # Panics
+    /// If something else happens.
+    pub fn connected(&mut self) -> PeerId {
+        match self.next() {
+            TransportEvent::Connected(peer) => peer,
+            other => panic!("{other:?} instead of a connection"),
+        }
+    }
+
+    /// The next event, which must be a message.
+    ///
+    /// # Panics
+    /// If something else happens.
+    pub fn message(&mut self) -> (PeerId, Message) {
+        match self.next() {
+            TransportEvent::Message(peer, message) => (peer, message),
+            other => panic!("{other:?} instead of a message"),
+        }
+    }
+
+    /// The next event, which must be the end of a connection.
+    ///
+    /// # Panics
+    /// If something else happens.
+    pub fn disconnected(&mut self) -> (PeerId, String) {
+        match self.next() {
+            TransportEvent::Disconnected { peer, why } => (peer, why),
+            other => panic!("{other:?} instead of the end of a connection"),
+        }
+    }
+
+    /// Why the dial that was begun did not succeed.
+    ///
+    /// # Panics
+    /// If something else happens.
+    pub fn dial_failed(&mut self) -> (String, bool) {
+        match self.next() {
+            TransportEvent::DialFailed { why, permanent } => (why, permanent),
+            other => panic!("{other:?} instead of a failed dial"),
+        }
+    }
+}
+
+/// A server's transport, and the way to dial it.
+pub struct Net {
+    /// The server.
+    pub server: Probe,
+    /// Where it listens, if that is anywhere.
+    pub address: Option<Address>,
+    dial: Box<dyn Fn() -> Probe + Send>,
+    /// The folder of the Unix socket.
+    _folder: Option<TempDir>,
+}
+
+impl std::fmt::Debug for Net {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Net").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+#[expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
+impl Net {
+    /// A server over `kind`.
+    ///
+    /// # Panics
+    /// If it cannot listen.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        let (address, folder): (Address, _) = match kind {
+            Kind::Memory => {
+                let hub = MemoryHub::new();
+                let server = Probe::new(hub.server());
+                let dial = Box::new(move || Probe::new(hub.worker()));
+                return Self { server, address: None, dial, _folder: None };
+            }
+            Kind::Unix => {
+                let folder = TempDir::new().unwrap();
+                (Address::Unix(folder.path().join("socket")), Some(folder))
+            }
+            Kind::Tcp => ("127.0.0.1:0".parse().unwrap(), None),
+        };
+        let server = SocketTransport::listen(&address).unwrap();
+        let address = server.local_address().expect("it listens");
+        let target = address.clone();
+        let dial = Box::new(move || Probe::new(SocketTransport::dialer(target.clone()).unwrap()));
+        Self { server: Probe::new(server), address: Some(address), dial, _folder: folder }
+    }
+
+    /// A transport that can dial the server.
+    #[must_use]
+    pub fn dialer(&self) -> Probe {
+        (self.dial)()
+    }
+
+    /// Connects `client` and lifts the limits; returns the peer at the client and at the server.
+    pub fn connect(&mut self, client: &mut Probe) -> (PeerId, PeerId) {
+        client.transport.dial();
+        let at_server = self.server.connected();
+        let at_client = client.connected();
+        self.server.transport.limit(at_server, OPEN);
+        client.transport.limit(at_client, OPEN);
+        (at_client, at_server)
+    }
+
+    /// A server with one client: the client, the server's peer at it, and it at the server.
+    #[must_use]
+    pub fn pair(kind: Kind) -> (Self, Probe, PeerId, PeerId) {
+        let mut net = Self::new(kind);
+        let mut client = net.dialer();
+        let (at_client, at_server) = net.connect(&mut client);
+        (net, client, at_client, at_server)
+    }
+
+    /// Stops the server and returns a transport that can only dial where it was.
+    #[must_use]
+    pub fn abandon(self) -> Probe {
+        let dialer = self.dialer();
+        drop(self.server);
+        dialer
+    }
+}
