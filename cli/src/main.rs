@@ -13,14 +13,16 @@ mod table;
 use std::process::ExitCode;
 
 use clap::Parser;
+use pstrain_transports::WallClock;
 
 use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
+    let clock = WallClock::start();
     let cli = Cli::parse();
     let done = match cli.command {
-        Command::Run(args) => cmd::run::run(&args),
-        Command::Server(args) => cmd::server::run(&args),
+        Command::Run(args) => cmd::run::run(&args, clock),
+        Command::Server(args) => cmd::server::run(&args, clock),
         Command::Worker(args) => cmd::worker::run(&args),
         Command::Status(args) => cmd::status::run(&args),
         Command::Eval(args) => cmd::eval::run(&args),

@@ -6,17 +6,19 @@ use std::io::Write;
 
 /// Prints a message on stderr.
 pub(crate) fn say(message: &str) {
-    eprintln!("pstrain: {message}");
+    // As one text: pieces would get mixed up with those of other processes at the same terminal.
+    let line = format!("pstrain: {message}\n");
+    eprint!("{line}");
 }
 
 /// Prints a warning on stderr.
 pub(crate) fn warn(message: &str) {
-    eprintln!("pstrain: warning: {message}");
+    say(&format!("warning: {message}"));
 }
 
 /// Prints an error with its causes on stderr.
 pub(crate) fn error(error: &anyhow::Error) {
-    eprintln!("pstrain: {error:#}");
+    say(&format!("{error:#}"));
 }
 
 /// Prints a result on stdout.

@@ -12,8 +12,11 @@ pub(crate) fn table(header: &[&str], text: usize, rows: Vec<Vec<String>>) -> Str
     for row in rows {
         table.add_row(row);
     }
-    for column in table.column_iter_mut().skip(text) {
-        column.set_cell_alignment(CellAlignment::Right);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if number >= text {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table.trim_fmt()
 }

@@ -1,17 +1,25 @@
 //! Harness shared by the whole-system tests: small jobs, whole clusters, an independent reference,
 //! and the means to disturb them.
 
+mod checkers;
 mod cluster;
+mod ledger;
 mod messages;
+mod nodes;
 mod probe;
+mod proxy;
 mod raw;
 mod reference;
 mod toy;
 mod watchdog;
+pub mod world;
 
 pub use cluster::{Kind, Outcome, run_cluster, run_cluster_staggered};
+pub use ledger::check_exactly_once;
 pub use messages::{KINDS, Messages, frame};
+pub use nodes::{ServerEnd, ServerThread, WorkerThread};
 pub use probe::{Net, OPEN, Probe};
+pub use proxy::Proxy;
 pub use raw::{RawPeer, Received, hello};
 pub use reference::sequential_bsp;
 pub use toy::{Toy, partition_of};

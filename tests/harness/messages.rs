@@ -126,10 +126,8 @@ impl Messages {
 
     fn fingerprint(&mut self) -> Option<Fingerprint> {
         self.coin().then(|| {
-            let mut digest = [0; 32];
-            digest.fill_with(|| self.rng.bits() as u8);
             let class_counts = (0..self.count()).map(|_| self.number()).collect();
-            Fingerprint { rows: self.number(), class_counts, digest }
+            Fingerprint { rows: self.number(), class_counts, digest: self.digest() }
         })
     }
 
@@ -163,7 +161,14 @@ impl Messages {
             resumed: self.coin(),
             examples_from_server: self.coin(),
             job,
+            digest: self.digest(),
         }
+    }
+
+    fn digest(&mut self) -> [u8; 32] {
+        let mut digest = [0; 32];
+        digest.fill_with(|| self.rng.bits() as u8);
+        digest
     }
 
     fn refusal(&mut self) -> Refusal {

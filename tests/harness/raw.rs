@@ -104,6 +104,16 @@ impl RawPeer {
         }
     }
 
+    /// Whether the other end is gone for good, so that what is written comes back as an error.
+    pub fn is_reset(&mut self) -> bool {
+        // The first write finds out, the second is told.
+        (0..2).any(|_| {
+            let refused = self.stream.write_all(&[0]).is_err();
+            std::thread::sleep(Duration::from_millis(5));
+            refused
+        })
+    }
+
     /// The next message.
     ///
     /// # Panics

@@ -15,7 +15,8 @@ use crate::driver::Handle;
 /// they do.
 #[derive(Debug)]
 pub struct Computer {
-    place: Place,
+    /// Always there, but for the moment in which it changes.
+    place: Option<Place>,
     clock: WallClock,
     short: Duration,
 }
@@ -26,10 +27,11 @@ enum Place {
     Away(Away),
 }
 
+/// A trainer on a thread of its own.
 #[derive(Debug)]
 struct Away {
-    orders: Option<Sender<Compute>>,
-    thread: Option<JoinHandle<Trainer>>,
+    orders: Sender<Compute>,
+    thread: JoinHandle<Trainer>,
     took: Receiver<Duration>,
 }
 
@@ -39,43 +41,45 @@ impl Computer {
     #[must_use]
     pub fn new(trainer: Trainer, short: Duration, handle: &Handle) -> Self {
         let clock = WallClock::start();
-        Self { place: Place::Away(Away::start(trainer, clock, handle.clone())), clock, short }
+        let away = Away::start(trainer, clock, handle.clone());
+        Self { place: Some(Place::Away(away)), clock, short }
     }
 
     /// Computes a gradient: the answer comes back at once, or through the handle.
     pub fn compute(&mut self, order: Compute, handle: &Handle) -> Option<Input> {
-        if let Place::Away(away) = &mut self.place
-            && away.took.try_recv().is_ok_and(|took| took < self.short)
-            && let Some(trainer) = away.join()
-        {
-            self.place = Place::Here(Box::new(trainer));
-        }
-        let trainer = match &mut self.place {
-            Place::Away(away) => {
-                // The thread lives as long as its sender does, that is, as long as this.
-                if let Some(orders) = &away.orders
-                    && orders.send(order).is_err()
-                {
-                    away.orders = None;
-                }
-                return None;
+        let (place, answer) = match self.place.take()?.come_back(self.short) {
+            Place::Here(mut trainer) => {
+                let computed = run(&mut trainer, order, self.clock);
+                let place = if computed.took < self.short {
+                    Place::Here(trainer)
+                } else {
+                    Place::Away(Away::start(*trainer, self.clock, handle.clone()))
+                };
+                (place, Some(Input::Computed(computed)))
             }
-            Place::Here(trainer) => trainer,
+            Place::Away(away) => {
+                // The thread ends when its sender is gone, not before.
+                let _sent = away.orders.send(order);
+                (Place::Away(away), None)
+            }
         };
-        let computed = run(trainer, order, self.clock);
-        if computed.took >= self.short {
-            self.go_away(handle);
-        }
-        Some(Input::Computed(computed))
+        self.place = Some(place);
+        answer
     }
+}
 
-    /// Moves to a thread, after a gradient took longer than it should.
-    fn go_away(&mut self, handle: &Handle) {
-        let (orders, inbox) = channel();
-        drop(inbox);
-        let none = Away { orders: Some(orders), thread: None, took: channel().1 };
-        if let Place::Here(trainer) = std::mem::replace(&mut self.place, Place::Away(none)) {
-            self.place = Place::Away(Away::start(*trainer, self.clock, handle.clone()));
+impl Place {
+    /// Brings the trainer back if the gradients have proved to be short.
+    fn come_back(self, short: Duration) -> Self {
+        match self {
+            Self::Away(away) if away.took.try_recv().is_ok_and(|took| took < short) => {
+                drop(away.orders);
+                match away.thread.join() {
+                    Ok(trainer) => Self::Here(Box::new(trainer)),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            place => place,
         }
     }
 }
@@ -93,13 +97,7 @@ impl Away {
             }
             trainer
         });
-        Self { orders: Some(orders), thread: Some(thread), took }
-    }
-
-    /// Ends the thread and takes the trainer back.
-    fn join(&mut self) -> Option<Trainer> {
-        self.orders = None;
-        self.thread.take()?.join().ok()
+        Self { orders, thread, took }
     }
 }
 

@@ -79,14 +79,7 @@ pub fn drive<N: Node, T: Transport, S: Services>(
         return Ok(result);
     }
     loop {
-        let deadline = driver.node.deadline();
-        if deadline.is_some_and(|at| driver.transport.now() >= at) {
-            if let Some(result) = driver.input(Input::Wake)? {
-                return Ok(result);
-            }
-            continue;
-        }
-        driver.transport.wait(deadline, &mut events)?;
+        driver.transport.wait(driver.node.deadline(), &mut events)?;
         for event in events.drain(..) {
             if let Some(result) = driver.input(input_of(event))? {
                 return Ok(result);
@@ -96,6 +89,13 @@ pub fn drive<N: Node, T: Transport, S: Services>(
             if let Some(result) = driver.input(input)? {
                 return Ok(result);
             }
+        }
+        // What has come is handed in first: a process that was stopped for a while must hear the
+        // heartbeats that wait for it before it decides who has been silent.
+        if driver.node.deadline().is_some_and(|at| driver.transport.now() >= at)
+            && let Some(result) = driver.input(Input::Wake)?
+        {
+            return Ok(result);
         }
     }
 }

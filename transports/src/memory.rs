@@ -64,7 +64,10 @@ enum Parcel {
     Closed { id: PeerId },
 }
 
-/// Bytes on their way in each direction: `[to the server, to the worker]`.
+const TO_SERVER: usize = 0;
+const TO_WORKER: usize = 1;
+
+/// Bytes on their way in each direction: [`TO_SERVER`] and [`TO_WORKER`].
 #[derive(Debug, Default)]
 struct Line {
     unread: [AtomicUsize; 2],
@@ -165,7 +168,7 @@ impl MemoryTransport {
     fn open_parcel(&mut self, parcel: Parcel) {
         match parcel {
             Parcel::Dial { caller, caller_id, line } => {
-                let id = self.add_peer(Arc::clone(&caller), line, 1);
+                let id = self.add_peer(Arc::clone(&caller), line, TO_WORKER);
                 if let Some(peer) = self.peers.get_mut(&id) {
                     peer.remote_id = Some(caller_id);
                 }
@@ -183,7 +186,7 @@ impl MemoryTransport {
             }
             Parcel::Message { id, message } => {
                 if let Some(peer) = self.peers.get_mut(&id) {
-                    if peer.backlog_bytes > HIGH_WATER_BYTES || !peer.held.is_empty() {
+                    if peer.owes_reading() || !peer.held.is_empty() {
                         peer.held.push_back(message);
                     } else {
                         peer.take(id, message, &mut self.events);
@@ -196,10 +199,17 @@ impl MemoryTransport {
 
     fn lose(&mut self, id: PeerId, why: &str) {
         self.backlogged.remove(&id);
-        if let Some(peer) = self.peers.remove(&id)
-            && !peer.closing
-        {
-            self.events.push(TransportEvent::Disconnected { peer: id, why: why.into() });
+        match self.peers.remove(&id) {
+            Some(peer) if peer.closing => {}
+            // The server went before it took the call.
+            Some(peer) if peer.remote_id.is_none() => {
+                let why = why.into();
+                self.events.push(TransportEvent::DialFailed { why, permanent: false });
+            }
+            Some(_) => {
+                self.events.push(TransportEvent::Disconnected { peer: id, why: why.into() });
+            }
+            None => {}
         }
     }
 
@@ -215,7 +225,7 @@ impl MemoryTransport {
                 peer.backlog_bytes -= size_of_message(&message);
                 peer.hand_over(message);
             }
-            while peer.backlog_bytes <= HIGH_WATER_BYTES
+            while !peer.owes_reading()
                 && let Some(message) = peer.held.pop_front()
             {
                 peer.take(id, message, &mut self.events);
@@ -241,6 +251,12 @@ impl Peer {
     /// Whether the peer has read enough of what it was sent.
     fn has_room(&self) -> bool {
         self.line.unread[self.outward].load(Ordering::Relaxed) <= HIGH_WATER_BYTES
+    }
+
+    /// Whether the peer must take answers before more is read from it. Only a peer that dialled is
+    /// slowed down like this: if both sides did it, each could wait for the other to read.
+    fn owes_reading(&self) -> bool {
+        self.outward == TO_WORKER && !self.closing && self.backlog_bytes > HIGH_WATER_BYTES
     }
 
     fn hand_over(&self, message: Message) {
@@ -283,7 +299,7 @@ impl Transport for MemoryTransport {
             return self.events.push(TransportEvent::DialFailed { why, permanent: true });
         };
         let line = Arc::new(Line::default());
-        let id = self.add_peer(Arc::clone(&target), Arc::clone(&line), 0);
+        let id = self.add_peer(Arc::clone(&target), Arc::clone(&line), TO_SERVER);
         let caller = Arc::clone(&self.endpoint);
         if !target.deliver(Parcel::Dial { caller, caller_id: id, line }) {
             self.peers.remove(&id);
@@ -377,15 +393,28 @@ impl Transport for MemoryTransport {
 
 impl Drop for MemoryTransport {
     fn drop(&mut self) {
-        self.endpoint.lock().open = false;
+        let parcels = {
+            let mut inbox = self.endpoint.lock();
+            inbox.open = false;
+            std::mem::take(&mut inbox.parcels)
+        };
+        for parcel in parcels {
+            match parcel {
+                // Whoever dialled and was not seen any more must not wait for an answer.
+                Parcel::Dial { caller, caller_id, .. } => {
+                    caller.deliver(Parcel::Closed { id: caller_id });
+                }
+                // The server counts this one as connected although it never knew.
+                Parcel::Accepted { id, remote_id } => {
+                    if let Some(peer) = self.peers.get_mut(&id) {
+                        peer.remote_id = Some(remote_id);
+                    }
+                }
+                Parcel::Message { .. } | Parcel::Closed { .. } => {}
+            }
+        }
         for id in self.peers.keys().copied().collect::<Vec<_>>() {
             self.hang_up(id);
-        }
-        // Whoever dialled and was not seen any more must not wait for an answer.
-        for parcel in std::mem::take(&mut self.endpoint.lock().parcels) {
-            if let Parcel::Dial { caller, caller_id, .. } = parcel {
-                caller.deliver(Parcel::Closed { id: caller_id });
-            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The services of the two roles: everything an effect asks for but moving messages.
 
 use std::fmt;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use pstrain_core::examples::Examples;
@@ -23,10 +24,16 @@ type Report = Box<dyn FnMut(Time, Event) + Send>;
 
 /// What a worker needs: its data and its gradients.
 pub struct WorkerServices {
-    loader: Option<Loader>,
-    loaded: Option<std::sync::mpsc::Receiver<(Loader, Option<Trainer>, Duration)>>,
+    loading: Loading,
     computer: Option<Computer>,
     report: Report,
+}
+
+/// Gets partitions ready, one after another.
+enum Loading {
+    /// Not begun; the thread starts with the first order.
+    Idle(Option<Loader>),
+    Begun { orders: Sender<(Box<Prepare>, Handle)>, loaded: Receiver<(Trainer, Duration)> },
 }
 
 impl fmt::Debug for WorkerServices {
@@ -43,39 +50,51 @@ impl WorkerServices {
         report: impl FnMut(Time, Event) + Send + 'static,
     ) -> Self {
         Self {
-            loader: Some(Box::new(loader)),
-            loaded: None,
+            loading: Loading::Idle(Some(Box::new(loader))),
             computer: None,
             report: Box::new(report),
         }
     }
 
-    /// Loads on a thread of its own, since a slow disk must not cost the worker its lease.
-    fn prepare(&mut self, mut order: Box<Prepare>, handle: &Handle) {
-        self.take_loaded(handle);
-        let Some(loader) = self.loader.take() else { return };
-        let (sender, receiver) = std::sync::mpsc::channel();
-        self.loaded = Some(receiver);
-        let handle = handle.clone();
-        std::thread::spawn(move || {
-            let result = prepare_trainer(&loader, &mut order);
-            let short = order.job.membership.heartbeat() / 10;
-            let (trainer, prepared) = match result {
-                Ok((trainer, prepared)) => (Some(trainer), Ok(prepared)),
-                Err(what) => (None, Err(what)),
-            };
-            let _gone = sender.send((loader, trainer, short));
-            handle.post(Input::Prepared(prepared));
-        });
+    /// Loads on a thread of its own, since a slow disk must not cost the worker its lease. Orders
+    /// are answered in the order in which they were given.
+    fn prepare(&mut self, order: Box<Prepare>, handle: &Handle) {
+        if let Loading::Idle(loader) = &mut self.loading
+            && let Some(loader) = loader.take()
+        {
+            self.loading = Loading::begin(loader);
+        }
+        if let Loading::Begun { orders, .. } = &self.loading {
+            // The thread lives as long as this sender.
+            let _sent = orders.send((order, handle.clone()));
+        }
     }
 
+    /// Takes over the trainer of the partition that was loaded last.
     fn take_loaded(&mut self, handle: &Handle) {
-        if let Some(receiver) = self.loaded.take()
-            && let Ok((loader, trainer, short)) = receiver.recv()
+        if let Loading::Begun { loaded, .. } = &self.loading
+            && let Some((trainer, short)) = loaded.try_iter().last()
         {
-            self.loader = Some(loader);
-            self.computer = trainer.map(|trainer| Computer::new(trainer, short, handle));
+            self.computer = Some(Computer::new(trainer, short, handle));
         }
+    }
+}
+
+impl Loading {
+    fn begin(loader: Loader) -> Self {
+        let (orders, inbox) = channel::<(Box<Prepare>, Handle)>();
+        let (sender, loaded) = channel();
+        std::thread::spawn(move || {
+            for (mut order, handle) in inbox {
+                let prepared = prepare_trainer(&loader, &mut order).map(|(trainer, prepared)| {
+                    let short = order.job.membership.heartbeat() / 10;
+                    let _gone = sender.send((trainer, short));
+                    prepared
+                });
+                handle.post(Input::Prepared(prepared));
+            }
+        });
+        Self::Begun { orders, loaded }
     }
 }
 
@@ -107,9 +126,7 @@ impl Services for WorkerServices {
                 None
             }
             Effect::Compute(order) => {
-                if self.loaded.is_some() {
-                    self.take_loaded(handle);
-                }
+                self.take_loaded(handle);
                 self.computer.as_mut()?.compute(order, handle)
             }
             _ => None,

@@ -8,7 +8,9 @@ use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Prepare, Prepared, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
-use pstrain_transports::{Address, Mailbox, MemoryHub, SocketTransport, WorkerServices, drive};
+use pstrain_transports::{
+    Address, Mailbox, MemoryHub, SocketTransport, WallClock, WorkerServices, drive,
+};
 
 use super::server::{Host, gather};
 use crate::args::{RunArgs, Transport};
@@ -17,13 +19,13 @@ use crate::job::Resolved;
 
 type Thread = JoinHandle<anyhow::Result<Result<EndReason, WorkerError>>>;
 
-pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
     let Resolved { job, data } = layers.resolve()?;
     let data = Arc::new(data);
     let workers = job.membership.workers;
     let lease = job.membership.lease;
-    let mut host = Host::new(job, Arc::clone(&data), &layers.to_toml(), &args.output)?;
+    let mut host = Host::new(job, Arc::clone(&data), &layers.to_toml(), &args.output, clock)?;
     let config = |worker: u32| WorkerConfig {
         name: format!("local-{worker}"),
         worker: Some(WorkerId(worker)),

@@ -1,5 +1,6 @@
 //! `pstrain server`, and the server's part of `pstrain run`.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -9,7 +10,9 @@ use pstrain_core::model::Model;
 use pstrain_core::node::Server;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_data::{CLASSES, Prepared};
-use pstrain_transports::{Evaluator, Mailbox, ServerServices, SocketTransport, Transport, drive};
+use pstrain_transports::{
+    Evaluator, Mailbox, ServerServices, SocketTransport, Transport, WallClock, drive,
+};
 
 use crate::args::{JobArgs, Output, ServerArgs};
 use crate::exit::{self, Ending};
@@ -18,7 +21,7 @@ use crate::progress::Progress;
 use crate::record::{Folder, ModelFile, Recorder, Report, Summary, write_model};
 use crate::{messages, signals, table};
 
-pub(crate) fn run(args: &ServerArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
     // Listening comes first: workers may dial while the data are read, and an address that is
     // taken is known at once.
@@ -31,7 +34,7 @@ pub(crate) fn run(args: &ServerArgs) -> anyhow::Result<Ending> {
     };
     messages::say(&format!("listening on {place}{open}"));
     let Resolved { job, data } = layers.resolve()?;
-    let mut host = Host::new(job, Arc::new(data), &layers.to_toml(), &args.output)?;
+    let mut host = Host::new(job, Arc::new(data), &layers.to_toml(), &args.output, clock)?;
     let name = if matches!(place, pstrain_transports::Address::Tcp(_)) { "tcp" } else { "unix" };
     let reason = host.serve(transport)?;
     host.finish(name, &args.output)?;
@@ -62,17 +65,19 @@ impl Host {
         data: Arc<Prepared>,
         job_file: &str,
         output: &Output,
+        clock: WallClock,
     ) -> anyhow::Result<Self> {
         let folder = match &output.out {
             Some(path) => Some(Folder::create(path, output.overwrite, job_file)?),
             None => None,
         };
-        let summary = Summary::new(job.membership.workers);
+        let summary = Summary::new(job.membership.workers, clock);
         let quiet = output.quiet || output.json;
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet);
         let recorder = Recorder::new(summary, folder, progress);
-        // Tells this run from an earlier one at the same address.
-        let run = (u64::from(std::process::id()) << 32) ^ job.seed;
+        // Tells this run from an earlier one at the same address: the one number that no seed may
+        // decide.
+        let run = RandomState::new().build_hasher().finish();
         let server = Server::new(job, run)?;
         Ok(Self { server, data, recorder })
     }
@@ -98,7 +103,7 @@ impl Host {
         let (summary, folder) = recorder.finish();
         let job = server.job();
         let params = server.parameters();
-        let report = summary.report(job, &CLASSES, transport, params, server.ledger());
+        let report = summary.report(&server, &CLASSES, transport);
         print_report(&report, output)?;
         if let Some(folder) = folder {
             let about = ModelFile {

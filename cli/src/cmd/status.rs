@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use pstrain_core::protocol::message::PullStatus;
-use pstrain_core::protocol::{Limits, Message, PROTOCOL_VERSION, Status, Wait};
+use pstrain_core::protocol::{
+    Limits, MemberState, Message, PROTOCOL_VERSION, Status, Wait, WaitReason,
+};
 use pstrain_transports::{SocketTransport, Transport, TransportEvent};
+use serde::Serialize;
 
 use crate::args::StatusArgs;
 use crate::exit::Ending;
@@ -14,7 +17,7 @@ use crate::{messages, table};
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = ask(args)?;
     if args.json {
-        messages::result(&serde_json::to_string(&status)?)?;
+        messages::result(&serde_json::to_string(&View::of(&status))?)?;
     } else {
         messages::result(&show(&status))?;
     }
@@ -40,12 +43,83 @@ fn ask(args: &StatusArgs) -> anyhow::Result<Status> {
                 TransportEvent::Message(_, Message::Refused(why)) => bail!("{address}: {why}"),
                 TransportEvent::Message(_, _) => {}
                 TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
-                TransportEvent::DialFailed { why, .. } => bail!("cannot reach {address}: {why}"),
+                TransportEvent::DialFailed { why, .. } => {
+                    bail!("cannot reach {address}: {why}; is a server running there?")
+                },
                 TransportEvent::Disconnected { why, .. } => bail!("{address}: {why}"),
             }
         }
     }
     bail!("{address} did not answer within {}", args.timeout)
+}
+
+/// A status as `--json` prints it: the words of the table, and seconds.
+#[derive(Serialize)]
+struct View<'a> {
+    job: &'a str,
+    consistency: &'a str,
+    phase: String,
+    uptime_s: f64,
+    updates: u64,
+    samples: u64,
+    samples_wanted: u64,
+    epoch: f64,
+    wait: Option<WaitView>,
+    workers: Vec<MemberView<'a>>,
+}
+
+#[derive(Serialize)]
+struct WaitView {
+    reason: String,
+    workers: Vec<u32>,
+    waited_s: f64,
+    left_s: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct MemberView<'a> {
+    id: u32,
+    name: &'a str,
+    state: String,
+    since_s: f64,
+    /// Time since it was last heard; none if it was never there.
+    silent_s: Option<f64>,
+    clock: u64,
+    mini_batch: u64,
+    updates: u64,
+}
+
+impl<'a> View<'a> {
+    fn of(status: &'a Status) -> Self {
+        let wait = status.wait.as_ref().map(|wait| WaitView {
+            reason: wait.reason.to_string(),
+            workers: wait.workers.iter().map(|worker| worker.0).collect(),
+            waited_s: wait.waited.as_secs_f64(),
+            left_s: wait.left.map(|left| left.as_secs_f64()),
+        });
+        let workers = status.members.iter().map(|member| MemberView {
+            id: member.worker.0,
+            name: &member.name,
+            state: member.state.to_string(),
+            since_s: member.since.as_secs_f64(),
+            silent_s: (member.state != MemberState::Awaited).then(|| member.silent.as_secs_f64()),
+            clock: member.clock.0,
+            mini_batch: member.batch.0,
+            updates: member.updates,
+        });
+        Self {
+            job: &status.job,
+            consistency: &status.consistency,
+            phase: status.phase.to_string(),
+            uptime_s: status.uptime.as_secs_f64(),
+            updates: status.version.0,
+            samples: status.samples,
+            samples_wanted: status.samples_wanted,
+            epoch: status.epoch,
+            wait,
+            workers: workers.collect(),
+        }
+    }
 }
 
 fn show(status: &Status) -> String {
@@ -66,28 +140,39 @@ fn show(status: &Status) -> String {
     }
     text += "\n";
     let rows = status.members.iter().map(|member| {
+        let heard = if member.state == MemberState::Awaited {
+            "never".to_owned()
+        } else {
+            format!("{} ago", short(member.silent))
+        };
         vec![
             member.worker.to_string(),
             member.name.clone(),
             member.state.to_string(),
             short(member.since),
-            short(member.silent),
+            heard,
             member.clock.to_string(),
             member.batch.to_string(),
             member.updates.to_string(),
         ]
     });
-    let header =
-        ["worker", "name", "state", "since", "heard before", "clock", "mini-batch", "updates"];
+    let header = ["worker", "name", "state", "for", "heard", "clock", "mini-batch", "updates"];
     text += &table::table(&header, 3, rows.collect());
     text
 }
 
+/// For whom, why, since when and for how long at most.
 fn waiting(wait: &Wait) -> String {
     let workers: Vec<String> = wait.workers.iter().map(ToString::to_string).collect();
-    let left = wait.left.map_or_else(String::new, |left| format!(", {} left", short(left)));
-    let whom = if workers.is_empty() { "-".to_owned() } else { workers.join(", ") };
-    format!("for {} of worker {whom}, since {}{left}", wait.reason, short(wait.waited))
+    let noun = if workers.len() == 1 { "worker" } else { "workers" };
+    let whom = match wait.reason {
+        // Nobody in particular is missing when any newcomer would do.
+        _ if workers.is_empty() => wait.reason.to_string(),
+        WaitReason::Workers => format!("{noun} {} to come", workers.join(", ")),
+        reason => format!("{reason} of {noun} {}", workers.join(", ")),
+    };
+    let left = wait.left.map_or_else(String::new, |left| format!(", at most {} more", short(left)));
+    format!("for {whom}, since {} ago{left}", short(wait.waited))
 }
 
 /// A duration in milliseconds at the finest.

@@ -8,14 +8,15 @@ use pstrain_data::{DataSpec, Source};
 use pstrain_transports::{Mailbox, SocketTransport, WorkerServices, drive};
 
 use crate::args::WorkerArgs;
-use crate::exit::{Ending, Failed};
+use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
 use crate::record::peak_rss_mib;
 use crate::{messages, signals};
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     let source = match args.data.as_deref() {
-        None | Some("server") => None,
+        // The job knows how many synthetic rows there are.
+        None | Some("server" | "synthetic") => None,
         Some(text) => Some(source_of(text).map_err(|why| anyhow::anyhow!("--data {text}: {why}"))?),
     };
     if let Some(Source::File(path)) = &source
@@ -50,11 +51,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
                     .map_or_else(String::new, |mib| format!(" (peak memory {mib:.1} MiB)"));
                 messages::say(&format!("done: {reason}{memory}"));
             }
-            Ok(if reason == pstrain_core::protocol::message::EndReason::Stopped {
-                Ending::Stopped
-            } else {
-                Ending::Done
-            })
+            exit::of_reason(reason)
         }
         Err(WorkerError::Data(what)) => bail!("{what}"),
         Err(error) => Err(Failed(format!("{}: {error}", args.server)).into()),

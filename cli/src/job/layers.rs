@@ -130,6 +130,17 @@ impl Layers {
         self.parse(key, |text| text.parse().map_err(|error: T::Err| error.to_string()))
     }
 
+    /// The value of a setting that is a number.
+    pub(crate) fn number<T: FromStr>(&self, key: &'static str) -> anyhow::Result<T> {
+        self.parse(key, |text| {
+            let example = find(key).map_or("", |setting| setting.default);
+            text.trim().parse().map_err(|_| match text.parse::<f64>() {
+                Ok(_) => format!("must be a whole number, not negative, such as {example}"),
+                Err(_) => format!("must be a number such as {example}"),
+            })
+        })
+    }
+
     /// The value of a setting, read by `parse`.
     pub(crate) fn parse<T>(
         &self,
@@ -255,7 +266,10 @@ mod tests {
     fn a_bad_value_is_named_with_its_place() {
         let layers =
             Layers::stack(file("workers = \"two\""), &JobFlags::default(), std::iter::empty());
-        let error = layers.unwrap().get::<u32>("workers").unwrap_err();
-        assert!(error.to_string().starts_with("job.toml: workers = \"two\""), "{error}");
+        let error = layers.unwrap().number::<u32>("workers").unwrap_err().to_string();
+        assert_eq!(error, "job.toml: workers = \"two\": must be a number such as 2");
+        let layers = Layers::stack(None, &flags(&[("epochs", "2.5")]), std::iter::empty());
+        let error = layers.unwrap().number::<u32>("epochs").unwrap_err().to_string();
+        assert_eq!(error, "--epochs 2.5: must be a whole number, not negative, such as 10");
     }
 }

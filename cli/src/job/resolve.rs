@@ -47,14 +47,14 @@ impl Layers {
 
     /// How the data are split and partitioned.
     pub(crate) fn data_settings(&self) -> anyhow::Result<Settings> {
-        let seed: u64 = self.get("seed")?;
-        let workers = self.get("workers")?;
+        let seed: u64 = self.number("seed")?;
+        let workers = self.number("workers")?;
         if workers == 0 {
             bail!("workers = 0: there must be at least one");
         }
         Ok(Settings {
             recipe: self.get("recipe")?,
-            evaluation_share: self.get("evaluation-share")?,
+            evaluation_share: self.number("evaluation-share")?,
             split_seed: self
                 .parse("data-seed", |text| words::optional(text, "seed"))?
                 .unwrap_or(seed),
@@ -71,9 +71,9 @@ impl Layers {
         let activation = self.parse("activation", words::activation)?;
         let update = UpdateSpec {
             optimizer: self.parse("optimizer", words::optimizer)?,
-            learning_rate: self.get("learning-rate")?,
+            learning_rate: self.number("learning-rate")?,
             schedule: self.parse("schedule", words::schedule)?,
-            weight_decay: self.get("weight-decay")?,
+            weight_decay: self.number("weight-decay")?,
             clip_norm: self.parse("clip-norm", |text| words::optional(text, "none"))?,
         };
         update.validate()?;
@@ -83,15 +83,15 @@ impl Layers {
             on_loss: self.get("on-worker-loss")?,
             lease: self.parse("lease", words::duration)?,
         };
-        let budget = Budget { epochs: self.get("epochs")?, kind: self.get("budget")? };
+        let budget = Budget { epochs: self.number("epochs")?, kind: self.get("budget")? };
         let model = self.parse("model", |text| words::model(text, activation))?;
         let (aggregation, consistency) = (self.get("aggregation")?, self.get("consistency")?);
-        let (exchange, batch_size) = (self.get("exchange")?, self.get("batch-size")?);
+        let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
         let (from, source) = (self.data_from()?, self.source()?);
         let data = Prepared::load(&source, &settings)?;
         let job = Job {
             name: self.text("name").to_owned(),
-            seed: self.get("seed")?,
+            seed: self.number("seed")?,
             model,
             update,
             aggregation,

@@ -97,7 +97,10 @@ pub(super) fn optional<T: FromStr>(text: &str, absent: &str) -> Result<Option<T>
 where
     T::Err: fmt::Display,
 {
-    if text == absent { Ok(None) } else { number(text).map(Some) }
+    if text == absent {
+        return Ok(None);
+    }
+    number(text).map(Some).map_err(|error| format!("{error}; use a number or {absent}"))
 }
 
 /// Reads a duration such as `500ms` or `1m 30s`.

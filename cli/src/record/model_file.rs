@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -56,7 +57,10 @@ pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> any
     let bytes = safetensors::serialize(views, Some(metadata)).context("cannot write the model")?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let write = || -> std::io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+        // As an ordinary new file would be; temporary ones are private otherwise.
+        let mut file = tempfile::Builder::new()
+            .permissions(std::fs::Permissions::from_mode(0o666))
+            .tempfile_in(folder.unwrap_or(Path::new(".")))?;
         file.write_all(&bytes)?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
-use pstrain_core::job::Job;
-use pstrain_core::node::{Event, Ledger, Point};
+use pstrain_core::node::{Event, Ledger, Point, Server};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
+use pstrain_transports::WallClock;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -19,6 +19,8 @@ pub(crate) struct Summary {
     pub(crate) evaluated: Option<(Point, Evaluation)>,
     /// How many gradients were applied with each staleness.
     staleness: BTreeMap<u64, u64>,
+    /// The time since the command began.
+    clock: WallClock,
     first_update: Option<Time>,
     reason: Option<EndReason>,
 }
@@ -39,6 +41,8 @@ pub(crate) struct WorkerTotals {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) job: String,
+    /// The same for runs of the same job: every setting and the data.
+    pub(crate) job_sha256: String,
     pub(crate) consistency: String,
     pub(crate) transport: String,
     pub(crate) ended: String,
@@ -52,7 +56,7 @@ pub(crate) struct Report {
     pub(crate) time_s: f64,
     pub(crate) samples_per_s: f64,
     pub(crate) updates_per_s: f64,
-    /// From the server's start to the first update.
+    /// From the start of the command to the first update.
     pub(crate) first_update_s: Option<f64>,
     pub(crate) staleness: Staleness,
     pub(crate) batches: Ledger,
@@ -88,18 +92,19 @@ pub(crate) struct WorkerReport {
 }
 
 impl Summary {
-    pub(crate) fn new(workers: u32) -> Self {
+    pub(crate) fn new(workers: u32, clock: WallClock) -> Self {
         Self {
             workers: vec![WorkerTotals::default(); workers as usize],
             point: None,
             evaluated: None,
             staleness: BTreeMap::new(),
+            clock,
             first_update: None,
             reason: None,
         }
     }
 
-    pub(crate) fn note(&mut self, now: Time, event: &Event) {
+    pub(crate) fn note(&mut self, event: &Event) {
         match event {
             Event::Joined { worker, name, .. } => {
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
@@ -126,7 +131,9 @@ impl Summary {
                 }
             }
             Event::Updated { point } => {
-                self.first_update.get_or_insert(now);
+                if self.first_update.is_none() {
+                    self.first_update = Some(self.clock.now());
+                }
                 self.point = Some(*point);
             }
             Event::Evaluated { point, evaluation } => {
@@ -163,14 +170,8 @@ impl Summary {
     }
 
     /// The report of the whole run.
-    pub(crate) fn report(
-        &self,
-        job: &Job,
-        classes: &[&str],
-        transport: &str,
-        parameters: &[f32],
-        batches: Ledger,
-    ) -> Report {
+    pub(crate) fn report(&self, server: &Server, classes: &[&str], transport: &str) -> Report {
+        let job = server.job();
         let evaluation = self.evaluated.as_ref().map(|(_, evaluation)| evaluation);
         let recall = evaluation.map(|evaluation| {
             classes.iter().map(|class| (*class).to_owned()).zip(evaluation.recall.clone()).collect()
@@ -192,6 +193,7 @@ impl Summary {
         });
         Report {
             job: job.name.clone(),
+            job_sha256: hexadecimal(server.job_digest()),
             consistency: job.consistency.to_string(),
             transport: transport.to_owned(),
             ended: self.reason.map_or_else(String::new, |reason| reason.to_string()),
@@ -206,8 +208,8 @@ impl Summary {
             updates_per_s: ratio(updates as f64, time),
             first_update_s: self.first_update.map(Time::as_secs_f64),
             staleness: self.staleness(),
-            batches,
-            params_sha256: sha256(parameters),
+            batches: server.ledger(),
+            params_sha256: sha256(server.parameters()),
             peak_rss_mib: peak_rss_mib(),
             workers: workers.collect(),
         }
@@ -224,7 +226,11 @@ fn sha256(values: &[f32]) -> String {
     for value in values {
         hash.update(value.to_le_bytes());
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&hash.finalize())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The most memory this process has had so far, in MiB, where the system tells.

@@ -25,7 +25,7 @@ impl Consistency for Asp {
         true
     }
 
-    fn joins_between_rounds(&self) -> bool {
+    fn in_rounds(&self) -> bool {
         false
     }
 }

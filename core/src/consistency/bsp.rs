@@ -29,7 +29,7 @@ impl Consistency for Bsp {
         !cohort.contributed(worker)
     }
 
-    fn joins_between_rounds(&self) -> bool {
+    fn in_rounds(&self) -> bool {
         true
     }
 }

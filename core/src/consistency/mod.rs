@@ -35,8 +35,10 @@ pub trait Consistency: Debug + Send {
     /// Whether `worker`, which has no batch to compute, may be given the current parameters.
     fn may_start(&self, cohort: &Cohort, worker: WorkerId) -> bool;
 
-    /// Whether a worker that joins while a round is open waits for the next one to count.
-    fn joins_between_rounds(&self) -> bool;
+    /// Whether an update gathers the gradients of several workers in a round. A worker that joins
+    /// then waits for the next round to count, and a round is not closed while too few workers
+    /// are there. Otherwise each gradient is an update of its own, whatever happens.
+    fn in_rounds(&self) -> bool;
 }
 
 /// What happens to a pushed gradient.

@@ -39,7 +39,7 @@ impl Consistency for Ssp {
         cohort.lead(worker) <= self.slack
     }
 
-    fn joins_between_rounds(&self) -> bool {
+    fn in_rounds(&self) -> bool {
         false
     }
 }

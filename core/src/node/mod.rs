@@ -148,6 +148,8 @@ pub struct Compute {
 /// Which push a computation is for. A result for a push that is no longer wanted is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
+    /// The run: another server at the same address counts its incarnations anew.
+    pub run: u64,
     /// The incarnation.
     pub incarnation: Incarnation,
     /// The push.

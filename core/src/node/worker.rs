@@ -18,7 +18,7 @@ use crate::protocol::message::{
     Bye, Decided, EndReason, ExamplesChunk, Heartbeat, Hello, Parameters, Pull, PullExamples, Push,
     PushHeader, Ready, Resume, Welcome,
 };
-use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal};
+use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
 use crate::rng::Stream;
 use crate::time::Time;
 
@@ -87,6 +87,8 @@ pub struct Worker {
     trouble: String,
     member: Option<Member>,
     data: Data,
+    /// Preparations under way: more than one if the worker was given another partition meanwhile.
+    preparations: u32,
     work: Work,
     /// Memory for the next gradient.
     scratch: Vec<f32>,
@@ -113,6 +115,12 @@ struct Member {
     keys: KeyRange,
     examples_from_server: bool,
     job: Box<Job>,
+}
+
+impl Member {
+    const fn ticket(&self, sequence: Sequence) -> Ticket {
+        Ticket { run: self.run, incarnation: self.incarnation, sequence }
+    }
 }
 
 #[derive(Debug)]
@@ -154,6 +162,7 @@ impl Worker {
             trouble: String::new(),
             member: None,
             data: Data::None,
+            preparations: 0,
             work: Work::Pulling,
             scratch: Vec::new(),
             draining: false,
@@ -277,6 +286,10 @@ impl Worker {
         let Link::Up { peer, welcome: is_welcome, .. } = &mut self.link else { return };
         let peer = *peer;
         *is_welcome = true;
+        if job_digest(&welcome.job) != welcome.digest {
+            let what = String::from("its job means something else here; use the same release");
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
         let model = match Model::new(&welcome.job.model, welcome.job.data.shape) {
             Ok(model) => model,
             Err(error) => {
@@ -350,6 +363,7 @@ impl Worker {
     fn prepare(&mut self, examples: Option<Examples>, out: &mut Outbox) {
         let Some(member) = &self.member else { return };
         self.data = Data::Preparing;
+        self.preparations += 1;
         let (job, worker) = ((*member.job).clone(), member.worker);
         out.push(Effect::Prepare(Box::new(Prepare { job, worker, examples })));
     }
@@ -379,6 +393,10 @@ impl Worker {
     }
 
     fn on_prepared(&mut self, now: Time, prepared: Result<Prepared, String>, out: &mut Outbox) {
+        self.preparations = self.preparations.saturating_sub(1);
+        if self.preparations > 0 || !matches!(self.data, Data::Preparing) {
+            return; // of a partition that is not this worker's any more
+        }
         match prepared {
             Ok(prepared) => {
                 self.data = Data::Ready(prepared);
@@ -416,6 +434,7 @@ impl Worker {
             );
             return self.finish(Err(WorkerError::Protocol(what)), out);
         }
+        let ticket = member.ticket(header.sequence);
         match core::mem::replace(&mut self.work, Work::Pulling) {
             Work::Computing(grant) => {
                 self.work = Work::Computing(grant); // a second answer to a repeated question
@@ -430,10 +449,9 @@ impl Worker {
         }
         let grant =
             Grant { sequence: header.sequence, version: header.version, batch: header.batch };
-        let incarnation = member_incarnation(self.member.as_ref());
         self.work = Work::Computing(grant);
         out.push(Effect::Compute(Compute {
-            ticket: Ticket { incarnation, sequence: grant.sequence },
+            ticket,
             batch: grant.batch,
             parameters: parameters.values,
             scratch: core::mem::take(&mut self.scratch),
@@ -449,8 +467,7 @@ impl Worker {
 
     fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
         let (Work::Computing(grant), Some(member)) = (&self.work, &self.member) else { return };
-        let wanted = Ticket { incarnation: member.incarnation, sequence: grant.sequence };
-        if computed.ticket != wanted {
+        if computed.ticket != member.ticket(grant.sequence) {
             return; // for an incarnation that is no more
         }
         let header = PushHeader {
@@ -511,10 +528,6 @@ impl Worker {
             _ => {}
         }
     }
-}
-
-fn member_incarnation(member: Option<&Member>) -> Incarnation {
-    member.map_or_else(Default::default, |member| member.incarnation)
 }
 
 impl Node for Worker {

@@ -11,9 +11,13 @@ use serde::de::DeserializeOwned;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Bounds what a hostile length inside a control part can make the decoder allocate. It is above
-/// every limit on the control part itself, so it never refuses an honest message.
+/// Bounds what a hostile length inside a control part can make the decoder allocate: it makes room
+/// for a text before it looks whether the text is there. A field counts as what it takes in memory,
+/// at most 8 bytes for one on the wire, so neither bound ever refuses an honest message.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
+/// The bound for control parts of a few kilobytes, which is all that a stranger can send.
+const MOST_BYTES_OF_SMALL: usize = 16 * SMALL;
+const SMALL: usize = 4 * 1024;
 
 const CONFIG: Configuration<LittleEndian, Varint, config::Limit<MOST_BYTES>> =
     config::standard().with_limit::<MOST_BYTES>();
@@ -37,7 +41,13 @@ pub(super) fn append<T: Serialize>(fields: &T, bytes: &mut Vec<u8>) {
 
 /// Reads fields that must fill `bytes` exactly.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
-    match bincode::serde::decode_from_slice(bytes, CONFIG) {
+    let read = if bytes.len() <= SMALL {
+        let small = config::standard().with_limit::<MOST_BYTES_OF_SMALL>();
+        bincode::serde::decode_from_slice(bytes, small)
+    } else {
+        bincode::serde::decode_from_slice(bytes, CONFIG)
+    };
+    match read {
         Ok((fields, used)) if used == bytes.len() => Ok(fields),
         _ => Err(Malformed),
     }

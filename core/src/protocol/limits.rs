@@ -15,10 +15,11 @@ impl Limits {
     /// For a worker or a status client, whose peer it chose itself: a job or a long status.
     pub const DIALER: Self = Self { control: 16 * 1024 * 1024, payload: 0 };
 
-    /// For a server once the worker is welcome: gradients of `parameters` values.
+    /// For a server once the worker is welcome: gradients of `parameters` values, and a fingerprint
+    /// that counts each of up to 65,536 classes.
     #[must_use]
     pub const fn of_worker(parameters: usize) -> Self {
-        Self { control: Self::STRANGER.control, payload: bytes_of(parameters) }
+        Self { control: 1024 * 1024, payload: bytes_of(parameters) }
     }
 
     /// For a worker once it is welcome: parameters, or chunks of examples.
@@ -33,4 +34,27 @@ impl Limits {
 const fn bytes_of(values: usize) -> u32 {
     let bytes = values.saturating_mul(size_of::<f32>());
     if bytes > u32::MAX as usize { u32::MAX } else { bytes as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::fingerprint::Fingerprint;
+    use crate::protocol::message::Ready;
+    use crate::protocol::{Decoder, Message, encode};
+
+    #[test]
+    fn the_fingerprint_of_the_most_classes_is_within_the_limit() {
+        let class_counts = vec![u64::MAX; usize::from(u16::MAX) + 1];
+        let train = Some(Fingerprint { rows: u64::MAX, class_counts, digest: [7; 32] });
+        let ready = Message::Ready(Ready { rows: u64::MAX, train });
+        let mut bytes = Vec::new();
+        encode(&ready, &mut bytes);
+        let mut decoder = Decoder::new(Limits::of_worker(10));
+        decoder.feed(&bytes);
+        assert_eq!(decoder.next(), Ok(Some(ready)));
+    }
 }

@@ -100,6 +100,9 @@ pub struct Welcome {
     pub examples_from_server: bool,
     /// The job.
     pub job: Job,
+    /// The job's digest as the server computes it ([`super::job_digest`]): if the worker's differs
+    /// the two do not mean the same job.
+    pub digest: [u8; 32],
 }
 
 /// A request for packed examples of the worker's partition.

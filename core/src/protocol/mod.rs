@@ -22,7 +22,7 @@
 //! ```text
 //! worker                                   server
 //!   Hello(protocols, build, resume?)  ->
-//!                                     <-   Welcome(worker, incarnation, job) | Refused(why)
+//!                                     <-   Welcome(worker, incarnation, job, digest) | Refused(why)
 //!   PullExamples(from) ...            ->                    (only if the server has the data)
 //!                                     <-   Examples(from, total) + packed rows ...
 //!   Ready(rows, fingerprint)          ->                                     | Refused(why)
@@ -49,11 +49,21 @@ pub mod message;
 mod refusal;
 mod status;
 
+use sha2::Digest as _;
+
 pub use frame::{Decoder, FrameError, HEADER_BYTES, Payload, encode, payload};
 pub use limits::Limits;
 pub use message::{Kind, Message};
 pub use refusal::Refusal;
 pub use status::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+
+/// The identity of a job: SHA-256 of its form on the wire. Equal exactly when all settings are.
+#[must_use]
+pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
+    let mut bytes = alloc::vec::Vec::new();
+    codec::append(job, &mut bytes);
+    sha2::Sha256::digest(&bytes).into()
+}
 
 /// The protocol version that this build speaks.
 pub const PROTOCOL_VERSION: u8 = 1;

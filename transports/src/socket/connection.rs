@@ -6,6 +6,7 @@ use std::io::{self, IoSlice};
 use mio::event::Source;
 use pstrain_core::id::PeerId;
 use pstrain_core::protocol::{Decoder, Limits, Message, encode, payload};
+use pstrain_core::time::Time;
 
 use super::stream::Stream;
 use crate::transport::{HIGH_WATER_BYTES, MAX_BACKLOG_BYTES, TransportEvent};
@@ -25,11 +26,18 @@ pub(super) struct Connection {
     queued_bytes: usize,
     /// Memory for the next frame's head.
     head: Vec<u8>,
+    /// Whether the peer dialled. Only such a peer is slowed down by not reading from it: if both
+    /// sides of a connection did that, each could wait for the other to read.
+    accepted: bool,
     /// Whether reading stopped because the peer does not take its answers.
     paused: bool,
+    /// Whether the peer is known to have closed: then no event will say so again.
+    hung_up: bool,
     /// Whether the stream has lost its step.
     failed: bool,
     thrown_away: usize,
+    /// When it is let go of whatever happens, if it is being made or being closed.
+    pub(super) ends_at: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,17 +63,21 @@ pub(super) enum Progress {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream, connected: bool) -> Self {
+    /// A connection that was accepted, or one that is being made.
+    pub(super) fn new(stream: Stream, accepted: bool) -> Self {
         Self {
             stream,
-            state: if connected { State::Connected } else { State::Connecting },
+            state: if accepted { State::Connected } else { State::Connecting },
+            accepted,
             decoder: Decoder::new(Limits::STRANGER),
             queue: VecDeque::new(),
             queued_bytes: 0,
             head: Vec::new(),
             paused: false,
+            hung_up: false,
             failed: false,
             thrown_away: 0,
+            ends_at: None,
         }
     }
 
@@ -88,7 +100,12 @@ impl Connection {
 
     /// Whether reading was put off and may go on.
     pub(super) fn wants_more(&self) -> bool {
-        self.paused && self.queued_bytes <= HIGH_WATER_BYTES
+        self.paused && !self.owes_reading()
+    }
+
+    /// Takes note that the peer has closed, or half of it.
+    pub(super) fn hang_up(&mut self) {
+        self.hung_up = true;
     }
 
     pub(super) fn limit(&mut self, limits: Limits) {
@@ -162,7 +179,7 @@ impl Connection {
     ) -> Result<Progress, String> {
         let mut turn = 0;
         loop {
-            if self.queued_bytes > HIGH_WATER_BYTES && self.state == State::Connected {
+            if self.owes_reading() {
                 self.paused = true;
                 return Ok(Progress::Drained);
             }
@@ -188,11 +205,17 @@ impl Connection {
             } else {
                 self.decode(&buffer[..read], id, events);
             }
-            if read < buffer.len() {
-                // All there was: what comes next raises a new event.
+            if read < buffer.len() && !self.hung_up {
+                // All there was: what comes next raises a new event. Only the end of the stream
+                // does not, if the event for these bytes already spoke of it.
                 return Ok(Progress::Drained);
             }
         }
+    }
+
+    /// Whether the peer must take answers before more is read from it.
+    fn owes_reading(&self) -> bool {
+        self.accepted && self.state == State::Connected && self.queued_bytes > HIGH_WATER_BYTES
     }
 
     fn decode(&mut self, bytes: &[u8], id: PeerId, events: &mut Vec<TransportEvent>) {

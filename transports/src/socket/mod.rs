@@ -29,6 +29,8 @@ const FIRST_PEER: usize = 2;
 const READ_BYTES: usize = 64 * 1024;
 /// How long a closed peer may take to read the last words.
 const LINGER: Duration = Duration::from_secs(1);
+/// How long a dial may take. Without a limit the system would decide, and it takes minutes.
+const DIAL: Duration = Duration::from_secs(5);
 /// How long to wait after the system had no room for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -44,8 +46,9 @@ pub struct SocketTransport {
     target: Option<Address>,
     dials: usize,
     connections: BTreeMap<PeerId, Connection>,
-    /// Peers that are not heard any more and may still read.
-    lingering: BTreeSet<(Time, PeerId)>,
+    /// When the time is over for dials under way, and for peers that are not heard any more and
+    /// may still read.
+    deadlines: BTreeSet<(Time, PeerId)>,
     /// Peers from which more can be read although no event will say so.
     unread: BTreeSet<PeerId>,
     next_id: u64,
@@ -71,7 +74,7 @@ impl SocketTransport {
             target: None,
             dials: 0,
             connections: BTreeMap::new(),
-            lingering: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
             unread: BTreeSet::new(),
             next_id: 0,
             buffer: vec![0; READ_BYTES],
@@ -110,16 +113,18 @@ impl SocketTransport {
         self.listener.as_ref().map(Listener::address)
     }
 
-    fn add(&mut self, stream: Stream, connected: bool) -> io::Result<PeerId> {
+    fn add(&mut self, stream: Stream, accepted: bool) -> io::Result<PeerId> {
         let id = PeerId(self.next_id);
         self.next_id += 1;
-        let mut connection = Connection::new(stream, connected);
+        let mut connection = Connection::new(stream, accepted);
         let both = Interest::READABLE | Interest::WRITABLE;
         let token = Token(id.0 as usize + FIRST_PEER);
         self.poll.registry().register(connection.stream(), token, both)?;
         self.connections.insert(id, connection);
-        if connected {
+        if accepted {
             self.events.push(TransportEvent::Connected(id));
+        } else {
+            self.end_within(id, DIAL);
         }
         Ok(id)
     }
@@ -148,36 +153,61 @@ impl SocketTransport {
                 "this transport has nobody to dial",
             ));
         };
-        let (stream, connected) = Stream::connect(target, self.dials)?;
-        self.dials += 1;
-        self.add(stream, connected)?;
+        let stream = Stream::connect(target, self.dials)?;
+        self.add(stream, false)?;
         Ok(())
+    }
+
+    /// Lets go of a connection after `span`.
+    fn end_within(&mut self, id: PeerId, span: Duration) {
+        let at = self.clock.now() + span;
+        self.set_end(id, Some(at));
+    }
+
+    fn set_end(&mut self, id: PeerId, at: Option<Time>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let Some(before) = std::mem::replace(&mut connection.ends_at, at) {
+            self.deadlines.remove(&(before, id));
+        }
+        if let Some(at) = at {
+            self.deadlines.insert((at, id));
+        }
     }
 
     /// Takes note that a connection is gone.
     fn lose(&mut self, id: PeerId, why: String) {
         self.unread.remove(&id);
+        self.set_end(id, None);
         let Some(mut connection) = self.connections.remove(&id) else { return };
         self.poll.registry().deregister(connection.stream()).unwrap_or_default();
         if connection.is_lingering() {
-            self.lingering.retain(|&(_, lingering)| lingering != id);
-        } else if connection.is_connected() {
-            self.events.push(TransportEvent::Disconnected { peer: id, why });
-        } else {
-            self.events.push(TransportEvent::DialFailed { why, permanent: false });
+            return; // its owner has closed it and wants to hear no more
         }
+        self.events.push(if connection.is_connected() {
+            TransportEvent::Disconnected { peer: id, why }
+        } else {
+            TransportEvent::DialFailed { why, permanent: false }
+        });
     }
 
-    fn on_ready(&mut self, id: PeerId, readable: bool, writable: bool) {
+    fn on_ready(&mut self, id: PeerId, event: &mio::event::Event) {
+        let closed = event.is_read_closed() || event.is_error();
+        let (readable, writable) = (event.is_readable() || closed, event.is_writable());
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if !connection.is_connected() {
             match connection.finish_connect() {
-                Ok(true) => self.events.push(TransportEvent::Connected(id)),
+                Ok(true) => {
+                    self.events.push(TransportEvent::Connected(id));
+                    self.set_end(id, None);
+                }
                 Ok(false) => return,
                 Err(error) => return self.lose(id, error.to_string()),
             }
         }
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        if closed {
+            connection.hang_up();
+        }
         if writable && let Err(error) = connection.write() {
             return self.lose(id, error.to_string());
         }
@@ -201,8 +231,8 @@ impl SocketTransport {
         if !self.unread.is_empty() || !self.events.is_empty() {
             return Some(Time::ZERO);
         }
-        let linger = self.lingering.first().map(|&(until, _)| until);
-        [linger, self.accept_at].into_iter().flatten().min()
+        let first = self.deadlines.first().map(|&(at, _)| at);
+        [first, self.accept_at].into_iter().flatten().min()
     }
 
     fn poll_once(&mut self, until: Option<Time>) -> Result<bool, TransportError> {
@@ -221,12 +251,7 @@ impl SocketTransport {
             match event.token() {
                 WAKE => woken = true,
                 LISTEN => self.accept(),
-                Token(token) => {
-                    let id = PeerId((token - FIRST_PEER) as u64);
-                    let readable =
-                        event.is_readable() || event.is_read_closed() || event.is_error();
-                    self.on_ready(id, readable, event.is_writable());
-                }
+                Token(token) => self.on_ready(PeerId((token - FIRST_PEER) as u64), event),
             }
         }
         self.polled = polled;
@@ -234,11 +259,10 @@ impl SocketTransport {
             self.read(id);
         }
         let now = self.clock.now();
-        while let Some(&(until, id)) = self.lingering.first()
-            && until <= now
+        while let Some(&(at, id)) = self.deadlines.first()
+            && at <= now
         {
-            self.lose(id, String::new());
-            self.lingering.pop_first();
+            self.lose(id, format!("no answer within {DIAL:?}"));
         }
         if self.accept_at.is_some_and(|at| at <= now) {
             self.accept();
@@ -258,10 +282,10 @@ impl Transport for SocketTransport {
                 error.kind(),
                 io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
             );
-            self.dials += 1;
             let why = error.to_string();
             self.events.push(TransportEvent::DialFailed { why, permanent });
         }
+        self.dials += 1;
     }
 
     fn send(&mut self, id: PeerId, message: Message) {
@@ -283,7 +307,7 @@ impl Transport for SocketTransport {
         // bytes would reset the connection and could destroy the last words under way to it.
         connection.linger();
         self.unread.insert(id);
-        self.lingering.insert((self.clock.now() + LINGER, id));
+        self.end_within(id, LINGER);
     }
 
     fn wait(

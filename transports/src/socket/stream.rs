@@ -16,20 +16,16 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Begins to connect; also tells whether it is connected already. A host with several
-    /// addresses is tried at the next one with each `attempt`.
-    pub(super) fn connect(address: &Address, attempt: usize) -> io::Result<(Self, bool)> {
-        match address {
+    /// Begins to connect. A host with several addresses is tried at the next one with each
+    /// `attempt`.
+    pub(super) fn connect(address: &Address, attempt: usize) -> io::Result<Self> {
+        Ok(match address {
             Address::Tcp(host) => {
                 let found = Address::resolve(host)?;
-                let stream = TcpStream::connect(found[attempt % found.len()])?;
-                Ok((Self::Tcp(stream), false))
+                Self::Tcp(TcpStream::connect(found[attempt % found.len()])?)
             }
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                Ok((Self::Unix(stream), false))
-            }
-        }
+            Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
+        })
     }
 
     /// Sends small messages at once instead of waiting for more to go with them.

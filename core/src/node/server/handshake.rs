@@ -8,7 +8,7 @@ use super::{Server, unexpected};
 use crate::id::{Incarnation, PeerId, WorkerId};
 use crate::job::DataFrom;
 use crate::node::{Departure, Effect, Event, Outbox};
-use crate::protocol::message::{Hello, Ready, Resume, Welcome};
+use crate::protocol::message::{End, Hello, Ready, Resume, Welcome};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 use crate::time::Time;
 
@@ -22,6 +22,9 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         let resumed = hello.resume.and_then(|resume| self.resumable(resume));
+        if self.phase == Phase::Ending && resumed.is_none() {
+            return self.refuse(now, peer, Refusal::Over, out);
+        }
         match resumed.map_or_else(|| self.choose(&hello), Ok) {
             Ok(worker) => self.welcome(now, peer, worker, hello, resumed.is_some(), out),
             Err(why) => self.refuse(now, peer, why, out),
@@ -39,9 +42,6 @@ impl Server {
         }
         if !hello.credentials.is_empty() {
             return Err(Refusal::Credentials);
-        }
-        if self.phase == Phase::Ending {
-            return Err(Refusal::Over);
         }
         Ok(())
     }
@@ -109,8 +109,13 @@ impl Server {
             resumed,
             examples_from_server: hello.wants_examples || self.job.data.from == DataFrom::Server,
             job: self.job.clone(),
+            digest: self.job_digest,
         };
         out.push(Effect::Send(peer, Message::Welcome(Box::new(welcome))));
+        if let Some(reason) = self.end {
+            // It was cut off when the others were told.
+            out.push(Effect::Send(peer, Message::End(End { reason })));
+        }
         self.settle(now, out);
     }
 
@@ -149,7 +154,8 @@ impl Server {
         if self.finished.contains(&worker) || self.cohort.contains(worker) {
             return; // nothing left to do, or its place was kept
         }
-        if self.policy.joins_between_rounds() && !self.cohort.is_empty() {
+        if self.policy.in_rounds() {
+            // If there is no round to wait for, settling lets it count at once.
             self.joining.insert(worker);
         } else {
             // A newcomer behind the others would hold them back, so it starts with the slowest.

@@ -53,17 +53,21 @@ impl Server {
         if matches!(self.phase, Phase::Gathering | Phase::Ending) {
             return;
         }
-        let finished = self.finished.contains(&worker);
+        // Nobody misses a worker that did not count (any more, or yet), and a run that is being
+        // stopped waits for nobody.
+        if !self.cohort.contains(worker) || self.phase == Phase::Draining {
+            return self.retire(worker);
+        }
         match self.job.membership.on_loss {
             // Its place in the cohort is kept, so whoever must wait for it does.
-            OnLoss::Wait if !finished && how != Departure::Replaced => {
+            OnLoss::Wait if how == Departure::Replaced => {}
+            OnLoss::Wait => {
                 self.awaited_back.insert((now, worker));
             }
-            OnLoss::Stop if !finished && how != Departure::Replaced => {
+            OnLoss::Stop if how != Departure::Replaced => {
                 self.retire(worker);
                 self.end(now, EndReason::WorkerLost(worker), out);
             }
-            OnLoss::Wait if how == Departure::Replaced => {}
             _ => self.retire(worker),
         }
     }
@@ -77,7 +81,7 @@ impl Server {
             (true, None) => {
                 self.short_since = Some(now);
                 out.push(Effect::Report(Event::Paused {
-                    present: self.roster.ready(),
+                    present: self.present(),
                     needed: self.job.membership.needed_to_run(),
                 }));
             }
@@ -95,14 +99,15 @@ impl Server {
             Phase::Training => {
                 self.phase = Phase::Draining;
                 self.phase_since = now;
-                self.settle(now, out);
             }
             Phase::Gathering => self.end(now, EndReason::Stopped, out),
             _ => {}
         }
+        self.settle(now, out);
     }
 
-    /// Ends the run and tells everybody.
+    /// Ends the run and tells everybody. Settling is up to the caller: until then nothing else
+    /// follows, so this may be called in the middle of anything.
     pub(super) fn end(&mut self, now: Time, reason: EndReason, out: &mut Outbox) {
         if self.end.is_some() {
             return;
@@ -121,15 +126,15 @@ impl Server {
                 out.push(Effect::Send(peer, Message::End(End { reason })));
             }
         }
-        self.finish_if_done(now, out);
     }
 
     /// Finishes once everybody has said goodbye, or has had the time to.
     pub(super) fn finish_if_done(&mut self, now: Time, out: &mut Outbox) {
         let Some(reason) = self.end else { return };
         let late = now >= self.phase_since + self.job.membership.lease;
-        let here = self.roster.iter().any(|(_, slot)| slot.peer.is_some());
-        if self.done || self.evaluations_due > 0 || (here && !late) {
+        // One that is cut off for the moment comes back to hear that the run is over.
+        let owed = self.roster.iter().any(|(_, slot)| slot.presence.is_alive());
+        if self.done || self.evaluations_due > 0 || (owed && !late) {
             return;
         }
         self.done = true;
@@ -176,18 +181,21 @@ impl Server {
     }
 
     fn end_for_want_of_workers(&mut self, now: Time, needed: u32, out: &mut Outbox) {
-        self.end(now, EndReason::TooFewWorkers { present: self.roster.ready(), needed }, out);
+        self.end(now, EndReason::TooFewWorkers { present: self.present(), needed }, out);
     }
 
-    /// A connection that does not say who it is within a lease is closed.
+    /// A connection that does not say who it is within a lease is closed; without a word, since a
+    /// worker whose hello is only late would take a refusal for final.
     fn expire_strangers(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.job.membership.lease;
         while let Some(&(since, peer)) = self.strangers.first()
             && now >= since + lease
         {
-            let what = alloc::format!("no hello came within {lease:?}");
-            self.refuse(now, peer, Refusal::Unexpected { what }, out);
             self.strangers.pop_first();
+            let what = alloc::format!("no hello came within {lease:?}");
+            let why = Refusal::Unexpected { what };
+            out.push(Effect::Report(Event::Refused { peer, worker: None, why }));
+            out.push(Effect::Close(peer));
         }
     }
 

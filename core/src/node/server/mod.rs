@@ -24,7 +24,7 @@ use crate::model::{Model, ModelError};
 use crate::optim::{OptimError, Updater};
 use crate::params::KeyRange;
 use crate::protocol::message::EndReason;
-use crate::protocol::{Limits, Message, Phase, Refusal};
+use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
 use crate::rng::Stream;
 use crate::time::Time;
 
@@ -32,6 +32,7 @@ use crate::time::Time;
 #[derive(Debug)]
 pub struct Server {
     job: Job,
+    job_digest: [u8; 32],
     run: u64,
     keys: KeyRange,
     parameters: Arc<Vec<f32>>,
@@ -120,6 +121,7 @@ impl Server {
         let keys = KeyRange::new(0, parameters as u64)
             .map_err(|_| ServerError::Model(ModelError::NoInputs))?;
         Ok(Self {
+            job_digest: job_digest(&job),
             run,
             keys,
             parameters: Arc::new(model.initial(Stream::new(job.seed).fork("initial", 0))),
@@ -154,6 +156,12 @@ impl Server {
     #[must_use]
     pub const fn job(&self) -> &Job {
         &self.job
+    }
+
+    /// The job's digest, by which runs of the same job are known.
+    #[must_use]
+    pub const fn job_digest(&self) -> &[u8; 32] {
+        &self.job_digest
     }
 
     /// The current parameters.

@@ -5,7 +5,9 @@ use super::round::Contribution;
 use crate::consistency::{Admission, DropReason};
 use crate::id::{BatchId, PeerId, WorkerId};
 use crate::node::{Effect, Event, Outbox};
-use crate::protocol::message::{Decided, Parameters, ParametersHeader, Pull, Push, PushHeader};
+use crate::protocol::message::{
+    Decided, EndReason, Parameters, ParametersHeader, Pull, Push, PushHeader,
+};
 use crate::protocol::{Message, Phase, Refusal};
 use crate::time::Time;
 
@@ -47,10 +49,16 @@ impl Server {
 
     /// Answers a worker that did not get the answer: the same permission, with the parameters
     /// of today.
+    ///
+    /// Not if the answer went out on this very connection: then the question crossed it, and the
+    /// worker may be computing on it already.
     fn grant_again(&mut self, now: Time, peer: PeerId, worker: WorkerId, out: &mut Outbox) {
         let version = self.version();
         let Some(slot) = self.roster.slot_mut(worker) else { return };
-        let Some(grant) = &mut slot.seat.grant else { return };
+        let Some(grant) = slot.seat.grant.as_mut().filter(|grant| grant.peer != peer) else {
+            return;
+        };
+        grant.peer = peer;
         grant.version = version;
         grant.at = now;
         let (sequence, batch, decided) = (grant.sequence, grant.batch, slot.seat.decided);
@@ -83,11 +91,8 @@ impl Server {
         }
         if let Err(why) = self.check_push(worker, &push) {
             if matches!(why, Refusal::NotFinite { .. }) && self.has_diverged() {
-                return self.end(
-                    now,
-                    crate::protocol::message::EndReason::Diverged(self.version()),
-                    out,
-                );
+                self.end(now, EndReason::Diverged(self.version()), out);
+                return self.settle(now, out);
             }
             return self.refuse(now, peer, why, out);
         }

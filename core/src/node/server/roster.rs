@@ -52,6 +52,8 @@ pub(super) struct Grant {
     pub(super) sequence: Sequence,
     pub(super) version: Version,
     pub(super) batch: BatchId,
+    /// The connection they went out on last.
+    pub(super) peer: PeerId,
     pub(super) at: Time,
 }
 

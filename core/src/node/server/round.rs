@@ -82,7 +82,17 @@ impl Server {
 
     /// Whether too few workers are there to go on.
     pub(super) fn is_short(&self) -> bool {
-        self.roster.ready() < self.job.membership.needed_to_run()
+        let needed = self.job.membership.needed_to_run();
+        self.roster.ready() < needed && self.present() < needed
+    }
+
+    /// Workers that are there with their data. One that has done its share and went counts, for
+    /// nobody could take its place.
+    pub(super) fn present(&self) -> u32 {
+        let gone = |worker: &&WorkerId| {
+            self.roster.slot(**worker).is_some_and(|slot| slot.presence != Presence::Ready)
+        };
+        self.roster.ready() + self.finished.iter().filter(gone).count() as u32
     }
 
     /// Does everything that has become possible: start, update, give out parameters, end.
@@ -125,16 +135,22 @@ impl Server {
         if !matches!(self.phase, Phase::Training | Phase::Draining) {
             return false;
         }
-        if self.cohort.is_empty() && !self.joining.is_empty() {
-            self.admit_joining();
+        if self.cohort.contributions() > 0 {
+            let held = self.policy.in_rounds() && self.is_short();
+            let closes = !held && self.policy.closes(&self.cohort);
+            if closes {
+                self.close(now, out);
+            }
+            return closes;
+        }
+        if !self.cohort.is_empty() {
+            return false;
+        }
+        if !self.joining.is_empty() {
+            self.admit_joining(); // there is no round to wait for
             return true;
         }
-        let open = self.cohort.contributions() > 0;
-        if open && !self.is_short() && self.policy.closes(&self.cohort) {
-            self.close(now, out);
-            return true;
-        }
-        if self.cohort.is_empty() && !open && self.all_finished() {
+        if self.all_finished() {
             self.end(now, EndReason::BudgetReached, out);
         }
         false
@@ -223,7 +239,7 @@ impl Server {
         let Some(peer) = slot.peer else { return };
         let sequence = slot.seat.next_sequence();
         let batch = slot.batch;
-        slot.seat.grant = Some(Grant { sequence, version, batch, at: now });
+        slot.seat.grant = Some(Grant { sequence, version, batch, peer, at: now });
         let waited = slot.seat.asked.take().map_or_else(Default::default, |at| now.since(at));
         slot.since = now;
         let decided = slot.seat.decided;

@@ -64,14 +64,16 @@ impl Server {
             waited: now.since(since),
             left: limit.map(|limit| (since + limit).since(now)),
         };
-        let absent = |_: WorkerId, slot: &Slot| slot.presence != Presence::Ready;
+        let absent = |worker: WorkerId, slot: &Slot| {
+            slot.presence != Presence::Ready && !self.finished.contains(&worker)
+        };
         match self.phase {
             Phase::Gathering => {
                 let limit = Some(membership.start_patience());
                 Some(wait(WaitReason::Workers, which(&absent), self.phase_since, limit))
             }
             Phase::Ending => {
-                let here = which(&|_, slot| slot.peer.is_some());
+                let here = which(&|_, slot| slot.presence.is_alive());
                 Some(wait(WaitReason::Goodbyes, here, self.phase_since, Some(membership.lease)))
             }
             _ => {

@@ -1,0 +1,293 @@
+//! Checkers of a run, outside the code under test: they see the messages that were delivered and
+//! the events that were reported, and work everything out a second time.
+
+mod books;
+mod ranks;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::job::{BudgetKind, Job, OnLoss};
+use pstrain_core::node::{Compute, Departure, Event, Node, Server};
+use pstrain_core::protocol::message::{EndReason, Push};
+use pstrain_core::time::Time;
+
+use books::Books;
+use ranks::Ranks;
+
+/// All checkers of one run.
+///
+/// Every method panics if something is not as it must be.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    job: Job,
+    /// How late the server may notice that a time has come.
+    late: Duration,
+    books: Books,
+    ranks: Ranks,
+    /// Connections that have not said who they are, with the time they came.
+    strangers: BTreeMap<PeerId, Time>,
+    attached: BTreeMap<WorkerId, (PeerId, Time)>,
+    alive: BTreeMap<WorkerId, Time>,
+    /// Members that counted when they went and did not come back.
+    missed: BTreeMap<WorkerId, Time>,
+    short_since: Option<Time>,
+    /// When the last update was made, or since when the next one is possible.
+    progress: Time,
+    /// The longest time without an update though enough workers were there.
+    pub(crate) longest_stall: Duration,
+    drained: bool,
+    evaluations: u32,
+    evaluated: Option<u64>,
+    ended: Option<(Time, EndReason)>,
+}
+
+impl Checker {
+    /// Checkers for a server that has not begun, and whose wake-ups are at most `late`.
+    #[must_use]
+    pub(crate) fn new(server: &Server, late: Duration) -> Self {
+        Self {
+            job: server.job().clone(),
+            late,
+            books: Books::new(server),
+            ranks: Ranks::new(server.job()),
+            strangers: BTreeMap::new(),
+            attached: BTreeMap::new(),
+            alive: BTreeMap::new(),
+            missed: BTreeMap::new(),
+            short_since: None,
+            progress: Time::ZERO,
+            longest_stall: Duration::ZERO,
+            drained: false,
+            evaluations: 0,
+            evaluated: None,
+            ended: None,
+        }
+    }
+
+    /// A worker computed a gradient.
+    pub(crate) fn computed(&mut self, worker: WorkerId, order: &Compute, gradient: &[f32]) {
+        self.books.computed(worker, order, gradient);
+    }
+
+    /// A worker sent a gradient, perhaps once more.
+    pub(crate) fn sent(&mut self, worker: WorkerId, push: &Push) {
+        self.books.sent(worker, push);
+    }
+
+    /// A connection reaches the server.
+    pub(crate) fn connected(&mut self, now: Time, peer: PeerId) {
+        self.strangers.insert(peer, now);
+    }
+
+    /// A message reaches the server.
+    pub(crate) fn heard(&mut self, now: Time, peer: PeerId) {
+        let whose = self.attached.iter().find(|(_, (attached, _))| *attached == peer);
+        if let Some((&worker, _)) = whose {
+            self.alive.entry(worker).and_modify(|heard| *heard = now);
+        }
+    }
+
+    /// A connection is closed, at the server's end.
+    pub(crate) fn closed(&mut self, peer: PeerId) {
+        self.strangers.remove(&peer);
+        self.attached.retain(|_, (attached, _)| *attached != peer);
+    }
+
+    /// Somebody asks the server to stop.
+    pub(crate) const fn drained(&mut self) {
+        self.drained = true;
+        self.ranks.drained = true;
+    }
+
+    /// The server asked for an evaluation.
+    pub(crate) const fn evaluate(&mut self) {
+        self.evaluations += 1;
+    }
+
+    /// The server made a step, because of a message from `peer` if there is one.
+    pub(crate) fn step(&mut self, now: Time, server: &Server, events: &[Event], peer: Option<PeerId>) {
+        for (place, event) in events.iter().enumerate() {
+            let next = events.get(place + 1);
+            if let Event::Departed { worker, how, .. } = event {
+                self.departed(now, *worker, *how);
+            }
+            self.books.event(event, next);
+            self.ranks.event(event, next, &self.books);
+            self.attendance(now, event, peer);
+        }
+        self.books.balance(server);
+        self.ranks.check();
+        self.check_times(now, server);
+    }
+
+    fn attendance(&mut self, now: Time, event: &Event, peer: Option<PeerId>) {
+        let present = self.ranks.present();
+        let needed = self.job.membership.needed_to_run();
+        match event {
+            Event::Joined { worker, .. } => {
+                let peer = peer.expect("somebody joined without a message");
+                self.strangers.remove(&peer);
+                self.attached.insert(*worker, (peer, now));
+                self.alive.insert(*worker, now);
+            }
+            Event::Ready { worker, rows } => {
+                let (all, workers) = (self.job.data.train.rows, self.job.membership.workers);
+                let partition = (all - u64::from(worker.0)).div_ceil(workers.into());
+                assert_eq!(*rows, partition, "{worker} has the data of another");
+                self.missed.remove(worker);
+            }
+            Event::Refused { worker: Some(worker), why, .. } => {
+                use pstrain_core::protocol::Refusal::{Data, Frame, NotFinite};
+                let deserved = matches!(why, Data { .. } | Frame { .. } | NotFinite { .. });
+                assert!(deserved, "{worker} was in order, but refused: {why}");
+            }
+            Event::Started { .. } => self.progress = now,
+            Event::Updated { .. } => self.progressed(now),
+            Event::Paused { present: said, needed: wanted } => {
+                assert_eq!((*said, *wanted), (present, needed), "present and needed");
+                assert!(present < needed && self.short_since.is_none(), "paused for nothing");
+                self.short_since = Some(now);
+                self.progressed(now);
+            }
+            Event::Unpaused => {
+                assert!(present >= needed && self.short_since.is_some(), "went on too early");
+                self.short_since = None;
+                self.progress = now;
+            }
+            Event::Granted { worker, .. } => {
+                assert!(self.short_since.is_none(), "{worker} goes on while too few are there");
+            }
+            Event::Evaluated { point, .. } => {
+                self.evaluations -= 1;
+                self.evaluated = self.evaluated.max(Some(point.version.0));
+            }
+            Event::Ended { reason } => {
+                self.check_reason(now, *reason);
+                self.ended = Some((now, *reason));
+                self.progressed(now);
+            }
+            _ => {}
+        }
+    }
+
+    fn progressed(&mut self, now: Time) {
+        if self.short_since.is_none_or(|since| since == now) && self.progress > Time::ZERO {
+            self.longest_stall = self.longest_stall.max(now.since(self.progress));
+        }
+        self.progress = now;
+    }
+
+    fn departed(&mut self, now: Time, worker: WorkerId, how: Departure) {
+        let heard = self.alive.remove(&worker);
+        let heard = heard.unwrap_or_else(|| panic!("{worker} departed, but it was not there"));
+        if how == Departure::Lost && self.ended.is_none() {
+            let lease = self.job.membership.lease;
+            assert!(now >= heard + lease, "{worker} was given up before its lease was over");
+        }
+        // Whoever is replaced is not missed: somebody is there in its place.
+        let missed = how != Departure::Replaced && self.ranks.counts(worker);
+        if missed && self.ranks.running() && !self.drained {
+            self.missed.entry(worker).or_insert(now);
+        }
+    }
+
+    /// Whether the run may end now for this reason.
+    fn check_reason(&self, now: Time, reason: EndReason) {
+        let membership = self.job.membership;
+        let wanted = self.job.data.train.rows * u64::from(self.job.budget.epochs);
+        let waited = |since: Time| now >= since + membership.patience();
+        match reason {
+            EndReason::BudgetReached if self.job.budget.kind == BudgetKind::Global => {
+                assert!(self.books.samples >= wanted, "it ended too early");
+            }
+            EndReason::BudgetReached => {
+                assert!(self.ranks.all_finished(), "somebody had not done their share");
+                assert!(!self.books.has_open_round(), "finished gradients were thrown away");
+            }
+            EndReason::Stopped => assert!(self.drained, "nobody asked it to stop"),
+            EndReason::WorkerLost(worker) => {
+                assert!(!self.ranks.finished(worker), "{worker} had done its share");
+                let since = self.missed.get(&worker);
+                let since = since.unwrap_or_else(|| panic!("{worker} did not count"));
+                match membership.on_loss {
+                    OnLoss::Continue => panic!("it ended because of {worker}"),
+                    OnLoss::Wait => assert!(waited(*since), "it did not wait for {worker}"),
+                    OnLoss::Stop => assert_eq!(*since, now, "it ended too late"),
+                }
+            }
+            EndReason::TooFewWorkers { .. } => {
+                let gathering = now >= Time::ZERO + membership.start_patience();
+                let since = self.short_since;
+                assert!(since.map_or(gathering, waited), "it was not patient");
+            }
+            EndReason::Diverged(_) | _ => panic!("an end for no reason: {reason}"),
+        }
+    }
+
+    /// Whether everything that must have happened by now has.
+    fn check_times(&self, now: Time, server: &Server) {
+        if let Some(at) = server.deadline() {
+            assert!(now <= at + self.late, "the server missed {at} at {now}");
+        }
+        let membership = self.job.membership;
+        let limit = membership.lease + self.late;
+        if server.deadline().is_none() {
+            return; // it has finished
+        }
+        for (peer, since) in &self.strangers {
+            assert!(now <= *since + limit, "{peer} may be silent for ever");
+        }
+        for (worker, heard) in &self.alive {
+            assert!(now <= *heard + limit, "{worker} is dead, and nobody noticed");
+        }
+        if let Some((at, _)) = self.ended {
+            assert!(now <= at + limit || self.evaluations > 0, "it does not come to its end");
+        }
+        if !self.ranks.running() || self.drained {
+            return;
+        }
+        let patience = membership.patience() + self.late;
+        assert_eq!(
+            self.ranks.present() < membership.needed_to_run(),
+            self.short_since.is_some(),
+            "paused, but not short, or the other way round"
+        );
+        if let Some(since) = self.short_since {
+            assert!(now <= since + patience, "too few workers for too long");
+        }
+        if membership.on_loss == OnLoss::Wait {
+            for (worker, since) in &self.missed {
+                assert!(now <= *since + patience, "it waits for {worker} for ever");
+            }
+        }
+        assert!(membership.on_loss != OnLoss::Stop || self.missed.is_empty(), "it did not stop");
+    }
+
+    /// Whether nobody came or went from the start of the run to its end.
+    #[must_use]
+    pub(crate) const fn membership_was_fixed(&self) -> bool {
+        self.ranks.fixed
+    }
+
+    /// The server has finished.
+    pub(crate) fn finish(&self, server: &Server) {
+        self.books.close();
+        assert!(self.alive.is_empty(), "some are there after the end: {:?}", self.alive);
+        assert_eq!(self.evaluations, 0, "evaluations that were not waited for");
+        let version = server.version().0;
+        if version > 0 {
+            assert_eq!(self.evaluated, Some(version), "the result was not evaluated");
+        }
+        let partition = self.job.budget.kind == BudgetKind::Partition;
+        let reached = matches!(self.ended, Some((_, EndReason::BudgetReached)));
+        if partition && reached && self.membership_was_fixed() {
+            for worker in (0..self.job.membership.workers).map(WorkerId) {
+                let batches = self.ranks.rows(worker).div_ceil(self.job.batch_size.into());
+                let quota = batches * u64::from(self.job.budget.epochs);
+                assert_eq!(self.books.batches_applied(worker), quota, "the share of {worker}");
+            }
+        }
+    }
+}

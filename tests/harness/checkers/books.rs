@@ -1,0 +1,257 @@
+//! Exactly once: every gradient is traced from its computation to the update it became part of,
+//! the ledger is kept a second time, and the training is done a second time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::job::{Aggregation, Job};
+use pstrain_core::node::{Compute, Event, Ledger, Server};
+use pstrain_core::optim::Updater;
+use pstrain_core::protocol::message::Push;
+
+/// What names a push for ever.
+pub(super) type Key = (WorkerId, Incarnation, Sequence);
+
+/// The second set of books.
+#[derive(Debug)]
+pub(super) struct Books {
+    job: Job,
+    computed: BTreeMap<Key, Made>,
+    sent: BTreeMap<Key, (Version, u32)>,
+    /// Accepted, but not part of an update yet.
+    open: Vec<Key>,
+    /// Applied since the last update.
+    round: Vec<Key>,
+    /// The parameters of every version.
+    history: Vec<Vec<f32>>,
+    updater: Updater,
+    workers: Vec<Account>,
+    ledger: Ledger,
+    pub(super) samples: u64,
+    ended: bool,
+}
+
+/// A gradient as its worker made it.
+#[derive(Debug)]
+struct Made {
+    batch: BatchId,
+    parameters: Arc<Vec<f32>>,
+    gradient: Vec<f32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    incarnation: Incarnation,
+    /// The last push that was decided.
+    decided: Sequence,
+    /// The push it may make, with its mini-batch.
+    granted: Option<(Sequence, BatchId)>,
+    accepted: u64,
+    applied: u64,
+}
+
+impl Books {
+    pub(super) fn new(server: &Server) -> Self {
+        let job = server.job().clone();
+        let initial = server.parameters().to_vec();
+        Self {
+            computed: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            open: Vec::new(),
+            round: Vec::new(),
+            updater: Updater::new(&job.update, initial.len()).expect("a valid job"),
+            history: vec![initial],
+            workers: vec![Account::default(); job.membership.workers as usize],
+            ledger: Ledger::default(),
+            samples: 0,
+            ended: false,
+            job,
+        }
+    }
+
+    /// A worker computed a gradient.
+    pub(super) fn computed(&mut self, worker: WorkerId, order: &Compute, gradient: &[f32]) {
+        let key = (worker, order.ticket.incarnation, order.ticket.sequence);
+        let made = Made {
+            batch: order.batch,
+            parameters: Arc::clone(&order.parameters),
+            gradient: gradient.to_vec(),
+        };
+        assert!(self.computed.insert(key, made).is_none(), "{key:?} was computed twice");
+    }
+
+    /// A worker sent a gradient, perhaps once more.
+    pub(super) fn sent(&mut self, worker: WorkerId, push: &Push) {
+        let header = &push.header;
+        let key = (worker, header.incarnation, header.sequence);
+        let made = self.computed.get(&key).unwrap_or_else(|| panic!("{key:?} was never computed"));
+        assert!(same_bits(&made.gradient, &push.gradient), "{key:?} is not what was computed");
+        assert_eq!(made.batch, header.batch, "{key:?} names another mini-batch");
+        let base = &self.history[header.base.0 as usize];
+        assert!(same_bits(&made.parameters, base), "{key:?} was not computed on {}", header.base);
+        self.sent.insert(key, (header.base, header.samples));
+    }
+
+    /// The server reported something; `next` is what it reported right after.
+    pub(super) fn event(&mut self, event: &Event, next: Option<&Event>) {
+        match event {
+            Event::Joined { worker, incarnation, resumed, .. } => {
+                let account = &mut self.workers[worker.0 as usize];
+                if *resumed {
+                    assert_eq!(*incarnation, account.incarnation, "resumed as somebody else");
+                } else {
+                    assert!(*incarnation > account.incarnation, "an old incarnation again");
+                    assert!(account.granted.is_none(), "its place was not given up");
+                    *account =
+                        Account { incarnation: *incarnation, decided: Sequence(0), ..*account };
+                }
+            }
+            Event::Granted { worker, sequence, version, batch, .. } => {
+                let account = &mut self.workers[worker.0 as usize];
+                assert_eq!(account.granted, None, "{worker} was given a second mini-batch");
+                assert_eq!(*sequence, account.decided.next(), "{worker} skips a push");
+                assert_eq!(batch.0, account.accepted, "{worker} skips or repeats a mini-batch");
+                assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
+                assert!(!self.ended, "{worker} was given work after the end");
+                account.granted = Some((*sequence, *batch));
+                self.ledger.assigned += 1;
+                self.ledger.outstanding += 1;
+            }
+            Event::Pushed { worker, sequence, base, batch, .. } => {
+                let dropped = matches!(next, Some(Event::Dropped { worker: w, sequence: s, .. })
+                    if w == worker && s == sequence);
+                self.pushed(*worker, *sequence, *base, *batch, dropped);
+            }
+            Event::Dropped { .. } => {
+                self.ledger.discarded += 1;
+                self.ledger.outstanding -= 1;
+            }
+            Event::Applied { worker, incarnation, sequence, staleness, samples } => {
+                self.applied((*worker, *incarnation, *sequence), *staleness, *samples);
+            }
+            Event::Updated { point } => self.updated(point.version, point.samples),
+            Event::Departed { worker, lost_batch, .. } => {
+                let account = &mut self.workers[worker.0 as usize];
+                assert_eq!(account.granted.take().is_some(), *lost_batch, "{worker}'s mini-batch");
+                let (lost, discarded) = if self.ended { (0, 1) } else { (1, 0) };
+                if *lost_batch {
+                    self.ledger.lost += lost;
+                    self.ledger.discarded += discarded;
+                    self.ledger.outstanding -= 1;
+                }
+            }
+            Event::Ended { .. } => {
+                assert!(!self.ended, "it ended twice");
+                self.ended = true;
+                let given_up = self.open.len() as u64;
+                self.open.clear();
+                self.ledger.discarded += given_up;
+                self.ledger.outstanding -= given_up;
+            }
+            _ => {}
+        }
+    }
+
+    fn pushed(
+        &mut self,
+        worker: WorkerId,
+        sequence: Sequence,
+        base: Version,
+        batch: BatchId,
+        dropped: bool,
+    ) {
+        let account = &mut self.workers[worker.0 as usize];
+        let key = (worker, account.incarnation, sequence);
+        assert_eq!(account.granted.take(), Some((sequence, batch)), "{key:?} was not asked for");
+        let sent = self.sent.get(&key).unwrap_or_else(|| panic!("{key:?} was never pushed"));
+        assert_eq!(sent.0, base, "{key:?} was computed on another version");
+        account.decided = sequence;
+        assert_eq!(batch.0, account.accepted, "{key:?} is for another mini-batch");
+        if !dropped {
+            assert!(!self.ended, "{key:?} was accepted after the end");
+            account.accepted += 1;
+            self.open.push(key);
+        }
+    }
+
+    fn applied(&mut self, key: Key, staleness: u64, samples: u32) {
+        let place = self.open.iter().position(|open| *open == key);
+        let place = place.unwrap_or_else(|| panic!("{key:?} was applied, but is not waiting"));
+        self.open.remove(place);
+        let (base, sent_samples) = self.sent[&key];
+        assert_eq!(samples, sent_samples, "samples of {key:?}");
+        assert_eq!(staleness, self.history.len() as u64 - 1 - base.0, "staleness of {key:?}");
+        let account = &mut self.workers[key.0.0 as usize];
+        assert_eq!(self.computed[&key].batch.0, account.applied, "{key:?} is out of order");
+        account.applied += 1;
+        self.samples += u64::from(samples);
+        self.ledger.applied += 1;
+        self.ledger.outstanding -= 1;
+        self.round.push(key);
+    }
+
+    /// Makes the same update from what the workers computed.
+    fn updated(&mut self, version: Version, samples: u64) {
+        assert_eq!(version.0 as usize, self.history.len(), "a version is missing or came twice");
+        assert_eq!(samples, self.samples, "examples up to {version}");
+        assert!(!self.round.is_empty(), "version {version} was made from nothing");
+        self.round.sort_unstable();
+        let samples = |key: &Key| self.sent[key].1;
+        let all: u64 = self.round.iter().map(|key| u64::from(samples(key))).sum();
+        let mut combined: Vec<f32> = Vec::new();
+        for key in &self.round {
+            let factor = match self.job.aggregation {
+                Aggregation::Mean => (f64::from(samples(key)) / all as f64) as f32,
+                Aggregation::Sum => 1.0,
+            };
+            let scaled = self.computed[key].gradient.iter().map(|value| factor * value);
+            if combined.is_empty() {
+                combined = scaled.collect();
+            } else {
+                combined.iter_mut().zip(scaled).for_each(|(sum, value)| *sum += value);
+            }
+        }
+        let mut parameters = self.history.last().expect("the initial ones").clone();
+        self.updater.apply(&mut parameters, &mut combined, Version(version.0 - 1));
+        self.history.push(parameters);
+        self.round.clear();
+    }
+
+    /// Whether gradients were accepted that are not part of an update yet.
+    pub(super) const fn has_open_round(&self) -> bool {
+        !self.open.is_empty() || !self.round.is_empty()
+    }
+
+    /// Mini-batches of `worker` that were accepted.
+    pub(super) fn accepted(&self, worker: WorkerId) -> u64 {
+        self.workers[worker.0 as usize].accepted
+    }
+
+    /// Mini-batches of `worker` that became part of an update.
+    pub(super) fn batches_applied(&self, worker: WorkerId) -> u64 {
+        self.workers[worker.0 as usize].applied
+    }
+
+    /// Compares the two sets of books after each step of the server.
+    pub(super) fn balance(&self, server: &Server) {
+        let ledger = server.ledger();
+        let accounted = ledger.applied + ledger.discarded + ledger.lost + ledger.outstanding;
+        assert_eq!(ledger.assigned, accounted, "unbalanced: {ledger:?}");
+        assert_eq!(ledger, self.ledger, "the ledger is not what the events say");
+        assert!(self.round.is_empty(), "applied without a new version");
+        assert_eq!(server.version().0 as usize, self.history.len() - 1, "an unreported version");
+        let replayed = self.history.last().expect("the initial ones");
+        assert!(same_bits(server.parameters(), replayed), "the replay gives other parameters");
+    }
+
+    /// When the server has finished.
+    pub(super) fn close(&self) {
+        assert!(self.ended, "it finished without an end");
+        assert_eq!(self.ledger.outstanding, 0, "unsettled: {:?}", self.ledger);
+    }
+}
+
+fn same_bits(these: &[f32], those: &[f32]) -> bool {
+    these.len() == those.len() && these.iter().zip(those).all(|(a, b)| a.to_bits() == b.to_bits())
+}

@@ -1,0 +1,37 @@
+//! Nothing twice, nothing unaccounted for: what a server's events and its ledger must agree on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pstrain_core::node::{Event, Ledger};
+
+/// Checks that every push was applied at most once and that the ledger balances with the events of
+/// a run that is over.
+///
+/// # Panics
+/// If anything is amiss.
+pub fn check_exactly_once(events: &[Event], ledger: &Ledger) {
+    let mut applied = BTreeSet::new();
+    let mut accepted = BTreeMap::new();
+    let (mut granted, mut dropped) = (0, 0);
+    for event in events {
+        match event {
+            Event::Applied { worker, incarnation, sequence, .. } => {
+                let push = (*worker, *incarnation, *sequence);
+                assert!(applied.insert(push), "{push:?} was applied twice");
+            }
+            Event::Pushed { worker, sequence, batch, .. } => {
+                accepted.insert((*worker, *batch), *sequence);
+            }
+            Event::Granted { .. } => granted += 1,
+            Event::Dropped { .. } => dropped += 1,
+            _ => {}
+        }
+    }
+    assert_eq!(ledger.assigned, granted, "{ledger:?}");
+    assert_eq!(ledger.applied, applied.len() as u64, "{ledger:?}");
+    assert!(ledger.discarded >= dropped, "{ledger:?}");
+    assert!(ledger.applied <= accepted.len() as u64, "a mini-batch was applied twice: {ledger:?}");
+    assert_eq!(ledger.outstanding, 0, "{ledger:?}");
+    let decided = ledger.applied + ledger.discarded + ledger.lost;
+    assert_eq!(ledger.assigned, decided, "{ledger:?}");
+}

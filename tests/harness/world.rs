@@ -1,0 +1,356 @@
+//! A world in virtual time, small and hostile: the real server and real workers over links that
+//! delay and break, on machines that are slow and die. Whatever happens is drawn from the
+//! settings' seed, so a run can be repeated exactly; the checkers look on.
+
+mod links;
+mod processes;
+mod settings;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use pstrain_core::evaluation::Evaluation;
+use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::node::{
+    Effect, Evaluated, Event, Input, Ledger, Node, Outbox, Server, Worker, WorkerError,
+};
+use pstrain_core::protocol::Message;
+use pstrain_core::protocol::message::{EndReason, ExampleRows, ExamplesChunk};
+use pstrain_core::rng::{Random, Stream};
+use pstrain_core::time::Time;
+
+use crate::checkers::Checker;
+use crate::toy::partition_of;
+use links::{End, Item, Link};
+pub use settings::{Fault, Faults, Settings};
+
+/// What came out of a world.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aftermath {
+    /// Why the run ended.
+    pub reason: EndReason,
+    /// The final parameters.
+    pub parameters: Vec<f32>,
+    /// What became of the mini-batches.
+    pub ledger: Ledger,
+    /// Everything the server reported, with the time.
+    pub events: Vec<(Time, Event)>,
+    /// How each worker process ended; none if it died.
+    pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
+    /// Whether nobody came or went from the start of the run to its end.
+    pub membership_was_fixed: bool,
+    /// The longest time without an update though enough workers were there.
+    pub longest_stall: Duration,
+}
+
+/// Lets a world with these settings happen.
+///
+/// # Panics
+/// If a checker finds a fault, or if it does not come to its end after the faults have stopped.
+#[must_use]
+pub fn let_happen(settings: &Settings) -> Aftermath {
+    let mut world = World::new(settings);
+    world.begin();
+    while !world.is_over() {
+        world.next();
+    }
+    world.aftermath()
+}
+
+#[derive(Debug)]
+struct World<'a> {
+    settings: &'a Settings,
+    rng: Random,
+    now: Time,
+    agenda: BinaryHeap<Reverse<(Time, u64, u64)>>,
+    entries: BTreeMap<u64, Entry>,
+    count: u64,
+    server: Server,
+    server_wake: Option<Time>,
+    reason: Option<EndReason>,
+    processes: Vec<Process>,
+    links: Vec<Link>,
+    checker: Checker,
+    events: Vec<(Time, Event)>,
+    calm: bool,
+    faults_left: u64,
+}
+
+/// A worker process.
+#[derive(Debug)]
+struct Process {
+    node: Worker,
+    wake: Option<Time>,
+    speed: Duration,
+    /// Until when it computes or loads what it was last asked for.
+    busy_until: Time,
+    runs: bool,
+    result: Option<Result<EndReason, WorkerError>>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    WakeServer,
+    Wake(usize),
+    ToServer(Input),
+    To(usize, Input),
+    Arrive(usize, End),
+    Learn(usize, End),
+    Dialled(usize),
+    Spawn(Option<WorkerId>),
+    Fault,
+    Calm,
+}
+
+impl<'a> World<'a> {
+    fn new(settings: &'a Settings) -> Self {
+        let server = Server::new(settings.job.clone(), 1).expect("a valid job");
+        Self {
+            rng: Stream::new(settings.network).fork("world", 0).rng(),
+            now: Time::ZERO,
+            agenda: BinaryHeap::new(),
+            entries: BTreeMap::new(),
+            count: 0,
+            checker: Checker::new(&server, settings.late + settings.grain),
+            server,
+            server_wake: None,
+            reason: None,
+            processes: Vec::new(),
+            links: Vec::new(),
+            events: Vec::new(),
+            calm: false,
+            faults_left: settings.faults.most,
+            settings,
+        }
+    }
+
+    fn begin(&mut self) {
+        self.server_input(Input::Start, None);
+        for worker in 0..self.settings.job.membership.workers {
+            let wish = self.settings.wishes.then_some(WorkerId(worker));
+            let at = self.span(self.settings.starts);
+            self.after(at, Entry::Spawn(wish));
+        }
+        self.after(self.settings.calm_at, Entry::Calm);
+        self.next_fault();
+    }
+
+    fn is_over(&self) -> bool {
+        self.reason.is_some() && self.calm && self.processes.iter().all(|process| !process.runs)
+    }
+
+    fn aftermath(self) -> Aftermath {
+        Aftermath {
+            reason: self.reason.expect("it is over"),
+            parameters: self.server.parameters().to_vec(),
+            ledger: self.server.ledger(),
+            events: self.events,
+            workers: self.processes.into_iter().map(|process| process.result).collect(),
+            membership_was_fixed: self.checker.membership_was_fixed(),
+            longest_stall: self.checker.longest_stall,
+        }
+    }
+
+    /// A random span up to `most`, a whole number of grains.
+    fn span(&mut self, most: Duration) -> Duration {
+        let grain = self.settings.grain.as_nanos() as u64;
+        Duration::from_nanos(self.rng.below(most.as_nanos() as u64 / grain + 1) * grain)
+    }
+
+    fn percent(&mut self, chance: u64) -> bool {
+        self.rng.below(100) < chance
+    }
+
+    /// Puts an entry on the agenda. Those for the same time come in random order.
+    fn after(&mut self, span: Duration, entry: Entry) {
+        let tie = self.rng.bits();
+        self.agenda.push(Reverse((self.now + span, tie, self.count)));
+        self.entries.insert(self.count, entry);
+        self.count += 1;
+    }
+
+    fn next(&mut self) {
+        let Some(Reverse((at, _, number))) = self.agenda.pop() else {
+            panic!("nothing is under way any more, but the run is not over");
+        };
+        self.now = at;
+        let lease = self.settings.job.membership.lease;
+        let longest = lease * 200 + self.settings.longest_compute() * 2000;
+        assert!(at <= Time::ZERO + self.settings.calm_at + longest, "it never ends");
+        match self.entries.remove(&number).expect("an entry") {
+            Entry::WakeServer => {
+                self.server_wake = self.server_wake.filter(|wake| *wake != at);
+                self.wake_server();
+            }
+            Entry::Wake(process) => {
+                let wake = &mut self.processes[process].wake;
+                *wake = wake.filter(|wake| *wake != at);
+                self.wake(process);
+            }
+            Entry::ToServer(input) => self.server_input(input, None),
+            Entry::To(process, input) => self.worker_input(process, input),
+            Entry::Arrive(link, end) => {
+                if let Some(item) = self.links[link].arrive(end, at) {
+                    self.arrived(link, end, item);
+                }
+            }
+            Entry::Learn(link, end) => {
+                if self.links[link].close(end, at) {
+                    self.disconnected(link, end, "connection reset");
+                }
+            }
+            Entry::Dialled(process) => self.dialled(process),
+            Entry::Spawn(wish) => self.spawn(wish),
+            Entry::Fault => self.fault(),
+            Entry::Calm => self.calm_down(),
+        }
+    }
+
+    fn arrived(&mut self, link: usize, end: End, item: Item) {
+        let peer = PeerId(link as u64);
+        let input = match item {
+            Item::Open => Input::Connected(peer),
+            Item::Message(message) => Input::Message(peer, message),
+            Item::Hangup => {
+                if self.links[link].close(end, self.now) {
+                    self.disconnected(link, end, "closed by the other side");
+                }
+                return;
+            }
+        };
+        match (end, self.links[link].process) {
+            (End::Server, _) => self.server_input(input, Some(peer)),
+            (End::Worker, Some(process)) => self.worker_input(process, input),
+            (End::Worker, None) => {}
+        }
+    }
+
+    fn disconnected(&mut self, link: usize, end: End, why: &str) {
+        let peer = PeerId(link as u64);
+        let known = self.links[link].is_known(end);
+        let input = Input::Disconnected { peer, why: why.into() };
+        match (end, self.links[link].process) {
+            (End::Server, _) if known => {
+                self.checker.closed(peer);
+                self.server_input(input, None);
+            }
+            (End::Worker, Some(process)) if known => self.worker_input(process, input),
+            (End::Worker, Some(process)) => {
+                let input = Input::DialFailed { why: why.into(), permanent: false };
+                self.worker_input(process, input);
+            }
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, link: usize, to: End, item: Item) {
+        let mut delay = self.span(self.settings.delay);
+        if !self.calm && self.rng.below(1000) < self.settings.spikes {
+            delay += self.span(self.settings.job.membership.lease * 3 / 2);
+        }
+        if let Some(at) = self.links[link].send(to, item, self.now + delay) {
+            self.after(at - self.now, Entry::Arrive(link, to));
+        }
+    }
+
+    fn close(&mut self, link: usize, end: End) {
+        if self.links[link].close(end, self.now) {
+            self.send(link, end.other(), Item::Hangup);
+        }
+    }
+
+    /// Hands an input to the server and obeys what follows.
+    fn server_input(&mut self, input: Input, from: Option<PeerId>) {
+        if self.reason.is_some() {
+            return;
+        }
+        match &input {
+            Input::Connected(peer) => self.checker.connected(self.now, *peer),
+            Input::Message(peer, _) => self.checker.heard(self.now, *peer),
+            _ => {}
+        }
+        let mut out = Outbox::new();
+        self.server.handle(self.now, input, &mut out);
+        let mut events = Vec::new();
+        for effect in out {
+            match effect {
+                Effect::Report(event) => events.push(event),
+                Effect::Send(peer, message) => {
+                    self.send(peer.0 as usize, End::Worker, Item::Message(message));
+                }
+                Effect::Close(peer) => {
+                    self.close(peer.0 as usize, End::Server);
+                    self.checker.closed(peer);
+                }
+                Effect::SendExamples { peer, worker, from } => {
+                    let chunk = Message::Examples(self.chunk(worker, from));
+                    self.send(peer.0 as usize, End::Worker, Item::Message(chunk));
+                }
+                Effect::Evaluate(order) => {
+                    self.checker.evaluate();
+                    let evaluation =
+                        Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
+                    let evaluated = Evaluated { point: order.point, evaluation };
+                    let takes = self.span(self.settings.prepare);
+                    self.after(takes, Entry::ToServer(Input::Evaluated(evaluated)));
+                }
+                Effect::Done(result) => self.reason = Some(result.expect("servers do not fail")),
+                Effect::Limit(..) => {}
+                effect => panic!("no server asks for {effect:?}"),
+            }
+        }
+        if std::env::var("TRACE").is_ok() { for e in &events { eprintln!("{} {e:?}", self.now); } } // TRACE
+        self.checker.step(self.now, &self.server, &events, from);
+        self.events.extend(events.into_iter().map(|event| (self.now, event)));
+        if self.reason.is_some() {
+            self.checker.finish(&self.server);
+            (0..self.links.len()).for_each(|link| self.close(link, End::Server));
+        }
+        self.plan_server_wake();
+    }
+
+    fn chunk(&self, worker: WorkerId, from: u64) -> ExamplesChunk {
+        let workers = self.settings.job.membership.workers;
+        let examples = partition_of(&self.settings.train, workers, worker);
+        let total = examples.len();
+        let mut packed = Vec::new();
+        examples.pack(from as usize..total.min(from as usize + 7), &mut packed);
+        ExamplesChunk { rows: ExampleRows { from, total: total as u64 }, packed }
+    }
+
+    fn plan_server_wake(&mut self) {
+        let Some(at) = self.server.deadline() else { return };
+        assert!(at > self.now || self.server_wake.is_some(), "the server wakes for ever");
+        if self.server_wake.is_none_or(|wake| wake > at + self.settings.late) {
+            let late = self.span(self.settings.late);
+            self.server_wake = Some(at + late);
+            self.after((at + late) - self.now, Entry::WakeServer);
+        }
+    }
+
+    fn wake_server(&mut self) {
+        if self.server.deadline().is_some_and(|at| at <= self.now) {
+            self.server_input(Input::Wake, None);
+            assert!(self.server.deadline().is_none_or(|at| at > self.now), "woken for nothing");
+        }
+        self.plan_server_wake();
+    }
+
+    fn wake(&mut self, process: usize) {
+        if self.processes[process].node.deadline().is_some_and(|at| at <= self.now) {
+            self.worker_input(process, Input::Wake);
+        }
+        self.plan_wake(process);
+    }
+
+    fn plan_wake(&mut self, process: usize) {
+        let late = self.span(self.settings.late);
+        let Process { node, wake, runs, .. } = &mut self.processes[process];
+        let Some(at) = node.deadline().filter(|_| *runs) else { return };
+        if wake.is_none_or(|wake| wake > at + self.settings.late) {
+            *wake = Some(at + late);
+            self.after((at + late) - self.now, Entry::Wake(process));
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The worker processes of a world, and what befalls them.
+
+use std::time::Duration;
+
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::node::{
+    Compute, Computed, Effect, Event, Input, Node, Outbox, Prepare, Prepared, Worker, WorkerConfig,
+    WorkerError,
+};
+use pstrain_core::protocol::message::{EndReason, PullStatus};
+use pstrain_core::protocol::{FrameError, Message, Refusal};
+use pstrain_core::rng::Stream;
+
+use super::links::{End, Item, Link};
+use super::settings::Fault;
+use super::{Entry, Process, World};
+use crate::toy::partition_of;
+
+impl World<'_> {
+    pub(super) fn spawn(&mut self, wish: Option<WorkerId>) {
+        let number = self.processes.len();
+        let config = WorkerConfig {
+            name: format!("process-{number}"),
+            worker: wish,
+            wants_examples: false,
+            lease: self.settings.job.membership.lease,
+            stream: Stream::new(self.settings.network).fork("process", number as u64),
+        };
+        self.processes.push(Process {
+            node: Worker::new(config),
+            wake: None,
+            speed: self.settings.compute[number % self.settings.compute.len()],
+            busy_until: self.now,
+            runs: true,
+            result: None,
+        });
+        self.worker_input(number, Input::Start);
+    }
+
+    /// Hands an input to a worker and obeys what follows.
+    pub(super) fn worker_input(&mut self, process: usize, input: Input) {
+        if !self.processes[process].runs {
+            return;
+        }
+        let mut out = Outbox::new();
+        self.processes[process].node.handle(self.now, input, &mut out);
+        for effect in out {
+            match effect {
+                Effect::Dial => {
+                    let takes = self.span(self.settings.delay);
+                    self.after(takes, Entry::Dialled(process));
+                }
+                Effect::Send(peer, message) => {
+                    if let (Message::Push(push), Some(worker)) =
+                        (&message, self.processes[process].node.id())
+                    {
+                        self.checker.sent(worker, push);
+                    }
+                    self.send(peer.0 as usize, End::Server, Item::Message(message));
+                }
+                Effect::Close(peer) => self.close(peer.0 as usize, End::Worker),
+                Effect::Prepare(order) => self.prepare(process, &order),
+                Effect::Compute(order) => self.compute(process, order),
+                Effect::Done(result) => {
+                    self.check_result(&result);
+                    self.processes[process].result = Some(result);
+                    self.stop(process);
+                }
+                Effect::Report(_) | Effect::Limit(..) => {}
+                effect => panic!("no worker asks for {effect:?}"),
+            }
+        }
+        self.plan_wake(process);
+    }
+
+    /// Nobody breaks the protocol, and nobody is turned away who did nothing wrong.
+    fn check_result(&self, result: &Result<EndReason, WorkerError>) {
+        match result {
+            Ok(reason) => assert!(
+                *reason == EndReason::Stopped || self.server_ended_with() == Some(*reason),
+                "a worker was told that {reason}"
+            ),
+            Err(WorkerError::Unreachable { .. } | WorkerError::Refused(Refusal::Over)) => {}
+            Err(WorkerError::Data(_) | WorkerError::Refused(Refusal::Data { .. }))
+                if self.settings.faults.bad_data > 0 => {}
+            Err(WorkerError::Refused(Refusal::NotFinite { .. }))
+                if self.settings.faults.bad_gradients > 0 => {}
+            Err(WorkerError::Refused(Refusal::Frame { .. })) if self.settings.garbage() => {}
+            Err(error) => panic!("a worker failed: {error}"),
+        }
+    }
+
+    fn server_ended_with(&self) -> Option<EndReason> {
+        self.events.iter().rev().find_map(|(_, event)| match event {
+            Event::Ended { reason } => Some(*reason),
+            _ => None,
+        })
+    }
+
+    /// The process is gone: its connections are closed by its system.
+    fn stop(&mut self, process: usize) {
+        self.processes[process].runs = false;
+        for link in 0..self.links.len() {
+            if self.links[link].process == Some(process) {
+                self.close(link, End::Worker);
+            }
+        }
+    }
+
+    pub(super) fn dialled(&mut self, process: usize) {
+        let chance = self.settings.faults.dial_fails;
+        if self.reason.is_some() || (!self.calm && self.percent(chance)) {
+            let input = Input::DialFailed { why: "connection refused".into(), permanent: false };
+            return self.worker_input(process, input);
+        }
+        self.connect(Some(process));
+    }
+
+    fn connect(&mut self, process: Option<usize>) {
+        let link = self.links.len();
+        self.links.push(Link::new(process));
+        self.send(link, End::Server, Item::Open);
+        self.send(link, End::Worker, Item::Open);
+        if process.is_some_and(|process| !self.processes[process].runs) {
+            self.close(link, End::Worker);
+        }
+    }
+
+    /// When something that the process was asked for is done, after what it was asked before.
+    fn takes(&mut self, process: usize, span: Duration) -> Duration {
+        let begin = self.processes[process].busy_until.max(self.now);
+        self.processes[process].busy_until = begin + span;
+        (begin + span) - self.now
+    }
+
+    fn prepare(&mut self, process: usize, order: &Prepare) {
+        let train = &self.settings.train;
+        let examples = partition_of(train, order.job.membership.workers, order.worker);
+        if let Some(sent) = &order.examples {
+            assert_eq!(*sent, examples, "other examples came than were sent");
+        }
+        let own = order.examples.is_none().then(|| order.job.data.train.clone());
+        let mut prepared = Ok(Prepared { rows: examples.len() as u64, train: own });
+        let bad = self.settings.faults.bad_data;
+        if !self.calm && self.percent(bad) {
+            let other = Fingerprint::of(&examples.select(&[0]));
+            prepared = match self.percent(50) {
+                true => Ok(Prepared { rows: examples.len() as u64, train: Some(other) }),
+                false => Err("the disk is broken".into()),
+            };
+        }
+        let span = self.span(self.settings.prepare);
+        let takes = self.takes(process, span);
+        self.after(takes, Entry::To(process, Input::Prepared(prepared)));
+    }
+
+    fn compute(&mut self, process: usize, order: Compute) {
+        let worker = self.processes[process].node.id().expect("a worker that computes has an id");
+        let settings = self.settings;
+        let rows = partition_of(&settings.train, settings.job.membership.workers, worker).len();
+        let size = u64::from(settings.job.batch_size);
+        let place = order.batch.0 % (rows as u64).div_ceil(size) * size;
+        // Small whole numbers that depend on everything they may depend on.
+        let mut gradient: Vec<f32> = (0..order.parameters.len())
+            .map(|key| {
+                let value = u64::from(order.parameters[key].to_bits());
+                let name = Stream::new(value).fork("gradient", worker.0.into());
+                name.fork("batch", order.batch.0).rng().below(17) as f32 - 8.0
+            })
+            .collect();
+        let bad = self.settings.faults.bad_gradients;
+        if !self.calm && self.percent(bad) {
+            gradient[0] = f32::NAN;
+        }
+        self.checker.computed(worker, &order, &gradient);
+        let span = self.processes[process].speed.mul_f64(0.5 + self.rng.unit());
+        let takes = self.takes(process, span);
+        let computed = Computed {
+            ticket: order.ticket,
+            gradient,
+            loss: 1.0,
+            samples: size.min(rows as u64 - place) as u32,
+            took: span,
+        };
+        self.after(takes, Entry::To(process, Input::Computed(computed)));
+    }
+
+    pub(super) fn next_fault(&mut self) {
+        if let Some(every) = self.settings.faults.every.filter(|_| self.faults_left > 0) {
+            self.faults_left -= 1;
+            let span = self.span(every * 2);
+            self.after(span, Entry::Fault);
+        }
+    }
+
+    pub(super) fn fault(&mut self) {
+        if self.calm {
+            return;
+        }
+        let weights = self.settings.faults.weights;
+        let mut draw = self.rng.below(weights.iter().sum());
+        for (fault, weight) in Fault::ALL.into_iter().zip(weights) {
+            if draw < weight {
+                self.inflict(fault);
+                break;
+            }
+            draw -= weight;
+        }
+        self.next_fault();
+    }
+
+    fn inflict(&mut self, fault: Fault) {
+        match fault {
+            Fault::Break => {
+                if let Some(link) = self.any(self.links.len(), |world, i| world.links[i].is_whole())
+                {
+                    self.break_link(link);
+                }
+            }
+            Fault::Crash => {
+                if let Some(process) = self.any_process() {
+                    self.crash(process);
+                }
+            }
+            Fault::DrainWorker => {
+                if let Some(process) = self.any_process() {
+                    self.restart(process);
+                    self.worker_input(process, Input::Drain);
+                }
+            }
+            Fault::Newcomer => {
+                let workers = self.settings.job.membership.workers;
+                let wish = WorkerId(self.rng.below(workers.into()) as u32);
+                let wishes = self.percent(50);
+                self.spawn(wishes.then_some(wish));
+            }
+            Fault::DrainServer => {
+                self.checker.drained();
+                self.server_input(Input::Drain, None);
+            }
+            Fault::Stranger => self.connect(None),
+            Fault::Status => {
+                self.connect(None);
+                let ask = Message::PullStatus(PullStatus { protocol_max: 1 });
+                self.send(self.links.len() - 1, End::Server, Item::Message(ask));
+            }
+            Fault::Garbage => {
+                if let Some(link) = self.any(self.links.len(), |world, i| world.links[i].is_whole())
+                {
+                    let input = Input::Garbage(PeerId(link as u64), FrameError::Kind(0));
+                    self.server_input(input, None);
+                }
+            }
+            Fault::Wake => {
+                self.server_input(Input::Wake, None);
+                if let Some(process) = self.any_process() {
+                    self.worker_input(process, Input::Wake);
+                }
+            }
+        }
+    }
+
+    fn any(&mut self, count: usize, which: impl Fn(&Self, usize) -> bool) -> Option<usize> {
+        let those: Vec<usize> = (0..count).filter(|&index| which(self, index)).collect();
+        let draw = self.rng.below(those.len() as u64) as usize;
+        those.get(draw).copied()
+    }
+
+    fn any_process(&mut self) -> Option<usize> {
+        self.any(self.processes.len(), |world, index| world.processes[index].runs)
+    }
+
+    /// Breaks a connection in one direction or both. Each end learns of it at a time of its own,
+    /// or never.
+    fn break_link(&mut self, link: usize) {
+        let both = self.percent(70);
+        let one = End::BOTH[self.rng.below(2) as usize];
+        for end in End::BOTH {
+            if both || end == one {
+                self.links[link].cut(end);
+            }
+        }
+        for end in End::BOTH {
+            // A dial that comes to nothing is always noticed: it has a time limit of its own.
+            let dialling = end == End::Worker && !self.links[link].is_known(end);
+            if self.percent(self.settings.faults.learn) || dialling {
+                let span = self.span(self.settings.job.membership.lease);
+                self.after(span, Entry::Learn(link, end));
+            }
+        }
+    }
+
+    /// The process dies. Its connections close, or its machine is gone with it and nobody knows.
+    fn crash(&mut self, process: usize) {
+        self.restart(process);
+        let machine = self.percent(50);
+        for link in 0..self.links.len() {
+            if machine && self.links[link].process == Some(process) {
+                self.links[link].cut(End::Server);
+            }
+        }
+        self.stop(process);
+    }
+
+    /// Plans another process in place of one that goes.
+    fn restart(&mut self, process: usize) {
+        if self.percent(self.settings.faults.restarts) {
+            let id = self.processes[process].node.id();
+            let same = self.percent(70);
+            let span = self.span(self.settings.job.membership.lease * 4);
+            self.after(span, Entry::Spawn(id.filter(|_| same)));
+        }
+    }
+
+    /// No more faults. In half of the worlds those who are missing are replaced.
+    pub(super) fn calm_down(&mut self) {
+        self.calm = true;
+        if self.settings.faults.every.is_some() && self.percent(50) {
+            for worker in (0..self.settings.job.membership.workers).map(WorkerId) {
+                let held = |process: &Process| process.runs && process.node.id() == Some(worker);
+                if !self.processes.iter().any(held) {
+                    let wish = self.percent(50).then_some(worker);
+                    self.after(Duration::ZERO, Entry::Spawn(wish));
+                }
+            }
+        }
+    }
+}

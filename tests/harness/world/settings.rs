@@ -1,0 +1,265 @@
+//! What a world is like, all of it drawn from one seed: the job, the network, the machines, the
+//! faults. Different seeds differ in kind, not only in detail, so that each combination of
+//! settings comes up sooner or later.
+
+use std::time::Duration;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::examples::{Examples, Shape};
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::job::{
+    Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
+};
+use pstrain_core::model::ModelSpec;
+use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::rng::{Random, Stream};
+
+/// Everything that decides how a world goes.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The job.
+    pub job: Job,
+    /// Its training split.
+    pub train: Examples,
+    /// The seed of delays, compute times and faults.
+    pub network: u64,
+    /// Every span is a multiple of this, so that things happen at the same time now and then.
+    pub grain: Duration,
+    /// The longest ordinary delay of a message.
+    pub delay: Duration,
+    /// How many messages of a thousand are much later than that, before the calm.
+    pub spikes: u64,
+    /// By how much a wake-up can be late.
+    pub late: Duration,
+    /// Mean time for one gradient, for each process in turn.
+    pub compute: Vec<Duration>,
+    /// The longest time to get data ready.
+    pub prepare: Duration,
+    /// Workers start at a random time before this.
+    pub starts: Duration,
+    /// Whether workers ask for a worker id of their own.
+    pub wishes: bool,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// When the faults stop.
+    pub calm_at: Duration,
+}
+
+/// How often what goes wrong, until the calm.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    /// Mean time between two of them; none if there are none.
+    pub every: Option<Duration>,
+    /// How likely each of [`Fault::ALL`] is.
+    pub weights: [u64; 9],
+    /// How many of them there are at most.
+    pub most: u64,
+    /// How many ends of a hundred ever learn that their connection broke.
+    pub learn: u64,
+    /// How many dials of a hundred fail.
+    pub dial_fails: u64,
+    /// How many workers of a hundred that went are started again.
+    pub restarts: u64,
+    /// How many preparations of a hundred fail, or give other data than the job's.
+    pub bad_data: u64,
+    /// How many gradients of a hundred are not finite.
+    pub bad_gradients: u64,
+}
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A connection breaks; what is under way on it is lost.
+    Break,
+    /// A worker process dies.
+    Crash,
+    /// Somebody stops a worker in order.
+    DrainWorker,
+    /// One more worker process starts.
+    Newcomer,
+    /// Somebody stops the server in order.
+    DrainServer,
+    /// Somebody connects to the server and says nothing.
+    Stranger,
+    /// Somebody asks how the job is doing.
+    Status,
+    /// A node is woken for nothing.
+    Wake,
+    /// Bytes that are no message reach the server.
+    Garbage,
+}
+
+impl Fault {
+    /// All of them, in the order of [`Faults::weights`].
+    pub const ALL: [Self; 9] = [
+        Self::Break,
+        Self::Crash,
+        Self::DrainWorker,
+        Self::Newcomer,
+        Self::DrainServer,
+        Self::Stranger,
+        Self::Status,
+        Self::Wake,
+        Self::Garbage,
+    ];
+}
+
+impl Settings {
+    /// The settings of a seed.
+    #[must_use]
+    pub fn draw(seed: u64) -> Self {
+        let mut rng = Stream::new(seed).fork("settings", 0).rng();
+        let (job, train) = draw_job(seed, &mut rng);
+        let lease = job.membership.lease;
+        let processes = job.membership.workers as usize + 3;
+        let grain = lease / [20_000, 1000, 50][rng.below(3) as usize];
+        let slowest = lease / [50, 10, 2][rng.below(3) as usize];
+        let compute = (0..processes)
+            .map(|_| slowest.mul_f64(rng.unit()) * if rng.below(8) == 0 { 8 } else { 1 })
+            .collect();
+        let faults = Faults {
+            every: (rng.below(8) > 0).then(|| lease.mul_f64(0.05 + 2.0 * rng.unit() * rng.unit())),
+            weights: draw_weights(&mut rng),
+            most: u64::MAX,
+            learn: [0, 50, 90, 100][rng.below(4) as usize],
+            dial_fails: [0, 0, 20, 60][rng.below(4) as usize],
+            restarts: [0, 70, 100][rng.below(3) as usize],
+            bad_data: [0, 0, 0, 5][rng.below(4) as usize],
+            bad_gradients: [0, 0, 0, 2][rng.below(4) as usize],
+        };
+        Self {
+            network: seed,
+            grain,
+            delay: lease / [1000, 100, 20][rng.below(3) as usize],
+            spikes: [0, 0, 10, 50][rng.below(4) as usize],
+            late: lease / [100_000, 100, 5][rng.below(3) as usize],
+            compute,
+            prepare: lease.mul_f64([0.01, 0.3, 3.0][rng.below(3) as usize]),
+            starts: lease.mul_f64([0.0, 0.5, 10.0][rng.below(3) as usize]),
+            wishes: rng.below(2) == 0,
+            faults,
+            calm_at: lease.mul_f64(25.0 * rng.unit()),
+            job,
+            train,
+        }
+    }
+
+    /// The same without anything going wrong: everybody starts at once and stays.
+    #[must_use]
+    pub fn peaceful(mut self) -> Self {
+        self.faults = Faults {
+            every: None,
+            weights: [0; 9],
+            most: u64::MAX,
+            learn: 100,
+            dial_fails: 0,
+            restarts: 0,
+            bad_data: 0,
+            bad_gradients: 0,
+        };
+        self.spikes = 0;
+        self.starts = Duration::ZERO;
+        self.job.membership.min_workers = None;
+        self
+    }
+
+    /// The same with nothing going wrong but connections that break: every so often, and both
+    /// ends notice.
+    #[must_use]
+    pub fn flaky(mut self, every: Duration) -> Self {
+        self = self.peaceful();
+        self.faults.every = Some(every);
+        self.faults.weights[Fault::Break as usize] = 1;
+        self
+    }
+
+    /// The same with nothing going wrong but one machine that dies, and nobody is told.
+    #[must_use]
+    pub fn with_one_death(mut self) -> Self {
+        self = self.peaceful();
+        self.faults.every = Some(self.calm_at / 4);
+        self.faults.weights[Fault::Crash as usize] = 1;
+        self.faults.most = 1;
+        self.faults.learn = 0;
+        self
+    }
+
+    /// The same without the examples, to be printed.
+    #[must_use]
+    pub fn without_rows(mut self) -> Self {
+        self.train = Examples::new(self.job.data.shape);
+        self
+    }
+
+    /// Whether bytes that are no message may come.
+    pub(super) const fn garbage(&self) -> bool {
+        self.faults.weights[Fault::Garbage as usize] > 0
+    }
+
+    /// The longest time for one gradient.
+    #[must_use]
+    pub fn longest_compute(&self) -> Duration {
+        self.compute.iter().max().copied().unwrap_or_default() * 3 / 2
+    }
+}
+
+fn draw_weights(rng: &mut Random) -> [u64; 9] {
+    let mut weights = [0; 9];
+    for (weight, most) in weights.iter_mut().zip([20, 8, 3, 3, 1, 2, 2, 6, 2]) {
+        *weight = if rng.below(3) == 0 { 0 } else { rng.below(most + 1) };
+    }
+    weights[0] += 1; // so that there is always something to choose
+    weights
+}
+
+fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
+    let shape = Shape { inputs: 2, dense: 1, hot: 1, classes: 2 };
+    let workers = 1 + rng.below(6) as u32;
+    let batch_size = 1 + rng.below(6) as u32;
+    let most = [25, 25, 25, 100][rng.below(4) as usize];
+    let batches = 1 + rng.below(most);
+    let rows = u64::from(workers) + batches * u64::from(batch_size);
+    let mut train = Examples::new(shape);
+    for row in 0..rows {
+        train.push(&[row as f32], &[1], (row % 2) as u16).unwrap_or_default();
+    }
+    let consistency = match rng.below(3) {
+        0 => ConsistencySpec::Bsp,
+        1 => ConsistencySpec::Ssp { slack: rng.below(5) },
+        _ => ConsistencySpec::Asp,
+    };
+    let job = Job {
+        name: "world".into(),
+        seed,
+        model: ModelSpec::Softmax,
+        update: UpdateSpec {
+            optimizer: [OptimizerSpec::Sgd, OptimizerSpec::MOMENTUM][rng.below(2) as usize],
+            learning_rate: 0.125,
+            schedule: Schedule::Constant,
+            weight_decay: 0.0,
+            clip_norm: None,
+        },
+        aggregation: [Aggregation::Mean, Aggregation::Sum][rng.below(2) as usize],
+        consistency,
+        exchange: [Exchange::Combined, Exchange::Separate][rng.below(2) as usize],
+        batch_size,
+        budget: Budget {
+            epochs: 1 + rng.below(3) as u32,
+            kind: [BudgetKind::Global, BudgetKind::Partition][rng.below(2) as usize],
+        },
+        membership: Membership {
+            workers,
+            min_workers: (rng.below(2) == 0).then(|| 1 + rng.below(workers.into()) as u32),
+            on_loss: [OnLoss::Continue, OnLoss::Continue, OnLoss::Wait, OnLoss::Stop]
+                [rng.below(4) as usize],
+            lease: Duration::from_millis([100, 1000, 10_000][rng.below(3) as usize]),
+        },
+        data: JobData {
+            shape,
+            train: Fingerprint::of(&train),
+            from: [DataFrom::Worker, DataFrom::Server][rng.below(2) as usize],
+            recipe: String::new(),
+        },
+    };
+    (job, train)
+}

@@ -1,0 +1,136 @@
+//! A server process with worker processes, and what its results folder tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::{Process, eventually, finish};
+
+/// A job whose updates take long enough that something can happen during them.
+pub(crate) const SLOW: [&str; 4] = ["--data", "synthetic:4000", "--model", "mlp:512"];
+
+/// More epochs than any test waits for: such a run is ended by a signal.
+pub(crate) const ENDLESS: [&str; 2] = ["--epochs", "1000000"];
+
+/// A server process and its address. The results folder goes with it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) address: String,
+    pub(crate) out: PathBuf,
+    _folder: TempDir,
+}
+
+impl Server {
+    /// A server on a free port of the loopback address, with the flags in `parts`.
+    pub(crate) fn tcp(parts: &[&[&str]]) -> Self {
+        Self::listen(|_| "127.0.0.1:0".into(), parts)
+    }
+
+    /// A server on a Unix socket, with the flags in `parts`.
+    pub(crate) fn unix(parts: &[&[&str]]) -> Self {
+        Self::listen(|folder| format!("unix:{}/socket", folder.display()), parts)
+    }
+
+    fn listen(address: impl FnOnce(&Path) -> String, parts: &[&[&str]]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let out = folder.path().join("out");
+        let address = address(folder.path());
+        let mut args = vec!["server", "--listen", &address, "--json", "--out", path(&out)];
+        args.extend(parts.concat());
+        let process = Process::start(&args);
+        let said = process.wait_to_say("listening on ");
+        let line = said.lines().find_map(|line| line.split_once("listening on "));
+        let address = line.and_then(|(_, rest)| rest.split_whitespace().next());
+        let address = address.expect("it says where it listens").to_owned();
+        Self { process, address, out, _folder: folder }
+    }
+
+    /// Starts a worker of this server.
+    pub(crate) fn worker(&self, args: &[&str]) -> Process {
+        Process::start(&[&["worker", "--server", &self.address], args].concat())
+    }
+
+    /// Starts workers that claim the ids from 0 up to `count`.
+    pub(crate) fn workers(&self, count: u32) -> Vec<Process> {
+        (0..count).map(|id| self.worker(&["--id", &id.to_string()])).collect()
+    }
+
+    /// What `status --json` prints.
+    pub(crate) fn status(&self) -> Value {
+        finish(&["status", &self.address, "--json"]).with_code(0).json()
+    }
+
+    /// Waits until the status is as wanted.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, || Some(self.status()).filter(|status| wanted(status)))
+    }
+
+    /// Waits until so many updates have been made.
+    #[track_caller]
+    pub(crate) fn wait_for_updates(&self, updates: u64) -> Value {
+        self.wait_for("update", |status| number(&status["updates"]) >= updates)
+    }
+
+    /// Waits until worker `id` has contributed to so many updates.
+    #[track_caller]
+    pub(crate) fn wait_for_updates_of(&self, id: usize, updates: u64) -> Value {
+        self.wait_for("update", |status| number(&status["workers"][id]["updates"]) >= updates)
+    }
+}
+
+/// The events in a results folder.
+pub(crate) fn events(folder: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// The events called `name`.
+pub(crate) fn called<'a>(events: &'a [Value], name: &'a str) -> impl Iterator<Item = &'a Value> {
+    events.iter().filter(move |event| event["event"] == name)
+}
+
+/// Checks that no push was applied twice, that staleness and samples were told for each, and that
+/// every mini-batch given out has come to an end that the summary counts.
+#[track_caller]
+pub(crate) fn check_books(events: &[Value], summary: &Value) {
+    let mut applied = BTreeSet::new();
+    for event in called(events, "applied") {
+        let key = ["worker", "incarnation", "sequence"].map(|field| number(&event[field]));
+        assert!(applied.insert(key), "applied twice: {event}");
+    }
+    let batches = &summary["batches"];
+    let count = |name: &str| number(&batches[name]);
+    assert_eq!(count("applied"), applied.len() as u64, "{batches}");
+    assert_eq!(count("assigned"), called(events, "granted").count() as u64, "{batches}");
+    let ends = count("applied") + count("discarded") + count("lost") + count("outstanding");
+    assert_eq!(count("assigned"), ends, "{batches}");
+    let mut per_worker: BTreeMap<u64, u64> = BTreeMap::new();
+    for [worker, ..] in &applied {
+        *per_worker.entry(*worker).or_default() += 1;
+    }
+    for worker in summary["workers"].as_array().unwrap() {
+        let counted = per_worker.get(&number(&worker["id"])).copied().unwrap_or(0);
+        assert_eq!(number(&worker["updates"]), counted, "{worker}");
+    }
+}
+
+/// A path as an argument.
+pub(crate) fn path(path: &Path) -> &str {
+    path.to_str().expect("temporary folders have plain names")
+}
+
+/// A whole number of a JSON document.
+#[track_caller]
+pub(crate) fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no whole number"))
+}
+
+/// A number of a JSON document.
+#[track_caller]
+pub(crate) fn real(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}

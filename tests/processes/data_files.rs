@@ -1,0 +1,153 @@
+//! Data that are not there, not right, or not enough for the job.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use flate2::write::GzEncoder;
+use tempfile::TempDir;
+
+use crate::cluster::path;
+use crate::process::finish;
+
+const ROWS: usize = 400;
+
+/// A folder with a good data file.
+struct Files {
+    folder: TempDir,
+    good: String,
+}
+
+impl Files {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("good.csv");
+        finish(&["data", "synth", "--rows", "400", "--out", path(&file)]).with_code(0);
+        let good = fs::read_to_string(&file).unwrap();
+        assert_eq!(good.lines().count(), ROWS);
+        Self { folder, good }
+    }
+
+    /// A file of its own.
+    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let file = self.folder.path().join(name);
+        fs::write(&file, bytes).unwrap();
+        file
+    }
+
+    /// The good file with the fields of one line, counted from 1, changed.
+    fn with_line(&self, number: usize, change: impl Fn(&mut Vec<&str>)) -> PathBuf {
+        let mut lines: Vec<String> = self.good.lines().map(str::to_owned).collect();
+        let mut fields: Vec<&str> = lines[number - 1].split(',').collect();
+        change(&mut fields);
+        lines[number - 1] = fields.join(",");
+        self.file("changed.csv", lines.join("\n"))
+    }
+}
+
+/// Checks that a run on `data` is refused for these reasons.
+#[track_caller]
+fn refused(data: &Path, words: &[&str]) {
+    let data = path(data);
+    let words = [&[data], words].concat();
+    finish(&["run", "--data", data]).refused(2, &words);
+}
+
+#[test]
+fn files_that_are_no_data_are_named_with_what_was_expected() {
+    let files = Files::new();
+    refused(&files.folder.path().join("none.csv"), &["No such file"]);
+    refused(&files.file("empty.csv", ""), &["empty file", "41 features"]);
+    refused(&files.file("blank.csv", "\n\n\n"), &["empty file"]);
+    refused(&files.file("prose.csv", "once upon a time\n"), &["prose.csv:1", "1 column", "43"]);
+    refused(&files.file("picture.csv", [0x89, b'P', 0, 0xff]), &["not text", "gzip, xz or zstd"]);
+    let header = format!("duration,protocol_type,{}", &files.good);
+    refused(&files.file("header.csv", header.replacen(",", ",x,", 1)), &["header.csv:1"]);
+    let nothing = files.folder.path().join("nothing");
+    fs::create_dir(&nothing).unwrap();
+    refused(&nothing, &["no data file in this folder", "KDDTrain+.txt"]);
+}
+
+#[test]
+fn wrong_records_are_named_by_line_and_column() {
+    let files = Files::new();
+    refused(
+        &files.with_line(212, |fields| fields[4] = "12,5"),
+        &["changed.csv:212: 44 columns, but the lines before have 43", "repair this line"],
+    );
+    refused(
+        &files.with_line(399, |fields| fields.truncate(17)),
+        &["changed.csv:399: 17 columns, but the lines before have 43"],
+    );
+    refused(
+        &files.with_line(300, |fields| fields[4] = "many"),
+        &["changed.csv:300: column 5 (src_bytes): \"many\" is not a number"],
+    );
+    for value in ["NaN", "inf", "1e999"] {
+        refused(
+            &files.with_line(2, |fields| fields[22] = value),
+            &["changed.csv:2: column 23 (count)", value, "not a finite number", "repair or remove"],
+        );
+    }
+    refused(
+        &files.with_line(ROWS, |fields| fields[1] = "sctp"),
+        &["changed.csv:400: column 2 (protocol_type)", "\"sctp\"", "allowed are icmp, tcp, udp"],
+    );
+    refused(
+        &files.with_line(7, |fields| fields[41] = "neptune."),
+        &["changed.csv:7: column 42", "\"neptune.\"", "KDD Cup 1999"],
+    );
+}
+
+#[test]
+fn packed_files_that_end_early_or_are_none_are_told_apart_from_bad_records() {
+    let files = Files::new();
+    let mut packer = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packer, files.good.as_bytes()).unwrap();
+    let packed = packer.finish().unwrap();
+    let half = &packed[..packed.len() / 2];
+    refused(&files.file("half.csv.gz", half), &["gzip-compressed file is damaged or ends early"]);
+    // The name does not matter, the content does.
+    let misnamed = files.file("plain.csv.xz", &files.good);
+    finish(&["run", "--epochs", "1", "--quiet", "--data", path(&misnamed)]).with_code(0);
+}
+
+#[test]
+fn jobs_that_do_not_fit_their_data_are_refused_with_the_numbers() {
+    let job = |args: &[&str], words: &[&str]| {
+        finish(&[&["run", "--data", "synthetic:40"], args].concat()).refused(2, words);
+    };
+    job(&["--workers", "31"], &["31 workers", "30 training rows"]);
+    job(&["--workers", "2", "--partition", "sizes:1,2,3"], &["3 sizes for 2 workers"]);
+    job(&["--partition", "sizes:1,0"], &["--partition sizes:1,0", "above 0"]);
+    job(&["--partition", "mix:1.5"], &["--partition mix:1.5", "0 to 1"]);
+    let crowded = ["--workers", "20", "--partition", "dirichlet:0.01"];
+    job(&crowded, &["dirichlet:0.01", "20 workers", "larger alpha, fewer workers"]);
+    let classes = ["--workers", "12", "--partition", "by-class"];
+    job(&classes, &["by-class", "without rows", "fewer workers or another partition"]);
+    job(&["--evaluation-share", "1"], &["evaluation share 1", "not including 1"]);
+    let data = |data: &str, words: &[&str]| finish(&["run", "--data", data]).refused(2, words);
+    data("synthetic:0", &["synthetic", "0 rows", "at least one is needed"]);
+    data("synthetic:many", &["--data synthetic:many", "no number of rows"]);
+}
+
+#[test]
+fn models_that_are_none_are_refused() {
+    let files = Files::new();
+    let eval = |model: &Path, words: &[&str]| {
+        let args = ["eval", "--model", path(model), "--data", "synthetic:100"];
+        finish(&args).refused(2, &[&[path(model)], words].concat());
+    };
+    eval(&files.folder.path().join("none.safetensors"), &["cannot read", "No such file"]);
+    eval(&files.file("noise.safetensors", "no model"), &["no safetensors file"]);
+    let foreign = "\x02\0\0\0\0\0\0\0{}";
+    eval(&files.file("foreign.safetensors", foreign), &["no model of pstrain", "--out"]);
+
+    let out = files.folder.path().join("out");
+    let args = ["run", "--quiet", "--data", "synthetic:400", "--epochs", "1", "--out"];
+    finish(&[&args, &[path(&out)][..]].concat()).with_code(0);
+    let model = out.join("model.safetensors");
+    let whole = fs::read(&model).unwrap();
+    eval(&files.file("half.safetensors", &whole[..whole.len() / 2]), &["no safetensors file"]);
+    let args = ["eval", "--model", path(&model), "--data"];
+    finish(&[&args, &["none.csv"][..]].concat()).refused(2, &["none.csv", "No such file"]);
+}

@@ -1,0 +1,140 @@
+//! Processes die, stop and come late; the others go on and nothing counts twice.
+
+use pstrain_transports::WallClock;
+use rustix::process::Signal;
+
+use crate::cluster::{ENDLESS, SLOW, Server, called, check_books, number, real};
+
+#[test]
+fn a_killed_worker_stalls_the_others_for_at_most_one_lease() {
+    let lease = 0.8;
+    let job = ["--workers", "3", "--lease", "800ms", "--epochs", "60"];
+    let server = Server::tcp(&[&SLOW, &job]);
+    let mut workers = server.workers(3);
+    server.wait_for_updates_of(2, 20);
+    drop(workers.pop()); // which kills it with SIGKILL
+    for worker in workers {
+        worker.wait().with_code(0);
+    }
+    let Server { process, out, .. } = server;
+    let summary = process.wait().with_code(0).json();
+    let events = crate::cluster::events(&out);
+    check_books(&events, &summary);
+    let lost: Vec<_> = called(&events, "departed").filter(|event| event["how"] == "lost").collect();
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert_eq!(number(&lost[0]["worker"]), 2);
+    let updates: Vec<f64> = called(&events, "updated").map(|event| real(&event["at_s"])).collect();
+    let stall = updates.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+    // Half a lease for a machine that is busy with other tests.
+    assert!(stall < 1.5 * lease, "stalled for {stall} s at a lease of {lease} s");
+    let after = updates.iter().filter(|&&at| at > real(&lost[0]["at_s"])).count();
+    assert!(after > 100, "{after} updates without the lost worker");
+}
+
+#[test]
+fn a_worker_that_is_started_late_joins() {
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--min-workers", "2"]]);
+    let mut workers = server.workers(2);
+    server.wait_for_updates(20);
+    workers.push(server.worker(&[]));
+    server.wait_for_updates_of(2, 20);
+    server.process.signal(Signal::INT);
+    for worker in workers {
+        worker.wait().with_code(3);
+    }
+    let Server { process, out, .. } = server;
+    let summary = process.wait().with_code(3).json();
+    let events = crate::cluster::events(&out);
+    check_books(&events, &summary);
+    let place = |name: &str, worker: u64| {
+        let of = |event: &serde_json::Value| event["event"] == name && event["worker"] == worker;
+        events.iter().position(of).expect(name)
+    };
+    let started = events.iter().position(|event| event["event"] == "started").unwrap();
+    assert!(place("joined", 2) > started && place("applied", 2) > place("ready", 2));
+}
+
+#[test]
+fn a_worker_that_was_cut_off_for_long_comes_back_and_nothing_is_applied_twice() {
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--lease", "600ms"]]);
+    let workers = server.workers(3);
+    let before = server.wait_for_updates_of(2, 20);
+    workers[2].signal(Signal::STOP);
+    let state = |status: &serde_json::Value| status["workers"][2]["state"] == "lost";
+    let lost = server.wait_for("loss of the stopped worker", state);
+    // The others make progress while it is away, for two seconds in all.
+    std::thread::sleep(std::time::Duration::from_millis(1400));
+    let away = server.status();
+    assert!(number(&away["updates"]) > number(&lost["updates"]), "{away}");
+    assert_eq!(away["workers"][2]["updates"], lost["workers"][2]["updates"]);
+    workers[2].signal(Signal::CONT);
+    server.wait_for_updates_of(2, number(&before["workers"][2]["updates"]) + 40);
+    server.process.signal(Signal::INT);
+    for worker in workers {
+        worker.wait().with_code(3);
+    }
+    let Server { process, out, .. } = server;
+    let summary = process.wait().with_code(3).json();
+    let events = crate::cluster::events(&out);
+    check_books(&events, &summary);
+    let incarnations: Vec<u64> = called(&events, "joined")
+        .filter(|event| event["worker"] == 2)
+        .map(|event| number(&event["incarnation"]))
+        .collect();
+    assert_eq!(incarnations, [1, 2], "it comes back as a new incarnation");
+    let applied = |incarnation: u64| {
+        called(&events, "applied")
+            .filter(|event| event["worker"] == 2 && event["incarnation"] == incarnation)
+            .count()
+    };
+    assert!(applied(1) >= 20 && applied(2) >= 20, "{} and {}", applied(1), applied(2));
+}
+
+#[test]
+fn a_job_that_must_not_lose_workers_stops_or_waits() {
+    let job = ["--workers", "2", "--lease", "200ms"];
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &job, &["--on-worker-loss", "stop"]]);
+    let mut workers = server.workers(2);
+    server.wait_for_updates(10);
+    drop(workers.pop());
+    let ended = server.process.wait().with_code(1);
+    assert!(ended.stderr.contains("worker 1 was lost"), "{}", ended.stderr);
+    assert!(number(&ended.json()["updates"]) >= 10, "{}", ended.stdout);
+    workers.remove(0).wait().with_code(1);
+
+    let server = Server::unix(&[&SLOW, &ENDLESS, &job, &["--on-worker-loss", "wait"]]);
+    let mut workers = server.workers(2);
+    server.wait_for_updates(10);
+    drop(workers.pop());
+    let lost = server.wait_for("loss", |status| status["workers"][1]["state"] == "lost");
+    assert_eq!(lost["wait"]["workers"], serde_json::json!([1]), "{lost}");
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    assert_eq!(server.status()["updates"], lost["updates"], "it waits");
+    workers.push(server.worker(&["--id", "1"]));
+    server.wait_for_updates(number(&lost["updates"]) + 10);
+}
+
+#[test]
+fn without_its_server_each_worker_ends_within_its_patience() {
+    let lease = 0.25;
+    for phase in ["waiting for workers", "training"] {
+        let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "2", "--lease", "250ms"]]);
+        let count = if phase == "training" { 2 } else { 1 };
+        let workers = server.workers(count);
+        server.wait_for(phase, |status| {
+            let named = status["workers"][count as usize - 1]["name"] != "";
+            status["phase"] == phase && named
+        });
+        let Server { process, address, .. } = server;
+        drop(process); // which kills it with SIGKILL
+        let clock = WallClock::start();
+        for worker in workers {
+            let words = [&address, "cannot reach the server", "Connection refused", "tried"];
+            worker.wait().refused(1, &words);
+        }
+        let took = clock.now().as_secs_f64();
+        // Twelve leases of patience, and a last try.
+        assert!(took < 14.0 * lease, "{took} s");
+        assert!(took > 6.0 * lease, "gave up after {took} s");
+    }
+}

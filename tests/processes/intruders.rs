@@ -1,0 +1,72 @@
+//! Bytes that are no frames arrive at the port of a run; nobody in the run notices.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use pstrain_core::rng::Stream;
+use serde_json::Value;
+
+use crate::cluster::{Server, called, check_books, number};
+
+const JOB: [&str; 6] = ["--data", "synthetic:4000", "--model", "mlp:256", "--epochs", "40"];
+
+/// The summary of a server whose workers train while `disturb` is called, and its events.
+fn train(disturb: impl FnOnce(&Server)) -> (Value, Vec<Value>) {
+    let server = Server::tcp(&[&JOB]);
+    let workers = server.workers(2);
+    server.wait_for_updates(5);
+    disturb(&server);
+    for worker in workers {
+        let ended = worker.wait().with_code(0);
+        assert!(!ended.stderr.contains("no connection"), "it noticed: {}", ended.stderr);
+    }
+    let Server { process, out, .. } = server;
+    let summary = process.wait().with_code(0).json();
+    (summary, crate::cluster::events(&out))
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address.trim_start_matches("tcp://")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// Sends `bytes` and reads until the server closes the connection, as it must.
+fn offend(server: &Server, bytes: &[u8]) {
+    let mut stream = connect(server);
+    // Either may fail half-way, as the server may close before all is sent.
+    let _closed = stream.write_all(bytes);
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+    }
+}
+
+#[test]
+fn garbage_on_the_port_disturbs_nobody() {
+    let (calm, _) = train(|_| {});
+    let mut rng = Stream::new(1).fork("garbage", 0).rng();
+    let noise: Vec<u8> = (0..200_000).map(|_| rng.bits() as u8).collect();
+    let (disturbed, events) = train(|server| {
+        let silent = connect(server);
+        offend(server, b"GET / HTTP/1.1\r\nHost: here\r\n\r\n");
+        offend(server, &noise);
+        offend(server, &[0xff; 64]);
+        offend(server, &[0; 64]);
+        // Part of a frame, then nothing more.
+        let mut broken = connect(server);
+        broken.write_all(&noise[..3]).unwrap();
+        drop(broken);
+        for _ in 0..100 {
+            drop(connect(server));
+        }
+        drop(silent);
+    });
+    assert_eq!(disturbed["params_sha256"], calm["params_sha256"]);
+    assert_eq!(number(&disturbed["updates"]), number(&calm["updates"]));
+    assert!(called(&events, "refused").count() >= 3);
+    assert!(called(&events, "refused").all(|event| event["worker"].is_null()));
+    assert_eq!(called(&events, "cut_off").count(), 0);
+    check_books(&events, &disturbed);
+}

@@ -1,0 +1,18 @@
+//! What a person does with the binary, done with real processes: whole runs over every transport,
+//! processes that die or stop at the wrong moment, signals, and everything that can be mistyped or
+//! broken. Each message a person can cause is checked for what it names and what it advises.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
+
+mod cluster;
+mod data_files;
+mod deaths;
+mod intruders;
+mod network;
+mod process;
+mod results;
+mod settings;
+mod signals;
+mod status;
+mod tools;
+mod training;

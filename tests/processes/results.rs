@@ -1,0 +1,144 @@
+//! What `--out` leaves behind can be read, run again and evaluated.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use pstrain_core::rng::Stream;
+use pstrain_data::split::split;
+use safetensors::SafeTensors;
+use serde_json::Value;
+
+use crate::cluster::{called, check_books, events, number, path, real};
+use crate::process::{Ended, finish};
+
+/// Runs a small job with results in `out`.
+fn run(out: &Path, more: &[&str]) -> Ended {
+    let job = ["run", "--json", "--data", "synthetic:2000", "--epochs", "3", "--out", path(out)];
+    finish(&[&job, more].concat())
+}
+
+#[test]
+fn the_five_files_are_there_and_hold_what_they_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("deep/down/out");
+    let summary = run(&out, &[]).with_code(0).json();
+    let stored = fs::read_to_string(out.join("summary.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&stored).unwrap(), summary);
+
+    let mut curve = csv::Reader::from_path(out.join("curve.csv")).unwrap();
+    let header = ["version", "samples", "epoch", "time_s", "accuracy", "loss"];
+    assert_eq!(curve.headers().unwrap(), &header[..]);
+    let rows: Vec<Vec<f64>> = curve
+        .records()
+        .map(|row| row.unwrap().iter().map(|field| field.parse().unwrap()).collect())
+        .collect();
+    assert_eq!(rows.len(), 4, "before the first epoch and after each: {rows:?}");
+    assert!(rows.is_sorted_by(|a, b| a[0] < b[0] && a[1] < b[1] && a[3] <= b[3]), "{rows:?}");
+    assert_eq!(rows[3][4], real(&summary["accuracy"]));
+    assert_eq!(rows[3][5], real(&summary["loss"]));
+
+    let events = events(&out);
+    assert!(events.is_sorted_by_key(|event| real(&event["at_s"])));
+    assert_eq!(called(&events, "updated").count() as u64, number(&summary["updates"]));
+    assert_eq!(called(&events, "ended").count(), 1);
+    check_books(&events, &summary);
+
+    let model = fs::read(out.join("model.safetensors")).unwrap();
+    let model = SafeTensors::deserialize(&model).unwrap();
+    for (name, shape) in [
+        ("0.weight", &[21, 93][..]),
+        ("0.bias", &[21]),
+        ("2.weight", &[5, 21]),
+        ("2.bias", &[5]),
+    ] {
+        assert_eq!(model.tensor(name).unwrap().shape(), shape, "{name}");
+    }
+}
+
+#[test]
+fn a_stored_job_runs_again_to_the_same_parameters() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let first = run(&out, &["--optimizer", "momentum:0.8", "--seed", "7"]).with_code(0).json();
+    let again = finish(&["run", "--json", "--job", path(&out.join("job.toml"))]);
+    let again = again.with_code(0).json();
+    assert_eq!(again["params_sha256"], first["params_sha256"]);
+    assert_eq!(again["job_sha256"], first["job_sha256"]);
+    let other = run(&folder.path().join("other"), &["--seed", "8"]).with_code(0).json();
+    assert_ne!(other["params_sha256"], first["params_sha256"]);
+    assert_ne!(other["job_sha256"], first["job_sha256"]);
+}
+
+#[test]
+fn a_stored_model_is_as_good_on_the_held_out_rows_as_the_summary_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let (all, held_out) = (folder.path().join("all.csv"), folder.path().join("held-out.csv"));
+    finish(&["data", "synth", "--rows", "2000", "--out", path(&all)]).with_code(0);
+    let text = fs::read_to_string(&all).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let parts = split(2000, 0.25, Stream::new(1).fork("data", 0).fork("split", 0));
+    let rows: Vec<&str> = parts.evaluation.iter().map(|&row| lines[row as usize]).collect();
+    fs::write(&held_out, rows.join("\n")).unwrap();
+
+    let out = folder.path().join("out");
+    let summary = run(&out, &[]).with_code(0).json();
+    let model = out.join("model.safetensors");
+    let args = ["eval", "--model", path(&model), "--data", path(&held_out)];
+    let evaluated = finish(&[&args[..], &["--json"]].concat()).with_code(0).json();
+    assert_eq!(number(&evaluated["examples"]), 500);
+    for field in ["accuracy", "loss", "recall"] {
+        assert_eq!(evaluated[field], summary[field], "{field}");
+    }
+    let table = finish(&args).with_code(0).stdout;
+    let accuracy = format!("{:.2} %", 100.0 * real(&summary["accuracy"]));
+    assert!(table.contains(&accuracy) && table.contains("recall"), "{table}");
+}
+
+#[test]
+fn results_are_only_replaced_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let first = run(&out, &[]).with_code(0).json();
+    run(&out, &["--seed", "2"]).refused(2, &[path(&out), "holds a run already", "--overwrite"]);
+    let kept = fs::read_to_string(out.join("summary.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&kept).unwrap(), first);
+    let second = run(&out, &["--seed", "2", "--overwrite"]).with_code(0).json();
+    assert_ne!(first["params_sha256"], second["params_sha256"]);
+    check_books(&events(&out), &second);
+    finish(&["run", "--overwrite"]).refused(2, &["--out"]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named_before_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let out = file.join("out");
+    run(&out, &[]).refused(2, &["cannot make the folder", path(&out), "Not a directory"]);
+}
+
+#[test]
+fn a_full_disk_costs_the_record_but_not_the_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = run(&folder.path().join("whole"), &[]).with_code(0).json();
+    for file in ["events.jsonl", "curve.csv", "summary.json", "model.safetensors"] {
+        let out = folder.path().join(file);
+        fs::create_dir(&out).unwrap();
+        symlink("/dev/full", out.join(file)).unwrap();
+        let overwrite: &[&str] = if file == "summary.json" { &["--overwrite"] } else { &[] };
+        let ended = run(&out, overwrite);
+        if matches!(file, "summary.json" | "model.safetensors") {
+            // These are replaced as a whole, so the link to the full disk is gone.
+            ended.with_code(0);
+            continue;
+        }
+        let ended = ended.with_code(2);
+        let summary = ended.json();
+        assert_eq!(summary["params_sha256"], whole["params_sha256"]);
+        for word in [file, "No space left on device", "incomplete", "free some space"] {
+            assert!(ended.stderr.contains(word), "nothing of {word:?}: {}", ended.stderr);
+        }
+        assert!(!out.join("summary.json").exists(), "it would call the run complete");
+    }
+}

@@ -1,0 +1,135 @@
+//! Settings: where they come from, which is stronger, and what happens to wrong ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pstrain_transports::WallClock;
+
+use crate::cluster::path;
+use crate::process::{Ended, Process, finish};
+
+/// A job file of its own in `folder`.
+fn job_file(folder: &Path, text: &str) -> PathBuf {
+    let file = folder.join("job.toml");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+fn with_environment(args: &[&str], variables: &[(&str, &str)]) -> Ended {
+    Process::start_with(args, variables).wait()
+}
+
+#[test]
+fn the_environment_overrules_flags_and_flags_overrule_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = job_file(folder.path(), "workers = 3\nepochs = 7\nlearning-rate = 0.5\n");
+    let file = path(&file);
+    let args = ["run", "--job", file, "--epochs", "8", "--learning-rate", "0.25", "--print-job"];
+    let variables = [("PSTRAIN_JOB_LEARNING_RATE", "0.125"), ("PSTRAIN_JOB_CLIP_NORM", "5")];
+    let printed = with_environment(&args, &variables).with_code(0).stdout;
+    for line in [
+        &format!("workers = 3  # {file}"),
+        "epochs = 8  # flag",
+        "learning-rate = 0.125  # PSTRAIN_JOB_LEARNING_RATE",
+        "clip-norm = 5  # PSTRAIN_JOB_CLIP_NORM",
+        "batch-size = 64  # default",
+        "consistency = \"bsp\"  # default",
+    ] {
+        assert!(printed.lines().any(|printed| printed == line), "no {line:?} in\n{printed}");
+    }
+
+    // What is printed is itself a job file, of the same job.
+    let folder = tempfile::tempdir().unwrap();
+    let again = job_file(folder.path(), &printed);
+    let args = ["server", "--job", path(&again), "--print-job"];
+    let again = finish(&args).with_code(0).stdout;
+    let values = |text: &str| toml::from_str::<toml::Table>(text).unwrap();
+    assert_eq!(values(&again), values(&printed));
+}
+
+#[test]
+fn a_flag_a_file_and_a_variable_of_the_same_value_make_the_same_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = job_file(folder.path(), "data = \"synthetic:400\"\nepochs = 2\nseed = 4\n");
+    let by_file = finish(&["run", "--json", "--job", path(&file)]).with_code(0).json();
+    let args = ["run", "--json", "--data", "synthetic:400", "--epochs", "2", "--seed", "4"];
+    let by_flag = finish(&args).with_code(0).json();
+    let variables = [("PSTRAIN_JOB_SEED", "4"), ("PSTRAIN_JOB_EPOCHS", "2")];
+    let args = ["run", "--json", "--data", "synthetic:400"];
+    let by_variable = with_environment(&args, &variables).with_code(0).json();
+    assert_eq!(by_file["params_sha256"], by_flag["params_sha256"]);
+    assert_eq!(by_file["params_sha256"], by_variable["params_sha256"]);
+}
+
+#[test]
+fn unknown_names_are_errors_with_the_nearest_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |text: &str, words: &[&str]| {
+        let file = job_file(folder.path(), text);
+        finish(&["run", "--job", path(&file)]).refused(2, &[&["job.toml"], words].concat());
+    };
+    file("wrokers = 2", &["\"wrokers\"", "did you mean \"workers\"?"]);
+    file("batch_size = 2", &["\"batch_size\"", "did you mean \"batch-size\"?"]);
+    file("zzz = 2", &["\"zzz\"", "pstrain run --help"]);
+    file("workers = = 2", &["no job file", "line 1, column 11"]);
+    file("workers = [2]", &["workers is a array", "a number or a text"]);
+    file("workers = 2\nworkers = 3", &["no job file", "line 2", "duplicate key"]);
+    file("epochs = \"ten\"", &["epochs = \"ten\"", "must be a number such as 10"]);
+    finish(&["run", "--job", "none.toml"]).refused(2, &["job file none.toml", "No such file"]);
+    finish(&["run", "--wrokers", "2"]).refused(2, &["--wrokers", "--workers"]);
+    with_environment(&["run"], &[("PSTRAIN_JOB_EPOCH", "2")])
+        .refused(2, &["PSTRAIN_JOB_EPOCH", "did you mean \"epochs\"?"]);
+    with_environment(&["run"], &[("PSTRAIN_JOB_EPOCHS", "two")])
+        .refused(2, &["PSTRAIN_JOB_EPOCHS=two", "must be a number such as 10"]);
+}
+
+#[test]
+fn wrong_values_are_named_with_what_is_allowed() {
+    for (flag, value, words) in [
+        ("--consistency", "tsp", &["--consistency tsp", "bsp", "ssp:SLACK"][..]),
+        ("--consistency", "ssp:-1", &["--consistency ssp:-1", "0 or more"]),
+        ("--transport", "udp", &["--transport", "memory, unix, tcp"]),
+        ("--model", "cnn", &["--model cnn", "softmax", "mlp:64,32"]),
+        ("--model", "mlp:0", &["0 units", "1 or more"]),
+        ("--activation", "gelu", &["--activation gelu", "relu or tanh"]),
+        ("--optimizer", "lion", &["--optimizer lion", "adam[:BETA1,BETA2[,EPSILON]]"]),
+        ("--optimizer", "momentum:1.5", &["momentum", "1.5"]),
+        ("--schedule", "step:10", &["--schedule step:10", "step:EVERY,FACTOR"]),
+        ("--aggregation", "median", &["--aggregation median", "mean, sum"]),
+        ("--partition", "random", &["--partition random", "paper-non-iid"]),
+        ("--recipe", "kdd", &["--recipe kdd", "nsl-kdd-93"]),
+        ("--on-worker-loss", "pray", &["--on-worker-loss pray", "continue, wait, stop"]),
+        ("--epochs", "2.5", &["--epochs 2.5", "whole number", "10"]),
+        ("--epochs", "0", &["epochs = 0", "1 or more"]),
+        ("--batch-size", "0", &["batch-size = 0", "1 or more"]),
+        ("--workers", "0", &["workers = 0", "at least one"]),
+        ("--workers", "-1", &["--workers -1", "not negative"]),
+        ("--min-workers", "3", &["min-workers = 3", "1 to the 2 workers"]),
+        ("--min-workers", "all", &["--min-workers all", "auto"]),
+        ("--lease", "5", &["--lease 5", "5s"]),
+        ("--lease", "5ms", &["lease = 5ms", "100ms"]),
+        ("--learning-rate", "fast", &["--learning-rate fast", "a number such as 0.1"]),
+        ("--learning-rate", "NaN", &["learning rate NaN", "finite and above 0"]),
+        ("--learning-rate", "inf", &["learning rate inf", "finite and above 0"]),
+        ("--learning-rate", "-0.1", &["learning rate -0.1", "finite and above 0"]),
+        ("--clip-norm", "-1", &["clip", "-1"]),
+        ("--weight-decay", "-1", &["weight decay", "-1"]),
+    ] {
+        finish(&["run", "--data", "synthetic:100", flag, value]).refused(2, words);
+    }
+}
+
+#[test]
+fn a_learning_rate_that_diverges_ends_the_run_at_once_with_advice() {
+    for rate in ["1e5", "1e30"] {
+        let clock = WallClock::start();
+        let args = ["run", "--data", "synthetic:2000", "--json", "--learning-rate", rate];
+        let ended = finish(&args).with_code(1);
+        assert!(clock.now().as_secs_f64() < 4.0, "took {}", clock.now());
+        for word in ["not finite", "smaller learning-rate", "clip-norm"] {
+            assert!(ended.stderr.contains(word), "nothing of {word:?}: {}", ended.stderr);
+        }
+        // What was reached before is still told, as JSON, which has no NaN.
+        assert!(ended.json()["loss"].is_null() || ended.json()["loss"].is_number());
+    }
+}

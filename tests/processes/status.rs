@@ -1,0 +1,79 @@
+//! `pstrain status` tells for whom a job waits, and since when.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::cluster::{ENDLESS, SLOW, Server, number, real};
+use crate::process::finish;
+
+/// What `status` prints for people.
+fn table(server: &Server) -> String {
+    finish(&["status", &server.address]).with_code(0).stdout
+}
+
+#[track_caller]
+fn says(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "nothing of {word:?}:\n{text}");
+    }
+}
+
+#[test]
+fn while_workers_are_missing_it_names_them() {
+    let server = Server::tcp(&[&SLOW, &["--workers", "3", "--name", "night run"]]);
+    says(&table(&server), &["night run (bsp), waiting for workers", "for workers 0, 1, 2 to come"]);
+    let _worker = server.worker(&["--id", "1", "--name", "edge-7"]);
+    let here = |status: &Value| status["workers"][1]["state"] == "waiting";
+    let status = server.wait_for("first worker", here);
+    assert_eq!(status["phase"], "waiting for workers");
+    assert_eq!(status["wait"]["reason"], "more workers");
+    assert_eq!(status["wait"]["workers"], json!([0, 2]));
+    assert!(real(&status["wait"]["waited_s"]) > 0.0, "{status}");
+    // 120 leases of 5 s at most.
+    let left = real(&status["wait"]["left_s"]);
+    assert!((500.0..600.0).contains(&left), "{status}");
+    assert_eq!(status["workers"][1]["name"], "edge-7");
+    assert_eq!(status["workers"][0]["state"], "awaited");
+    assert!(status["workers"][0]["silent_s"].is_null(), "it was never there: {status}");
+    let text = table(&server);
+    says(&text, &["for workers 0, 2 to come, since ", " ago, at most 9m", "edge-7", "never"]);
+}
+
+#[test]
+fn while_all_goes_well_it_tells_the_progress() {
+    let server = Server::unix(&[&SLOW, &ENDLESS, &["--consistency", "asp"]]);
+    let _workers = server.workers(2);
+    let first = server.wait_for_updates(10);
+    let second = server.wait_for_updates(number(&first["updates"]) + 10);
+    assert_eq!(first["phase"], "training");
+    assert_eq!(first["consistency"], "asp");
+    assert!(first["wait"].is_null(), "under ASP nobody waits: {first}");
+    assert!(number(&second["samples"]) > number(&first["samples"]), "{second}");
+    assert!(real(&second["epoch"]) > real(&first["epoch"]), "{second}");
+    assert!(real(&second["uptime_s"]) > real(&first["uptime_s"]), "{second}");
+    assert_eq!(number(&second["samples_wanted"]), 3_000_000_000);
+    says(&table(&server), &["training for ", "of 3000000000 samples", "waiting   for nobody"]);
+}
+
+#[test]
+fn while_a_barrier_waits_it_names_the_straggler_and_since_when() {
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--lease", "20s"]]);
+    let workers = server.workers(3);
+    server.wait_for_updates(10);
+    workers[1].signal(Signal::STOP);
+    let waits = |status: &Value| {
+        status["wait"]["workers"] == json!([1]) && real(&status["wait"]["waited_s"]) > 0.2
+    };
+    let first = server.wait_for("barrier", waits);
+    assert_eq!(first["wait"]["reason"], "gradients");
+    assert_eq!(first["workers"][1]["state"], "computing");
+    assert_eq!(first["workers"][0]["state"], "waiting");
+    let second = server.status();
+    let waited = |status: &Value| real(&status["wait"]["waited_s"]);
+    assert!(waited(&second) > waited(&first), "{first} {second}");
+    assert!(real(&second["workers"][1]["silent_s"]) > 0.2, "{second}");
+    assert_eq!(first["updates"], second["updates"]);
+    says(&table(&server), &["waiting   for gradients of worker 1, since ", "ms ago"]);
+    workers[1].signal(Signal::CONT);
+    server.wait_for_updates(number(&second["updates"]) + 10);
+}

@@ -1,0 +1,126 @@
+//! Everything that does not train.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use crate::cluster::{number, path, real};
+use crate::process::finish;
+
+#[test]
+fn the_version_names_release_protocol_and_target() {
+    let version = finish(&["--version"]).with_code(0).stdout;
+    let wanted = format!("pstrain {} (protocol 1, ", env!("CARGO_PKG_VERSION"));
+    assert!(version.starts_with(&wanted), "{version}");
+    assert!(version.contains("linux") || version.contains('-'), "{version}");
+}
+
+#[test]
+fn help_tells_settings_with_defaults_and_exit_codes() {
+    let help = finish(&["--help"]).with_code(0).stdout;
+    assert!(help.contains("Exit codes:") && help.contains("130"), "{help}");
+    let help = finish(&["run", "--help"]).with_code(0).stdout;
+    for word in ["--learning-rate", "[default: 0.1]", "ssp:SLACK", "Job settings"] {
+        assert!(help.contains(word), "nothing of {word:?}:\n{help}");
+    }
+}
+
+#[test]
+fn completions_exist_for_the_usual_shells() {
+    for (shell, mark) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
+        let script = finish(&["completions", shell]).with_code(0).stdout;
+        assert!(script.contains(mark) && script.contains("learning-rate"), "{shell}");
+    }
+    finish(&["completions", "csh"]).refused(2, &["csh", "bash"]);
+}
+
+#[test]
+fn manual_pages_are_written_for_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("man");
+    finish(&["man", "--out", path(&out)]).with_code(0);
+    for page in ["pstrain.1", "pstrain-run.1", "pstrain-server.1", "pstrain-data-split.1"] {
+        let text = std::fs::read_to_string(out.join(page)).expect(page);
+        assert!(text.contains(".SH SYNOPSIS"), "{page}");
+    }
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    finish(&["man", "--out", path(&file)]).refused(2, &["cannot write", path(&file)]);
+}
+
+#[test]
+fn data_info_describes_the_shipped_data() {
+    let table = finish(&["data", "info", "nsl-kdd"]).with_code(0).stdout;
+    for word in ["125973", "Normal", "neptune", "protocol_type", "src_bytes"] {
+        assert!(table.contains(word), "nothing of {word:?}:\n{table}");
+    }
+    let info = finish(&["data", "info", "synthetic:3000", "--json"]).with_code(0).json();
+    assert_eq!(number(&info["rows"]), 3000);
+    let classes = info["classes"].as_array().unwrap();
+    assert_eq!(classes.len(), 5);
+    let rows: u64 = classes.iter().map(|class| number(&class["count"])).sum();
+    assert_eq!(rows, 3000);
+    finish(&["data", "info", "none.csv"]).refused(2, &["none.csv", "No such file"]);
+}
+
+#[test]
+fn data_split_shows_who_would_get_what() {
+    let args = ["data", "split", "--partition", "dirichlet:0.1", "--workers", "4"];
+    let args = [&args[..], &["--data", "synthetic:4000"]].concat();
+    let table = finish(&args).with_code(0).stdout;
+    for word in ["3000 training rows, 1000 for evaluation", "dirichlet:0.1", "Hellinger", "U2R"] {
+        assert!(table.contains(word), "nothing of {word:?}:\n{table}");
+    }
+    let skew = finish(&[&args[..], &["--json"]].concat()).with_code(0).json();
+    let workers = skew["workers"].as_array().unwrap();
+    assert_eq!(workers.len(), 4);
+    assert_eq!(workers.iter().map(|worker| number(&worker["rows"])).sum::<u64>(), 3000);
+    let even = [&args[..], &["--partition", "iid"]].concat();
+    finish(&even).refused(2, &["--partition"]);
+    let args = ["data", "split", "--workers", "4", "--data", "synthetic:4000", "--json"];
+    let even = finish(&args).with_code(0).json();
+    assert!(real(&even["mean_l1"]) < 0.1 && real(&skew["mean_l1"]) > 0.5, "{even} {skew}");
+}
+
+#[test]
+fn synthetic_data_are_the_same_every_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |name: &str, seed: &str| {
+        let file = folder.path().join(name);
+        let args = ["data", "synth", "--rows", "500", "--seed", seed, "--out", path(&file)];
+        finish(&args).with_code(0);
+        std::fs::read_to_string(&file).unwrap()
+    };
+    let first = make("a.csv", "3");
+    assert_eq!(first, make("b.csv", "3"));
+    assert_ne!(first, make("c.csv", "4"));
+    let there = folder.path().join("a.csv");
+    finish(&["data", "synth", "--rows", "9", "--out", path(&there), "--overwrite"]).with_code(0);
+    assert_eq!(std::fs::read_to_string(&there).unwrap().lines().count(), 9);
+    let nowhere = folder.path().join("none/a.csv");
+    finish(&["data", "synth", "--out", path(&nowhere)]).refused(2, &[path(&nowhere), "No such"]);
+    finish(&["data", "synth", "--out", "/dev/full", "--overwrite"])
+        .refused(2, &["cannot write /dev/full", "No space left"]);
+}
+
+#[test]
+fn whoever_reads_the_output_may_stop_early() {
+    for args in [
+        &["data", "info", "synthetic:1000"][..],
+        &["completions", "bash"],
+        &["run", "--help"],
+        &["run", "--data", "synthetic:400", "--epochs", "1"],
+        &["run", "--data", "synthetic:400", "--epochs", "1", "--json"],
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pstrain"))
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take()); // before it has printed anything
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}: {said}");
+        assert!(!said.contains("panicked") && !said.contains("roken pipe"), "{args:?}: {said}");
+    }
+}

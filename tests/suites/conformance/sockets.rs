@@ -1,0 +1,217 @@
+//! What only sockets can do wrong: bytes that are no frames, and addresses.
+
+use pstrain_core::protocol::{HEADER_BYTES, PROTOCOL_VERSION};
+use pstrain_tests::{RawPeer, Received};
+use pstrain_transports::{Address, SocketTransport, TransportError};
+
+use super::*;
+
+const SOCKETS: [Kind; 2] = [Kind::Unix, Kind::Tcp];
+
+/// A server, a client of bytes, and the client as the server sees it.
+fn raw_pair(kind: Kind) -> (Net, RawPeer, PeerId) {
+    let mut net = Net::new(kind);
+    let raw = RawPeer::connect(net.address.as_ref().unwrap());
+    let peer = net.server.connected();
+    net.server.transport.limit(peer, OPEN);
+    (net, raw, peer)
+}
+
+/// Writes `bytes` after a good message and returns what the server makes of them.
+fn garbage(kind: Kind, limits: Limits, bytes: &[u8]) -> FrameError {
+    let (mut net, mut raw, peer) = raw_pair(kind);
+    net.server.transport.limit(peer, limits);
+    raw.send(&numbered(7));
+    assert_eq!(net.server.message(), (peer, numbered(7)));
+    raw.write(bytes);
+    let error = match net.server.next() {
+        TransportEvent::Garbage(from, error) => {
+            assert_eq!(from, peer);
+            error
+        }
+        other => panic!("{other:?}"),
+    };
+    // It is told, nothing more is heard of it, and then it is closed.
+    raw.write(&frame(&numbered(8)));
+    net.server.transport.send(peer, Message::Refused(error.into()));
+    net.server.transport.close(peer);
+    assert!(!net.server.work(Duration::from_millis(5)), "{:?}", net.server.pop());
+    match raw.message() {
+        Message::Refused(Refusal::Frame { what }) => assert_eq!(what, error.to_string()),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(raw.receive(), Received::End);
+    error
+}
+
+/// A good frame with one byte of its header changed.
+fn changed(at: usize, to: u8) -> Vec<u8> {
+    let mut bytes = frame(&numbered(9));
+    bytes[at] = to;
+    bytes
+}
+
+#[test]
+fn bytes_that_are_no_frame_are_garbage_with_a_reason() {
+    within(LIMIT, || {
+        for kind in SOCKETS {
+            let found = |bytes: &[u8]| garbage(kind, OPEN, bytes);
+            assert_eq!(found(b"GET / HTTP/1.1\r\n\r\n"), FrameError::Magic(*b"GET "));
+            assert_eq!(found(b"PX"), FrameError::Magic(*b"PX\0\0"));
+            assert_eq!(found(&changed(4, 9)), FrameError::Version(9));
+            assert_eq!(found(&changed(5, 0)), FrameError::Kind(0));
+            assert_eq!(found(&changed(7, 1)), FrameError::Reserved(0x100));
+            let broken = found(&changed(16, 1));
+            assert!(matches!(broken, FrameError::Checksum { .. }), "{broken:?}");
+            let flipped = found(&changed(HEADER_BYTES, 10));
+            assert!(matches!(flipped, FrameError::Checksum { .. }), "{flipped:?}");
+        }
+    });
+}
+
+#[test]
+fn lengths_over_the_limit_are_refused_before_their_bytes_have_come() {
+    within(LIMIT, || {
+        for kind in SOCKETS {
+            let header = |control: u32, payload: u32| {
+                let mut bytes = b"PSTR".to_vec();
+                bytes.extend([PROTOCOL_VERSION, 1, 0, 0]);
+                bytes.extend(control.to_le_bytes());
+                bytes.extend(payload.to_le_bytes());
+                bytes.extend([0; 4]);
+                bytes
+            };
+            let found = |bytes: &[u8]| garbage(kind, Limits::STRANGER, bytes);
+            let (length, limit) = (u32::MAX, Limits::STRANGER.control);
+            assert_eq!(found(&header(length, 0)), FrameError::Control { length, limit });
+            assert_eq!(found(&header(10, 1)), FrameError::Payload { length: 1, limit: 0 });
+            let big = FrameError::Payload { length: 1 << 31, limit: 0 };
+            assert_eq!(found(&header(0, 1 << 31)), big);
+        }
+    });
+}
+
+#[test]
+fn a_frame_cut_off_by_a_close_is_named_as_such() {
+    within(LIMIT, || {
+        for kind in SOCKETS {
+            let whole = frame(&push(1, &zeroes(4000)));
+            for cut in [1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 5, whole.len() - 1] {
+                let (mut net, mut raw, peer) = raw_pair(kind);
+                raw.send(&numbered(1));
+                raw.write(&whole[..cut]);
+                drop(raw);
+                assert_eq!(net.server.message(), (peer, numbered(1)));
+                let why = "closed by the peer in the middle of a message";
+                assert_eq!(net.server.disconnected(), (peer, why.into()), "{kind:?} {cut}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_frame_may_come_byte_by_byte() {
+    within(LIMIT, || {
+        for kind in SOCKETS {
+            let (mut net, mut raw, peer) = raw_pair(kind);
+            let mut bytes = frame(&push(1, &zeroes(40)));
+            bytes.extend(frame(&numbered(2)));
+            for byte in bytes {
+                raw.write(&[byte]);
+                net.server.work(Duration::ZERO);
+            }
+            assert_eq!(net.server.message(), (peer, push(1, &zeroes(40))));
+            assert_eq!(net.server.message(), (peer, numbered(2)));
+        }
+    });
+}
+
+#[test]
+fn closed_peers_that_stay_are_let_go_of() {
+    // Two are closed at once and neither hangs up: each connection must end by itself.
+    within(LIMIT, || {
+        for kind in SOCKETS {
+            let (mut net, mut first, to_first) = raw_pair(kind);
+            let mut second = RawPeer::connect(net.address.as_ref().unwrap());
+            let to_second = net.server.connected();
+            net.server.transport.close(to_first);
+            net.server.transport.close(to_second);
+            let until = net.server.transport.now() + Duration::from_millis(1300);
+            while net.server.transport.now() < until {
+                assert!(!net.server.work(Duration::from_millis(100)), "{:?}", net.server.pop());
+            }
+            for raw in [&mut first, &mut second] {
+                assert_eq!(raw.receive(), Received::End);
+                // Nobody is at the other end any more: what is written comes back as an error.
+                assert!(raw.is_reset(), "{kind:?}: a connection was kept");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not() {
+    within(LIMIT, || {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let address = Address::Unix(path.clone());
+        // The listener is gone, its file is still there: what a killed server leaves.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let live = SocketTransport::listen(&address).unwrap();
+        let error = SocketTransport::listen(&address).unwrap_err();
+        assert!(matches!(&error, TransportError::Listen { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("cannot listen on unix:") && text.contains("another program has"));
+        // The live one has not been harmed by the attempt.
+        let mut client = Probe::new(SocketTransport::dialer(address.clone()).unwrap());
+        client.transport.dial();
+        client.connected();
+        drop(live);
+        assert!(!path.exists(), "a server removes its own socket");
+        // What is no socket is nobody's to remove.
+        std::fs::write(&path, "mine").unwrap();
+        let error = SocketTransport::listen(&address).unwrap_err();
+        assert!(error.to_string().contains("cannot listen on unix:"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    });
+}
+
+#[test]
+fn a_tcp_address_in_use_is_named_with_a_hint() {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let first = SocketTransport::listen(&any).unwrap();
+    let taken = first.local_address().unwrap();
+    let error = SocketTransport::listen(&taken).unwrap_err().to_string();
+    assert!(error.contains(&taken.to_string()), "{error}");
+    assert!(error.contains("another program has this address, choose another port"), "{error}");
+    drop(first);
+    SocketTransport::listen(&taken).unwrap();
+}
+
+#[test]
+fn a_path_too_long_for_a_socket_is_a_permanent_failure() {
+    let mut client =
+        Probe::new(SocketTransport::dialer(Address::Unix("x".repeat(200).into())).unwrap());
+    client.transport.dial();
+    assert!(client.dial_failed().1);
+}
+
+#[test]
+fn a_dial_that_nobody_answers_ends() {
+    within(LIMIT, || {
+        // The queue of this listener is full and stays so: further dials get no answer at all.
+        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let listener = listener.unwrap();
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+        listener.bind(&any.into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let _first = std::net::TcpStream::connect(address).unwrap();
+        let mut client =
+            Probe::new(SocketTransport::dialer(Address::Tcp(address.to_string())).unwrap());
+        client.transport.dial();
+        let (why, permanent) = client.dial_failed();
+        assert!(!permanent && why.contains("no answer within"), "{why}");
+    });
+}

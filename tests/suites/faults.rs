@@ -1,0 +1,225 @@
+//! Whole clusters over TCP with everything that goes wrong outside a laboratory: networks that
+//! cut and stall, processes that die, workers that are wrong, strangers.
+
+use std::time::Duration;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::id::WorkerId;
+use pstrain_core::node::{Departure, Event, WorkerError};
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rng::{Random, Stream};
+use pstrain_tests::{
+    Proxy, ServerEnd, ServerThread, Toy, WorkerThread, check_exactly_once, sequential_bsp, within,
+};
+
+#[path = "faults/clients.rs"]
+mod clients;
+#[path = "faults/membership.rs"]
+mod membership;
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// A job with a lease that a test can wait for.
+fn toy(workers: u32, lease_ms: u64) -> Toy {
+    let mut toy = Toy::new(workers, 203);
+    toy.job.membership.lease = Duration::from_millis(lease_ms);
+    toy
+}
+
+/// The same with so many epochs that it ends only when it is stopped.
+fn endless(workers: u32, lease_ms: u64) -> Toy {
+    let mut toy = toy(workers, lease_ms);
+    toy.job.budget.epochs = 10_000_000;
+    toy
+}
+
+fn rng(test: &str) -> Random {
+    Stream::new(11).fork(test, 0).rng()
+}
+
+fn start_workers(toy: &Toy, server: &ServerThread) -> Vec<WorkerThread> {
+    let workers = 0..toy.job.membership.workers;
+    workers.map(|worker| WorkerThread::start(toy, worker, &server.address)).collect()
+}
+
+fn all_end_with(reason: EndReason, workers: Vec<WorkerThread>) {
+    for worker in workers {
+        assert_eq!(worker.join(), Ok(reason));
+    }
+}
+
+fn bits(parameters: &[f32]) -> Vec<u32> {
+    parameters.iter().map(|value| value.to_bits()).collect()
+}
+
+/// The run did all it was asked to, as if nothing had happened.
+fn check_unharmed(toy: &Toy, end: &ServerEnd) {
+    assert_eq!(end.reason, EndReason::BudgetReached);
+    check_exactly_once(&end.events, &end.ledger);
+    if toy.job.consistency == ConsistencySpec::Bsp {
+        assert_eq!(bits(&end.parameters), bits(&sequential_bsp(toy)), "other bits than sequential");
+    }
+}
+
+fn count(events: &[Event], which: impl Fn(&Event) -> bool) -> usize {
+    events.iter().filter(|event| which(event)).count()
+}
+
+fn is_lost(event: &Event) -> bool {
+    matches!(event, Event::Departed { how: Departure::Lost, .. })
+}
+
+fn is_resumed(event: &Event) -> bool {
+    matches!(event, Event::Joined { resumed: true, .. })
+}
+
+#[test]
+fn a_worker_cut_off_for_two_seconds_resumes_and_nothing_is_applied_twice() {
+    within(LIMIT, || {
+        for consistency in [ConsistencySpec::Bsp, ConsistencySpec::Ssp { slack: 1 }] {
+            let mut toy = toy(3, 5000);
+            toy.job.consistency = consistency;
+            toy.job.budget.epochs = 300;
+            let server = ServerThread::start(&toy);
+            let proxy = Proxy::new(&server.address, rng("for a while"));
+            let workers = vec![
+                WorkerThread::start(&toy, 0, &server.address),
+                WorkerThread::start(&toy, 1, &proxy.address()),
+                WorkerThread::start(&toy, 2, &server.address),
+            ];
+            server.wait_for_version(30);
+            proxy.cut();
+            server.wait_for("a cut", |events| {
+                events.iter().any(|event| matches!(event, Event::CutOff { .. }))
+            });
+            std::thread::sleep(Duration::from_secs(2));
+            proxy.heal();
+            all_end_with(EndReason::BudgetReached, workers);
+            let end = server.join();
+            check_unharmed(&toy, &end);
+            assert_eq!(count(&end.events, is_lost), 0, "its lease was not over");
+            assert_eq!(count(&end.events, is_resumed), 1);
+        }
+    });
+}
+
+#[test]
+fn connections_cut_again_and_again_change_nothing() {
+    const CUTS: u64 = 12;
+    within(LIMIT, || {
+        for consistency in [ConsistencySpec::Bsp, ConsistencySpec::Asp] {
+            let mut toy = toy(3, 2000);
+            toy.job.consistency = consistency;
+            toy.job.budget.epochs = 200;
+            let server = ServerThread::start(&toy);
+            let proxies: Vec<Proxy> = (0..3)
+                .map(|worker| {
+                    let rng = Stream::new(12).fork("again and again", worker).rng();
+                    let proxy = Proxy::new(&server.address, rng);
+                    proxy.cut_again_and_again(CUTS);
+                    proxy
+                })
+                .collect();
+            let workers = (0..3)
+                .zip(&proxies)
+                .map(|(worker, proxy)| WorkerThread::start(&toy, worker, &proxy.address()))
+                .collect();
+            all_end_with(EndReason::BudgetReached, workers);
+            let end = server.join();
+            check_unharmed(&toy, &end);
+            let cuts: u64 = proxies.iter().map(Proxy::times_cut).sum();
+            assert!(cuts >= CUTS, "only {cuts} cuts");
+            assert!(count(&end.events, is_resumed) > 5, "nobody had to resume");
+        }
+    });
+}
+
+#[test]
+fn a_stall_within_the_lease_is_sat_out() {
+    within(LIMIT, || {
+        let mut toy = toy(2, 1000);
+        toy.job.budget.epochs = 100;
+        let server = ServerThread::start(&toy);
+        let proxy = Proxy::new(&server.address, rng("stall"));
+        let workers = vec![
+            WorkerThread::start(&toy, 0, &server.address),
+            WorkerThread::start(&toy, 1, &proxy.address()),
+        ];
+        server.wait_for_version(10);
+        proxy.stall();
+        std::thread::sleep(Duration::from_millis(400));
+        proxy.heal();
+        all_end_with(EndReason::BudgetReached, workers);
+        let end = server.join();
+        check_unharmed(&toy, &end);
+        assert_eq!(count(&end.events, |event| matches!(event, Event::CutOff { .. })), 0);
+    });
+}
+
+#[test]
+fn after_a_stall_longer_than_the_lease_the_worker_comes_back() {
+    within(LIMIT, || {
+        let mut toy = endless(2, 300);
+        toy.job.consistency = ConsistencySpec::Asp;
+        let server = ServerThread::start(&toy);
+        let proxy = Proxy::new(&server.address, rng("long stall"));
+        let near = WorkerThread::start(&toy, 0, &server.address);
+        let far = WorkerThread::start(&toy, 1, &proxy.address());
+        server.wait_for_version(10);
+        proxy.stall();
+        server.wait_for("the end of a lease", |events| events.iter().any(is_lost));
+        // It noticed by itself, since nothing at all was cut.
+        far.wait_for("its own notice", |events| {
+            let silent = |event: &Event| matches!(event, Event::Redialling { why, .. } if why.contains("silent"));
+            events.iter().any(silent)
+        });
+        proxy.heal();
+        server.wait_for("its return", |events| {
+            count(events, |event| matches!(event, Event::Ready { worker: WorkerId(1), .. })) == 2
+        });
+        server.drain();
+        all_end_with(EndReason::Stopped, vec![near, far]);
+        let end = server.join();
+        assert_eq!(end.reason, EndReason::Stopped);
+        check_exactly_once(&end.events, &end.ledger);
+    });
+}
+
+#[test]
+fn workers_whose_server_is_gone_say_how_often_they_tried_and_give_up_in_time() {
+    within(LIMIT, || {
+        let toy = endless(2, 250);
+        let patience = toy.job.membership.patience();
+        let server = ServerThread::start(&toy);
+        let workers = start_workers(&toy, &server);
+        server.wait_for_version(10);
+        server.kill();
+        for worker in workers {
+            check_unreachable(worker.join(), patience);
+        }
+    });
+}
+
+#[test]
+fn a_worker_that_never_finds_its_server_gives_up_in_time() {
+    within(LIMIT, || {
+        let toy = toy(1, 150);
+        let nowhere = ServerThread::start(&toy);
+        let address = nowhere.address.clone();
+        nowhere.kill();
+        let worker = WorkerThread::start(&toy, 0, &address);
+        check_unreachable(worker.join(), toy.job.membership.patience());
+    });
+}
+
+fn check_unreachable(end: Result<EndReason, WorkerError>, patience: Duration) {
+    let Err(error) = end else { panic!("{end:?}") };
+    let text = error.to_string();
+    let WorkerError::Unreachable { attempts, tried, .. } = error else { panic!("{error:?}") };
+    assert!(attempts >= 5, "{text}");
+    assert!(tried >= patience, "{text}");
+    // The last try is the first one after the patience is over.
+    assert!(tried < patience + patience / 6, "{text}");
+    assert!(text.starts_with("cannot reach the server: "), "{text}");
+    assert!(text.contains(&format!("(tried {attempts} times in ")), "{text}");
+}

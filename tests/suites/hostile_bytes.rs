@@ -1,0 +1,216 @@
+//! The decoder against bytes that nobody honest sends: it gives an error or a message, never a
+//! panic, and holds no more memory than the bytes it was given account for.
+
+use std::alloc::System;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use peakmem_alloc::{INSTRUMENTED_SYSTEM, PeakMemAlloc, PeakMemAllocTrait};
+use proptest::prelude::*;
+use pstrain_core::protocol::{
+    Decoder, FrameError, HEADER_BYTES, Limits, Message, PROTOCOL_VERSION,
+};
+use pstrain_core::rng::{Random, Stream};
+use pstrain_tests::{KINDS, Messages, OPEN, frame, within};
+
+#[global_allocator]
+static MEMORY: &PeakMemAlloc<System> = &INSTRUMENTED_SYSTEM;
+/// The allocator counts for the whole process, so the tests of this one take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What the decoder may hold beside what its input accounts for: a list in a control part is given
+/// room for what it says it holds, up to the 1 MiB at which serde stops believing it.
+const BELIEVED_BYTES: usize = 1024 * 1024;
+/// What a byte of input may become at most: the buffer's own room to grow (a factor of 2), and
+/// fields that take more room in memory than on the wire.
+const GROWTH: usize = 32;
+const CASES: u64 = 1_000_000;
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What one stream of bytes came to.
+#[derive(Debug, Default)]
+struct Tally {
+    messages: u64,
+    malformed: u64,
+    refused: u64,
+    unfinished: u64,
+}
+
+/// Hands `bytes` in, cut at random, until the end or an error, and bounds the memory that takes.
+fn decode(rng: &mut Random, limits: Limits, bytes: &[u8], tally: &mut Tally) {
+    MEMORY.reset_peak_memory();
+    let mut decoder = Decoder::new(limits);
+    let mut rest = bytes;
+    loop {
+        match decoder.next() {
+            Ok(Some(_)) => tally.messages += 1,
+            Ok(None) if rest.is_empty() => {
+                tally.unfinished += u64::from(decoder.is_mid_frame());
+                break;
+            }
+            Ok(None) => {
+                let cut = 1 + rng.below(rest.len() as u64) as usize;
+                decoder.feed(&rest[..cut]);
+                rest = &rest[cut..];
+            }
+            Err(error) => {
+                assert_eq!(decoder.next(), Err(error), "an error is the last word");
+                match error {
+                    FrameError::Malformed(_) => tally.malformed += 1,
+                    _ => tally.refused += 1,
+                }
+                break;
+            }
+        }
+    }
+    let (held, allowed) = (MEMORY.get_peak_memory(), GROWTH * bytes.len() + BELIEVED_BYTES);
+    assert!(held <= allowed, "{held} bytes held for {} given", bytes.len());
+}
+
+/// Does one of the things that go wrong on a line, or that an attacker does.
+fn mutate(rng: &mut Random, bytes: &mut Vec<u8>, other: &[u8]) {
+    let at = |rng: &mut Random, bytes: &[u8]| rng.below(bytes.len().max(1) as u64) as usize;
+    match rng.below(6) {
+        0 => {
+            for _ in 0..=rng.below(4) {
+                let at = at(rng, bytes);
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << rng.below(8);
+                }
+            }
+        }
+        1 => bytes.truncate(at(rng, bytes)),
+        2 => {
+            let (begin, from) = (at(rng, bytes), at(rng, other));
+            bytes.splice(begin.., other[from.min(other.len())..].iter().copied());
+        }
+        3 => {
+            // A length in the header that is not the truth.
+            let field = 8 + 4 * rng.below(2) as usize;
+            let length = (rng.bits() as u32) >> rng.below(32);
+            if let Some(word) = bytes.get_mut(field..field + 4) {
+                word.copy_from_slice(&length.to_le_bytes());
+            }
+        }
+        4 => {
+            // Bytes in the control part that announce a long list, text or number.
+            let at = HEADER_BYTES + rng.below(24) as usize;
+            if let Some(word) = bytes.get_mut(at..at + 5) {
+                word[0] = 251 + rng.below(3) as u8;
+                word[1..].copy_from_slice(&((rng.bits() as u32) >> rng.below(32)).to_le_bytes());
+            }
+        }
+        _ => {
+            let (begin, count) = (at(rng, bytes), rng.below(20));
+            let noise: Vec<u8> = (0..count).map(|_| rng.bits() as u8).collect();
+            bytes.splice(begin..begin, noise);
+        }
+    }
+}
+
+/// Makes the header of `bytes` true again but for what a mutation did to the fields, so that they
+/// get past the checks of the frame.
+fn repair(rng: &mut Random, bytes: &mut [u8]) {
+    let length = bytes.len();
+    let Some((header, body)) = bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return };
+    header[..5].copy_from_slice(&[b'P', b'S', b'T', b'R', PROTOCOL_VERSION]);
+    header[5] = 1 + header[5].wrapping_sub(1) % KINDS as u8;
+    header[6..8].fill(0);
+    let stated = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
+    let control = if rng.below(4) == 0 { body.len() } else { stated.min(body.len()) };
+    header[8..12].copy_from_slice(&(control as u32).to_le_bytes());
+    let payload = length - HEADER_BYTES - control;
+    header[12..16].copy_from_slice(&(payload as u32).to_le_bytes());
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&header[..16]), body);
+    header[16..20].copy_from_slice(&sum.to_le_bytes());
+}
+
+#[test]
+fn a_million_hostile_frames_neither_panic_nor_take_memory() {
+    within(Duration::from_secs(300), || {
+        let _turn = turn();
+        let stream = Stream::new(20).fork("hostile", 0);
+        let mut rng = stream.rng();
+        let mut messages = Messages::new(stream.fork("messages", 0).rng(), 12);
+        let pool: Vec<Vec<u8>> =
+            (0..3000).map(|case| frame(&messages.of_kind(1 + case % KINDS))).collect();
+        let all = [Limits::STRANGER, Limits::DIALER, Limits::of_worker(12), OPEN];
+        let mut tally = Tally::default();
+        let mut bytes = Vec::new();
+        for _ in 0..CASES {
+            let pick = |rng: &mut Random| rng.below(pool.len() as u64) as usize;
+            let (one, other) = (pick(&mut rng), pick(&mut rng));
+            bytes.clone_from(&pool[one]);
+            if rng.below(50) == 0 {
+                bytes.iter_mut().for_each(|byte| *byte = rng.bits() as u8);
+            }
+            for _ in 0..=rng.below(3) {
+                mutate(&mut rng, &mut bytes, &pool[other]);
+            }
+            if rng.below(2) == 0 {
+                repair(&mut rng, &mut bytes);
+            }
+            let limits = all[rng.below(4) as usize];
+            decode(&mut rng, limits, &bytes, &mut tally);
+        }
+        // The cases are worth something only if they get everywhere.
+        let least = CASES / 50;
+        assert!(tally.messages > least && tally.malformed > least, "{tally:?}");
+        assert!(tally.refused > least && tally.unfinished > least, "{tally:?}");
+    });
+}
+
+/// Any message, as its bytes and as itself.
+fn messages(most: u64) -> impl Strategy<Value = Vec<Message>> {
+    (any::<u64>(), 1..6_usize).prop_map(move |(seed, count)| {
+        let mut messages = Messages::new(Stream::new(seed).rng(), most);
+        (0..count).map(|_| messages.any()).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_message_survives_arbitrary_cuts(
+        messages in messages(40),
+        cuts in proptest::collection::vec(1..200_usize, 1..40),
+    ) {
+        let _turn = turn();
+        let bytes: Vec<u8> = messages.iter().flat_map(frame).collect();
+        let mut decoder = Decoder::new(OPEN);
+        let mut found = Vec::new();
+        let (mut rest, mut cuts) = (&bytes[..], cuts.iter().cycle());
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(*cuts.next().unwrap()));
+            decoder.feed(now);
+            rest = later;
+            while let Some(message) = decoder.next().unwrap() {
+                found.push(message);
+            }
+        }
+        prop_assert!(!decoder.is_mid_frame());
+        // Compared as bytes, since a NaN is not equal to itself.
+        prop_assert_eq!(found.len(), messages.len());
+        prop_assert_eq!(found.iter().flat_map(frame).collect::<Vec<u8>>(), bytes);
+    }
+
+    #[test]
+    fn one_flipped_bit_is_never_taken_for_a_message(
+        messages in messages(20),
+        place in any::<prop::sample::Index>(),
+        bit in 0..8_u32,
+    ) {
+        let _turn = turn();
+        let mut bytes = frame(&messages[0]);
+        let at = place.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        let mut decoder = Decoder::new(OPEN);
+        decoder.feed(&bytes);
+        // A changed length may also wait for bytes that do not come.
+        prop_assert!(!matches!(decoder.next(), Ok(Some(_))), "bit {bit} of byte {at}");
+    }
+}

@@ -1,0 +1,212 @@
+//! The server and its workers under thousands of random schedules, in virtual time.
+//!
+//! `PSTRAIN_SEEDS=100000` runs more of them; `PSTRAIN_SEED=17` runs that one alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::job::{BudgetKind, Exchange, OnLoss};
+use pstrain_core::node::Event;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_tests::world::{Aftermath, Settings, let_happen};
+
+/// Seeds of the largest test.
+const LARGEST: u64 = 12_000;
+
+/// Whether one seed alone is to be run.
+fn alone() -> bool {
+    std::env::var_os("PSTRAIN_SEED").is_some()
+}
+
+/// Runs `check` on `count` seeds, or on those that the environment asks for, and names the first
+/// that fails.
+fn for_seeds(test: &str, count: u64, check: impl Fn(u64)) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let seeds = match number("PSTRAIN_SEED") {
+        Some(seed) => seed..seed + 1,
+        // The number asked for is for the largest test; the others keep their share.
+        None => 0..number("PSTRAIN_SEEDS").map_or(count, |seeds: u64| seeds * count / LARGEST),
+    };
+    for seed in seeds {
+        if let Err(fault) = catch_unwind(AssertUnwindSafe(|| check(seed))) {
+            eprintln!("seed {seed}: {:#?}", Settings::draw(seed).without_rows());
+            eprintln!("replay: PSTRAIN_SEED={seed} cargo test -p pstrain-tests {test}");
+            std::panic::resume_unwind(fault);
+        }
+    }
+}
+
+fn bits(aftermath: &Aftermath) -> Vec<u32> {
+    aftermath.parameters.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn whatever_happens_the_invariants_hold_and_the_run_ends() {
+    let seen = RefCell::new(BTreeSet::new());
+    for_seeds("whatever_happens", LARGEST, |seed| {
+        let aftermath = let_happen(&Settings::draw(seed));
+        let words = aftermath.events.iter().map(|(_, event)| kind_of(event));
+        seen.borrow_mut().extend(words);
+    });
+    if alone() {
+        return;
+    }
+    // Nothing was checked if it never came up.
+    for kind in [
+        "CutOff",
+        "Departed Left",
+        "Departed Lost",
+        "Departed Refused",
+        "Departed Replaced",
+        "Dropped Over",
+        "Ended BudgetReached",
+        "Ended Stopped",
+        "Ended TooFewWorkers",
+        "Ended WorkerLost",
+        "Joined again",
+        "Joined anew",
+        "Paused",
+        "Refused",
+        "Repeated",
+        "Unpaused",
+    ] {
+        assert!(seen.borrow().contains(kind), "{kind} never came up in {:?}", seen.borrow());
+    }
+}
+
+/// The kind of an event, as far as it tells two courses of a run apart.
+fn kind_of(event: &Event) -> String {
+    let text = match event {
+        Event::Joined { resumed, .. } => {
+            return String::from(if *resumed { "Joined again" } else { "Joined anew" });
+        }
+        Event::Departed { how, .. } => format!("Departed {how:?}"),
+        Event::Dropped { reason, .. } => format!("Dropped {reason:?}"),
+        Event::Ended { reason } => format!("Ended {reason:?}"),
+        event => return format!("{event:?}").split([' ', '{']).next().unwrap_or_default().into(),
+    };
+    text.split(['(', '{']).next().unwrap_or_default().trim_end().into()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for_seeds("the_same_seed", 300, |seed| {
+        let settings = Settings::draw(seed);
+        assert_eq!(let_happen(&settings), let_happen(&settings));
+    });
+}
+
+#[test]
+fn without_faults_every_run_reaches_its_budget_and_every_worker_knows() {
+    for_seeds("without_faults", 1000, |seed| {
+        let aftermath = let_happen(&Settings::draw(seed).peaceful());
+        assert_eq!(aftermath.reason, EndReason::BudgetReached);
+        assert!(aftermath.membership_was_fixed);
+        assert!(aftermath.workers.iter().all(|end| *end == Some(Ok(EndReason::BudgetReached))));
+        assert_eq!(aftermath.ledger.lost, 0);
+    });
+}
+
+#[test]
+fn the_network_does_not_change_what_bsp_computes() {
+    let compared = Cell::new(0);
+    for_seeds("the_network", 600, |seed| {
+        let mut settings = Settings::draw(seed);
+        settings.job.consistency = ConsistencySpec::Bsp;
+        let lease = settings.job.membership.lease;
+        let mut other = settings.clone();
+        other.network = !seed;
+        other.compute.reverse();
+        let reference = bits(&let_happen(&settings.peaceful()));
+        assert_eq!(bits(&let_happen(&other.clone().peaceful())), reference, "another network");
+        let broken = let_happen(&other.flaky(lease / 4));
+        if broken.membership_was_fixed && broken.reason == EndReason::BudgetReached {
+            assert_eq!(bits(&broken), reference, "connections that broke");
+            compared.set(compared.get() + 1);
+        }
+    });
+    assert!(alone() || compared.get() > 100, "only {} comparable runs", compared.get());
+}
+
+#[test]
+fn asp_staleness_adds_up_whatever_the_speeds() {
+    for_seeds("asp_staleness", 300, |seed| {
+        let mut settings = Settings::draw(seed).peaceful();
+        settings.job.consistency = ConsistencySpec::Asp;
+        settings.job.exchange = Exchange::Combined;
+        settings.job.budget.kind = BudgetKind::Global;
+        let aftermath = let_happen(&settings);
+        for worker in 0..settings.job.membership.workers {
+            // The spans from pull to update of one worker follow each other without a gap, so
+            // its staleness is all the updates there were, but its own.
+            let (mut sum, mut own, mut version, mut first, mut last) = (0, 0, 0, None, 0);
+            for (_, event) in &aftermath.events {
+                match event {
+                    Event::Granted { worker: who, version, .. } if who.0 == worker => {
+                        first.get_or_insert(version.0);
+                    }
+                    Event::Applied { worker: who, staleness, .. } if who.0 == worker => {
+                        (sum, own, last) = (sum + staleness, own + 1, version);
+                    }
+                    Event::Updated { .. } => version += 1,
+                    _ => {}
+                }
+            }
+            if own > 0 {
+                assert_eq!(sum, last + 1 - first.unwrap_or(0) - own, "worker {worker}");
+            }
+        }
+    });
+}
+
+#[test]
+fn equally_fast_asp_workers_have_a_mean_staleness_of_all_the_others() {
+    for_seeds("equally_fast", 100, |seed| {
+        let mut settings = Settings::draw(seed).peaceful();
+        settings.job.consistency = ConsistencySpec::Asp;
+        settings.job.exchange = Exchange::Combined;
+        settings.prepare = settings.grain;
+        settings.compute = vec![settings.job.membership.lease / 4];
+        settings.delay = settings.grain;
+        let staleness = let_happen(&settings).events.into_iter().filter_map(|(_, event)| {
+            if let Event::Applied { staleness, .. } = event { Some(staleness) } else { None }
+        });
+        let staleness: Vec<u64> = staleness.collect();
+        let (sum, updates) = (staleness.iter().sum::<u64>(), staleness.len() as u64);
+        let workers = u64::from(settings.job.membership.workers);
+        assert!(sum <= (workers - 1) * updates, "{sum} in {updates} updates");
+        assert!(sum + 4 * workers * workers >= (workers - 1) * updates, "{sum} in {updates}");
+    });
+}
+
+#[test]
+fn the_staleness_bound_of_ssp_is_attained() {
+    let attained = Cell::new(0);
+    for_seeds("the_staleness_bound", 600, |seed| {
+        let mut settings = Settings::draw(seed).peaceful();
+        settings.job.membership.workers = 2;
+        settings.job.consistency = ConsistencySpec::Ssp { slack: 1 };
+        let attains = |(_, event): &(_, Event)| {
+            matches!(event, Event::Applied { staleness: 3, .. })
+        };
+        attained.set(attained.get() + u64::from(let_happen(&settings).events.iter().any(attains)));
+    });
+    assert!(alone() || attained.get() > 0, "a bound that is never attained checks little");
+}
+
+#[test]
+fn a_dead_worker_holds_the_others_up_for_a_lease_and_no_longer() {
+    let held_up = Cell::new(0);
+    for_seeds("a_dead_worker", 1000, |seed| {
+        let mut settings = Settings::draw(seed).with_one_death();
+        settings.job.membership.on_loss = OnLoss::Continue;
+        let lease = settings.job.membership.lease;
+        let stall = let_happen(&settings).longest_stall;
+        let round = settings.longest_compute() * 2 + (settings.delay + settings.grain) * 8;
+        assert!(stall <= lease + settings.late + round, "{stall:?} without an update");
+        held_up.set(held_up.get() + u64::from(stall >= lease));
+    });
+    assert!(alone() || held_up.get() > 50, "only {} deaths were felt", held_up.get());
+}
