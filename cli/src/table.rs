@@ -33,7 +33,8 @@ fn seconds(seconds: f64) -> String {
 
 /// The report of a run.
 pub(crate) fn report(report: &Report) -> String {
-    let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".into(), show);
+    let optional =
+        |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "-".into(), show);
     let staleness = report.staleness;
     let facts = [
         ("ended", report.ended.clone()),

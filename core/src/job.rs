@@ -94,7 +94,8 @@ pub struct Membership {
     pub lease: Duration,
 }
 
-/// What the server does when a worker is lost.
+/// What the server does when a worker is lost: its lease ran out, it was turned away, or it left
+/// before its share was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnLoss {
     /// Goes on with the others; the lost one may come back.
@@ -189,6 +190,12 @@ impl Job {
         if self.budget.epochs == 0 {
             return Err(JobError::Epochs);
         }
+        if self.data.train.rows.checked_mul(u64::from(self.budget.epochs)).is_none() {
+            return Err(JobError::Budget {
+                rows: self.data.train.rows,
+                epochs: self.budget.epochs,
+            });
+        }
         if self.data.train.rows < u64::from(workers) {
             return Err(JobError::FewRows { rows: self.data.train.rows, workers });
         }
@@ -222,6 +229,13 @@ pub enum JobError {
     BatchSize,
     /// Nothing to do.
     Epochs,
+    /// More examples in all than can be counted.
+    Budget {
+        /// Training examples.
+        rows: u64,
+        /// Passes over them.
+        epochs: u32,
+    },
     /// More workers than examples.
     FewRows {
         /// Training examples.
@@ -247,6 +261,9 @@ impl fmt::Display for JobError {
             ),
             Self::BatchSize => write!(f, "batch-size = 0: must be 1 or more"),
             Self::Epochs => write!(f, "epochs = 0: must be 1 or more"),
+            Self::Budget { rows, epochs } => {
+                write!(f, "epochs = {epochs} over {rows} training rows: choose fewer epochs")
+            }
             Self::FewRows { rows, workers } => {
                 write!(f, "{rows} training rows for {workers} workers: each needs at least one")
             }

@@ -1,6 +1,8 @@
 //! Checkers of a run, outside the code under test: they see the messages that were delivered and
 //! the events that were reported, and work everything out a second time.
 
+#![expect(clippy::expect_used, reason = "a failure here fails the test")]
+
 mod books;
 mod ranks;
 
@@ -107,7 +109,13 @@ impl Checker {
     }
 
     /// The server made a step, because of a message from `peer` if there is one.
-    pub(crate) fn step(&mut self, now: Time, server: &Server, events: &[Event], peer: Option<PeerId>) {
+    pub(crate) fn step(
+        &mut self,
+        now: Time,
+        server: &Server,
+        events: &[Event],
+        peer: Option<PeerId>,
+    ) {
         for (place, event) in events.iter().enumerate() {
             let next = events.get(place + 1);
             if let Event::Departed { worker, how, .. } = event {
@@ -119,6 +127,9 @@ impl Checker {
         }
         self.books.balance(server);
         self.ranks.check();
+        let global = self.job.budget.kind == BudgetKind::Global;
+        let reached = global && self.books.samples >= server.samples_wanted();
+        assert!(!reached || self.ended.is_some(), "it goes on past its budget");
         self.check_times(now, server);
     }
 
@@ -129,7 +140,8 @@ impl Checker {
             Event::Joined { worker, .. } => {
                 let peer = peer.expect("somebody joined without a message");
                 self.strangers.remove(&peer);
-                self.attached.insert(*worker, (peer, now));
+                let older = self.attached.insert(*worker, (peer, now));
+                assert_eq!(older, None, "the older connection of {worker} was left open");
                 self.alive.insert(*worker, now);
             }
             Event::Ready { worker, rows } => {
@@ -144,7 +156,10 @@ impl Checker {
                 assert!(deserved, "{worker} was in order, but refused: {why}");
             }
             Event::Started { .. } => self.progress = now,
-            Event::Updated { .. } => self.progressed(now),
+            Event::Updated { .. } => {
+                assert!(present >= needed || !self.ranks.in_rounds(), "a round closed while short");
+                self.progressed(now);
+            }
             Event::Paused { present: said, needed: wanted } => {
                 assert_eq!((*said, *wanted), (present, needed), "present and needed");
                 assert!(present < needed && self.short_since.is_none(), "paused for nothing");
@@ -158,6 +173,7 @@ impl Checker {
             }
             Event::Granted { worker, .. } => {
                 assert!(self.short_since.is_none(), "{worker} goes on while too few are there");
+                assert!(!self.drained, "{worker} goes on though the run is to stop");
             }
             Event::Evaluated { point, .. } => {
                 self.evaluations -= 1;
@@ -222,7 +238,11 @@ impl Checker {
                 let since = self.short_since;
                 assert!(since.map_or(gathering, waited), "it was not patient");
             }
-            EndReason::Diverged(_) | _ => panic!("an end for no reason: {reason}"),
+            EndReason::Diverged(_) => {
+                assert!(self.books.saw_bad_gradient, "every gradient was finite");
+                assert!(self.ranks.ready() <= 1, "others were there whose gradients were finite");
+            }
+            _ => panic!("an end for no reason: {reason}"),
         }
     }
 

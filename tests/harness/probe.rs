@@ -57,7 +57,7 @@ impl Probe {
     ///
     /// # Panics
     /// If none comes.
-    pub fn next(&mut self) -> TransportEvent {
+    pub fn event(&mut self) -> TransportEvent {
         let until = self.transport.now() + PATIENCE;
         while self.events.is_empty() && self.transport.now() < until {
             self.work(PATIENCE);
@@ -69,12 +69,12 @@ impl Probe {
     ///
     /// # Panics
     /// If none comes.
-    pub fn next_with(&mut self, other: &mut Self) -> TransportEvent {
+    pub fn event_with(&mut self, other: &mut Self) -> TransportEvent {
         let until = self.transport.now() + PATIENCE;
         while !self.work(Duration::from_millis(1)) && self.transport.now() < until {
             other.work(Duration::ZERO);
         }
-        self.next()
+        self.event()
     }
 
     /// The peer of the next event, which must be a connection.
@@ -82,7 +82,7 @@ impl Probe {
     /// # Panics
     /// If something else happens.
     pub fn connected(&mut self) -> PeerId {
-        match self.next() {
+        match self.event() {
             TransportEvent::Connected(peer) => peer,
             other => panic!("{other:?} instead of a connection"),
         }
@@ -93,7 +93,7 @@ impl Probe {
     /// # Panics
     /// If something else happens.
     pub fn message(&mut self) -> (PeerId, Message) {
-        match self.next() {
+        match self.event() {
             TransportEvent::Message(peer, message) => (peer, message),
             other => panic!("{other:?} instead of a message"),
         }
@@ -104,7 +104,7 @@ impl Probe {
     /// # Panics
     /// If something else happens.
     pub fn disconnected(&mut self) -> (PeerId, String) {
-        match self.next() {
+        match self.event() {
             TransportEvent::Disconnected { peer, why } => (peer, why),
             other => panic!("{other:?} instead of the end of a connection"),
         }
@@ -115,7 +115,7 @@ impl Probe {
     /// # Panics
     /// If something else happens.
     pub fn dial_failed(&mut self) -> (String, bool) {
-        match self.next() {
+        match self.event() {
             TransportEvent::DialFailed { why, permanent } => (why, permanent),
             other => panic!("{other:?} instead of a failed dial"),
         }

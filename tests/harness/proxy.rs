@@ -199,6 +199,8 @@ fn pump(shared: &Shared, allowance: &Allowance, mut from: TcpStream, mut to: Tcp
             break;
         }
     }
+    // The end of a stream is held back like everything else.
+    shared.pass();
     for stream in [from, to] {
         let _gone = stream.shutdown(Shutdown::Both);
     }

@@ -2,6 +2,8 @@
 //! delay and break, on machines that are slow and die. Whatever happens is drawn from the
 //! settings' seed, so a run can be repeated exactly; the checkers look on.
 
+#![expect(clippy::expect_used, reason = "a failure here fails the test")]
+
 mod links;
 mod processes;
 mod settings;
@@ -300,7 +302,6 @@ impl<'a> World<'a> {
                 effect => panic!("no server asks for {effect:?}"),
             }
         }
-        if std::env::var("TRACE").is_ok() { for e in &events { eprintln!("{} {e:?}", self.now); } } // TRACE
         self.checker.step(self.now, &self.server, &events, from);
         self.events.extend(events.into_iter().map(|event| (self.now, event)));
         if self.reason.is_some() {

@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use pstrain_core::protocol::message::PullStatus;
+use pstrain_core::protocol::{Message, PROTOCOL_VERSION, encode};
 use pstrain_core::rng::Stream;
 use serde_json::Value;
 
@@ -43,6 +45,15 @@ fn offend(server: &Server, bytes: &[u8]) {
     }
 }
 
+/// A frame that the server would answer.
+fn question() -> Vec<u8> {
+    let mut frame = Vec::new();
+    let question = Message::PullStatus(PullStatus { protocol_max: PROTOCOL_VERSION });
+    let payload = encode(&question, &mut frame);
+    frame.extend_from_slice(payload.as_slice());
+    frame
+}
+
 #[test]
 fn garbage_on_the_port_disturbs_nobody() {
     let (calm, _) = train(|_| {});
@@ -54,10 +65,15 @@ fn garbage_on_the_port_disturbs_nobody() {
         offend(server, &noise);
         offend(server, &[0xff; 64]);
         offend(server, &[0; 64]);
+        let mut frame = question();
         // Part of a frame, then nothing more.
         let mut broken = connect(server);
-        broken.write_all(&noise[..3]).unwrap();
+        broken.write_all(&frame[..frame.len() - 1]).unwrap();
         drop(broken);
+        // A whole frame with one bit wrong.
+        let last = frame.len() - 1;
+        frame[last] ^= 1;
+        offend(server, &frame);
         for _ in 0..100 {
             drop(connect(server));
         }
@@ -65,7 +81,7 @@ fn garbage_on_the_port_disturbs_nobody() {
     });
     assert_eq!(disturbed["params_sha256"], calm["params_sha256"]);
     assert_eq!(number(&disturbed["updates"]), number(&calm["updates"]));
-    assert!(called(&events, "refused").count() >= 3);
+    assert!(called(&events, "refused").count() >= 5);
     assert!(called(&events, "refused").all(|event| event["worker"].is_null()));
     assert_eq!(called(&events, "cut_off").count(), 0);
     check_books(&events, &disturbed);

@@ -68,7 +68,9 @@ fn a_worker_with_other_data_is_refused_and_the_others_finish() {
     let others = make("others.csv", "2000", "2");
     let job = ["--data", &right, "--workers", "3", "--min-workers", "2", "--epochs", "3"];
     let server = Server::tcp(&[&job]);
-    for (file, difference) in [(&fewer, "1425 training rows where the job has 1500"), (&others, "class")] {
+    for (file, difference) in
+        [(&fewer, "1425 training rows where the job has 1500"), (&others, "class")]
+    {
         let ended = server.worker(&["--data", file]).wait();
         ended.refused(1, &["not the job's", difference, "the file that the server has"]);
     }
@@ -79,7 +81,8 @@ fn a_worker_with_other_data_is_refused_and_the_others_finish() {
     let Server { process, out, .. } = server;
     let ended = process.wait().with_code(0);
     let (events, summary) = (events(&out), ended.json());
-    assert_eq!(called(&events, "refused").count(), 2);
+    let refused: Vec<_> = called(&events, "refused").collect();
+    assert_eq!(refused.len(), 2, "{refused:?}");
     check_books(&events, &summary);
     assert!(number(&summary["samples"]) >= 3 * 1500, "{summary}");
 }

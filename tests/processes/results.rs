@@ -46,12 +46,9 @@ fn the_five_files_are_there_and_hold_what_they_say() {
 
     let model = fs::read(out.join("model.safetensors")).unwrap();
     let model = SafeTensors::deserialize(&model).unwrap();
-    for (name, shape) in [
-        ("0.weight", &[21, 93][..]),
-        ("0.bias", &[21]),
-        ("2.weight", &[5, 21]),
-        ("2.bias", &[5]),
-    ] {
+    for (name, shape) in
+        [("0.weight", &[21, 93][..]), ("0.bias", &[21]), ("2.weight", &[5, 21]), ("2.bias", &[5])]
+    {
         assert_eq!(model.tensor(name).unwrap().shape(), shape, "{name}");
     }
 }

@@ -72,7 +72,7 @@ fn unknown_names_are_errors_with_the_nearest_one() {
     file("batch_size = 2", &["\"batch_size\"", "did you mean \"batch-size\"?"]);
     file("zzz = 2", &["\"zzz\"", "pstrain run --help"]);
     file("workers = = 2", &["no job file", "line 1, column 11"]);
-    file("workers = [2]", &["workers is a array", "a number or a text"]);
+    file("workers = [2]", &["workers is of type array", "a number or a text"]);
     file("workers = 2\nworkers = 3", &["no job file", "line 2", "duplicate key"]);
     file("epochs = \"ten\"", &["epochs = \"ten\"", "must be a number such as 10"]);
     finish(&["run", "--job", "none.toml"]).refused(2, &["job file none.toml", "No such file"]);

@@ -97,7 +97,8 @@ fn an_interrupted_worker_leaves_and_the_others_go_on() {
     let Server { process, out, .. } = server;
     let summary = process.wait().with_code(3).json();
     check_books(&events(&out), &summary);
-    assert_eq!(number(&summary["batches"]["lost"]), 0, "it delivered what it owed: {summary}");
+    // It delivers what it owes; only parameters that cross its goodbye can be lost.
+    assert!(number(&summary["batches"]["lost"]) <= 1, "{summary}");
     for worker in workers {
         worker.wait().with_code(3);
     }

@@ -1,6 +1,8 @@
 //! What every transport promises: one set of tests for memory, Unix sockets and TCP, on the
 //! `Transport` trait itself.
 
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,14 +147,14 @@ fn large_messages(kind: Kind) {
     for (number, count) in [(1, 3 * MIB / 4), (2, 1), (3, 5 * MIB / 4 + 1), (4, 0), (5, 100_003)] {
         let values: Arc<Vec<f32>> = values(count);
         client.transport.send(to_server, push(number, &values));
-        let TransportEvent::Message(from, there) = net.server.next_with(&mut client) else {
+        let TransportEvent::Message(from, there) = net.server.event_with(&mut client) else {
             panic!("no message")
         };
         assert_eq!(from, to_client);
         assert_eq!(frame(&there), frame(&push(number, &values)), "{number}");
         let Message::Push(there) = there else { panic!("{there:?}") };
         net.server.transport.send(to_client, parameters(number, &there.gradient));
-        let TransportEvent::Message(_, back) = client.next_with(&mut net.server) else {
+        let TransportEvent::Message(_, back) = client.event_with(&mut net.server) else {
             panic!("no message")
         };
         assert_eq!(frame(&back), frame(&parameters(number, &values)), "{number}");
@@ -206,14 +208,14 @@ fn half_open(kind: Kind) {
     client.transport.send(to_server, numbered(6));
     client.transport.close(to_server);
     for number in 0..7 {
-        match net.server.next_with(&mut client) {
+        match net.server.event_with(&mut client) {
             TransportEvent::Message(from, message) => {
                 assert_eq!((from, number_of(&message)), (to_client, number));
             }
             other => panic!("{other:?}"),
         }
     }
-    match net.server.next_with(&mut client) {
+    match net.server.event_with(&mut client) {
         TransportEvent::Disconnected { peer, why } => {
             assert_eq!((peer, why.as_str()), (to_client, "closed by the peer"));
         }
@@ -232,13 +234,13 @@ fn last_words(kind: Kind) {
     }
     net.server.transport.send(to_client, Message::Refused(Refusal::Over));
     net.server.transport.close(to_client);
-    match client.next_with(&mut net.server) {
+    match client.event_with(&mut net.server) {
         TransportEvent::Message(peer, message) => {
             assert_eq!((peer, message), (to_server, Message::Refused(Refusal::Over)));
         }
         other => panic!("{other:?}"),
     }
-    let TransportEvent::Disconnected { .. } = client.next_with(&mut net.server) else {
+    let TransportEvent::Disconnected { .. } = client.event_with(&mut net.server) else {
         panic!("it is not over")
     };
 }
@@ -296,7 +298,7 @@ fn over_the_limit(kind: Kind) {
     assert_eq!(number_of(&net.server.message().1), 1);
     bad.transport.send(to_server, push(2, &zeroes(404)));
     bad.transport.send(to_server, push(3, &zeroes(4)));
-    match net.server.next() {
+    match net.server.event() {
         TransportEvent::Garbage(peer, error) => {
             assert_eq!((peer, error), (to_bad, FrameError::Payload { length: 404, limit: 400 }));
         }
@@ -373,7 +375,7 @@ fn dropped_before_accepting(kind: Kind) {
     client.transport.dial();
     drop(net);
     // The system may have connected it on the server's behalf.
-    match client.next() {
+    match client.event() {
         TransportEvent::DialFailed { permanent, .. } => assert!(!permanent),
         TransportEvent::Connected(peer) => assert_eq!(client.disconnected().0, peer),
         other => panic!("{other:?}"),

@@ -3,6 +3,9 @@
 //! `PSTRAIN_SEEDS=100000` runs more of them; `PSTRAIN_SEED=17` runs that one alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+#[path = "schedules/by_hand.rs"]
+mod by_hand;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
@@ -22,6 +25,7 @@ fn alone() -> bool {
 
 /// Runs `check` on `count` seeds, or on those that the environment asks for, and names the first
 /// that fails.
+#[expect(clippy::print_stderr, reason = "whoever reads of a failure wants to repeat it")]
 fn for_seeds(test: &str, count: u64, check: impl Fn(u64)) {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let seeds = match number("PSTRAIN_SEED") {
@@ -188,9 +192,8 @@ fn the_staleness_bound_of_ssp_is_attained() {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.membership.workers = 2;
         settings.job.consistency = ConsistencySpec::Ssp { slack: 1 };
-        let attains = |(_, event): &(_, Event)| {
-            matches!(event, Event::Applied { staleness: 3, .. })
-        };
+        let attains =
+            |(_, event): &(_, Event)| matches!(event, Event::Applied { staleness: 3, .. });
         attained.set(attained.get() + u64::from(let_happen(&settings).events.iter().any(attains)));
     });
     assert!(alone() || attained.get() > 0, "a bound that is never attained checks little");

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::node::{Effect, Event, Input, Node, Outbox, WorkerError};
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
@@ -73,14 +73,19 @@ pub fn drive<N: Node, T: Transport, S: Services>(
     services: &mut S,
     mailbox: &Mailbox,
 ) -> Result<Result<EndReason, WorkerError>, TransportError> {
-    let mut driver = Driver { node, transport, services, mailbox, outbox: Outbox::new() };
+    let mut driver =
+        Driver { node, transport, services, mailbox, outbox: Outbox::new(), closed: Vec::new() };
     let mut events = Vec::new();
     if let Some(result) = driver.input(Input::Start)? {
         return Ok(result);
     }
     loop {
         driver.transport.wait(driver.node.deadline(), &mut events)?;
+        driver.closed.clear();
         for event in events.drain(..) {
+            if peer_of(&event).is_some_and(|peer| driver.closed.contains(&peer)) {
+                continue;
+            }
             if let Some(result) = driver.input(input_of(event))? {
                 return Ok(result);
             }
@@ -100,6 +105,16 @@ pub fn drive<N: Node, T: Transport, S: Services>(
     }
 }
 
+fn peer_of(event: &TransportEvent) -> Option<PeerId> {
+    match event {
+        TransportEvent::Connected(peer)
+        | TransportEvent::Message(peer, _)
+        | TransportEvent::Garbage(peer, _)
+        | TransportEvent::Disconnected { peer, .. } => Some(*peer),
+        TransportEvent::DialFailed { .. } => None,
+    }
+}
+
 fn input_of(event: TransportEvent) -> Input {
     match event {
         TransportEvent::Connected(peer) => Input::Connected(peer),
@@ -116,6 +131,8 @@ struct Driver<'a, N, T, S> {
     services: &'a mut S,
     mailbox: &'a Mailbox,
     outbox: Outbox,
+    /// Peers that were closed while events of theirs may still be in the batch.
+    closed: Vec<PeerId>,
 }
 
 impl<N: Node, T: Transport, S: Services> Driver<'_, N, T, S> {
@@ -136,7 +153,10 @@ impl<N: Node, T: Transport, S: Services> Driver<'_, N, T, S> {
                     Effect::Dial => self.transport.dial(),
                     Effect::Send(peer, message) => self.transport.send(peer, message),
                     Effect::Limit(peer, limits) => self.transport.limit(peer, limits),
-                    Effect::Close(peer) => self.transport.close(peer),
+                    Effect::Close(peer) => {
+                        self.closed.push(peer);
+                        self.transport.close(peer);
+                    }
                     Effect::SendExamples { peer, worker, from } => {
                         match self.services.examples(worker, from) {
                             Some(chunk) => self.transport.send(peer, Message::Examples(chunk)),

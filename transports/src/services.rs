@@ -33,7 +33,10 @@ pub struct WorkerServices {
 enum Loading {
     /// Not begun; the thread starts with the first order.
     Idle(Option<Loader>),
-    Begun { orders: Sender<(Box<Prepare>, Handle)>, loaded: Receiver<(Trainer, Duration)> },
+    Begun {
+        orders: Sender<(Box<Prepare>, Handle)>,
+        loaded: Receiver<(Trainer, Duration)>,
+    },
 }
 
 impl fmt::Debug for WorkerServices {

@@ -8,8 +8,8 @@ use pstrain_core::id::PeerId;
 use pstrain_core::protocol::{FrameError, Limits, Message};
 use pstrain_core::time::Time;
 
-/// Once more than this is queued for a peer, nothing more is read from it until it has taken its
-/// answers: a slow reader slows its sender.
+/// Once more than this is queued for a peer that dialled, nothing more is read from it until it has
+/// taken its answers: a slow reader slows its sender.
 pub(crate) const HIGH_WATER_BYTES: usize = 1024 * 1024;
 
 /// The most that may be queued for one peer, beside one message of any size. A peer that lets it
@@ -19,8 +19,9 @@ pub const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
 /// Peers by id, messages, a clock.
 ///
 /// Messages to one peer arrive in order and whole, or the connection ends. Queues are bounded:
-/// from a peer that does not take its answers nothing more is read, and one that never takes them
-/// is disconnected.
+/// from a peer that dialled and does not take its answers nothing more is read, and one that never
+/// takes them is disconnected. The dialler always reads, so that two that send much at once do not
+/// wait for each other for ever.
 pub trait Transport {
     /// The time since the transport was made.
     fn now(&self) -> Time;

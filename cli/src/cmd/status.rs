@@ -45,7 +45,7 @@ fn ask(args: &StatusArgs) -> anyhow::Result<Status> {
                 TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
                 TransportEvent::DialFailed { why, .. } => {
                     bail!("cannot reach {address}: {why}; is a server running there?")
-                },
+                }
                 TransportEvent::Disconnected { why, .. } => bail!("{address}: {why}"),
             }
         }
@@ -102,7 +102,7 @@ impl<'a> View<'a> {
             name: &member.name,
             state: member.state.to_string(),
             since_s: member.since.as_secs_f64(),
-            silent_s: (member.state != MemberState::Awaited).then(|| member.silent.as_secs_f64()),
+            silent_s: (member.state != MemberState::Awaited).then_some(member.silent.as_secs_f64()),
             clock: member.clock.0,
             mini_batch: member.batch.0,
             updates: member.updates,

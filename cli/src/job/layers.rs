@@ -182,7 +182,10 @@ fn toml_value(text: &str) -> toml::Value {
 }
 
 fn parse_file(path: &str, text: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
-    let table: toml::Table = text.parse().with_context(|| format!("{path} is no job file"))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        // The parser's drawing of the place ends with an empty line.
+        anyhow::anyhow!("{path} is no job file: {}", error.to_string().trim_end())
+    })?;
     let mut values = Vec::new();
     for (key, value) in table {
         let Some(setting) = find(&key) else { bail!("{path}: {}", unknown(&key)) };
@@ -191,7 +194,7 @@ fn parse_file(path: &str, text: &str) -> anyhow::Result<Vec<(&'static str, Strin
             toml::Value::Integer(number) => number.to_string(),
             toml::Value::Float(number) => number.to_string(),
             other => bail!(
-                "{path}: {key} is a {}, but a setting is a number or a text such as {:?}",
+                "{path}: {key} is of type {}, but a setting is a number or a text such as {:?}",
                 other.type_str(),
                 setting.default
             ),

@@ -4,7 +4,6 @@
 //! takes the file as its state. What else is needed to use the model (its form, how inputs are
 //! encoded) is in the metadata.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -53,14 +52,15 @@ pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> any
         .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
         .context("cannot lay out the model file")?;
     #[expect(clippy::disallowed_types, reason = "the library asks for this map; it has one entry")]
-    let metadata = HashMap::from([(KEY.to_owned(), serde_json::to_string(about)?)]);
+    let metadata =
+        std::collections::HashMap::from([(KEY.to_owned(), serde_json::to_string(about)?)]);
     let bytes = safetensors::serialize(views, Some(metadata)).context("cannot write the model")?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let write = || -> std::io::Result<()> {
         // As an ordinary new file would be; temporary ones are private otherwise.
         let mut file = tempfile::Builder::new()
             .permissions(std::fs::Permissions::from_mode(0o666))
-            .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+            .tempfile_in(folder.unwrap_or_else(|| Path::new(".")))?;
         file.write_all(&bytes)?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;

@@ -162,3 +162,6 @@ impl Cohort {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

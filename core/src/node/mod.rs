@@ -97,7 +97,7 @@ pub enum Effect {
         /// The first row wanted.
         from: u64,
     },
-    /// Get the data of the partition ready; answered by `Prepared`.
+    /// Get the data of the partition ready; answered by `Prepared`. One at a time, in order.
     Prepare(Box<Prepare>),
     /// Compute a gradient; answered by `Computed`. One at a time, in order.
     Compute(Compute),

@@ -246,7 +246,7 @@ pub enum EndReason {
         /// Workers needed.
         needed: u32,
     },
-    /// The parameters are no longer finite numbers.
+    /// The parameters, or the gradients of all workers, are no longer finite numbers.
     Diverged(Version),
 }
 
@@ -285,8 +285,8 @@ impl fmt::Display for EndReason {
             }
             Self::Diverged(version) => write!(
                 f,
-                "the parameters are not finite after update {version}; try a smaller \
-                 learning-rate, or clip-norm"
+                "training diverged: parameters or gradients are not finite after update \
+                 {version}; try a smaller learning-rate, or clip-norm"
             ),
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct Books {
     workers: Vec<Account>,
     ledger: Ledger,
     pub(super) samples: u64,
+    /// Whether a gradient that is not finite was sent.
+    pub(super) saw_bad_gradient: bool,
     ended: bool,
 }
 
@@ -65,6 +67,7 @@ impl Books {
             workers: vec![Account::default(); job.membership.workers as usize],
             ledger: Ledger::default(),
             samples: 0,
+            saw_bad_gradient: false,
             ended: false,
             job,
         }
@@ -90,6 +93,7 @@ impl Books {
         assert_eq!(made.batch, header.batch, "{key:?} names another mini-batch");
         let base = &self.history[header.base.0 as usize];
         assert!(same_bits(&made.parameters, base), "{key:?} was not computed on {}", header.base);
+        self.saw_bad_gradient |= push.gradient.iter().any(|value| !value.is_finite());
         self.sent.insert(key, (header.base, header.samples));
     }
 

@@ -64,7 +64,7 @@ impl Ranks {
                 assert!(!rank.alive, "{worker} was given away twice");
                 (rank.alive, rank.ready) = (true, false);
             }
-            Event::Ready { worker, rows } => self.ready(*worker, *rows, books),
+            Event::Ready { worker, rows } => self.gets_ready(*worker, *rows, books),
             Event::Started { workers } => {
                 self.started = true;
                 for rank in &mut self.ranks {
@@ -101,7 +101,7 @@ impl Ranks {
         self.counted().map(|rank| rank.clock).min()
     }
 
-    fn ready(&mut self, worker: WorkerId, rows: u64, books: &Books) {
+    fn gets_ready(&mut self, worker: WorkerId, rows: u64, books: &Books) {
         let nobody = self.counted().count() == 0 && !books.has_open_round();
         let slowest = self.slowest();
         let (started, in_rounds) = (self.started, self.slack.is_none());
@@ -195,8 +195,10 @@ impl Ranks {
         rank.joining = false;
     }
 
-    /// After each step of the server: nobody computes too far ahead, or waits for too little.
+    /// After each step of the server: nobody computes too far ahead, or waits for nothing.
     pub(super) fn check(&self) {
+        let computing = self.ranks.iter().any(|rank| rank.computing);
+        assert!(computing || self.ended || !self.drained, "there is nothing left to wait for");
         let (Some(slack), Some(slowest)) = (self.slack, self.slowest()) else { return };
         for rank in self.counted() {
             let most = slack.saturating_add(u64::from(!rank.computing));
@@ -207,6 +209,11 @@ impl Ranks {
     /// Workers that are there with their data, or have done their share.
     pub(super) fn present(&self) -> u32 {
         self.ranks.iter().filter(|rank| rank.ready || rank.finished).count() as u32
+    }
+
+    /// Workers that are there with their data.
+    pub(super) fn ready(&self) -> usize {
+        self.ranks.iter().filter(|rank| rank.ready).count()
     }
 
     /// Whether everybody who is there has done their share.
@@ -229,6 +236,11 @@ impl Ranks {
     /// Examples in the partition of `worker`, as it said.
     pub(super) fn rows(&self, worker: WorkerId) -> u64 {
         self.ranks[worker.0 as usize].rows
+    }
+
+    /// Whether gradients are gathered in rounds.
+    pub(super) const fn in_rounds(&self) -> bool {
+        self.slack.is_none()
     }
 
     /// Whether the run has started, and not ended.

@@ -93,10 +93,6 @@ impl Link {
         first
     }
 
-    pub(crate) fn is_open(&self, end: End) -> bool {
-        self.pipes[end as usize].closed.is_none()
-    }
-
     /// Whether `end` has heard of the connection.
     pub(crate) fn is_known(&self, end: End) -> bool {
         self.pipes[end as usize].opened

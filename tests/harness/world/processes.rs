@@ -127,9 +127,10 @@ impl World<'_> {
         }
     }
 
-    /// When something that the process was asked for is done, after what it was asked before.
+    /// When something that the process was asked for is done: after what it was asked before, and
+    /// not at the same time, for then the answers might change places.
     fn takes(&mut self, process: usize, span: Duration) -> Duration {
-        let begin = self.processes[process].busy_until.max(self.now);
+        let begin = self.processes[process].busy_until.max(self.now) + Duration::from_nanos(1);
         self.processes[process].busy_until = begin + span;
         (begin + span) - self.now
     }

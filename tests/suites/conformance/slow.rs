@@ -25,7 +25,7 @@ pub(crate) fn reader_that_never_reads(kind: Kind) {
     // The peer gets what was out, in order and whole, then the end.
     let mut read = 0;
     loop {
-        match client.next_with(&mut net.server) {
+        match client.event_with(&mut net.server) {
             TransportEvent::Message(from, message) => {
                 assert_eq!((from, number_of(&message)), (to_server, read));
                 read += 1;

@@ -24,7 +24,7 @@ fn garbage(kind: Kind, limits: Limits, bytes: &[u8]) -> FrameError {
     raw.send(&numbered(7));
     assert_eq!(net.server.message(), (peer, numbered(7)));
     raw.write(bytes);
-    let error = match net.server.next() {
+    let error = match net.server.event() {
         TransportEvent::Garbage(from, error) => {
             assert_eq!(from, peer);
             error

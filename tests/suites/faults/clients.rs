@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use pstrain_core::id::Sequence;
 use pstrain_core::job::{BudgetKind, OnLoss};
+use pstrain_core::model::Model;
+use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
     Heartbeat, Hello, Parameters, Pull, Push, PushHeader, Ready, Resume, Welcome,
 };
@@ -30,13 +32,9 @@ fn ready(toy: &Toy, welcome: &Welcome) -> Message {
 }
 
 fn pull(toy: &Toy, welcome: &Welcome) -> Message {
-    let keys = pstrain_core::params::KeyRange::new(0, sequential_bsp_len(toy)).unwrap();
+    let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
+    let keys = KeyRange::new(0, model.parameters() as u64).unwrap();
     Message::Pull(Pull { incarnation: welcome.incarnation, keys })
-}
-
-fn sequential_bsp_len(toy: &Toy) -> u64 {
-    let model = pstrain_core::model::Model::new(&toy.job.model, toy.job.data.shape).unwrap();
-    model.parameters() as u64
 }
 
 fn parameters(raw: &mut RawPeer) -> Parameters {
@@ -61,6 +59,9 @@ fn push(welcome: &Welcome, given: &Parameters, value: f32) -> Push {
     };
     Push { header, gradient: Arc::new(vec![value; given.values.len()]) }
 }
+
+/// Makes a push wrong.
+type Change = fn(&mut Push);
 
 /// What the server says last; the connection is closed after it.
 fn refusal(raw: &mut RawPeer) -> Refusal {
@@ -114,8 +115,7 @@ fn a_worker_that_pushes_nan_is_told_the_key_and_the_others_finish() {
             WorkerThread::start(&toy, 0, &server.address),
             WorkerThread::start(&toy, 1, &server.address),
         ];
-        let (mut raw, welcome) = join(&server, hello("bad", None));
-        assert_eq!(welcome.worker, WorkerId(2));
+        let (mut raw, welcome) = join(&server, hello("bad", Some(WorkerId(2))));
         raw.send(&ready(&toy, &welcome));
         raw.send(&pull(&toy, &welcome));
         let given = parameters(&mut raw);
@@ -139,15 +139,15 @@ fn pushes_that_do_not_fit_are_refused_with_the_reason() {
     within(LIMIT, || {
         let toy = endless(1, 2000);
         let server = ServerThread::start(&toy);
-        let change: [(fn(&mut Push), &str); 6] = [
+        let changes: [(Change, &str); 6] = [
             (|push| push.header.sequence.0 += 5, "without parameters having been given out"),
             (|push| push.header.base.0 += 1, "is for version"),
             (|push| push.header.batch.0 += 1, "mini-batch"),
             (|push| push.header.samples = 0, "counts 0 examples"),
             (|push| push.header.incarnation.0 += 1, "was replaced by a newer one"),
-            (|push| drop(Arc::make_mut(&mut push.gradient).pop()), "but the model has keys"),
+            (|push| Arc::make_mut(&mut push.gradient).truncate(1), "but the model has keys"),
         ];
-        for (change, reason) in change {
+        for (change, reason) in changes {
             let (mut raw, welcome) = join(&server, hello("odd", Some(WorkerId(0))));
             raw.send(&ready(&toy, &welcome));
             raw.send(&pull(&toy, &welcome));
@@ -218,11 +218,13 @@ fn strangers_that_say_nothing_are_closed_after_a_lease() {
         let worker = WorkerThread::start(&toy, 0, &server.address);
         server.wait_for_version(5);
         // Two at once, and one that has begun to say something.
-        let mut strangers: Vec<_> =
-            (0..3).map(|_| RawPeer::connect(&server.address)).collect();
+        let mut strangers: Vec<_> = (0..3).map(|_| RawPeer::connect(&server.address)).collect();
         strangers[1].write(b"PST");
-        let refused = |event: &Event| {
-            matches!(event, Event::Refused { worker: None, why, .. } if why.to_string().contains("no hello came within 300ms"))
+        let refused = |event: &Event| match event {
+            Event::Refused { worker: None, why, .. } => {
+                why.to_string().contains("no hello came within 300ms")
+            }
+            _ => false,
         };
         server.wait_for("three refusals", |events| count(events, refused) == 3);
         for stranger in &mut strangers {

@@ -38,7 +38,11 @@ fn on_worker_loss_continue_goes_on_with_the_others_after_a_lease() {
         check_exactly_once(&end.events, &end.ledger);
         let at = end.events.iter().position(|event| lost_one(std::slice::from_ref(event)));
         let of_the_lost = |event: &Event| {
-            matches!(event, Event::Applied { worker: WorkerId(1), .. } | Event::Granted { worker: WorkerId(1), .. })
+            matches!(
+                event,
+                Event::Applied { worker: WorkerId(1), .. }
+                    | Event::Granted { worker: WorkerId(1), .. }
+            )
         };
         // What it had pushed may be part of the round that its loss completes.
         let after = count(&end.events[at.unwrap()..], of_the_lost);
@@ -107,7 +111,8 @@ fn with_too_few_workers_a_run_pauses_and_goes_on_when_one_comes() {
         server.wait_for_version(10);
         let late = WorkerThread::start(&toy, 2, &server.address);
         server.wait_for("pushes of the late one", |events| {
-            let applied = |event: &Event| matches!(event, Event::Applied { worker: WorkerId(2), .. });
+            let applied =
+                |event: &Event| matches!(event, Event::Applied { worker: WorkerId(2), .. });
             count(events, applied) > 5
         });
         second.kill();
@@ -126,8 +131,9 @@ fn with_too_few_workers_a_run_pauses_and_goes_on_when_one_comes() {
         let end = server.join();
         check_exactly_once(&end.events, &end.ledger);
         let at = |which: fn(&Event) -> bool| end.events.iter().position(which).unwrap();
-        let pause = at(|event| matches!(event, Event::Paused { .. }))
-            ..at(|event| matches!(event, Event::Unpaused));
+        let pause = at(|event| matches!(event, Event::Paused { .. }))..at(|event| {
+            matches!(event, Event::Unpaused)
+        });
         let updated = count(&end.events[pause], |event| matches!(event, Event::Updated { .. }));
         assert_eq!(updated, 0, "updates while it was paused");
     });

@@ -87,11 +87,16 @@ impl Server {
         if let Some(older) = self.roster.attach(worker, peer) {
             out.push(Effect::Close(older));
         }
+        // It asks again on this connection. Until then it has not heard how large the parameters
+        // are, and would take them for garbage.
+        self.waiting.remove(&worker);
         if !resumed {
             self.roster.set_presence(worker, Presence::Preparing, now);
         }
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         slot.heard = now;
+        let examples_from_server = hello.wants_examples || self.job.data.from == DataFrom::Server;
+        slot.has_own_data = !examples_from_server;
         if !resumed {
             slot.incarnation = slot.incarnation.next();
             slot.seat = Seat::default();
@@ -107,7 +112,7 @@ impl Server {
             worker,
             incarnation,
             resumed,
-            examples_from_server: hello.wants_examples || self.job.data.from == DataFrom::Server,
+            examples_from_server,
             job: self.job.clone(),
             digest: self.job_digest,
         };
@@ -127,9 +132,19 @@ impl Server {
         ready: &Ready,
         out: &mut Outbox,
     ) {
-        let differs = ready.train.as_ref().and_then(|train| train.difference(&self.job.data.train));
-        let difference = differs.or_else(|| {
-            (ready.rows == 0).then(|| String::from("no rows in this worker's partition"))
+        let train = &self.job.data.train;
+        let own = self.roster.slot(worker).is_some_and(|slot| slot.has_own_data);
+        let differs = match &ready.train {
+            Some(theirs) => theirs.difference(train),
+            None => own.then(|| String::from("they came without a fingerprint")),
+        };
+        let difference = differs.or_else(|| match ready.rows {
+            0 => Some(String::from("no rows in this worker's partition")),
+            rows if rows > train.rows => Some(alloc::format!(
+                "{rows} rows in this worker's partition where the job has {} in all",
+                train.rows
+            )),
+            _ => None,
         });
         if let Some(difference) = difference {
             return self.refuse(now, peer, Refusal::Data { difference }, out);

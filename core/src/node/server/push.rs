@@ -49,16 +49,10 @@ impl Server {
 
     /// Answers a worker that did not get the answer: the same permission, with the parameters
     /// of today.
-    ///
-    /// Not if the answer went out on this very connection: then the question crossed it, and the
-    /// worker may be computing on it already.
     fn grant_again(&mut self, now: Time, peer: PeerId, worker: WorkerId, out: &mut Outbox) {
         let version = self.version();
         let Some(slot) = self.roster.slot_mut(worker) else { return };
-        let Some(grant) = slot.seat.grant.as_mut().filter(|grant| grant.peer != peer) else {
-            return;
-        };
-        grant.peer = peer;
+        let Some(grant) = &mut slot.seat.grant else { return };
         grant.version = version;
         grant.at = now;
         let (sequence, batch, decided) = (grant.sequence, grant.batch, slot.seat.decided);
@@ -90,7 +84,9 @@ impl Server {
             return self.on_repeated_push(now, peer, worker, header, out);
         }
         if let Err(why) = self.check_push(worker, &push) {
-            if matches!(why, Refusal::NotFinite { .. }) && self.has_diverged() {
+            // With nobody left who computes finite numbers, it is not one worker's data.
+            let alone = self.roster.ready() <= 1;
+            if matches!(why, Refusal::NotFinite { .. }) && (alone || self.has_diverged()) {
                 self.end(now, EndReason::Diverged(self.version()), out);
                 return self.settle(now, out);
             }

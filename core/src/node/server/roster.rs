@@ -29,6 +29,8 @@ pub(super) struct Slot {
     pub(super) batch: BatchId,
     /// Examples in its partition.
     pub(super) rows: u64,
+    /// Whether it has its own copy of the data, which must be that of the job.
+    pub(super) has_own_data: bool,
     /// Updates it contributed to.
     pub(super) updates: u64,
     /// The part that begins anew with each incarnation.
@@ -52,8 +54,6 @@ pub(super) struct Grant {
     pub(super) sequence: Sequence,
     pub(super) version: Version,
     pub(super) batch: BatchId,
-    /// The connection they went out on last.
-    pub(super) peer: PeerId,
     pub(super) at: Time,
 }
 
@@ -101,6 +101,7 @@ impl Roster {
             clock: Clock(0),
             batch: BatchId(0),
             rows: 0,
+            has_own_data: false,
             updates: 0,
             seat: Seat::default(),
         });

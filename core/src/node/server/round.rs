@@ -239,7 +239,7 @@ impl Server {
         let Some(peer) = slot.peer else { return };
         let sequence = slot.seat.next_sequence();
         let batch = slot.batch;
-        slot.seat.grant = Some(Grant { sequence, version, batch, peer, at: now });
+        slot.seat.grant = Some(Grant { sequence, version, batch, at: now });
         let waited = slot.seat.asked.take().map_or_else(Default::default, |at| now.since(at));
         slot.since = now;
         let decided = slot.seat.decided;

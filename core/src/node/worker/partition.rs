@@ -1,0 +1,101 @@
+//! The worker's examples: from its own copy of the data, or sent by the server.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+
+use super::{Data, Work, Worker, WorkerError};
+use crate::examples::Examples;
+use crate::node::{Effect, Outbox, Prepare, Prepared};
+use crate::protocol::Message;
+use crate::protocol::message::{Bye, ExamplesChunk, PullExamples, Ready};
+use crate::time::Time;
+
+impl Worker {
+    /// Takes up the data or the work where they are, on a fresh connection.
+    pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
+        let Some(member) = &self.member else { return };
+        match &self.data {
+            Data::None if member.examples_from_server => {
+                self.data = Data::Fetching(Examples::new(member.job.data.shape));
+                self.send(now, Message::PullExamples(PullExamples { from: 0 }), out);
+            }
+            Data::None => self.prepare(None, out),
+            Data::Fetching(examples) => {
+                let from = examples.len() as u64;
+                self.send(now, Message::PullExamples(PullExamples { from }), out);
+            }
+            Data::Preparing => {}
+            Data::Ready(prepared) => {
+                let ready = Ready { rows: prepared.rows, train: prepared.train.clone() };
+                self.send(now, Message::Ready(ready), out);
+                match &self.work {
+                    Work::Pulling => self.pull(now, out),
+                    Work::Computing(_) => {}
+                    Work::Pushing(push) => {
+                        let push = push.clone();
+                        self.send(now, Message::Push(push), out);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn prepare(&mut self, examples: Option<Examples>, out: &mut Outbox) {
+        let Some(member) = &self.member else { return };
+        self.data = Data::Preparing;
+        self.preparations += 1;
+        let (job, worker) = ((*member.job).clone(), member.worker);
+        out.push(Effect::Prepare(Box::new(Prepare { job, worker, examples })));
+    }
+
+    pub(super) fn on_examples(&mut self, now: Time, chunk: &ExamplesChunk, out: &mut Outbox) {
+        let (Data::Fetching(examples), Some(member)) = (&mut self.data, &self.member) else {
+            return;
+        };
+        let rows = chunk.rows;
+        let fits = rows.from == examples.len() as u64 && rows.total <= member.job.data.train.rows;
+        let unpacked = if fits && !chunk.packed.is_empty() {
+            examples.unpack(&chunk.packed).map_err(|error| error.to_string())
+        } else {
+            Err(alloc::format!("rows from {} of {} were not asked for", rows.from, rows.total))
+        };
+        if let Err(what) = unpacked {
+            let what = alloc::format!("its examples are unusable: {what}");
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
+        if (examples.len() as u64) < rows.total {
+            let from = examples.len() as u64;
+            self.send(now, Message::PullExamples(PullExamples { from }), out);
+        } else {
+            let examples = core::mem::take(examples);
+            self.prepare(Some(examples), out);
+        }
+    }
+
+    pub(super) fn on_prepared(
+        &mut self,
+        now: Time,
+        prepared: Result<Prepared, String>,
+        out: &mut Outbox,
+    ) {
+        self.preparations = self.preparations.saturating_sub(1);
+        if self.preparations > 0 || !matches!(self.data, Data::Preparing) {
+            return; // of a partition that is not this worker's any more
+        }
+        match prepared {
+            Ok(prepared) => {
+                self.data = Data::Ready(prepared);
+                if self.server().is_some() {
+                    self.go_on(now, out);
+                }
+            }
+            Err(what) => {
+                if let (Some(_), Some(member)) = (self.server(), &self.member) {
+                    let bye = Bye { incarnation: member.incarnation };
+                    self.send(now, Message::Bye(bye), out);
+                }
+                self.finish(Err(WorkerError::Data(what)), out);
+            }
+        }
+    }
+}

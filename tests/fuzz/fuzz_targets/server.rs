@@ -1,0 +1,373 @@
+//! The server's state machine under arbitrary sequences of inputs, handed in as a driver would.
+
+#![no_main]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::evaluation::Evaluation;
+use pstrain_core::examples::Shape;
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
+use pstrain_core::job::{
+    Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
+};
+use pstrain_core::model::ModelSpec;
+use pstrain_core::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, Server};
+use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::message::{
+    Bye, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, PullStatus, Push,
+    PushHeader, Ready, Resume, Welcome,
+};
+use pstrain_core::protocol::{BUILD, FrameError, Message, PROTOCOL_VERSION};
+use pstrain_core::time::Time;
+
+const LEASE: Duration = Duration::from_secs(1);
+
+/// The input, byte by byte; zeroes when it is used up.
+struct Choices<'a>(std::slice::Iter<'a, u8>);
+
+impl Choices<'_> {
+    fn byte(&mut self) -> u8 {
+        self.0.next().copied().unwrap_or(0)
+    }
+
+    fn below(&mut self, bound: u8) -> u8 {
+        self.byte() % bound
+    }
+
+    fn coin(&mut self) -> bool {
+        self.byte() & 1 == 1
+    }
+
+    /// Mostly small, sometimes as large as it gets.
+    fn number(&mut self) -> u64 {
+        match self.byte() {
+            255 => u64::MAX,
+            254 => u64::MAX / 3,
+            byte => u64::from(byte % 8),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.as_slice().is_empty()
+    }
+}
+
+fn job(choices: &mut Choices<'_>) -> Job {
+    let workers = u32::from(1 + choices.below(4));
+    let min_workers = match choices.below(3) {
+        0 => None,
+        _ => Some(1 + u32::from(choices.byte()) % workers),
+    };
+    let consistency = match choices.below(4) {
+        0 => ConsistencySpec::Bsp,
+        1 => ConsistencySpec::Asp,
+        slack => ConsistencySpec::Ssp { slack: u64::from(slack) - 1 },
+    };
+    let on_loss = [OnLoss::Continue, OnLoss::Wait, OnLoss::Stop][usize::from(choices.below(3))];
+    let kind = if choices.coin() { BudgetKind::Global } else { BudgetKind::Partition };
+    Job {
+        name: "fuzz".into(),
+        seed: 1,
+        model: ModelSpec::Softmax,
+        update: UpdateSpec {
+            optimizer: OptimizerSpec::Sgd,
+            learning_rate: 0.1,
+            schedule: Schedule::Constant,
+            weight_decay: 0.0,
+            clip_norm: None,
+        },
+        aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
+        consistency,
+        exchange: if choices.coin() { Exchange::Combined } else { Exchange::Separate },
+        batch_size: 4,
+        budget: Budget { epochs: 3, kind },
+        membership: Membership { workers, min_workers, on_loss, lease: LEASE },
+        data: JobData {
+            shape: Shape { inputs: 1, dense: 1, hot: 0, classes: 2 },
+            train: Fingerprint { rows: 20, class_counts: vec![12, 8], digest: [3; 32] },
+            from: DataFrom::Worker,
+            recipe: String::new(),
+        },
+    }
+}
+
+/// What a client knows from what it was sent.
+#[derive(Default)]
+struct Client {
+    welcome: Option<Welcome>,
+    given: Option<Parameters>,
+}
+
+struct World<'a> {
+    choices: Choices<'a>,
+    server: Server,
+    now: Time,
+    out: Outbox,
+    next_peer: u64,
+    clients: BTreeMap<PeerId, Client>,
+    /// Memberships that can be taken up again.
+    memberships: Vec<Resume>,
+    evaluations: Vec<Point>,
+    applied: BTreeSet<(WorkerId, Incarnation, Sequence)>,
+    version: Version,
+    done: bool,
+}
+
+impl World<'_> {
+    /// Hands an input in, obeys the effects and checks what must always be so.
+    fn input(&mut self, input: Input) {
+        self.server.handle(self.now, input, &mut self.out);
+        for effect in std::mem::take(&mut self.out) {
+            assert!(!self.done, "{effect:?} after the end");
+            match effect {
+                Effect::Send(peer, message) => self.send(peer, message),
+                Effect::Close(peer) => drop(self.clients.remove(&peer)),
+                Effect::Evaluate(order) => self.evaluations.push(order.point),
+                Effect::Report(Event::Applied { worker, incarnation, sequence, .. }) => {
+                    let push = (worker, incarnation, sequence);
+                    assert!(self.applied.insert(push), "{push:?} was applied twice");
+                }
+                Effect::Done(result) => {
+                    assert!(result.is_ok(), "{result:?}");
+                    self.done = true;
+                }
+                Effect::Report(_) | Effect::Limit(..) | Effect::SendExamples { .. } => {}
+                other => panic!("{other:?} is nothing a server wants"),
+            }
+        }
+        let ledger = self.server.ledger();
+        let known = ledger.applied + ledger.discarded + ledger.lost + ledger.outstanding;
+        assert_eq!(ledger.assigned, known, "{ledger:?}");
+        assert_eq!(ledger.applied, self.applied.len() as u64, "{ledger:?}");
+        assert!(self.server.version() >= self.version, "the version fell");
+        self.version = self.server.version();
+        // Whoever waits can say so at any time.
+        let status = self.server.status(self.now);
+        assert_eq!(status.members.len() as u32, self.server.job().membership.workers);
+    }
+
+    fn send(&mut self, peer: PeerId, message: Message) {
+        let Some(client) = self.clients.get_mut(&peer) else { return };
+        match message {
+            Message::Welcome(welcome) => {
+                self.memberships.push(Resume {
+                    worker: welcome.worker,
+                    incarnation: welcome.incarnation,
+                    run: welcome.run,
+                });
+                client.welcome = Some(*welcome);
+            }
+            Message::Parameters(parameters) => {
+                assert!(client.welcome.is_some(), "parameters for a stranger");
+                client.given = Some(parameters);
+            }
+            _ => {}
+        }
+    }
+
+    fn pick(&mut self) -> Option<PeerId> {
+        let at = usize::from(self.choices.byte()) % self.clients.len().max(1);
+        self.clients.keys().nth(at).copied()
+    }
+
+    fn act(&mut self) {
+        match self.choices.below(16) {
+            0 => {
+                let peer = PeerId(self.next_peer);
+                self.next_peer += 1;
+                self.clients.insert(peer, Client::default());
+                self.input(Input::Connected(peer));
+            }
+            1 => {
+                if let Some(peer) = self.pick() {
+                    self.clients.remove(&peer);
+                    self.input(Input::Disconnected { peer, why: "fuzz".into() });
+                }
+            }
+            2 => {
+                let part = u32::from(self.choices.byte()) + 1;
+                self.now = self.now + LEASE * part / 64;
+            }
+            3 => self.wake(),
+            4 => self.evaluate(),
+            5 if self.choices.below(8) == 0 => self.input(Input::Drain),
+            6 if self.choices.below(4) == 0 => {
+                if let Some(peer) = self.pick() {
+                    self.input(Input::Garbage(peer, FrameError::Version(9)));
+                }
+            }
+            _ => {
+                if let Some(peer) = self.pick() {
+                    let message = self.message(peer);
+                    self.input(Input::Message(peer, message));
+                }
+            }
+        }
+    }
+
+    /// Comes to the next deadline, which must lead to another.
+    fn wake(&mut self) {
+        if let Some(at) = self.server.deadline() {
+            self.now = self.now.max(at);
+            self.input(Input::Wake);
+            let next = self.server.deadline();
+            assert!(next.is_none_or(|next| next > self.now), "{next:?} at {}", self.now);
+        }
+    }
+
+    fn evaluate(&mut self) {
+        if let Some(point) = self.evaluations.pop() {
+            let evaluation =
+                Evaluation { examples: 1, correct: 1, loss: 0.5, recall: vec![None, None] };
+            self.input(Input::Evaluated(Evaluated { point, evaluation }));
+        }
+    }
+
+    fn message(&mut self, peer: PeerId) -> Message {
+        let known = self.clients.get(&peer).is_some_and(|client| client.welcome.is_some());
+        let choice = self.choices.below(if known { 12 } else { 2 });
+        match choice {
+            0 if known => self.odd(),
+            0 | 1 => self.hello(),
+            2 | 3 => self.ready(),
+            4 | 5 => {
+                let incarnation = self.incarnation(peer);
+                Message::Pull(Pull { incarnation, keys: self.keys() })
+            }
+            6 => Message::Heartbeat(Heartbeat { incarnation: None }),
+            7 if self.choices.coin() => Message::Bye(Bye { incarnation: self.incarnation(peer) }),
+            _ => self.push(peer),
+        }
+    }
+
+    fn odd(&mut self) -> Message {
+        match self.choices.below(6) {
+            0 => Message::PullStatus(PullStatus { protocol_max: self.choices.byte() }),
+            1 => Message::PullExamples(PullExamples { from: self.choices.number() }),
+            2 => Message::End(End { reason: EndReason::Stopped }),
+            3 => self.hello(),
+            _ => Message::Heartbeat(Heartbeat { incarnation: None }),
+        }
+    }
+
+    fn hello(&mut self) -> Message {
+        let odd = self.choices.byte() >= 250;
+        let worker = self.choices.coin().then(|| WorkerId(u32::from(self.choices.below(5))));
+        let at = usize::from(self.choices.byte());
+        let resume = match self.memberships.len() {
+            0 => None,
+            count if at < 160 => Some(self.memberships[at % count]),
+            _ => None,
+        };
+        Message::Hello(Hello {
+            protocol_min: PROTOCOL_VERSION + u8::from(odd && worker.is_some()),
+            protocol_max: PROTOCOL_VERSION + 1,
+            build: if odd && worker.is_none() { "0".into() } else { BUILD.into() },
+            name: "fuzz".into(),
+            worker,
+            resume,
+            wants_examples: false,
+            credentials: Vec::new(),
+        })
+    }
+
+    fn ready(&mut self) -> Message {
+        let mut train = self.server.job().data.train.clone();
+        let rows = match self.choices.byte() {
+            250.. => self.choices.number(),
+            _ => 5,
+        };
+        if self.choices.byte() >= 250 {
+            train.digest = [0; 32];
+        }
+        Message::Ready(Ready { rows, train: Some(train) })
+    }
+
+    fn keys(&mut self) -> KeyRange {
+        let end = if self.choices.byte() >= 250 { 3 } else { self.server.parameters().len() };
+        KeyRange::new(0, end as u64).expect("not empty")
+    }
+
+    fn incarnation(&mut self, peer: PeerId) -> Incarnation {
+        let client = self.clients.get(&peer).and_then(|client| client.welcome.as_ref());
+        match (client, self.choices.byte()) {
+            (Some(welcome), 0..250) => welcome.incarnation,
+            _ => Incarnation(self.choices.number()),
+        }
+    }
+
+    fn push(&mut self, peer: PeerId) -> Message {
+        let given = self.clients.get(&peer).and_then(|client| client.given.as_ref());
+        let given =
+            given.map(|given| (given.header.sequence, given.header.version, given.header.batch));
+        let (mut sequence, mut base, mut batch) = given.unwrap_or_default();
+        match self.choices.byte() {
+            255 => sequence = Sequence(self.choices.number()),
+            254 => base = Version(self.choices.number()),
+            253 => batch = BatchId(self.choices.number()),
+            252 => sequence.0 = sequence.0.saturating_sub(1),
+            _ => {}
+        }
+        let value = match self.choices.byte() {
+            255 => f32::NAN,
+            // Large enough to make the parameters overflow in a few steps.
+            254 => f32::MAX,
+            byte => f32::from(byte) / 128.0 - 1.0,
+        };
+        let header = PushHeader {
+            incarnation: self.incarnation(peer),
+            sequence,
+            base,
+            batch,
+            samples: u32::from(self.choices.below(6)),
+            loss: value,
+            compute_ns: self.choices.number(),
+            keys: self.keys(),
+            pull: self.choices.byte() < 200,
+        };
+        let gradient = Arc::new(vec![value; self.server.parameters().len()]);
+        Message::Push(Push { header, gradient })
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut choices = Choices(bytes.iter());
+    let job = job(&mut choices);
+    let server = Server::new(job, 7).expect("the job is in order");
+    let mut world = World {
+        choices,
+        server,
+        now: Time::ZERO,
+        out: Outbox::new(),
+        next_peer: 0,
+        clients: BTreeMap::new(),
+        memberships: Vec::new(),
+        evaluations: Vec::new(),
+        applied: BTreeSet::new(),
+        version: Version(0),
+        done: false,
+    };
+    world.input(Input::Start);
+    while !world.choices.is_empty() && !world.done {
+        world.act();
+    }
+    // From now on nobody says anything: asked to stop, it comes to its end by itself.
+    if !world.done {
+        world.input(Input::Drain);
+    }
+    for _ in 0..1000 {
+        if world.done {
+            assert_eq!(world.server.ledger().outstanding, 0, "{:?}", world.server.ledger());
+            return;
+        }
+        world.evaluate();
+        world.wake();
+    }
+    panic!("it does not come to its end: {:?}", world.server.status(world.now));
+});

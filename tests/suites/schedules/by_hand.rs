@@ -1,0 +1,224 @@
+//! What no random schedule brings about, or too rarely: single nodes, driven by hand.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pstrain_core::evaluation::Evaluation;
+use pstrain_core::id::{Incarnation, PeerId, Sequence, WorkerId};
+use pstrain_core::node::{
+    Compute, Computed, Departure, Effect, Evaluated, Event, Input, Node, Outbox, Prepared, Server,
+    Worker, WorkerConfig,
+};
+use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::message::{
+    Bye, EndReason, Hello, Pull, Push, PushHeader, Ready, Resume, Welcome,
+};
+use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
+use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+use pstrain_tests::Toy;
+
+const RUN: u64 = 1;
+
+/// Hands inputs to a node, a millisecond apart.
+struct Hand<N> {
+    node: N,
+    now: Time,
+}
+
+impl<N: Node> Hand<N> {
+    fn new(node: N) -> Self {
+        let mut hand = Self { node, now: Time::ZERO };
+        hand.give(Input::Start);
+        hand
+    }
+
+    fn give(&mut self, input: Input) -> Outbox {
+        self.now = self.now + Duration::from_millis(1);
+        let mut out = Outbox::new();
+        self.node.handle(self.now, input, &mut out);
+        out
+    }
+
+    fn tell(&mut self, peer: PeerId, message: Message) -> Outbox {
+        self.give(Input::Message(peer, message))
+    }
+}
+
+impl Hand<Server> {
+    /// Takes a worker in over a new connection.
+    fn greet(&mut self, peer: PeerId, resume: Option<Resume>) -> Outbox {
+        self.give(Input::Connected(peer));
+        self.tell(
+            peer,
+            Message::Hello(Hello {
+                protocol_min: PROTOCOL_VERSION,
+                protocol_max: PROTOCOL_VERSION,
+                build: String::from(BUILD),
+                name: String::from("by hand"),
+                worker: None,
+                resume,
+                wants_examples: true,
+                credentials: Vec::new(),
+            }),
+        )
+    }
+
+    /// The same, up to the first parameters. Returns what the worker may push.
+    fn take_in(&mut self, peer: PeerId) -> Push {
+        self.greet(peer, None);
+        self.tell(peer, Message::Ready(Ready { rows: 8, train: None }));
+        let keys = KeyRange::new(0, self.node.parameters().len() as u64).unwrap();
+        let pull = Pull { incarnation: Incarnation(1), keys };
+        let out = self.tell(peer, Message::Pull(pull));
+        let header = out.iter().find_map(|effect| match effect {
+            Effect::Send(_, Message::Parameters(parameters)) => Some(parameters.header),
+            _ => None,
+        });
+        let header = header.expect("parameters");
+        Push {
+            header: PushHeader {
+                incarnation: Incarnation(1),
+                sequence: header.sequence,
+                base: header.version,
+                batch: header.batch,
+                samples: 8,
+                loss: 1.0,
+                compute_ns: 0,
+                keys,
+                pull: true,
+            },
+            gradient: Arc::new(vec![1.0; keys.len() as usize]),
+        }
+    }
+}
+
+fn sent(out: &Outbox) -> Vec<&Message> {
+    let sent = out.iter().filter_map(|effect| match effect {
+        Effect::Send(_, message) => Some(message),
+        _ => None,
+    });
+    sent.collect()
+}
+
+fn server() -> Hand<Server> {
+    Hand::new(Server::new(Toy::new(1, 8).job, RUN).unwrap())
+}
+
+#[test]
+fn a_push_of_another_incarnation_is_refused() {
+    let mut server = server();
+    let mut push = server.take_in(PeerId(1));
+    push.header.incarnation = Incarnation(0);
+    let out = server.tell(PeerId(1), Message::Push(push));
+    let why = Refusal::Fenced { incarnation: Incarnation(0) };
+    assert_eq!(sent(&out), [&Message::Refused(why)]);
+    let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost_batch: true };
+    assert!(out.iter().any(|effect| matches!(effect, Effect::Report(event) if *event == lost)));
+    assert_eq!((server.node.ledger().lost, server.node.version().0), (1, 0));
+}
+
+#[test]
+fn whoever_is_cut_off_at_the_end_comes_back_to_hear_it() {
+    let mut server = server();
+    let push = server.take_in(PeerId(1));
+    server.give(Input::Drain);
+    let out = server.tell(PeerId(1), Message::Push(push.clone()));
+    let ended = Event::Ended { reason: EndReason::Stopped };
+    assert!(out.iter().any(|effect| matches!(effect, Effect::Report(event) if *event == ended)));
+    answer_evaluations(&mut server, out);
+    // The connection breaks with the news on it; it is not over before the worker knows.
+    let why = String::from("cut");
+    let out = server.give(Input::Disconnected { peer: PeerId(1), why });
+    assert!(!out.iter().any(|effect| matches!(effect, Effect::Done(_))), "{out:?}");
+    let newcomer = server.greet(PeerId(2), None);
+    assert_eq!(sent(&newcomer), [&Message::Refused(Refusal::Over)]);
+    let resume = Resume { worker: WorkerId(0), incarnation: Incarnation(1), run: RUN };
+    let out = server.greet(PeerId(3), Some(resume));
+    let told = sent(&out);
+    assert!(matches!(told[0], Message::Welcome(welcome) if welcome.resumed), "{told:?}");
+    assert!(matches!(told[1], Message::End(end) if end.reason == EndReason::Stopped), "{told:?}");
+    server.tell(PeerId(3), Message::Push(push));
+    let ledger = server.node.ledger();
+    assert_eq!((ledger.assigned, ledger.applied, ledger.outstanding), (1, 1, 0));
+    let out = server.tell(PeerId(3), Message::Bye(Bye { incarnation: Incarnation(1) }));
+    assert!(matches!(out.last(), Some(Effect::Done(Ok(EndReason::Stopped)))), "{out:?}");
+}
+
+fn answer_evaluations(server: &mut Hand<Server>, out: Outbox) {
+    let nothing = Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
+    server.give(Input::Evaluated(Evaluated {
+        point: server.node.point(),
+        evaluation: nothing.clone(),
+    }));
+    for effect in out {
+        if let Effect::Evaluate(order) = effect {
+            let evaluation = nothing.clone();
+            server.give(Input::Evaluated(Evaluated { point: order.point, evaluation }));
+        }
+    }
+}
+
+/// What the worker was asked to compute, after it was welcomed and given parameters.
+fn welcome_and_grant(worker: &mut Hand<Worker>, peer: PeerId, welcome: &Welcome) -> Compute {
+    worker.give(Input::Connected(peer));
+    let out = worker.tell(peer, Message::Welcome(Box::new(welcome.clone())));
+    if out.iter().any(|effect| matches!(effect, Effect::Prepare(_))) {
+        let train = Some(welcome.job.data.train.clone());
+        worker.give(Input::Prepared(Ok(Prepared { rows: 8, train })));
+    }
+    let mut server = Hand::new(Server::new(welcome.job.clone(), welcome.run).unwrap());
+    server.greet(PeerId(0), None);
+    server.tell(PeerId(0), Message::Ready(Ready { rows: 8, train: None }));
+    let keys = KeyRange::new(0, server.node.parameters().len() as u64).unwrap();
+    let pull = Message::Pull(Pull { incarnation: Incarnation(1), keys });
+    let granted = server.tell(PeerId(0), pull).into_iter().find_map(|effect| match effect {
+        Effect::Send(_, message @ Message::Parameters(_)) => Some(message),
+        _ => None,
+    });
+    let out = worker.tell(peer, granted.expect("parameters"));
+    let order = out.into_iter().find_map(|effect| match effect {
+        Effect::Compute(order) => Some(order),
+        _ => None,
+    });
+    order.expect("something to compute")
+}
+
+#[test]
+fn a_gradient_for_a_server_that_is_gone_is_not_pushed_to_its_successor() {
+    let toy = Toy::new(1, 8);
+    let mut welcome = server()
+        .greet(PeerId(1), None)
+        .into_iter()
+        .find_map(|effect| match effect {
+            Effect::Send(_, Message::Welcome(welcome)) => Some(*welcome),
+            _ => None,
+        })
+        .expect("a welcome");
+    welcome.examples_from_server = false;
+    let mut worker = Hand::new(Worker::new(WorkerConfig {
+        name: String::from("by hand"),
+        worker: None,
+        wants_examples: false,
+        lease: toy.job.membership.lease,
+        stream: Stream::new(1),
+    }));
+    let first = welcome_and_grant(&mut worker, PeerId(1), &welcome);
+    worker.give(Input::Disconnected { peer: PeerId(1), why: String::from("killed") });
+    // The new server counts incarnations and pushes from the beginning, as the old one did.
+    welcome.run += 1;
+    let second = welcome_and_grant(&mut worker, PeerId(2), &welcome);
+    let numbers = |order: &Compute| (order.ticket.incarnation, order.ticket.sequence);
+    assert_eq!(numbers(&first), (Incarnation(1), Sequence(1)));
+    assert_eq!(numbers(&first), numbers(&second));
+    let computed = |order: &Compute, value: f32| {
+        let gradient = vec![value; order.parameters.len()];
+        let took = Duration::ZERO;
+        Input::Computed(Computed { ticket: order.ticket, gradient, loss: 1.0, samples: 8, took })
+    };
+    assert!(sent(&worker.give(computed(&first, 1.0))).is_empty());
+    let out = worker.give(computed(&second, 2.0));
+    assert!(matches!(sent(&out)[..], [Message::Push(push)] if push.gradient[0] == 2.0), "{out:?}");
+}
