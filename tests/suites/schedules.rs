@@ -66,6 +66,7 @@ fn whatever_happens_the_invariants_hold_and_the_run_ends() {
         "Departed Replaced",
         "Dropped Over",
         "Ended BudgetReached",
+        "Ended Diverged",
         "Ended Stopped",
         "Ended TooFewWorkers",
         "Ended WorkerLost",
