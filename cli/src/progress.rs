@@ -15,14 +15,17 @@ pub(crate) struct Progress {
     bar: ProgressBar,
     train_rows: u64,
     quiet: bool,
+    /// Whether workers are somebody else's processes, so that their coming is news.
+    guests: bool,
     shown: Option<Time>,
 }
 
 const BETWEEN: Duration = Duration::from_millis(100);
 
 impl Progress {
-    /// A bar over `epochs` passes over `train_rows` examples; drawn only on a terminal.
-    pub(crate) fn new(epochs: u32, train_rows: u64, quiet: bool) -> Self {
+    /// A bar over `epochs` passes over `train_rows` examples; drawn only on a terminal. With
+    /// `guests` it also says who comes.
+    pub(crate) fn new(epochs: u32, train_rows: u64, quiet: bool, guests: bool) -> Self {
         let samples = u64::from(epochs) * train_rows;
         let target =
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -31,14 +34,15 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
-        Self { bar, train_rows, quiet, shown: None }
+        Self { bar, train_rows, quiet, guests, shown: None }
     }
 
     pub(crate) fn note(&mut self, now: Time, event: &Event, summary: &Summary) {
         if self.quiet {
             return;
         }
-        if let Some(message) = worth_saying(event) {
+        let expected = !self.guests && matches!(event, Event::Joined { resumed: false, .. });
+        if !expected && let Some(message) = worth_saying(event) {
             self.bar.suspend(|| messages::say(&message));
         }
         let due = self.shown.is_none_or(|at| now - at >= BETWEEN);

@@ -25,7 +25,8 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let data = Arc::new(data);
     let workers = job.membership.workers;
     let lease = job.membership.lease;
-    let mut host = Host::new(job, Arc::clone(&data), &layers.to_toml(), &args.output, clock)?;
+    let mut host =
+        Host::new(job, Arc::clone(&data), &layers.to_toml(), &args.output, clock, false)?;
     let config = |worker: u32| WorkerConfig {
         name: format!("local-{worker}"),
         worker: Some(WorkerId(worker)),

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     };
     messages::say(&format!("listening on {place}{open}"));
     let Resolved { job, data } = layers.resolve()?;
-    let mut host = Host::new(job, Arc::new(data), &layers.to_toml(), &args.output, clock)?;
+    let mut host = Host::new(job, Arc::new(data), &layers.to_toml(), &args.output, clock, true)?;
     let name = if matches!(place, pstrain_transports::Address::Tcp(_)) { "tcp" } else { "unix" };
     let reason = host.serve(transport)?;
     host.finish(name, &args.output)?;
@@ -60,25 +60,27 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// A host for `job`. With `guests` the workers are processes of their own.
     pub(crate) fn new(
         job: Job,
         data: Arc<Prepared>,
         job_file: &str,
         output: &Output,
         clock: WallClock,
+        guests: bool,
     ) -> anyhow::Result<Self> {
-        let folder = match &output.out {
-            Some(path) => Some(Folder::create(path, output.overwrite, job_file)?),
-            None => None,
-        };
         let summary = Summary::new(job.membership.workers, clock);
         let quiet = output.quiet || output.json;
-        let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet);
-        let recorder = Recorder::new(summary, folder, progress);
+        let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         // Tells this run from an earlier one at the same address: the one number that no seed may
         // decide.
         let run = RandomState::new().build_hasher().finish();
         let server = Server::new(job, run)?;
+        let folder = match &output.out {
+            Some(path) => Some(Folder::create(path, output.overwrite, job_file)?),
+            None => None,
+        };
+        let recorder = Recorder::new(summary, folder, progress);
         Ok(Self { server, data, recorder })
     }
 
