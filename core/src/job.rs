@@ -41,7 +41,7 @@ pub struct Job {
     pub data: JobData,
 }
 
-/// How the contributions of one update are combined (ALGORITHMS: convention 1).
+/// How the contributions of one update are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Aggregation {
     /// The mean over all examples of the update: `sum(B_i g_i) / sum(B_i)`.

@@ -138,3 +138,29 @@ fn without_its_server_each_worker_ends_within_its_patience() {
         assert!(took > 6.0 * lease, "gave up after {took} s");
     }
 }
+
+#[test]
+fn a_server_that_was_stopped_for_longer_than_a_lease_blames_nobody() {
+    let lease = std::time::Duration::from_millis(600);
+    for on_loss in ["stop", "continue"] {
+        let job = ["--workers", "2", "--lease", "600ms", "--on-worker-loss", on_loss];
+        let server = Server::tcp(&[&SLOW, &ENDLESS, &job]);
+        let workers = server.workers(2);
+        server.wait_for_updates(20);
+        server.process.signal(Signal::STOP);
+        std::thread::sleep(2 * lease);
+        server.process.signal(Signal::CONT);
+        let version = number(&server.status()["updates"]);
+        server.wait_for_updates(version + 50);
+        server.process.signal(Signal::INT);
+        for worker in workers {
+            worker.wait().with_code(3);
+        }
+        let Server { process, out, .. } = server;
+        let summary = process.wait().with_code(3).json();
+        let events = crate::cluster::events(&out);
+        check_books(&events, &summary);
+        let lost = called(&events, "departed").filter(|event| event["how"] == "lost").count();
+        assert_eq!((lost, number(&summary["batches"]["lost"])), (0, 0), "{on_loss}");
+    }
+}

@@ -123,8 +123,7 @@ fn a_full_disk_costs_the_record_but_not_the_training() {
         let out = folder.path().join(file);
         fs::create_dir(&out).unwrap();
         symlink("/dev/full", out.join(file)).unwrap();
-        let overwrite: &[&str] = if file == "summary.json" { &["--overwrite"] } else { &[] };
-        let ended = run(&out, overwrite);
+        let ended = run(&out, &["--overwrite"]);
         if matches!(file, "summary.json" | "model.safetensors") {
             // These are replaced as a whole, so the link to the full disk is gone.
             ended.with_code(0);
@@ -138,4 +137,39 @@ fn a_full_disk_costs_the_record_but_not_the_training() {
         }
         assert!(!out.join("summary.json").exists(), "it would call the run complete");
     }
+}
+
+#[test]
+fn whoever_does_not_read_the_output_keeps_the_results() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, target) in [("closed", None), ("full", Some("/dev/full"))] {
+        let out = folder.path().join(name);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pstrain"));
+        command.args(["run", "--quiet", "--json", "--data", "synthetic:2000", "--epochs", "1"]);
+        command.args(["--out", out.to_str().unwrap()]);
+        let stdout = match target {
+            Some(path) => fs::File::options().write(true).open(path).unwrap().into(),
+            None => {
+                let (reader, writer) = std::io::pipe().unwrap();
+                drop(reader);
+                std::process::Stdio::from(writer)
+            }
+        };
+        let status = command.stdout(stdout).stderr(std::process::Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(if target.is_some() { 2 } else { 0 }), "{name}");
+        for file in ["summary.json", "model.safetensors", "job.toml"] {
+            assert!(out.join(file).exists(), "{name}: no {file}");
+        }
+    }
+}
+
+#[test]
+fn a_job_file_of_ones_own_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = folder.path().join("job.toml");
+    fs::write(&job, "epochs = 1\n").unwrap();
+    let out = crate::cluster::path(folder.path());
+    let ended = crate::process::finish(&["run", "--job", crate::cluster::path(&job), "--out", out]);
+    ended.refused(2, &["job.toml", "--overwrite"]);
+    assert_eq!(fs::read_to_string(&job).unwrap(), "epochs = 1\n");
 }

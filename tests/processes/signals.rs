@@ -20,7 +20,7 @@ fn a_run_that_is_interrupted_prints_its_summary_and_keeps_its_results() {
         let ended = run.wait().with_code(3);
         assert!(ended.stderr.contains("draining"), "{}", ended.stderr);
         let summary = ended.json();
-        assert_eq!(summary["ended"], "the server was asked to stop");
+        assert_eq!(summary["ended"], "stopped on request");
         assert!(number(&summary["updates"]) >= 24, "{summary}");
         assert!(real(&summary["accuracy"]) > 0.5, "{summary}");
         check_books(&events(&out), &summary);
@@ -42,7 +42,7 @@ fn an_interrupted_server_sends_its_workers_home() {
         assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
         for worker in workers {
             let ended = worker.wait().with_code(3);
-            assert!(ended.stderr.contains("asked to stop"), "{}", ended.stderr);
+            assert!(ended.stderr.contains("stopped on request"), "{}", ended.stderr);
         }
     }
 }

@@ -14,6 +14,10 @@ use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 /// How long the last messages may take to get out after the node has finished.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// A wait that ends this long after its deadline was no wait: the process or the machine was
+/// stopped. A busy machine wakes a process some milliseconds late.
+const OVERSLEPT: Duration = Duration::from_millis(100);
+
 /// What a node's effects need beside a transport.
 pub trait Services {
     /// Takes note of something that happened.
@@ -80,8 +84,13 @@ pub fn drive<N: Node, T: Transport, S: Services>(
         return Ok(result);
     }
     loop {
-        driver.transport.wait(driver.node.deadline(), &mut events)?;
+        let deadline = driver.node.deadline();
+        driver.transport.wait(deadline, &mut events)?;
         driver.closed.clear();
+        let overslept = driver.late(deadline).is_some_and(|late| late >= OVERSLEPT);
+        if overslept && let Some(result) = driver.input(Input::Overslept)? {
+            return Ok(result);
+        }
         for event in events.drain(..) {
             if peer_of(&event).is_some_and(|peer| driver.closed.contains(&peer)) {
                 continue;
@@ -95,9 +104,10 @@ pub fn drive<N: Node, T: Transport, S: Services>(
                 return Ok(result);
             }
         }
-        // What has come is handed in first: a process that was stopped for a while must hear the
-        // heartbeats that wait for it before it decides who has been silent.
-        if driver.node.deadline().is_some_and(|at| driver.transport.now() >= at)
+        // What has come is handed in before the wake-up: it may be what the deadline waits for.
+        // And if the process was stopped since the wait, the node must hear of that first.
+        let late = driver.late(driver.node.deadline());
+        if late.is_some_and(|late| late < OVERSLEPT || overslept)
             && let Some(result) = driver.input(Input::Wake)?
         {
             return Ok(result);
@@ -136,6 +146,12 @@ struct Driver<'a, N, T, S> {
 }
 
 impl<N: Node, T: Transport, S: Services> Driver<'_, N, T, S> {
+    /// How long ago a deadline was, if it has come.
+    fn late(&self, deadline: Option<Time>) -> Option<Duration> {
+        let now = self.transport.now();
+        deadline.filter(|&at| now >= at).map(|at| now - at)
+    }
+
     /// Hands one input in and obeys all that follows from it. Returns the node's result once it
     /// has finished.
     fn input(

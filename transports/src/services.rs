@@ -1,5 +1,6 @@
 //! The services of the two roles: everything an effect asks for but moving messages.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -148,8 +149,8 @@ type Partition = Box<dyn Fn(WorkerId) -> Examples + Send>;
 pub struct ServerServices {
     evaluator: Evaluator,
     partition: Partition,
-    /// The partition that is being sent; workers mostly fetch one after the other.
-    sending: Option<(WorkerId, Examples)>,
+    /// The partitions that are being sent.
+    sending: BTreeMap<WorkerId, Examples>,
     report: Report,
 }
 
@@ -167,7 +168,12 @@ impl ServerServices {
         partition: impl Fn(WorkerId) -> Examples + Send + 'static,
         report: impl FnMut(Time, Event) + Send + 'static,
     ) -> Self {
-        Self { evaluator, partition: Box::new(partition), sending: None, report: Box::new(report) }
+        Self {
+            evaluator,
+            partition: Box::new(partition),
+            sending: BTreeMap::new(),
+            report: Box::new(report),
+        }
     }
 }
 
@@ -184,10 +190,7 @@ impl Services for ServerServices {
     }
 
     fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
-        if self.sending.as_ref().is_none_or(|(whose, _)| *whose != worker) {
-            self.sending = Some((worker, (self.partition)(worker)));
-        }
-        let (_, examples) = self.sending.as_ref()?;
+        let examples = self.sending.entry(worker).or_insert_with(|| (self.partition)(worker));
         let total = examples.len();
         let begin = usize::try_from(from).ok().filter(|&begin| begin < total)?;
         let rows = (EXAMPLES_CHUNK_BYTES as usize / examples.packed_row_bytes()).max(1);
@@ -195,7 +198,7 @@ impl Services for ServerServices {
         let mut packed = Vec::new();
         examples.pack(begin..end, &mut packed);
         if end == total {
-            self.sending = None;
+            self.sending.remove(&worker);
         }
         Some(ExamplesChunk { rows: ExampleRows { from, total: total as u64 }, packed })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use pstrain_core::evaluation::evaluate;
 use pstrain_core::model::Workspace;
 use pstrain_data::DataSpec;
@@ -11,11 +11,12 @@ use serde::Serialize;
 use crate::args::EvalArgs;
 use crate::exit::Ending;
 use crate::job::source_of;
-use crate::record::read_model;
+use crate::record::{read_model, sha256};
 use crate::{messages, table};
 
 #[derive(Serialize)]
 struct Result {
+    params_sha256: String,
     examples: u64,
     accuracy: Option<f64>,
     loss: Option<f64>,
@@ -26,11 +27,15 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
     let (about, model, params) = read_model(&args.model)?;
     let spec: DataSpec = serde_json::from_str(&about.recipe)
         .with_context(|| format!("{} has no recipe for its inputs", args.model.display()))?;
+    if spec.recipe.shape() != about.shape {
+        bail!("{}: its recipe makes other inputs than its model takes", args.model.display());
+    }
     let source =
         source_of(&args.data).map_err(|why| anyhow::anyhow!("--data {}: {why}", args.data))?;
     let examples = spec.encode_all(&source)?;
     let evaluation = evaluate(&model, &params, &examples, &mut Workspace::default());
     let result = Result {
+        params_sha256: sha256(&params),
         examples: evaluation.examples,
         accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
         loss: Some(evaluation.loss).filter(|value| value.is_finite()),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Prepare, Prepared, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
@@ -17,6 +17,9 @@ use crate::args::{RunArgs, Transport};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
 
+/// Threads that an ordinary system gives one process without being asked.
+const MOST_WORKERS: u32 = 4096;
+
 type Thread = JoinHandle<anyhow::Result<Result<EndReason, WorkerError>>>;
 
 pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
@@ -24,6 +27,12 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let Resolved { job, data } = layers.resolve()?;
     let data = Arc::new(data);
     let workers = job.membership.workers;
+    if workers > MOST_WORKERS {
+        bail!(
+            "workers = {workers}: run has a thread for each, {MOST_WORKERS} at most; start the \
+             others with `pstrain server` and `pstrain worker`"
+        );
+    }
     let lease = job.membership.lease;
     let mut host =
         Host::new(job, Arc::clone(&data), &layers.to_toml(), &args.output, clock, false)?;

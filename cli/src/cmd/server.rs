@@ -99,14 +99,13 @@ impl Host {
         done.context("the server ended")
     }
 
-    /// Writes the results and prints them.
+    /// Writes the results, then prints them: whoever does not read them must not cost the files.
     pub(crate) fn finish(self, transport: &str, output: &Output) -> anyhow::Result<()> {
         let Self { server, recorder, .. } = self;
         let (summary, folder) = recorder.finish();
         let job = server.job();
         let params = server.parameters();
         let report = summary.report(&server, &CLASSES, transport);
-        print_report(&report, output)?;
         if let Some(folder) = folder {
             let about = ModelFile {
                 model: job.model.clone(),
@@ -114,11 +113,13 @@ impl Host {
                 classes: CLASSES.iter().map(|&class| class.to_owned()).collect(),
                 recipe: job.data.recipe.clone(),
             };
-            let written = write_model(&folder.file("model.safetensors"), &about, params);
-            folder.finish(&report)?;
-            written?;
+            let written = write_model(&folder.model(), &about, params);
+            let finished = folder.finish(&report);
+            let printed = print_report(&report, output);
+            finished.and(written).and(printed)
+        } else {
+            print_report(&report, output)
         }
-        Ok(())
     }
 }
 

@@ -2,7 +2,9 @@
 
 use anyhow::bail;
 use pstrain_core::id::WorkerId;
+use pstrain_core::job::{LONGEST_LEASE, SHORTEST_LEASE};
 use pstrain_core::node::{Event, Prepare, Prepared, Worker, WorkerConfig, WorkerError};
+use pstrain_core::protocol::message::{MOST_NAME_BYTES, is_presentable};
 use pstrain_core::rng::Stream;
 use pstrain_data::{DataSpec, Source};
 use pstrain_transports::{Mailbox, SocketTransport, WorkerServices, drive};
@@ -25,12 +27,19 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
         bail!("--data {}: there is no such file or folder", path.display());
     }
     let name = args.name.clone().unwrap_or_else(default_name);
+    if !is_presentable(&name) {
+        bail!("--name: use at most {MOST_NAME_BYTES} bytes, without control characters");
+    }
+    let lease: std::time::Duration = args.lease.into();
+    if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
+        bail!("--lease {}: must be {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}", args.lease);
+    }
     let config = WorkerConfig {
         stream: Stream::new(u64::from(std::process::id())).fork(&name, 0),
         name,
         worker: args.id.map(WorkerId),
         wants_examples: args.data.as_deref() == Some("server"),
-        lease: args.lease.into(),
+        lease,
     };
     let mut transport = SocketTransport::dialer(args.server.clone())?;
     let mut node = Worker::new(config);

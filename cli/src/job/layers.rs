@@ -13,6 +13,9 @@ use super::settings::{SETTINGS, find, nearest};
 /// What the environment variable of a setting begins with.
 const ENVIRONMENT: &str = "PSTRAIN_JOB_";
 
+const HEADING: &str = "Job settings: flags, keys of the job file without the dashes, and (stronger \
+                       than both) variables such as PSTRAIN_JOB_LEARNING_RATE";
+
 /// The settings given as flags.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobFlags(BTreeMap<&'static str, String>);
@@ -25,8 +28,8 @@ impl Args for JobFlags {
                 .long(setting.key)
                 .value_name(setting.value)
                 .help(help)
-                .help_heading("Job settings")
-                .allow_hyphen_values(true);
+                .help_heading(HEADING)
+                .allow_negative_numbers(true);
             command.arg(arg)
         })
     }
@@ -172,11 +175,13 @@ impl Layers {
     }
 }
 
-/// A value as TOML: numbers bare, text quoted.
+/// A value as TOML: a number bare if it comes back as the same text, anything else quoted.
 fn toml_value(text: &str) -> toml::Value {
     match (text.parse::<i64>(), text.parse::<f64>()) {
-        (Ok(number), _) => toml::Value::Integer(number),
-        (_, Ok(number)) if number.is_finite() => toml::Value::Float(number),
+        (Ok(number), _) if number.to_string() == text => toml::Value::Integer(number),
+        (_, Ok(number)) if number.to_string() == text && text.contains('.') => {
+            toml::Value::Float(number)
+        }
         _ => toml::Value::String(text.to_owned()),
     }
 }
@@ -243,7 +248,14 @@ mod tests {
 
     #[test]
     fn a_printed_job_is_a_job_file_with_the_same_values() {
-        let flags = flags(&[("consistency", "ssp:3"), ("seed", "9")]);
+        let flags = flags(&[
+            ("consistency", "ssp:3"),
+            ("seed", "18446744073709551615"),
+            ("name", "007"),
+            ("data", "2024.10"),
+            ("learning-rate", "1e-3"),
+            ("weight-decay", "0.5"),
+        ]);
         let layers = Layers::stack(None, &flags, std::iter::empty()).unwrap();
         let again =
             Layers::stack(file(&layers.to_toml()), &JobFlags::default(), std::iter::empty());

@@ -27,6 +27,10 @@ const EVENTS: &str = "events.jsonl";
 const CURVE: &str = "curve.csv";
 const SUMMARY: &str = "summary.json";
 
+const JOB: &str = "job.toml";
+const MODEL: &str = "model.safetensors";
+const FILES: [&str; 5] = [SUMMARY, EVENTS, CURVE, JOB, MODEL];
+
 #[derive(serde::Serialize)]
 struct Line<'a> {
     at_s: f64,
@@ -37,8 +41,14 @@ struct Line<'a> {
 impl Folder {
     /// Opens the folder, makes it if needed, and writes the job.
     pub(crate) fn create(path: &Path, overwrite: bool, job: &str) -> anyhow::Result<Self> {
-        if path.join(SUMMARY).exists() && !overwrite {
-            bail!("{} holds a run already; choose another folder or --overwrite", path.display());
+        if let Some(name) = FILES.iter().find(|name| path.join(name).exists())
+            && !overwrite
+        {
+            bail!(
+                "{} holds a run already, or a file called {name}; choose another folder or \
+                 --overwrite",
+                path.display()
+            );
         }
         std::fs::create_dir_all(path)
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
@@ -50,9 +60,9 @@ impl Folder {
         if overwrite {
             std::fs::remove_file(path.join(SUMMARY)).unwrap_or_default();
         }
-        create("job.toml")?
+        create(JOB)?
             .write_all(job.as_bytes())
-            .with_context(|| format!("cannot write {}", path.join("job.toml").display()))?;
+            .with_context(|| format!("cannot write {}", path.join(JOB).display()))?;
         let mut curve = csv::Writer::from_writer(create(CURVE)?);
         curve
             .write_record(["version", "samples", "epoch", "time_s", "accuracy", "loss"])
@@ -61,8 +71,12 @@ impl Folder {
         Ok(Self { path: path.to_owned(), events, curve, trouble: None })
     }
 
-    /// A file of the folder.
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
+    /// Where the model belongs.
+    pub(crate) fn model(&self) -> PathBuf {
+        self.file(MODEL)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 

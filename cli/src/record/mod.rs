@@ -11,7 +11,7 @@ use pstrain_core::time::Time;
 
 pub(crate) use folder::Folder;
 pub(crate) use model_file::{ModelFile, read_model, write_model};
-pub(crate) use summary::{Report, Summary, WorkerReport, peak_rss_mib};
+pub(crate) use summary::{Report, Summary, WorkerReport, peak_rss_mib, sha256};
 
 use crate::progress::Progress;
 

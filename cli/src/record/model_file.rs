@@ -80,6 +80,13 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
     };
     let about: ModelFile = serde_json::from_str(about)
         .with_context(|| format!("{place} has metadata of another release of pstrain"))?;
+    if about.classes.len() != about.shape.classes as usize {
+        bail!(
+            "{place} names {} classes for a model of {}",
+            about.classes.len(),
+            about.shape.classes
+        );
+    }
     let model = Model::new(&about.model, about.shape)?;
     let tensors = SafeTensors::deserialize(&bytes)
         .with_context(|| format!("{place} is no safetensors file"))?;

@@ -221,7 +221,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
 }
 
 /// SHA-256 of the values as little-endian `f32`, in hexadecimal.
-fn sha256(values: &[f32]) -> String {
+pub(crate) fn sha256(values: &[f32]) -> String {
     let mut hash = Sha256::new();
     for value in values {
         hash.update(value.to_le_bytes());

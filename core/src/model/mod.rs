@@ -32,8 +32,8 @@ pub use self::workspace::Workspace;
 /// and the values in between stay in the cache.
 const BLOCK: usize = 64;
 
-/// The most parameters a model may have.
-const MOST_PARAMETERS: u64 = 1 << 31;
+/// The most parameters a model may have: their bytes are counted in 32 bits on the wire.
+const MOST_PARAMETERS: u64 = (1 << 30) - 1;
 
 /// Which network is trained. The examples add the number of inputs and classes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

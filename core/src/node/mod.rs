@@ -73,6 +73,9 @@ pub enum Input {
     Evaluated(Evaluated),
     /// Somebody wants the node to finish in order.
     Drain,
+    /// The driver itself did not run for a while (a suspended process or machine) and has missed
+    /// a deadline by far: whoever seemed silent meanwhile may not have been.
+    Overslept,
     /// The deadline has come.
     Wake,
 }

@@ -72,6 +72,16 @@ pub struct Hello {
     pub credentials: Vec<u8>,
 }
 
+/// The longest name of a worker, in bytes.
+pub const MOST_NAME_BYTES: usize = 200;
+
+/// Whether a name may be shown to people as it is: short, and without characters that move the
+/// cursor, colour the screen or begin a new line.
+#[must_use]
+pub fn is_presentable(name: &str) -> bool {
+    name.len() <= MOST_NAME_BYTES && !name.chars().any(char::is_control)
+}
+
 /// A membership to take up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
@@ -276,7 +286,7 @@ impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BudgetReached => f.write_str("the budget is used up"),
-            Self::Stopped => f.write_str("the server was asked to stop"),
+            Self::Stopped => f.write_str("stopped on request"),
             Self::WorkerLost(worker) => {
                 write!(f, "worker {worker} was lost (on-worker-loss = stop)")
             }

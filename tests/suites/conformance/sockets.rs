@@ -215,3 +215,17 @@ fn a_dial_that_nobody_answers_ends() {
         assert!(!permanent && why.contains("no answer within"), "{why}");
     });
 }
+
+#[test]
+fn a_server_that_ends_leaves_the_socket_of_its_successor() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let address = Address::Unix(path.clone());
+    let first = SocketTransport::listen(&address).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let second = SocketTransport::listen(&address).unwrap();
+    drop(first);
+    assert!(path.exists(), "the successor cannot be reached any more");
+    drop(second);
+    assert!(!path.exists(), "a socket was left behind");
+}

@@ -16,7 +16,8 @@ const BACKLOG: i32 = 4096;
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener, std::net::SocketAddr),
-    Unix(UnixListener, PathBuf),
+    /// With the identity of the socket file, which is ours to remove.
+    Unix(UnixListener, PathBuf, Option<(u64, u64)>),
 }
 
 impl Listener {
@@ -37,7 +38,8 @@ impl Listener {
             }
             Address::Unix(path) => {
                 remove_stale(path)?;
-                Ok(Self::Unix(UnixListener::bind(path)?, path.clone()))
+                let listener = UnixListener::bind(path)?;
+                Ok(Self::Unix(listener, path.clone(), identity(path)))
             }
         }
     }
@@ -45,21 +47,21 @@ impl Listener {
     pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match self {
             Self::Tcp(listener, _) => registry.register(listener, token, Interest::READABLE),
-            Self::Unix(listener, _) => registry.register(listener, token, Interest::READABLE),
+            Self::Unix(listener, ..) => registry.register(listener, token, Interest::READABLE),
         }
     }
 
     pub(super) fn accept(&self) -> io::Result<Stream> {
         Ok(match self {
             Self::Tcp(listener, _) => Stream::Tcp(listener.accept()?.0).without_delay(),
-            Self::Unix(listener, _) => Stream::Unix(listener.accept()?.0),
+            Self::Unix(listener, ..) => Stream::Unix(listener.accept()?.0),
         })
     }
 
     pub(super) fn address(&self) -> Address {
         match self {
             Self::Tcp(_, address) => Address::Tcp(address.to_string()),
-            Self::Unix(_, path) => Address::Unix(path.clone()),
+            Self::Unix(_, path, _) => Address::Unix(path.clone()),
         }
     }
 }
@@ -88,10 +90,19 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// What tells the file at `path` from another that takes its place later.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            // If somebody removed it already, all the better.
+        if let Self::Unix(_, path, own) = self
+            && own.is_some()
+            && identity(path) == *own
+        {
+            // If somebody removes it at this very moment, all the better.
             std::fs::remove_file(path).unwrap_or_default();
         }
     }

@@ -8,7 +8,9 @@ use super::{Server, unexpected};
 use crate::id::{Incarnation, PeerId, WorkerId};
 use crate::job::DataFrom;
 use crate::node::{Departure, Effect, Event, Outbox};
-use crate::protocol::message::{End, Hello, Ready, Resume, Welcome};
+use crate::protocol::message::{
+    End, Hello, MOST_NAME_BYTES, Ready, Resume, Welcome, is_presentable,
+};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 use crate::time::Time;
 
@@ -39,6 +41,12 @@ impl Server {
         if hello.build != BUILD {
             let server = String::from(BUILD);
             return Err(Refusal::Build { worker: hello.build.clone(), server });
+        }
+        if !is_presentable(&hello.name) {
+            let what = alloc::format!(
+                "the worker's name is over {MOST_NAME_BYTES} bytes or has control characters"
+            );
+            return Err(Refusal::Unexpected { what });
         }
         if !hello.credentials.is_empty() {
             return Err(Refusal::Credentials);

@@ -112,6 +112,12 @@ impl Server {
         if self.end.is_some() {
             return;
         }
+        // The last update may have been one too many.
+        let reason = if reason.is_success() && self.has_diverged() {
+            EndReason::Diverged(self.version())
+        } else {
+            reason
+        };
         self.end = Some(reason);
         self.phase = Phase::Ending;
         self.phase_since = now;
@@ -197,6 +203,13 @@ impl Server {
             out.push(Effect::Report(Event::Refused { peer, worker: None, why }));
             out.push(Effect::Close(peer));
         }
+    }
+
+    /// Gives everybody a fresh lease: this server was not there to hear them.
+    pub(super) fn renew_leases(&mut self, now: Time) {
+        self.roster.renew(now);
+        self.lease_check = None;
+        self.schedule_lease_check(now);
     }
 
     fn expire_leases(&mut self, now: Time, out: &mut Outbox) {

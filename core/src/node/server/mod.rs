@@ -289,6 +289,7 @@ impl Node for Server {
                 out.push(Effect::Report(evaluated.into()));
                 self.settle(now, out);
             }
+            Input::Overslept => self.renew_leases(now),
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
             Input::DialFailed { .. } | Input::Prepared(_) | Input::Computed(_) => {}

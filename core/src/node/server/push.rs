@@ -160,7 +160,8 @@ impl Server {
         Ok(())
     }
 
-    fn has_diverged(&self) -> bool {
+    /// Whether the parameters are no longer finite numbers.
+    pub(super) fn has_diverged(&self) -> bool {
         first_not_finite(&self.parameters).is_some()
     }
 

@@ -126,6 +126,13 @@ impl Roster {
         (0..).map(WorkerId).zip(&self.slots)
     }
 
+    /// Takes everybody who is there as heard just now.
+    pub(super) fn renew(&mut self, now: Time) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
+            slot.heard = now;
+        }
+    }
+
     /// The worker behind a connection.
     pub(super) fn worker_of(&self, peer: PeerId) -> Option<WorkerId> {
         self.peers.get(&peer).copied()

@@ -12,6 +12,10 @@ use crate::protocol::Phase;
 use crate::protocol::message::{EndReason, ParametersHeader};
 use crate::time::Time;
 
+/// Evaluations that may be under way. When they take longer than the epochs between them, points
+/// of the curve are left out rather than kept waiting; the last version is always evaluated.
+const MOST_EVALUATIONS: u32 = 32;
+
 /// The gradients of the open round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
@@ -212,7 +216,8 @@ impl Server {
 
     /// Asks for an evaluation of the current parameters, unless they were evaluated.
     pub(super) fn evaluate(&mut self, out: &mut Outbox) {
-        if self.last_evaluated == Some(self.version()) {
+        let behind = self.evaluations_due >= MOST_EVALUATIONS && self.end.is_none();
+        if behind || self.last_evaluated == Some(self.version()) {
             return;
         }
         self.last_evaluated = Some(self.version());

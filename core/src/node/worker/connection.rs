@@ -69,6 +69,10 @@ impl Worker {
             let what = String::from("its job means something else here; use the same release");
             return self.finish(Err(WorkerError::Protocol(what)), out);
         }
+        if let Err(error) = welcome.job.validate() {
+            let what = alloc::format!("its job makes no sense: {error}");
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
         let model = match Model::new(&welcome.job.model, welcome.job.data.shape) {
             Ok(model) => model,
             Err(error) => {

@@ -181,7 +181,7 @@ impl Worker {
     }
 
     fn patience(&self) -> Duration {
-        self.lease() * 12
+        self.lease().saturating_mul(12)
     }
 
     /// The connection, if the server has taken this worker in on it.
@@ -296,6 +296,11 @@ impl Node for Worker {
             }
             Input::Prepared(prepared) => self.on_prepared(now, prepared, out),
             Input::Computed(computed) => self.on_computed(now, computed, out),
+            Input::Overslept => {
+                if let Link::Up { heard, .. } = &mut self.link {
+                    *heard = now;
+                }
+            }
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
             Input::Evaluated(_) => {}
