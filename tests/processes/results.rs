@@ -168,8 +168,8 @@ fn a_job_file_of_ones_own_is_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let job = folder.path().join("job.toml");
     fs::write(&job, "epochs = 1\n").unwrap();
-    let out = crate::cluster::path(folder.path());
-    let ended = crate::process::finish(&["run", "--job", crate::cluster::path(&job), "--out", out]);
+    let out = path(folder.path());
+    let ended = finish(&["run", "--job", path(&job), "--out", out]);
     ended.refused(2, &["job.toml", "--overwrite"]);
     assert_eq!(fs::read_to_string(&job).unwrap(), "epochs = 1\n");
 }

@@ -210,7 +210,7 @@ fn models_that_cannot_be_are_refused_by_name() {
     let error = refused(&mlp(&[1 << 20, 1 << 11], Activation::Relu), REFERENCE);
     assert_eq!(
         error.to_string(),
-        "layer 1 brings the model to 2246051840 parameters: at most 2147483648 are allowed"
+        "layer 1 brings the model to 2246051840 parameters: at most 1073741823 are allowed"
     );
     let huge = refused(&mlp(&[u32::MAX, u32::MAX], Activation::Relu), REFERENCE);
     assert!(matches!(huge, ModelError::TooManyParameters { layer: 0, .. }));
