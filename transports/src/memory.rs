@@ -53,6 +53,8 @@ struct Endpoint {
 struct Inbox {
     open: bool,
     woken: bool,
+    /// Whether the transport sleeps; waking one that does not would cost a system call.
+    asleep: bool,
     parcels: VecDeque<Parcel>,
 }
 
@@ -82,11 +84,16 @@ impl Endpoint {
     /// Leaves a parcel; false if nobody is there any more.
     fn deliver(&self, parcel: Parcel) -> bool {
         let mut inbox = self.lock();
-        if inbox.open {
+        let (open, asleep) = (inbox.open, inbox.asleep);
+        if open {
             inbox.parcels.push_back(parcel);
+        }
+        // Whoever wakes up needs the lock.
+        drop(inbox);
+        if open && asleep {
             self.arrived.notify_one();
         }
-        inbox.open
+        open
     }
 
     fn wake(&self) {
@@ -351,15 +358,20 @@ impl Transport for MemoryTransport {
                 let mut inbox = self.endpoint.lock();
                 while inbox.parcels.is_empty() && !inbox.woken && self.events.is_empty() {
                     let now = self.clock.now();
+                    inbox.asleep = true;
                     let wait = |inbox| self.endpoint.arrived.wait(inbox);
                     inbox = match until {
                         None => wait(inbox).unwrap_or_else(PoisonError::into_inner),
-                        Some(until) if until <= now => break,
+                        Some(until) if until <= now => {
+                            inbox.asleep = false;
+                            break;
+                        }
                         Some(until) => {
                             let waited = self.endpoint.arrived.wait_timeout(inbox, until - now);
                             waited.unwrap_or_else(PoisonError::into_inner).0
                         }
                     };
+                    inbox.asleep = false;
                 }
                 std::mem::swap(&mut self.parcels, &mut inbox.parcels);
                 std::mem::take(&mut inbox.woken)
