@@ -3,8 +3,6 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use sha2::{Digest as _, Sha256};
-
 /// Examples in memory: `len` rows of `inputs` columns, and a class label each.
 ///
 /// The first `dense_width` columns of a row are stored as values. The others are one-hot groups:
@@ -281,28 +279,16 @@ impl Examples {
         }
         Ok(())
     }
-
-    /// SHA-256 over the shape and every example: equal for equal data, on every machine.
-    #[must_use]
-    pub fn digest(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        let shape = self.shape();
-        for number in [shape.inputs, shape.dense, shape.hot, shape.classes] {
-            hash.update(number.to_le_bytes());
-        }
-        let mut bytes = Vec::new();
-        for begin in (0..self.len()).step_by(512) {
-            bytes.clear();
-            self.pack(begin..(begin + 512).min(self.len()), &mut bytes);
-            hash.update(&bytes);
-        }
-        hash.finalize().into()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fingerprint::Fingerprint;
+
+    fn digest(examples: &Examples) -> [u8; 32] {
+        Fingerprint::of(examples).digest
+    }
 
     fn some() -> Examples {
         let mut examples = Examples::new(Shape { inputs: 7, dense: 2, hot: 2, classes: 3 });
@@ -320,7 +306,7 @@ mod tests {
         let mut back = Examples::new(examples.shape());
         back.unpack(&bytes).unwrap();
         assert_eq!(back, examples);
-        assert_eq!(back.digest(), examples.digest());
+        assert_eq!(digest(&back), digest(&examples));
         assert!(matches!(back.unpack(&bytes[1..]), Err(ShapeError::Packed { .. })));
     }
 
@@ -342,8 +328,8 @@ mod tests {
     fn the_digest_sees_every_part() {
         let examples = some();
         let swapped = examples.select(&[1, 0]);
-        assert_ne!(examples.digest(), swapped.digest());
-        assert_eq!(examples.digest(), swapped.select(&[1, 0]).digest());
+        assert_ne!(digest(&examples), digest(&swapped));
+        assert_eq!(digest(&examples), digest(&swapped.select(&[1, 0])));
         assert_eq!(examples.class_counts(), [1, 0, 1]);
     }
 }

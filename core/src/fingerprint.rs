@@ -20,7 +20,8 @@ pub struct Fingerprint {
     pub rows: u64,
     /// Training rows of each class.
     pub class_counts: Vec<u64>,
-    /// SHA-256 over shape and rows, as [`Examples::digest`] defines it; text form: hexadecimal.
+    /// SHA-256 over the shape (four `u32`) and each row as [`Examples::pack`] writes it, all
+    /// little-endian: equal for equal data, on every machine. Text form: hexadecimal.
     #[serde(with = "hexadecimal")]
     pub digest: [u8; 32],
 }
@@ -29,11 +30,11 @@ impl Fingerprint {
     /// The fingerprint of `examples`.
     #[must_use]
     pub fn of(examples: &Examples) -> Self {
-        Self {
-            rows: examples.len() as u64,
-            class_counts: examples.class_counts(),
-            digest: examples.digest(),
+        let mut fingerprinter = Fingerprinter::new(examples.shape());
+        for index in 0..examples.len() {
+            fingerprinter.add(examples.row(index));
         }
+        fingerprinter.finish()
     }
 
     /// How these data differ from the job's, in words; `None` if they are the same.
@@ -158,13 +159,15 @@ mod tests {
     }
 
     #[test]
-    fn row_by_row_gives_the_fingerprint_of_the_whole() {
+    fn the_digest_is_of_the_shape_and_the_packed_rows() {
         let examples = some();
-        let mut fingerprinter = Fingerprinter::new(examples.shape());
-        for index in 0..examples.len() {
-            fingerprinter.add(examples.row(index));
+        let mut bytes = Vec::new();
+        for number in [7_u32, 2, 2, 3] {
+            bytes.extend(number.to_le_bytes());
         }
-        assert_eq!(fingerprinter.finish(), Fingerprint::of(&examples));
+        examples.pack(0..examples.len(), &mut bytes);
+        let whole: [u8; 32] = Sha256::digest(&bytes).into();
+        assert_eq!(Fingerprint::of(&examples).digest, whole);
     }
 
     #[test]

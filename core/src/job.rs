@@ -131,6 +131,18 @@ pub enum DataFrom {
     Server,
 }
 
+/// Time between two heartbeats of a worker with this lease.
+#[must_use]
+pub fn heartbeat(lease: Duration) -> Duration {
+    lease / 5
+}
+
+/// How long a worker that was cut off under this lease tries to come back.
+#[must_use]
+pub const fn patience(lease: Duration) -> Duration {
+    lease.saturating_mul(12)
+}
+
 impl Membership {
     /// Workers that must be ready before the first update.
     #[must_use]
@@ -147,14 +159,14 @@ impl Membership {
     /// Time between two heartbeats of a worker.
     #[must_use]
     pub fn heartbeat(&self) -> Duration {
-        self.lease / 5
+        heartbeat(self.lease)
     }
 
     /// How long a worker that was cut off tries to come back, and how long a run that waits for a
     /// lost worker, or has fewer than it needs, waits before it ends.
     #[must_use]
     pub fn patience(&self) -> Duration {
-        self.lease * 12
+        patience(self.lease)
     }
 
     /// How long the server waits for the workers it needs to start.

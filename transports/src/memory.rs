@@ -358,16 +358,15 @@ impl Transport for MemoryTransport {
                 let mut inbox = self.endpoint.lock();
                 while inbox.parcels.is_empty() && !inbox.woken && self.events.is_empty() {
                     let now = self.clock.now();
+                    if until.is_some_and(|until| until <= now) {
+                        break;
+                    }
                     inbox.asleep = true;
-                    let wait = |inbox| self.endpoint.arrived.wait(inbox);
+                    let arrived = &self.endpoint.arrived;
                     inbox = match until {
-                        None => wait(inbox).unwrap_or_else(PoisonError::into_inner),
-                        Some(until) if until <= now => {
-                            inbox.asleep = false;
-                            break;
-                        }
+                        None => arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner),
                         Some(until) => {
-                            let waited = self.endpoint.arrived.wait_timeout(inbox, until - now);
+                            let waited = arrived.wait_timeout(inbox, until - now);
                             waited.unwrap_or_else(PoisonError::into_inner).0
                         }
                     };

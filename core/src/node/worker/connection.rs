@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::{Data, Link, Member, Work, Worker, WorkerError};
 use crate::id::PeerId;
+use crate::job::heartbeat;
 use crate::model::Model;
 use crate::node::{Effect, Event, Outbox};
 use crate::params::KeyRange;
@@ -15,7 +16,7 @@ use crate::time::Time;
 
 impl Worker {
     pub(super) fn on_connected(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
-        let beat_at = now + self.lease() / 5;
+        let beat_at = now + heartbeat(self.lease());
         self.link = Link::Up { peer, welcome: false, heard: now, beat_at };
         out.push(Effect::Limit(peer, Limits::DIALER));
         let hello = Hello {

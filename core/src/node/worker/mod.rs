@@ -14,7 +14,7 @@ use super::backoff::Backoff;
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use crate::examples::Examples;
 use crate::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
-use crate::job::Job;
+use crate::job::{Job, heartbeat, patience};
 use crate::params::KeyRange;
 use crate::protocol::message::{Bye, EndReason, Heartbeat, Push};
 use crate::protocol::{Message, Refusal};
@@ -181,7 +181,7 @@ impl Worker {
     }
 
     fn patience(&self) -> Duration {
-        self.lease().saturating_mul(12)
+        patience(self.lease())
     }
 
     /// The connection, if the server has taken this worker in on it.
@@ -193,7 +193,7 @@ impl Worker {
     }
 
     fn send(&mut self, now: Time, message: Message, out: &mut Outbox) {
-        let next = now + self.lease() / 5;
+        let next = now + heartbeat(self.lease());
         if let Link::Up { peer, beat_at, .. } = &mut self.link {
             *beat_at = next;
             out.push(Effect::Send(*peer, message));
