@@ -87,6 +87,10 @@ fn a_stored_model_is_as_good_on_the_held_out_rows_as_the_summary_says() {
     for field in ["accuracy", "loss", "recall"] {
         assert_eq!(evaluated[field], summary[field], "{field}");
     }
+    // And it says which run made the model.
+    for field in ["updates", "samples", "epochs", "staleness", "params_sha256", "workers"] {
+        assert_eq!(evaluated[field], summary[field], "{field}");
+    }
     let table = finish(&args).with_code(0).stdout;
     let accuracy = format!("{:.2} %", 100.0 * real(&summary["accuracy"]));
     assert!(table.contains(&accuracy) && table.contains("recall"), "{table}");

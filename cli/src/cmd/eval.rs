@@ -42,7 +42,13 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
         recall: about.classes.into_iter().zip(evaluation.recall).collect(),
     };
     if args.json {
-        messages::result(&serde_json::to_string(&result)?)?;
+        // The run that made the model, with what was found now in place of what was found then.
+        let serde_json::Value::Object(found) = serde_json::to_value(&result)? else {
+            bail!("the result is no JSON object");
+        };
+        let mut all = about.training;
+        all.extend(found);
+        messages::result(&serde_json::to_string(&all)?)?;
     } else {
         messages::result(&show(&result))?;
     }

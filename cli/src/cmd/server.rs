@@ -112,6 +112,7 @@ impl Host {
                 shape: job.data.shape,
                 classes: CLASSES.iter().map(|&class| class.to_owned()).collect(),
                 recipe: job.data.recipe.clone(),
+                training: serde_json::from_value(serde_json::to_value(&report)?)?,
             };
             let written = write_model(&folder.model(), &about, params);
             let finished = folder.finish(&report);

@@ -25,6 +25,8 @@ pub(crate) struct ModelFile {
     pub(crate) classes: Vec<String>,
     /// How inputs are encoded: the recipe of the job.
     pub(crate) recipe: String,
+    /// The report of the run that trained it.
+    pub(crate) training: serde_json::Map<String, serde_json::Value>,
 }
 
 /// Writes a model; a file that was there is replaced as a whole or not at all.
@@ -137,6 +139,7 @@ mod tests {
             shape: Shape { inputs: 5, dense: 2, hot: 1, classes: 2 },
             classes: vec!["a".into(), "b".into()],
             recipe: String::new(),
+            training: serde_json::Map::new(),
         }
     }
 
