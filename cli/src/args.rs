@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pstrain_core::id::WorkerId;
 use pstrain_transports::Address;
 
 use crate::exit;
@@ -110,9 +111,9 @@ pub(crate) struct WorkerArgs {
     /// sent them. Without it: what the job says, as far as that needs no file
     #[arg(long, value_name = "PATH|synthetic|server")]
     pub(crate) data: Option<String>,
-    /// The worker id to claim (0, 1, ...); without it the server chooses
+    /// The number of the worker to be (1, 2, ...); without it the server chooses
     #[arg(long)]
-    pub(crate) id: Option<u32>,
+    pub(crate) id: Option<WorkerId>,
     /// A name for tables and messages [default: host name and process id]
     #[arg(long)]
     pub(crate) name: Option<String>,

@@ -1,8 +1,11 @@
 //! The numbers that name things, each its own type so that none is taken for another.
 
+use alloc::string::String;
 use core::fmt;
+use core::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -21,10 +24,75 @@ macro_rules! number {
     };
 }
 
-number! {
-    /// A worker of the job, counted from 0. It also names the worker's partition of the data.
-    WorkerId(u32)
+/// A worker of the job. It also names the worker's partition of the data.
+///
+/// Inside it is an index from 0; people, and files that people read, number workers from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub u32);
+
+impl WorkerId {
+    /// The number by which people know the worker: 1 for the first.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0 as u64 + 1
+    }
+
+    /// The worker that people know by `number`; none for 0 or a number that is too large.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        u32::try_from(number.checked_sub(1)?).ok().map(Self)
+    }
 }
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.number().fmt(f)
+    }
+}
+
+impl FromStr for WorkerId {
+    type Err = NotAWorker;
+
+    fn from_str(text: &str) -> Result<Self, NotAWorker> {
+        text.parse().ok().and_then(Self::from_number).ok_or_else(|| NotAWorker(text.into()))
+    }
+}
+
+/// A text that is no worker's number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotAWorker(String);
+
+impl fmt::Display for NotAWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no worker: they are numbered 1, 2, ...", self.0)
+    }
+}
+
+impl core::error::Error for NotAWorker {}
+
+impl Serialize for WorkerId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() {
+            to.serialize_u64(self.number())
+        } else {
+            to.serialize_u32(self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for WorkerId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        if from.is_human_readable() {
+            let number = u64::deserialize(from)?;
+            Self::from_number(number).ok_or_else(|| {
+                D::Error::invalid_value(Unexpected::Unsigned(number), &"a worker's number from 1")
+            })
+        } else {
+            u32::deserialize(from).map(Self)
+        }
+    }
+}
+
 number! {
     /// One connection, as the driver counts them. A reconnected worker has a new one.
     PeerId(u64)

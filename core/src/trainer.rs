@@ -258,7 +258,7 @@ mod tests {
         let error = trainer(0, 4, 8).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "partition of worker 4 has 0 examples: must be 1 to 4294967295"
+            "partition of worker 5 has 0 examples: must be 1 to 4294967295"
         );
         let error = trainer(4, 0, 0).unwrap_err();
         assert_eq!(error.to_string(), "batch size 0: must be 1 or more");

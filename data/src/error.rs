@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use pstrain_core::examples::ShapeError;
+use pstrain_core::id::WorkerId;
 
 use crate::nsl_kdd::ReadError;
 use crate::partition::PartitionError;
@@ -40,7 +41,7 @@ pub enum DataError {
     /// A worker that the job does not have.
     Worker {
         /// The worker.
-        worker: u32,
+        worker: WorkerId,
         /// The number of workers.
         workers: u32,
     },
@@ -78,11 +79,9 @@ impl fmt::Display for DataError {
             Self::Rows { source, rows, allowed } => {
                 write!(f, "{source}: {rows} rows, but {allowed}")
             }
-            Self::Worker { worker, workers } => write!(
-                f,
-                "worker {worker} is none of the job's {workers} workers (0 to {})",
-                workers.saturating_sub(1)
-            ),
+            Self::Worker { worker, workers } => {
+                write!(f, "worker {worker} is none of the job's {workers} workers (1 to {workers})")
+            }
             Self::Specification { problem } => write!(
                 f,
                 "data specification: {problem}; use the same pstrain release on server and workers"

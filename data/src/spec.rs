@@ -160,7 +160,7 @@ impl DataSpec {
         worker: WorkerId,
     ) -> Result<(Examples, Fingerprint), DataError> {
         if worker.0 >= self.workers {
-            return Err(DataError::Worker { worker: worker.0, workers: self.workers });
+            return Err(DataError::Worker { worker, workers: self.workers });
         }
         let mut encoder = Encoder::new(self.recipe, &self.standardisation)?;
         let (train, owners) = self.assignment(source)?;

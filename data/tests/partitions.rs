@@ -173,7 +173,7 @@ fn what_cannot_be_done_is_told() {
     }
     assert_eq!(
         told("sizes:1000,1", 100, 2),
-        "partition sizes:1000,1 leaves worker 1 of 2 without rows; use fewer workers or another \
+        "partition sizes:1000,1 leaves worker 2 of 2 without rows; use fewer workers or another \
          partition"
     );
     let broken = PartitionSpec::Dirichlet { alpha: f64::NAN };

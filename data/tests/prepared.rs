@@ -121,7 +121,7 @@ fn wrong_settings_are_refused_with_what_is_allowed() {
     assert!(told.ends_with("4294967296 rows, but at most 4294967295 can be trained on"), "{told}");
     let server = Prepared::load(&source(), &Settings::default()).unwrap();
     let nobody = server.spec.prepare_worker(&source(), WorkerId(2)).unwrap_err();
-    assert_eq!(nobody.to_string(), "worker 2 is none of the job's 2 workers (0 to 1)");
+    assert_eq!(nobody.to_string(), "worker 3 is none of the job's 2 workers (1 to 2)");
     let mut broken = server.spec;
     broken.standardisation.0.pop();
     assert!(matches!(

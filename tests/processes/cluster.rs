@@ -55,7 +55,7 @@ impl Server {
 
     /// Starts workers that claim the ids from 0 up to `count`.
     pub(crate) fn workers(&self, count: u32) -> Vec<Process> {
-        (0..count).map(|id| self.worker(&["--id", &id.to_string()])).collect()
+        (1..=count).map(|id| self.worker(&["--id", &id.to_string()])).collect()
     }
 
     /// What `status --json` prints.

@@ -22,7 +22,7 @@ fn a_killed_worker_stalls_the_others_for_at_most_one_lease() {
     check_books(&events, &summary);
     let lost: Vec<_> = called(&events, "departed").filter(|event| event["how"] == "lost").collect();
     assert_eq!(lost.len(), 1, "{lost:?}");
-    assert_eq!(number(&lost[0]["worker"]), 2);
+    assert_eq!(number(&lost[0]["worker"]), 3);
     let updates: Vec<f64> = called(&events, "updated").map(|event| real(&event["at_s"])).collect();
     let stall = updates.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
     // Half a lease for a machine that is busy with other tests.
@@ -51,7 +51,7 @@ fn a_worker_that_is_started_late_joins() {
         events.iter().position(of).expect(name)
     };
     let started = events.iter().position(|event| event["event"] == "started").unwrap();
-    assert!(place("joined", 2) > started && place("applied", 2) > place("ready", 2));
+    assert!(place("joined", 3) > started && place("applied", 3) > place("ready", 3));
 }
 
 #[test]
@@ -78,13 +78,13 @@ fn a_worker_that_was_cut_off_for_long_comes_back_and_nothing_is_applied_twice() 
     let events = crate::cluster::events(&out);
     check_books(&events, &summary);
     let incarnations: Vec<u64> = called(&events, "joined")
-        .filter(|event| event["worker"] == 2)
+        .filter(|event| event["worker"] == 3)
         .map(|event| number(&event["incarnation"]))
         .collect();
     assert_eq!(incarnations, [1, 2], "it comes back as a new incarnation");
     let applied = |incarnation: u64| {
         called(&events, "applied")
-            .filter(|event| event["worker"] == 2 && event["incarnation"] == incarnation)
+            .filter(|event| event["worker"] == 3 && event["incarnation"] == incarnation)
             .count()
     };
     assert!(applied(1) >= 20 && applied(2) >= 20, "{} and {}", applied(1), applied(2));
@@ -98,7 +98,7 @@ fn a_job_that_must_not_lose_workers_stops_or_waits() {
     server.wait_for_updates(10);
     drop(workers.pop());
     let ended = server.process.wait().with_code(1);
-    assert!(ended.stderr.contains("worker 1 was lost"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("worker 2 was lost"), "{}", ended.stderr);
     assert!(number(&ended.json()["updates"]) >= 10, "{}", ended.stdout);
     workers.remove(0).wait().with_code(1);
 
@@ -107,10 +107,10 @@ fn a_job_that_must_not_lose_workers_stops_or_waits() {
     server.wait_for_updates(10);
     drop(workers.pop());
     let lost = server.wait_for("loss", |status| status["workers"][1]["state"] == "lost");
-    assert_eq!(lost["wait"]["workers"], serde_json::json!([1]), "{lost}");
+    assert_eq!(lost["wait"]["workers"], serde_json::json!([2]), "{lost}");
     std::thread::sleep(std::time::Duration::from_millis(400));
     assert_eq!(server.status()["updates"], lost["updates"], "it waits");
-    workers.push(server.worker(&["--id", "1"]));
+    workers.push(server.worker(&["--id", "2"]));
     server.wait_for_updates(number(&lost["updates"]) + 10);
 }
 

@@ -91,11 +91,11 @@ fn a_worker_with_other_data_is_refused_and_the_others_finish() {
 fn worker_ids_that_are_unknown_or_taken_are_refused() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--lease", "10s"]]);
     let unknown = server.worker(&["--id", "7"]).wait();
-    unknown.refused(1, &["there is no worker 7", "2 workers (0 to 1)"]);
+    unknown.refused(1, &["there is no worker 7", "2 workers (1 to 2)"]);
     let _workers = server.workers(2);
     server.wait_for_updates(5);
     for (args, words) in [
-        (&["--id", "0"][..], &["worker 0 is there already", "another id"][..]),
+        (&["--id", "1"][..], &["worker 1 is there already", "another id"][..]),
         (&[], &["all 2 workers of the job are there"]),
     ] {
         // A place may become free, so it tries for as long as its patience lasts.

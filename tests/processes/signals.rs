@@ -68,7 +68,7 @@ fn a_second_signal_aborts() {
         server.wait_for_updates(10);
         workers[1].signal(Signal::STOP);
         server.wait_for("wait for the stopped worker", |status| {
-            status["wait"]["workers"] == serde_json::json!([1])
+            status["wait"]["workers"] == serde_json::json!([2])
         });
         server.process.signal(first);
         server.process.wait_to_say("draining");

@@ -21,13 +21,13 @@ fn says(text: &str, words: &[&str]) {
 #[test]
 fn while_workers_are_missing_it_names_them() {
     let server = Server::tcp(&[&SLOW, &["--workers", "3", "--name", "night run"]]);
-    says(&table(&server), &["night run (bsp), waiting for workers", "for workers 0, 1, 2 to come"]);
-    let _worker = server.worker(&["--id", "1", "--name", "edge-7"]);
+    says(&table(&server), &["night run (bsp), waiting for workers", "for workers 1, 2, 3 to come"]);
+    let _worker = server.worker(&["--id", "2", "--name", "edge-7"]);
     let here = |status: &Value| status["workers"][1]["state"] == "waiting";
     let status = server.wait_for("first worker", here);
     assert_eq!(status["phase"], "waiting for workers");
     assert_eq!(status["wait"]["reason"], "more workers");
-    assert_eq!(status["wait"]["workers"], json!([0, 2]));
+    assert_eq!(status["wait"]["workers"], json!([1, 3]));
     assert!(real(&status["wait"]["waited_s"]) > 0.0, "{status}");
     // 120 leases of 5 s at most.
     let left = real(&status["wait"]["left_s"]);
@@ -36,7 +36,7 @@ fn while_workers_are_missing_it_names_them() {
     assert_eq!(status["workers"][0]["state"], "awaited");
     assert!(status["workers"][0]["silent_s"].is_null(), "it was never there: {status}");
     let text = table(&server);
-    says(&text, &["for workers 0, 2 to come, since ", " ago, at most 9m", "edge-7", "never"]);
+    says(&text, &["for workers 1, 3 to come, since ", " ago, at most 9m", "edge-7", "never"]);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn while_a_barrier_waits_it_names_the_straggler_and_since_when() {
     server.wait_for_updates(10);
     workers[1].signal(Signal::STOP);
     let waits = |status: &Value| {
-        status["wait"]["workers"] == json!([1]) && real(&status["wait"]["waited_s"]) > 0.2
+        status["wait"]["workers"] == json!([2]) && real(&status["wait"]["waited_s"]) > 0.2
     };
     let first = server.wait_for("barrier", waits);
     assert_eq!(first["wait"]["reason"], "gradients");
@@ -73,7 +73,7 @@ fn while_a_barrier_waits_it_names_the_straggler_and_since_when() {
     assert!(waited(&second) > waited(&first), "{first} {second}");
     assert!(real(&second["workers"][1]["silent_s"]) > 0.2, "{second}");
     assert_eq!(first["updates"], second["updates"]);
-    says(&table(&server), &["waiting   for gradients of worker 1, since ", "ms ago"]);
+    says(&table(&server), &["waiting   for gradients of worker 2, since ", "ms ago"]);
     workers[1].signal(Signal::CONT);
     server.wait_for_updates(number(&second["updates"]) + 10);
 }

@@ -29,7 +29,7 @@ fn check_summary(summary: &Value) {
     assert!(digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()), "{digest}");
     let workers = summary["workers"].as_array().unwrap();
     assert_eq!(workers.len(), 2);
-    for (id, worker) in (0..).zip(workers) {
+    for (id, worker) in (1..).zip(workers) {
         assert_eq!(number(&worker["id"]), id, "{worker}");
         assert_eq!(number(&worker["updates"]), 4 * 24, "{worker}");
         assert_eq!(number(&worker["samples"]), 4 * 1500, "{worker}");
@@ -75,7 +75,7 @@ fn every_transport_and_separate_processes_end_with_the_same_parameters() {
     }
     for server in [Server::tcp(&[&JOB]), Server::unix(&[&JOB])] {
         // In this order the ids are claimed against the order of arrival.
-        let summary = train(server, &[&["--id", "1"], &["--id", "0"]]);
+        let summary = train(server, &[&["--id", "2"], &["--id", "1"]]);
         check_summary(&summary);
         digests.push(digest(&summary));
     }

@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use pstrain_core::id::WorkerId;
 use pstrain_data::info::Occurrence;
 use pstrain_data::synthetic::write_csv;
 use pstrain_data::{CLASSES, Info, Prepared, Skew, info};
@@ -89,7 +90,7 @@ fn synth(rows: u64, seed: u64, out: &Path, overwrite: bool) -> anyhow::Result<()
 }
 
 fn show_skew(prepared: &Prepared, skew: &Skew) -> String {
-    let rows = skew.workers.iter().enumerate().map(|(id, worker)| {
+    let rows = (0..).map(WorkerId).zip(&skew.workers).map(|(id, worker)| {
         let mut row = vec![id.to_string(), worker.rows.to_string(), table::percent(worker.share)];
         row.extend(worker.class_counts.iter().map(ToString::to_string));
         row.extend(

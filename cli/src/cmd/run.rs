@@ -37,7 +37,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let mut host =
         Host::new(job, Arc::clone(&data), &layers.to_toml(), &args.output, clock, false)?;
     let config = |worker: u32| WorkerConfig {
-        name: format!("local-{worker}"),
+        name: format!("local-{}", WorkerId(worker)),
         worker: Some(WorkerId(worker)),
         wants_examples: false,
         lease,
@@ -110,7 +110,7 @@ fn spawn(
 /// Waits for the workers; the first that could not go on is the error.
 fn join(threads: Vec<Thread>) -> anyhow::Result<()> {
     let mut first = Ok(());
-    for (worker, thread) in threads.into_iter().enumerate() {
+    for (worker, thread) in (0..).map(WorkerId).zip(threads) {
         let ended = match thread.join() {
             Ok(Ok(Ok(_))) => continue,
             Ok(Ok(Err(error))) => Failed(format!("worker {worker}: {error}")).into(),

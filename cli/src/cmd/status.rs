@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use pstrain_core::id::WorkerId;
 use pstrain_core::protocol::message::PullStatus;
 use pstrain_core::protocol::{
     Limits, MemberState, Message, PROTOCOL_VERSION, Status, Wait, WaitReason,
@@ -71,14 +72,14 @@ struct View<'a> {
 #[derive(Serialize)]
 struct WaitView {
     reason: String,
-    workers: Vec<u32>,
+    workers: Vec<WorkerId>,
     waited_s: f64,
     left_s: Option<f64>,
 }
 
 #[derive(Serialize)]
 struct MemberView<'a> {
-    id: u32,
+    id: WorkerId,
     name: &'a str,
     state: String,
     since_s: f64,
@@ -93,12 +94,12 @@ impl<'a> View<'a> {
     fn of(status: &'a Status) -> Self {
         let wait = status.wait.as_ref().map(|wait| WaitView {
             reason: wait.reason.to_string(),
-            workers: wait.workers.iter().map(|worker| worker.0).collect(),
+            workers: wait.workers.clone(),
             waited_s: wait.waited.as_secs_f64(),
             left_s: wait.left.map(|left| left.as_secs_f64()),
         });
         let workers = status.members.iter().map(|member| MemberView {
-            id: member.worker.0,
+            id: member.worker,
             name: &member.name,
             state: member.state.to_string(),
             since_s: member.since.as_secs_f64(),

@@ -1,7 +1,6 @@
 //! `pstrain worker`.
 
 use anyhow::bail;
-use pstrain_core::id::WorkerId;
 use pstrain_core::job::{LONGEST_LEASE, SHORTEST_LEASE};
 use pstrain_core::node::{Event, Prepare, Prepared, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::{MOST_NAME_BYTES, is_presentable};
@@ -37,7 +36,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     let config = WorkerConfig {
         stream: Stream::new(u64::from(std::process::id())).fork(&name, 0),
         name,
-        worker: args.id.map(WorkerId),
+        worker: args.id,
         wants_examples: args.data.as_deref() == Some("server"),
         lease,
     };

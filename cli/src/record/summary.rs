@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
+use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Event, Ledger, Point, Server};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
@@ -76,7 +77,7 @@ pub(crate) struct Staleness {
 /// One worker of a [`Report`].
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WorkerReport {
-    pub(crate) id: u32,
+    pub(crate) id: WorkerId,
     pub(crate) name: String,
     /// Updates that a gradient of this worker is part of.
     pub(crate) updates: u64,
@@ -180,7 +181,7 @@ impl Summary {
             (point.version.0, point.samples, point.epoch, point.time.as_secs_f64())
         });
         let all: u64 = self.workers.iter().map(|totals| totals.updates).sum();
-        let workers = (0..).zip(&self.workers).map(|(id, totals)| WorkerReport {
+        let workers = (0..).map(WorkerId).zip(&self.workers).map(|(id, totals)| WorkerReport {
             id,
             name: totals.name.clone(),
             updates: totals.updates,

@@ -34,6 +34,14 @@ pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Payload<'a> {
     payload
 }
 
+/// The bytes of `message` on the wire, without encoding its payload. `scratch` is memory for the
+/// control part; what it holds does not matter.
+pub fn frame_len(message: &Message, scratch: &mut Vec<u8>) -> u64 {
+    scratch.clear();
+    message.append_control(scratch);
+    (HEADER_BYTES + scratch.len() + payload(message).len()) as u64
+}
+
 /// The payload of `message`, which follows what [`encode`] appended.
 #[must_use]
 pub fn payload(message: &Message) -> Payload<'_> {

@@ -51,7 +51,7 @@ mod status;
 
 use sha2::Digest as _;
 
-pub use frame::{Decoder, FrameError, HEADER_BYTES, Payload, encode, payload};
+pub use frame::{Decoder, FrameError, HEADER_BYTES, Payload, encode, frame_len, payload};
 pub use limits::Limits;
 pub use message::{Kind, Message};
 pub use refusal::Refusal;

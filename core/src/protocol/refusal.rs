@@ -112,8 +112,7 @@ impl fmt::Display for Refusal {
             ),
             Self::UnknownWorker { worker, workers } => write!(
                 f,
-                "there is no worker {worker} in a job of {workers} workers (0 to {})",
-                workers.saturating_sub(1)
+                "there is no worker {worker} in a job of {workers} workers (1 to {workers})"
             ),
             Self::WorkerTaken { worker, owner } => write!(
                 f,

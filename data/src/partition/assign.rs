@@ -1,5 +1,6 @@
 //! Gives every training row to exactly one worker.
 
+use pstrain_core::id::WorkerId;
 use pstrain_core::rng::{Random, Stream};
 
 use super::dirichlet;
@@ -55,7 +56,7 @@ pub fn assign(
         None => Ok(owners),
         Some(worker) => Err(PartitionError::Idle {
             partition: spec.to_string(),
-            worker: worker as u32,
+            worker: WorkerId(worker as u32),
             workers,
         }),
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use pstrain_core::id::WorkerId;
+
 /// A text that describes no partition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnknownPartition {
@@ -72,7 +74,7 @@ pub enum PartitionError {
         /// The partition as written.
         partition: String,
         /// The worker.
-        worker: u32,
+        worker: WorkerId,
         /// The number of workers.
         workers: u32,
     },

@@ -202,7 +202,7 @@ fn a_second_worker_with_a_taken_id_is_told_whose_it_is() {
         assert_eq!(refusal(&mut raw), Refusal::Full { workers: 2 });
         let mut raw = RawPeer::connect(&server.address);
         raw.send(&Message::Hello(hello("fourth", Some(WorkerId(7)))));
-        assert!(refusal(&mut raw).to_string().contains("(0 to 1)"));
+        assert!(refusal(&mut raw).to_string().contains("(1 to 2)"));
         server.drain();
         all_end_with(EndReason::Stopped, workers);
         let end = server.join();
