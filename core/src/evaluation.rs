@@ -37,7 +37,8 @@ impl Evaluation {
 /// Evaluates `model` at `params` on all `examples`.
 ///
 /// Of equally probable classes the lowest counts as the model's choice. Parameters that are not
-/// finite give a loss that is not finite.
+/// finite give a loss that is not finite. A model without arithmetic has nothing to evaluate: the
+/// result counts no examples.
 ///
 /// # Panics
 /// If `params` are not [`Model::parameters`] values or the examples are of another shape than the
@@ -50,6 +51,10 @@ pub fn evaluate(
     workspace: &mut Workspace,
 ) -> Evaluation {
     let counts = examples.class_counts();
+    if !model.computes() {
+        let recall = vec![None; counts.len()];
+        return Evaluation { examples: 0, correct: 0, loss: f64::NAN, recall };
+    }
     let mut recognised = vec![0_u64; counts.len()];
     let mut loss = 0.0;
     for begin in (0..examples.len()).step_by(BLOCK) {

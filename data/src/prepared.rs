@@ -6,6 +6,7 @@ use pstrain_core::id::WorkerId;
 use crate::error::DataError;
 use crate::nsl_kdd::CLASSES;
 use crate::partition::Skew;
+use crate::recipe::Recipe;
 use crate::source::Source;
 use crate::spec::{DataSpec, Settings, SyntheticSpec, out_of_range};
 use crate::standardise::Standardisation;
@@ -25,15 +26,20 @@ pub struct Prepared {
     owners: Vec<u32>,
 }
 
-impl Prepared {
-    /// Reads `source` and prepares it as `settings` say.
+/// All rows of a source, encoded by a recipe: what many runs of an experiment have in common.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    source: Source,
+    recipe: Recipe,
+    all: Examples,
+}
+
+impl Encoded {
+    /// Reads `source` as `recipe` wants it.
     ///
     /// # Errors
-    /// [`DataError`] if the source cannot be read, a setting is out of range, or the partition
-    /// leaves a worker without rows.
-    pub fn load(source: &Source, settings: &Settings) -> Result<Self, DataError> {
-        settings.check()?;
-        let recipe = settings.recipe;
+    /// [`DataError`] if the source cannot be read.
+    pub fn read(source: &Source, recipe: Recipe) -> Result<Self, DataError> {
         let mut all = Examples::new(recipe.shape());
         if let Source::Synthetic { rows, .. } = source {
             // More rows than there is memory for fail one by one, not at once.
@@ -44,10 +50,33 @@ impl Prepared {
             let hot = recipe.encode(record, &mut dense);
             Ok(all.push(&dense, &hot, record.attack.class().into())?)
         })?;
+        Ok(Self { source: source.clone(), recipe, all })
+    }
+}
+
+impl Prepared {
+    /// Reads `source` and prepares it as `settings` say.
+    ///
+    /// # Errors
+    /// [`DataError`] if the source cannot be read, a setting is out of range, or the partition
+    /// leaves a worker without rows.
+    pub fn load(source: &Source, settings: &Settings) -> Result<Self, DataError> {
+        settings.check()?;
+        Self::of(&Encoded::read(source, settings.recipe)?, settings)
+    }
+
+    /// Splits, standardises and partitions rows that are read already. Their recipe counts, not
+    /// that of `settings`.
+    ///
+    /// # Errors
+    /// [`DataError`] if a setting is out of range, or the partition leaves a worker without rows.
+    pub fn of(encoded: &Encoded, settings: &Settings) -> Result<Self, DataError> {
+        settings.check()?;
+        let Encoded { source, recipe, all } = encoded;
+        let recipe = *recipe;
         let split = settings.split(source, all.len())?;
         let mut train = all.select(&split.train);
         let mut evaluation = all.select(&split.evaluation);
-        drop(all);
         let standardisation = Standardisation::fit(train.dense_mut(), recipe.numerics().len());
         for part in [&mut train, &mut evaluation] {
             standardisation
@@ -56,7 +85,7 @@ impl Prepared {
         }
         let owners = settings.owners(train.labels())?;
         let fingerprint = Fingerprint::of(&train);
-        let spec = resolved(source, settings, standardisation);
+        let spec = DataSpec { recipe, ..resolved(source, settings, standardisation) };
         Ok(Self { spec, train, evaluation, fingerprint, owners })
     }
 

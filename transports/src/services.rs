@@ -90,7 +90,7 @@ impl Loading {
         let (sender, loaded) = channel();
         std::thread::spawn(move || {
             for (mut order, handle) in inbox {
-                let prepared = prepare_trainer(&loader, &mut order).map(|(trainer, prepared)| {
+                let prepared = prepare_trainer(&*loader, &mut order).map(|(trainer, prepared)| {
                     let short = order.job.membership.heartbeat() / 10;
                     let _gone = sender.send((trainer, short));
                     prepared
@@ -102,7 +102,12 @@ impl Loading {
     }
 }
 
-fn prepare_trainer(loader: &Loader, order: &mut Prepare) -> Result<(Trainer, Prepared), String> {
+/// Makes the trainer of a partition: of the examples that the server sent, or else of those that
+/// `loader` gets.
+pub(crate) fn prepare_trainer(
+    loader: impl Fn(&Prepare) -> Result<(Examples, Prepared), String>,
+    order: &mut Prepare,
+) -> Result<(Trainer, Prepared), String> {
     let (examples, prepared) = match order.examples.take() {
         Some(examples) => {
             let rows = examples.len() as u64;
@@ -142,15 +147,38 @@ impl Services for WorkerServices {
     }
 }
 
-/// Makes the partition of a worker, for workers that have no data of their own.
-type Partition = Box<dyn Fn(WorkerId) -> Examples + Send>;
+/// Hands out the partitions of workers that have no data of their own, in chunks.
+pub(crate) struct Partitions<'a> {
+    make: Box<dyn Fn(WorkerId) -> Examples + Send + 'a>,
+    /// The partitions that are being sent.
+    sending: BTreeMap<WorkerId, Examples>,
+}
+
+impl<'a> Partitions<'a> {
+    pub(crate) fn new(make: impl Fn(WorkerId) -> Examples + Send + 'a) -> Self {
+        Self { make: Box::new(make), sending: BTreeMap::new() }
+    }
+
+    /// Rows of a worker's partition from row `from` on; none if there are none left.
+    pub(crate) fn chunk(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
+        let examples = self.sending.entry(worker).or_insert_with(|| (self.make)(worker));
+        let total = examples.len();
+        let begin = usize::try_from(from).ok().filter(|&begin| begin < total)?;
+        let rows = (EXAMPLES_CHUNK_BYTES as usize / examples.packed_row_bytes()).max(1);
+        let end = total.min(begin + rows);
+        let mut packed = Vec::new();
+        examples.pack(begin..end, &mut packed);
+        if end == total {
+            self.sending.remove(&worker);
+        }
+        Some(ExamplesChunk { rows: ExampleRows { from, total: total as u64 }, packed })
+    }
+}
 
 /// What a server needs: evaluations, and the examples of workers that have none.
 pub struct ServerServices {
     evaluator: Evaluator,
-    partition: Partition,
-    /// The partitions that are being sent.
-    sending: BTreeMap<WorkerId, Examples>,
+    partitions: Partitions<'static>,
     report: Report,
 }
 
@@ -168,12 +196,7 @@ impl ServerServices {
         partition: impl Fn(WorkerId) -> Examples + Send + 'static,
         report: impl FnMut(Time, Event) + Send + 'static,
     ) -> Self {
-        Self {
-            evaluator,
-            partition: Box::new(partition),
-            sending: BTreeMap::new(),
-            report: Box::new(report),
-        }
+        Self { evaluator, partitions: Partitions::new(partition), report: Box::new(report) }
     }
 }
 
@@ -190,16 +213,6 @@ impl Services for ServerServices {
     }
 
     fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
-        let examples = self.sending.entry(worker).or_insert_with(|| (self.partition)(worker));
-        let total = examples.len();
-        let begin = usize::try_from(from).ok().filter(|&begin| begin < total)?;
-        let rows = (EXAMPLES_CHUNK_BYTES as usize / examples.packed_row_bytes()).max(1);
-        let end = total.min(begin + rows);
-        let mut packed = Vec::new();
-        examples.pack(begin..end, &mut packed);
-        if end == total {
-            self.sending.remove(&worker);
-        }
-        Some(ExamplesChunk { rows: ExampleRows { from, total: total as u64 }, packed })
+        self.partitions.chunk(worker, from)
     }
 }

@@ -28,7 +28,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "model",
         "MODEL",
         "mlp:21",
-        "softmax, or mlp:WIDTH[,WIDTH...] with the widths of the hidden layers",
+        "softmax, mlp:WIDTH[,WIDTH...] with the widths of the hidden layers, or (messages and times, \
+         no arithmetic) timing:PARAMETERS[,PARAMETERS...] with the sizes of the layers",
     ),
     setting("activation", "NAME", "relu", "relu or tanh, between the layers of an mlp"),
     setting(

@@ -30,7 +30,13 @@ pub(super) fn model(text: &str, activation: Activation) -> Result<ModelSpec, Str
             let hidden = widths.into_iter().map(number).collect::<Result<_, _>>()?;
             Ok(ModelSpec::Mlp { hidden, activation })
         }
-        _ => Err("use softmax, or mlp:WIDTH[,WIDTH...] (for example mlp:64,32)".into()),
+        ("timing", sizes) if !sizes.is_empty() => {
+            let layers = sizes.into_iter().map(number).collect::<Result<_, _>>()?;
+            Ok(ModelSpec::Timing { layers })
+        }
+        _ => Err("use softmax, mlp:WIDTH[,WIDTH...] (for example mlp:64,32), or \
+                  timing:PARAMETERS[,PARAMETERS...]"
+            .into()),
     }
 }
 

@@ -48,6 +48,12 @@ pub enum ModelSpec {
         /// What follows each hidden layer.
         activation: Activation,
     },
+    /// No arithmetic at all: messages of the size that a network with these layers would have,
+    /// for studies of time. Gradients are zeros, and there is nothing to evaluate.
+    Timing {
+        /// The number of parameters of each layer, first to last.
+        layers: Vec<u32>,
+    },
 }
 
 /// The function between two linear layers.
@@ -93,11 +99,12 @@ impl Model {
     /// columns need, if a hidden layer has no units, or if there would be more than 2^31
     /// parameters.
     pub fn new(spec: &ModelSpec, shape: Shape) -> Result<Self, ModelError> {
+        check_shape(shape)?;
         let (hidden, activation) = match spec {
             ModelSpec::Softmax => (&[][..], Activation::Relu),
             ModelSpec::Mlp { hidden, activation } => (&hidden[..], *activation),
+            ModelSpec::Timing { layers } => return Self::of_sizes(shape, layers),
         };
-        check_shape(shape)?;
         if let Some(layer) = hidden.iter().position(|&units| units == 0) {
             return Err(ModelError::NoUnits { layer });
         }
@@ -124,6 +131,31 @@ impl Model {
         Ok(Self { shape, activation, layers, layout })
     }
 
+    /// A model of tensors with so many values, without arithmetic.
+    fn of_sizes(shape: Shape, sizes: &[u32]) -> Result<Self, ModelError> {
+        let mut layout = Layout::new();
+        let mut parameters = 0;
+        for (layer, &size) in sizes.iter().enumerate() {
+            parameters += u64::from(size);
+            if parameters > MOST_PARAMETERS {
+                return Err(ModelError::TooManyParameters { layer, parameters });
+            }
+            if layout.push(format!("{layer}"), vec![size as usize]).is_none() {
+                return Err(ModelError::NoUnits { layer });
+            }
+        }
+        if layout.is_empty() {
+            return Err(ModelError::NoUnits { layer: 0 });
+        }
+        Ok(Self { shape, activation: Activation::Relu, layers: Vec::new(), layout })
+    }
+
+    /// Whether there is arithmetic to do, so that losses and evaluations mean something.
+    #[must_use]
+    pub const fn computes(&self) -> bool {
+        !self.layers.is_empty()
+    }
+
     /// Which keys hold which tensor.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
@@ -148,6 +180,9 @@ impl Model {
     pub fn initial(&self, stream: Stream) -> Vec<f32> {
         let mut rng = stream.rng();
         let mut params = Vec::with_capacity(self.parameters());
+        if !self.computes() {
+            params.resize(self.parameters(), 0.0);
+        }
         for layer in &self.layers {
             let bound = 1.0 / libm::sqrt(layer.inputs as f64);
             for _ in 0..layer.weight.len() + layer.bias.len() {
@@ -161,7 +196,8 @@ impl Model {
     /// `params`, and returns the mean loss in nats. A row given twice counts twice; no rows at all
     /// give zeros.
     ///
-    /// The loss is the negative log-likelihood of the label under the softmax of the outputs.
+    /// The loss is the negative log-likelihood of the label under the softmax of the outputs. A
+    /// model without arithmetic gives zeros.
     ///
     /// # Panics
     /// If `params` or `gradient` are not [`Self::parameters`] values, the examples are of another
@@ -177,7 +213,7 @@ impl Model {
         self.check(params, examples);
         assert_eq!(gradient.len(), self.parameters(), "length of the gradient");
         gradient.fill(0.0);
-        if rows.is_empty() {
+        if rows.is_empty() || !self.computes() {
             return 0.0;
         }
         let scale = 1.0 / rows.len() as f32;

@@ -1,0 +1,142 @@
+//! What a simulation needs beside nodes, links and paces: the data, the arithmetic, an audience.
+
+use pstrain_core::evaluation::evaluate;
+use pstrain_core::examples::Examples;
+use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::model::{Model, Workspace};
+use pstrain_core::node::{
+    Compute, Computed, Evaluate, Evaluated, Event, Input, Prepare, Prepared, Server,
+};
+use pstrain_core::protocol::Message;
+use pstrain_core::protocol::message::ExamplesChunk;
+use pstrain_core::time::Time;
+use pstrain_core::trainer::Trainer;
+
+use crate::services::{Partitions, prepare_trainer};
+
+/// Whose event it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The server's.
+    Server,
+    /// A worker process's.
+    Worker(WorkerId),
+}
+
+/// What the nodes' effects need, and whoever looks on.
+///
+/// Everything is answered at once; when the answer reaches the node is the simulation's affair.
+pub trait Host {
+    /// Takes note of something that happened.
+    fn report(&mut self, now: Time, from: Origin, event: Event);
+
+    /// Gets the data of a worker ready.
+    ///
+    /// # Errors
+    /// In words, if there are none.
+    fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String>;
+
+    /// Computes a gradient. How long that took is of no account.
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed;
+
+    /// Evaluates parameters.
+    fn evaluate(&mut self, order: Evaluate) -> Evaluated;
+
+    /// Rows of a worker's partition from row `from` on; none if there are none to give.
+    fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk>;
+
+    /// The server is about to take an input.
+    fn before_server(&mut self, _now: Time, _input: &Input) {}
+
+    /// The server has taken it, and everything it reported has been reported.
+    fn after_server(&mut self, _now: Time, _server: &Server) {}
+
+    /// The server has closed a connection, or heard that it is closed.
+    fn closed(&mut self, _peer: PeerId) {}
+
+    /// A worker process sends a message.
+    fn sent(&mut self, _worker: WorkerId, _message: &Message) {}
+}
+
+/// Gets the examples of a partition, with the fingerprint of the split they were taken from.
+type Loader<'a> = Box<dyn Fn(&Prepare) -> Result<(Examples, Prepared), String> + 'a>;
+
+/// The host of an ordinary training run: real gradients, real evaluations.
+pub struct Laboratory<'a, R> {
+    loader: Loader<'a>,
+    trainers: Vec<Option<Trainer>>,
+    model: Model,
+    held_out: &'a Examples,
+    workspace: Workspace,
+    partitions: Partitions<'a>,
+    report: R,
+}
+
+impl<R> std::fmt::Debug for Laboratory<'_, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Laboratory").field("model", &self.model).finish_non_exhaustive()
+    }
+}
+
+impl<'a, R: FnMut(Time, Origin, Event)> Laboratory<'a, R> {
+    /// A host whose workers take their examples from `loader`, whose server evaluates `model` on
+    /// `held_out` and makes partitions with `partition`, and that tells `report` of every event.
+    pub fn new(
+        loader: impl Fn(&Prepare) -> Result<(Examples, Prepared), String> + 'a,
+        model: Model,
+        held_out: &'a Examples,
+        partition: impl Fn(WorkerId) -> Examples + Send + 'a,
+        report: R,
+    ) -> Self {
+        Self {
+            loader: Box::new(loader),
+            trainers: Vec::new(),
+            model,
+            held_out,
+            workspace: Workspace::default(),
+            partitions: Partitions::new(partition),
+            report,
+        }
+    }
+
+    fn trainer(&mut self, worker: WorkerId) -> &mut Option<Trainer> {
+        let place = worker.0 as usize;
+        if self.trainers.len() <= place {
+            self.trainers.resize_with(place + 1, || None);
+        }
+        &mut self.trainers[place]
+    }
+}
+
+impl<R: FnMut(Time, Origin, Event)> Host for Laboratory<'_, R> {
+    fn report(&mut self, now: Time, from: Origin, event: Event) {
+        (self.report)(now, from, event);
+    }
+
+    fn prepare(&mut self, worker: WorkerId, mut order: Box<Prepare>) -> Result<Prepared, String> {
+        let (trainer, prepared) = prepare_trainer(&self.loader, &mut order)?;
+        *self.trainer(worker) = Some(trainer);
+        Ok(prepared)
+    }
+
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed {
+        let mut gradient = order.scratch;
+        let (mut loss, mut samples) = (f32::NAN, 0);
+        // A worker asks for gradients once its data are ready, never before.
+        if let Some(trainer) = self.trainer(worker) {
+            let computed = trainer.compute(order.batch, &order.parameters, &mut gradient);
+            (loss, samples) = (computed.loss, computed.samples);
+        }
+        let took = std::time::Duration::ZERO;
+        Computed { ticket: order.ticket, gradient, loss, samples, took }
+    }
+
+    fn evaluate(&mut self, Evaluate { point, parameters }: Evaluate) -> Evaluated {
+        let evaluation = evaluate(&self.model, &parameters, self.held_out, &mut self.workspace);
+        Evaluated { point, evaluation }
+    }
+
+    fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
+        self.partitions.chunk(worker, from)
+    }
+}
