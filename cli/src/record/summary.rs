@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
+use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Event, Ledger, Point, Server};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
-use pstrain_transports::WallClock;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -19,8 +19,6 @@ pub(crate) struct Summary {
     pub(crate) evaluated: Option<(Point, Evaluation)>,
     /// How many gradients were applied with each staleness.
     staleness: BTreeMap<u64, u64>,
-    /// The time since the command began.
-    clock: WallClock,
     first_update: Option<Time>,
     reason: Option<EndReason>,
 }
@@ -76,7 +74,7 @@ pub(crate) struct Staleness {
 /// One worker of a [`Report`].
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WorkerReport {
-    pub(crate) id: u32,
+    pub(crate) id: WorkerId,
     pub(crate) name: String,
     /// Updates that a gradient of this worker is part of.
     pub(crate) updates: u64,
@@ -92,19 +90,21 @@ pub(crate) struct WorkerReport {
 }
 
 impl Summary {
-    pub(crate) fn new(workers: u32, clock: WallClock) -> Self {
+    /// No totals yet, of a job with so many workers.
+    pub(crate) fn new(workers: u32) -> Self {
         Self {
             workers: vec![WorkerTotals::default(); workers as usize],
             point: None,
             evaluated: None,
             staleness: BTreeMap::new(),
-            clock,
             first_update: None,
             reason: None,
         }
     }
 
-    pub(crate) fn note(&mut self, event: &Event) {
+    /// Counts an event of the server. `now` is the time since the command began, or the virtual
+    /// time.
+    pub(crate) fn note(&mut self, now: Time, event: &Event) {
         match event {
             Event::Joined { worker, name, .. } => {
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
@@ -131,9 +131,7 @@ impl Summary {
                 }
             }
             Event::Updated { point } => {
-                if self.first_update.is_none() {
-                    self.first_update = Some(self.clock.now());
-                }
+                self.first_update.get_or_insert(now);
                 self.point = Some(*point);
             }
             Event::Evaluated { point, evaluation } => {
@@ -180,7 +178,7 @@ impl Summary {
             (point.version.0, point.samples, point.epoch, point.time.as_secs_f64())
         });
         let all: u64 = self.workers.iter().map(|totals| totals.updates).sum();
-        let workers = (0..).zip(&self.workers).map(|(id, totals)| WorkerReport {
+        let workers = (0..).map(WorkerId).zip(&self.workers).map(|(id, totals)| WorkerReport {
             id,
             name: totals.name.clone(),
             updates: totals.updates,
