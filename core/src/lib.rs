@@ -10,6 +10,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod aggregate;
 pub mod consistency;
 pub mod evaluation;
 pub mod examples;

@@ -153,6 +153,13 @@ impl MemoryTransport {
         }
     }
 
+    /// The same transport on a clock that others share, so that their times can be compared.
+    #[must_use]
+    pub fn with_clock(mut self, clock: WallClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
     fn add_peer(&mut self, remote: Arc<Endpoint>, line: Arc<Line>, outward: usize) -> PeerId {
         let id = PeerId(self.next_id);
         self.next_id += 1;

@@ -23,7 +23,7 @@ pub const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
 /// takes them is disconnected. The dialler always reads, so that two that send much at once do not
 /// wait for each other for ever.
 pub trait Transport {
-    /// The time since the transport was made.
+    /// The time since the transport was made, or since the start of a clock it was given.
     fn now(&self) -> Time;
 
     /// Begins to connect to the server this transport was made for. `Connected` or `DialFailed`

@@ -34,8 +34,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         );
     }
     let lease = job.membership.lease;
-    let mut host =
-        Host::new(job, Arc::clone(&data), &layers.to_toml(), &args.output, clock, false)?;
+    let mut host = Host::new(job, Arc::clone(&data), &layers.to_toml(), &args.output, false)?;
     let config = |worker: u32| WorkerConfig {
         name: format!("local-{}", WorkerId(worker)),
         worker: Some(WorkerId(worker)),
@@ -46,21 +45,23 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let (name, reason, threads) = match args.transport {
         Transport::Memory => {
             let hub = MemoryHub::new();
-            let server = hub.server();
-            let threads = start(workers, |worker| Ok(spawn(config(worker), hub.worker(), &data)))?;
+            let server = hub.server().with_clock(clock);
+            let dial = |worker| Ok(spawn(config(worker), hub.worker().with_clock(clock), &data));
+            let threads = start(workers, dial)?;
             ("memory", host.serve(server)?, threads)
         }
         Transport::Unix => {
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
             let address = Address::Unix(folder.path().join("pstrain.socket"));
-            let server = SocketTransport::listen(&address)?;
-            let threads = start(workers, |worker| dial(config(worker), &address, &data))?;
+            let server = SocketTransport::listen(&address)?.with_clock(clock);
+            let threads = start(workers, |worker| dial(config(worker), &address, clock, &data))?;
             ("unix", host.serve(server)?, threads)
         }
         Transport::Tcp => {
             let server = SocketTransport::listen(&Address::Tcp("127.0.0.1:0".into()))?;
+            let server = server.with_clock(clock);
             let address = server.local_address().context("the server listens nowhere")?;
-            let threads = start(workers, |worker| dial(config(worker), &address, &data))?;
+            let threads = start(workers, |worker| dial(config(worker), &address, clock, &data))?;
             ("tcp", host.serve(server)?, threads)
         }
     };
@@ -82,9 +83,11 @@ fn start(
 fn dial(
     config: WorkerConfig,
     address: &Address,
+    clock: WallClock,
     data: &Arc<pstrain_data::Prepared>,
 ) -> anyhow::Result<Thread> {
-    Ok(spawn(config, SocketTransport::dialer(address.clone())?, data))
+    let transport = SocketTransport::dialer(address.clone())?.with_clock(clock);
+    Ok(spawn(config, transport, data))
 }
 
 /// Starts a worker that takes its partition from the data that are there already.

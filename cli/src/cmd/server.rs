@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
     // Listening comes first: workers may dial while the data are read, and an address that is
     // taken is known at once.
-    let transport = SocketTransport::listen(&args.listen)?;
+    let transport = SocketTransport::listen(&args.listen)?.with_clock(clock);
     let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
     let open = if place.is_local() {
         ""
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     };
     messages::say(&format!("listening on {place}{open}"));
     let Resolved { job, data } = layers.resolve()?;
-    let mut host = Host::new(job, Arc::new(data), &layers.to_toml(), &args.output, clock, true)?;
+    let mut host = Host::new(job, Arc::new(data), &layers.to_toml(), &args.output, true)?;
     let name = if matches!(place, pstrain_transports::Address::Tcp(_)) { "tcp" } else { "unix" };
     let reason = host.serve(transport)?;
     host.finish(name, &args.output)?;
@@ -66,10 +66,9 @@ impl Host {
         data: Arc<Prepared>,
         job_file: &str,
         output: &Output,
-        clock: WallClock,
         guests: bool,
     ) -> anyhow::Result<Self> {
-        let summary = Summary::new(job.membership.workers, clock);
+        let summary = Summary::new(job.membership.workers);
         let quiet = output.quiet || output.json;
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         // Tells this run from an earlier one at the same address: the one number that no seed may

@@ -35,7 +35,7 @@ impl Recorder {
     pub(crate) fn note(&self, now: Time, event: &Event) {
         let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Parts { summary, folder, progress } = &mut *parts;
-        summary.note(event);
+        summary.note(now, event);
         if let Some(folder) = folder {
             folder.note(now, event);
         }

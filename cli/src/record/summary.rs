@@ -8,7 +8,6 @@ use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Event, Ledger, Point, Server};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
-use pstrain_transports::WallClock;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -20,8 +19,6 @@ pub(crate) struct Summary {
     pub(crate) evaluated: Option<(Point, Evaluation)>,
     /// How many gradients were applied with each staleness.
     staleness: BTreeMap<u64, u64>,
-    /// The time since the command began.
-    clock: WallClock,
     first_update: Option<Time>,
     reason: Option<EndReason>,
 }
@@ -93,19 +90,21 @@ pub(crate) struct WorkerReport {
 }
 
 impl Summary {
-    pub(crate) fn new(workers: u32, clock: WallClock) -> Self {
+    /// No totals yet, of a job with so many workers.
+    pub(crate) fn new(workers: u32) -> Self {
         Self {
             workers: vec![WorkerTotals::default(); workers as usize],
             point: None,
             evaluated: None,
             staleness: BTreeMap::new(),
-            clock,
             first_update: None,
             reason: None,
         }
     }
 
-    pub(crate) fn note(&mut self, event: &Event) {
+    /// Counts an event of the server. `now` is the time since the command began, or the virtual
+    /// time.
+    pub(crate) fn note(&mut self, now: Time, event: &Event) {
         match event {
             Event::Joined { worker, name, .. } => {
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
@@ -132,9 +131,7 @@ impl Summary {
                 }
             }
             Event::Updated { point } => {
-                if self.first_update.is_none() {
-                    self.first_update = Some(self.clock.now());
-                }
+                self.first_update.get_or_insert(now);
                 self.point = Some(*point);
             }
             Event::Evaluated { point, evaluation } => {

@@ -91,7 +91,8 @@ pub enum Event {
         /// Why.
         reason: DropReason,
     },
-    /// A gradient became part of an update.
+    /// A gradient became part of an update. Those of one update come in the order in which they
+    /// were combined, and the update itself after them.
     Applied {
         /// The worker.
         worker: WorkerId,
@@ -99,10 +100,18 @@ pub enum Event {
         incarnation: Incarnation,
         /// The push.
         sequence: Sequence,
+        /// The mini-batch.
+        batch: BatchId,
+        /// The version it was computed on.
+        base: Version,
         /// Updates between the version it was computed on and this one.
         staleness: u64,
         /// Examples it was computed from.
         samples: u32,
+        /// The time since its parameters were given out: how old the newest that the server knows
+        /// of this worker's data is.
+        #[serde(rename = "age_s", serialize_with = "seconds")]
+        age: Duration,
     },
     /// The parameters have a new version, made from what was applied since the last one.
     Updated {
@@ -179,6 +188,13 @@ pub enum Event {
         /// The job.
         #[serde(skip)]
         job: alloc::boxed::Box<Job>,
+    },
+    /// Worker's side: parameters are there, and the computation begins.
+    Received {
+        /// The push they are for.
+        sequence: Sequence,
+        /// Their version.
+        version: Version,
     },
     /// Worker's side: a gradient is on its way.
     Sent {

@@ -31,7 +31,7 @@ use self::sgd::Sgd;
 
 pub use self::error::OptimError;
 pub use self::schedule::Schedule;
-pub use self::update::{UpdateSpec, Updater};
+pub use self::update::{UpdateSpec, Updater, norm};
 
 /// A rule that changes parameters by a gradient, with what it remembers from step to step.
 pub trait Optimizer: fmt::Debug + Send {

@@ -81,6 +81,17 @@ impl Updater {
 /// Shortens `gradient` to an L2 norm of `most` if it is longer, as PyTorch's `clip_grad_norm_`
 /// does.
 fn clip(gradient: &mut [f32], most: f32) {
+    let factor = (f64::from(most) / (norm(gradient) + 1e-6)) as f32;
+    if factor < 1.0 {
+        for value in gradient {
+            *value *= factor;
+        }
+    }
+}
+
+/// The L2 norm of `gradient`.
+#[must_use]
+pub fn norm(gradient: &[f32]) -> f64 {
     // Squares of f32 neither overflow nor vanish in f64. Eight sums at once, in a fixed order.
     let mut sums = [0.0_f64; 8];
     let (whole, rest) = gradient.as_chunks::<8>();
@@ -92,11 +103,5 @@ fn clip(gradient: &mut [f32], most: f32) {
     for (sum, &value) in sums.iter_mut().zip(rest) {
         *sum += f64::from(value) * f64::from(value);
     }
-    let norm = libm::sqrt(sums.iter().sum());
-    let factor = (f64::from(most) / (norm + 1e-6)) as f32;
-    if factor < 1.0 {
-        for value in gradient {
-            *value *= factor;
-        }
-    }
+    libm::sqrt(sums.iter().sum())
 }

@@ -131,7 +131,7 @@ impl Books {
                 self.ledger.discarded += 1;
                 self.ledger.outstanding -= 1;
             }
-            Event::Applied { worker, incarnation, sequence, staleness, samples } => {
+            Event::Applied { worker, incarnation, sequence, staleness, samples, .. } => {
                 self.applied((*worker, *incarnation, *sequence), *staleness, *samples);
             }
             Event::Updated { point } => self.updated(point.version, point.samples),

@@ -107,6 +107,13 @@ impl SocketTransport {
         Ok(transport)
     }
 
+    /// The same transport on a clock that others share, so that their times can be compared.
+    #[must_use]
+    pub fn with_clock(mut self, clock: WallClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// Where it listens, with the port it got.
     #[must_use]
     pub fn local_address(&self) -> Option<Address> {

@@ -17,11 +17,12 @@ use roster::Roster;
 use round::Round;
 
 use super::{Effect, Event, Input, Node, Outbox, Point};
+use crate::aggregate::Aggregator;
 use crate::consistency::{Cohort, Consistency};
 use crate::id::{PeerId, Version, WorkerId};
 use crate::job::{BudgetKind, Job, JobError};
 use crate::model::{Model, ModelError};
-use crate::optim::{OptimError, Updater};
+use crate::optim::OptimError;
 use crate::params::KeyRange;
 use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
@@ -36,7 +37,7 @@ pub struct Server {
     run: u64,
     keys: KeyRange,
     parameters: Arc<Vec<f32>>,
-    updater: Updater,
+    aggregator: Aggregator,
     policy: Box<dyn Consistency>,
     cohort: Cohort,
     round: Round,
@@ -117,7 +118,8 @@ impl Server {
         job.validate().map_err(ServerError::Job)?;
         let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
         let parameters = model.parameters();
-        let updater = Updater::new(&job.update, parameters).map_err(ServerError::Optim)?;
+        let aggregator = Aggregator::new(job.aggregation, &job.update, parameters)
+            .map_err(ServerError::Optim)?;
         let keys = KeyRange::new(0, parameters as u64)
             .map_err(|_| ServerError::Model(ModelError::NoInputs))?;
         Ok(Self {
@@ -125,7 +127,7 @@ impl Server {
             run,
             keys,
             parameters: Arc::new(model.initial(Stream::new(job.seed).fork("initial", 0))),
-            updater,
+            aggregator,
             policy: job.consistency.build(),
             cohort: Cohort::default(),
             round: Round::default(),

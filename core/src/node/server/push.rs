@@ -181,10 +181,10 @@ impl Server {
             self.policy.admit(&self.cohort, worker, header.base)
         };
         let Some(slot) = self.roster.slot_mut(worker) else { return };
-        let granted = slot.seat.grant.take();
+        let granted = slot.seat.grant.take().map_or(now, |grant| grant.at);
         self.busy -= 1;
         slot.since = now;
-        let turnaround = granted.map_or_else(Default::default, |grant| now.since(grant.at));
+        let turnaround = now.since(granted);
         out.push(Effect::Report(Event::Pushed {
             worker,
             sequence: header.sequence,
@@ -209,8 +209,10 @@ impl Server {
                     worker,
                     incarnation: header.incarnation,
                     sequence: header.sequence,
+                    batch: header.batch,
                     base: header.base,
                     samples: header.samples,
+                    granted,
                     gradient: push.gradient,
                 };
                 self.contribute(contribution);

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use super::Server;
 use super::roster::{Grant, Presence, Slot};
-use crate::id::{Incarnation, Sequence, Version, WorkerId};
-use crate::job::{Aggregation, BudgetKind};
+use crate::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use crate::job::BudgetKind;
 use crate::node::{Effect, Evaluate, Event, Outbox};
 use crate::protocol::Phase;
 use crate::protocol::message::{EndReason, ParametersHeader};
@@ -20,8 +20,6 @@ const MOST_EVALUATIONS: u32 = 32;
 #[derive(Debug, Default)]
 pub(super) struct Round {
     contributions: Vec<Contribution>,
-    /// The combined gradient; kept between rounds for its memory.
-    combined: Vec<f32>,
     /// Who is given parameters next; kept for its memory.
     next: Vec<WorkerId>,
 }
@@ -32,32 +30,12 @@ pub(super) struct Contribution {
     pub(super) worker: WorkerId,
     pub(super) incarnation: Incarnation,
     pub(super) sequence: Sequence,
+    pub(super) batch: BatchId,
     pub(super) base: Version,
     pub(super) samples: u32,
+    /// When its parameters were given out.
+    pub(super) granted: Time,
     pub(super) gradient: Arc<Vec<f32>>,
-}
-
-impl Round {
-    /// Combines the contributions in worker order, never in arrival order, so that the result
-    /// depends on nothing else.
-    fn combine(&mut self, aggregation: Aggregation) {
-        self.contributions.sort_by_key(|c| (c.worker, c.incarnation, c.sequence));
-        let all: u64 = self.contributions.iter().map(|c| u64::from(c.samples)).sum();
-        let weight = |samples: u32| match aggregation {
-            Aggregation::Mean => (f64::from(samples) / all as f64) as f32,
-            Aggregation::Sum => 1.0,
-        };
-        let Some((first, others)) = self.contributions.split_first() else { return };
-        self.combined.clear();
-        let factor = weight(first.samples);
-        self.combined.extend(first.gradient.iter().map(|value| factor * value));
-        for other in others {
-            let factor = weight(other.samples);
-            for (sum, value) in self.combined.iter_mut().zip(other.gradient.iter()) {
-                *sum += factor * value;
-            }
-        }
-    }
 }
 
 impl Server {
@@ -178,13 +156,16 @@ impl Server {
 
     /// Applies the open round as one update.
     fn close(&mut self, now: Time, out: &mut Outbox) {
-        self.round.combine(self.job.aggregation);
+        // In worker order, never in arrival order, so that the result depends on nothing else.
+        self.round.contributions.sort_by_key(|c| (c.worker, c.incarnation, c.sequence));
+        let gradients = self.round.contributions.iter();
+        self.aggregator.combine(gradients.map(|c| (c.samples, c.gradient.as_slice())));
         let version = self.version();
         let parameters = Arc::make_mut(&mut self.parameters);
-        self.updater.apply(parameters, &mut self.round.combined, version);
+        self.aggregator.apply(parameters, version);
         let epochs = self.samples / self.job.data.train.rows;
         for contribution in self.round.contributions.drain(..) {
-            let Contribution { worker, incarnation, sequence, base, samples, gradient: _ } =
+            let Contribution { worker, incarnation, sequence, batch, base, samples, .. } =
                 contribution;
             self.samples += u64::from(samples);
             self.ledger.applied += 1;
@@ -193,12 +174,16 @@ impl Server {
                 slot.updates += 1;
             }
             let staleness = version.since(base);
+            let age = now.since(contribution.granted);
             out.push(Effect::Report(Event::Applied {
                 worker,
                 incarnation,
                 sequence,
+                batch,
+                base,
                 staleness,
                 samples,
+                age,
             }));
         }
         self.cohort.close();

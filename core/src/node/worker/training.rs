@@ -47,6 +47,8 @@ impl Worker {
         let grant =
             Grant { sequence: header.sequence, version: header.version, batch: header.batch };
         self.work = Work::Computing(grant);
+        let (sequence, version) = (grant.sequence, grant.version);
+        out.push(Effect::Report(Event::Received { sequence, version }));
         out.push(Effect::Compute(Compute {
             ticket,
             batch: grant.batch,
@@ -78,13 +80,14 @@ impl Worker {
             keys: member.keys,
             pull: member.job.exchange == Exchange::Combined && !self.draining,
         };
+        // Told before it is done, so that whoever hears of the push has heard of this.
+        let PushHeader { sequence, base, samples, loss, .. } = header;
+        out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
         let push = Push { header, gradient: Arc::new(computed.gradient) };
         self.work = Work::Pushing(push.clone());
         if self.server().is_some() {
             self.send(now, Message::Push(push), out);
         }
-        let PushHeader { sequence, base, samples, loss, .. } = header;
-        out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
     }
 
     pub(super) fn on_ack(&mut self, now: Time, decided: Decided, out: &mut Outbox) {
