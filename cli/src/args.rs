@@ -24,6 +24,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Trains with a whole cluster in this process: one server and its workers
     Run(RunArgs),
+    /// Trains with a whole cluster in virtual time, over modelled links
+    Simulate(SimulateArgs),
     /// Serves the parameters of a job to workers that dial in
     Server(ServerArgs),
     /// Computes gradients for a server
@@ -79,6 +81,14 @@ pub(crate) struct RunArgs {
     /// How the workers of this process talk to its server
     #[arg(long, value_enum, default_value_t = Transport::Memory)]
     pub(crate) transport: Transport,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

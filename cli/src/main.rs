@@ -8,6 +8,7 @@ mod messages;
 mod progress;
 mod record;
 mod signals;
+mod simulate;
 mod table;
 
 use std::process::ExitCode;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Run(args) => cmd::run::run(&args, clock),
+        Command::Simulate(args) => cmd::simulate::run(&args),
         Command::Server(args) => cmd::server::run(&args, clock),
         Command::Worker(args) => cmd::worker::run(&args),
         Command::Status(args) => cmd::status::run(&args),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pstrain_core::node::{Departure, Event};
 use pstrain_core::time::Time;
+use pstrain_transports::WallClock;
 
 use crate::messages;
 use crate::record::Summary;
@@ -17,6 +18,7 @@ pub(crate) struct Progress {
     quiet: bool,
     /// Whether workers are somebody else's processes, so that their coming is news.
     guests: bool,
+    clock: WallClock,
     shown: Option<Time>,
 }
 
@@ -34,10 +36,10 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
-        Self { bar, train_rows, quiet, guests, shown: None }
+        Self { bar, train_rows, quiet, guests, clock: WallClock::start(), shown: None }
     }
 
-    pub(crate) fn note(&mut self, now: Time, event: &Event, summary: &Summary) {
+    pub(crate) fn note(&mut self, event: &Event, summary: &Summary) {
         if self.quiet {
             return;
         }
@@ -45,8 +47,12 @@ impl Progress {
         if !expected && let Some(message) = worth_saying(event) {
             self.bar.suspend(|| messages::say(&message));
         }
-        let due = self.shown.is_none_or(|at| now - at >= BETWEEN);
-        if due && let Event::Updated { point } = event {
+        // The run's own time may be virtual; a person watches in real time.
+        if !self.bar.is_hidden()
+            && let Event::Updated { point } = event
+            && let now = self.clock.now()
+            && self.shown.is_none_or(|at| now - at >= BETWEEN)
+        {
             self.shown = Some(now);
             let evaluated = summary.evaluated.as_ref().map_or_else(String::new, |(_, e)| {
                 format!("accuracy {:.2} %  loss {:.4}  ", 100.0 * e.accuracy(), e.loss)

@@ -43,7 +43,7 @@ pub use error::DataError;
 pub use info::{Info, info};
 pub use nsl_kdd::CLASSES;
 pub use partition::{PartitionSpec, Skew};
-pub use prepared::Prepared;
+pub use prepared::{Encoded, Prepared};
 pub use recipe::{RecipeName, UnknownRecipe};
 pub use source::Source;
 pub use spec::{DataSpec, Settings, SyntheticSpec};

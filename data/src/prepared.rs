@@ -6,7 +6,7 @@ use pstrain_core::id::WorkerId;
 use crate::error::DataError;
 use crate::nsl_kdd::CLASSES;
 use crate::partition::Skew;
-use crate::recipe::Recipe;
+use crate::recipe::RecipeName;
 use crate::source::Source;
 use crate::spec::{DataSpec, Settings, SyntheticSpec, out_of_range};
 use crate::standardise::Standardisation;
@@ -30,7 +30,7 @@ pub struct Prepared {
 #[derive(Clone, Debug)]
 pub struct Encoded {
     source: Source,
-    recipe: Recipe,
+    recipe: RecipeName,
     all: Examples,
 }
 
@@ -39,7 +39,7 @@ impl Encoded {
     ///
     /// # Errors
     /// [`DataError`] if the source cannot be read.
-    pub fn read(source: &Source, recipe: Recipe) -> Result<Self, DataError> {
+    pub fn read(source: &Source, recipe: RecipeName) -> Result<Self, DataError> {
         let mut all = Examples::new(recipe.shape());
         if let Source::Synthetic { rows, .. } = source {
             // More rows than there is memory for fail one by one, not at once.

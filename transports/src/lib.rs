@@ -15,6 +15,7 @@ mod driver;
 mod evaluate;
 mod memory;
 mod services;
+pub mod simulation;
 mod socket;
 mod transport;
 

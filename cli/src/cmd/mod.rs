@@ -5,5 +5,6 @@ pub(crate) mod eval;
 pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod shell;
+pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod worker;

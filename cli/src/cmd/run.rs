@@ -5,14 +5,14 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
 use pstrain_core::id::WorkerId;
-use pstrain_core::node::{Prepare, Prepared, Worker, WorkerConfig, WorkerError};
+use pstrain_core::node::{Prepare, Prepared, Server, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_transports::{
     Address, Mailbox, MemoryHub, SocketTransport, WallClock, WorkerServices, drive,
 };
 
-use super::server::{Host, gather};
+use super::server::{Host, fresh_run, gather};
 use crate::args::{RunArgs, Transport};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
@@ -34,7 +34,8 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         );
     }
     let lease = job.membership.lease;
-    let mut host = Host::new(job, Arc::clone(&data), &layers.to_toml(), &args.output, false)?;
+    let server = Server::new(job, fresh_run())?;
+    let mut host = Host::new(server, Arc::clone(&data), &layers.to_toml(), &args.output, false)?;
     let config = |worker: u32| WorkerConfig {
         name: format!("local-{}", WorkerId(worker)),
         worker: Some(WorkerId(worker)),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use pstrain_core::id::WorkerId;
-use pstrain_core::job::Job;
 use pstrain_core::model::Model;
 use pstrain_core::node::Server;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_data::{CLASSES, Prepared};
+use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
     Evaluator, Mailbox, ServerServices, SocketTransport, Transport, WallClock, drive,
 };
@@ -18,6 +18,7 @@ use crate::args::{JobArgs, Output, ServerArgs};
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
 use crate::progress::Progress;
+use crate::simulate::{Virtual, VirtualReport};
 use crate::record::{Folder, ModelFile, Recorder, Report, Summary, write_model};
 use crate::{messages, signals, table};
 
@@ -34,7 +35,8 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     };
     messages::say(&format!("listening on {place}{open}"));
     let Resolved { job, data } = layers.resolve()?;
-    let mut host = Host::new(job, Arc::new(data), &layers.to_toml(), &args.output, true)?;
+    let server = Server::new(job, fresh_run())?;
+    let mut host = Host::new(server, Arc::new(data), &layers.to_toml(), &args.output, true)?;
     let name = if matches!(place, pstrain_transports::Address::Tcp(_)) { "tcp" } else { "unix" };
     let reason = host.serve(transport)?;
     host.finish(name, &args.output)?;
@@ -57,30 +59,44 @@ pub(crate) struct Host {
     server: Server,
     data: Arc<Prepared>,
     recorder: Recorder,
+    virtual_time: Option<VirtualReport>,
+}
+
+/// Tells a run from an earlier one at the same address: the one number that no seed may decide.
+pub(crate) fn fresh_run() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 impl Host {
-    /// A host for `job`. With `guests` the workers are processes of their own.
+    /// A host for `server`. With `guests` the workers are processes of their own.
     pub(crate) fn new(
-        job: Job,
+        server: Server,
         data: Arc<Prepared>,
         job_file: &str,
         output: &Output,
         guests: bool,
     ) -> anyhow::Result<Self> {
+        let job = server.job();
         let summary = Summary::new(job.membership.workers);
         let quiet = output.quiet || output.json;
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
-        // Tells this run from an earlier one at the same address: the one number that no seed may
-        // decide.
-        let run = RandomState::new().build_hasher().finish();
-        let server = Server::new(job, run)?;
         let folder = match &output.out {
             Some(path) => Some(Folder::create(path, output.overwrite, job_file)?),
             None => None,
         };
         let recorder = Recorder::new(summary, folder, progress);
-        Ok(Self { server, data, recorder })
+        Ok(Self { server, data, recorder, virtual_time: None })
+    }
+
+    /// Runs in virtual time until the run is over.
+    pub(crate) fn simulate(&mut self, run: &Virtual) -> anyhow::Result<EndReason> {
+        let recorder = self.recorder.clone();
+        let outcome = run.run(&mut self.server, |now, from, event| match from {
+            Origin::Server => recorder.note(now, &event),
+            Origin::Worker(_) => {}
+        })?;
+        self.virtual_time = Some(VirtualReport::of(&outcome));
+        Ok(outcome.reason)
     }
 
     /// Serves until the run is over.
@@ -100,11 +116,12 @@ impl Host {
 
     /// Writes the results, then prints them: whoever does not read them must not cost the files.
     pub(crate) fn finish(self, transport: &str, output: &Output) -> anyhow::Result<()> {
-        let Self { server, recorder, .. } = self;
+        let Self { server, recorder, virtual_time, .. } = self;
         let (summary, folder) = recorder.finish();
         let job = server.job();
         let params = server.parameters();
-        let report = summary.report(&server, &CLASSES, transport);
+        let mut report = summary.report(&server, &CLASSES, transport);
+        report.virtual_time = virtual_time;
         if let Some(folder) = folder {
             let about = ModelFile {
                 model: job.model.clone(),

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
 use pstrain_core::optim::UpdateSpec;
+use pstrain_transports::scenario::Scenario;
 use pstrain_data::synthetic::DEFAULT_ROWS;
-use pstrain_data::{Prepared, Settings, Source};
+use pstrain_data::{DataError, Prepared, Settings, Source};
 
 use super::layers::Layers;
 use super::words;
@@ -64,8 +65,21 @@ impl Layers {
         })
     }
 
+    /// What of the network and the machines is modelled.
+    pub(crate) fn scenario(&self) -> anyhow::Result<Scenario> {
+        Ok(Scenario::parse("all.delay=0ms", "4.5ms", "")?)
+    }
+
     /// Reads the data and puts the job together.
     pub(crate) fn resolve(&self) -> anyhow::Result<Resolved> {
+        self.resolve_with(Prepared::load)
+    }
+
+    /// Has the data prepared by `load` and puts the job together.
+    pub(crate) fn resolve_with(
+        &self,
+        load: impl FnOnce(&Source, &Settings) -> Result<Prepared, DataError>,
+    ) -> anyhow::Result<Resolved> {
         // Every setting is read before the data are, so that a typing error costs no wait.
         let settings = self.data_settings()?;
         let activation = self.parse("activation", words::activation)?;
@@ -88,7 +102,7 @@ impl Layers {
         let (aggregation, consistency) = (self.get("aggregation")?, self.get("consistency")?);
         let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
         let (from, source) = (self.data_from()?, self.source()?);
-        let data = Prepared::load(&source, &settings)?;
+        let data = load(&source, &settings)?;
         let job = Job {
             name: self.text("name").to_owned(),
             seed: self.number("seed")?,

@@ -11,7 +11,7 @@ use pstrain_core::time::Time;
 
 pub(crate) use folder::Folder;
 pub(crate) use model_file::{ModelFile, read_model, write_model};
-pub(crate) use summary::{Report, Summary, WorkerReport, peak_rss_mib, sha256};
+pub(crate) use summary::{Report, Summary, WorkerReport, hexadecimal, peak_rss_mib, sha256};
 
 use crate::progress::Progress;
 
@@ -39,7 +39,7 @@ impl Recorder {
         if let Some(folder) = folder {
             folder.note(now, event);
         }
-        progress.note(now, event, summary);
+        progress.note(event, summary);
     }
 
     /// Ends the recording; gives the totals and the folder.

@@ -11,6 +11,8 @@ use pstrain_core::time::Time;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::simulate::VirtualReport;
+
 /// Running totals. Every event costs a few additions.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
@@ -61,6 +63,9 @@ pub(crate) struct Report {
     pub(crate) params_sha256: String,
     pub(crate) peak_rss_mib: Option<f64>,
     pub(crate) workers: Vec<WorkerReport>,
+    /// What only virtual time can say.
+    #[serde(flatten)]
+    pub(crate) virtual_time: Option<VirtualReport>,
 }
 
 /// Version staleness of the applied gradients, in updates.
@@ -158,6 +163,11 @@ impl Summary {
         }
     }
 
+    /// How many gradients were applied with each staleness.
+    pub(crate) const fn staleness_histogram(&self) -> &BTreeMap<u64, u64> {
+        &self.staleness
+    }
+
     /// The share of the workers' time that they waited for parameters.
     pub(crate) fn wait_share(&self) -> f64 {
         let sum = |part: fn(&WorkerTotals) -> Duration| -> f64 {
@@ -210,6 +220,7 @@ impl Summary {
             params_sha256: sha256(server.parameters()),
             peak_rss_mib: peak_rss_mib(),
             workers: workers.collect(),
+            virtual_time: None,
         }
     }
 }
@@ -227,7 +238,7 @@ pub(crate) fn sha256(values: &[f32]) -> String {
     hexadecimal(&hash.finalize())
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -35,7 +35,7 @@ use trace::Trace;
 #[derive(Debug)]
 pub struct Setup<'a> {
     /// The server, before its start.
-    pub server: Server,
+    pub server: &'a mut Server,
     /// Links, machines and faults.
     pub scenario: &'a Scenario,
     /// The stream of everything that is drawn for them.
@@ -50,8 +50,6 @@ pub struct Setup<'a> {
 /// What came out.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The server after its end.
-    pub server: Server,
     /// Why the run ended.
     pub reason: EndReason,
     /// How each worker's last process ended; none if it died, or was still there.
@@ -105,11 +103,11 @@ enum Item {
 }
 
 #[derive(Debug)]
-struct Simulation<'h, H> {
-    host: &'h mut H,
+struct Simulation<'a, H> {
+    host: &'a mut H,
     now: Time,
     agenda: Agenda<Due>,
-    server: Server,
+    server: &'a mut Server,
     server_wake: Option<Time>,
     reason: Option<EndReason>,
     machines: Vec<Machine>,
@@ -136,8 +134,8 @@ mod kind {
 /// Whom an event of the trace concerns, if not a worker.
 const SERVER: u32 = u32::MAX;
 
-impl<'h, H: Host> Simulation<'h, H> {
-    fn new(setup: Setup<'_>, host: &'h mut H) -> Result<Self, SimulationError> {
+impl<'a, H: Host> Simulation<'a, H> {
+    fn new(setup: Setup<'a>, host: &'a mut H) -> Result<Self, SimulationError> {
         let Setup { server, scenario, stream, measured, weight } = setup;
         let membership = server.job().membership;
         let config = |worker: WorkerId| WorkerConfig {
@@ -153,7 +151,7 @@ impl<'h, H: Host> Simulation<'h, H> {
             .collect::<Result<Vec<_>, _>>()?;
         let shared = scenario.links.server();
         let mut agenda = Agenda::new();
-        for (at, worker, fault) in scenario.faults.resolve(membership.workers, stream) {
+        for (at, worker, fault) in scenario.faults.resolve(membership.workers, Duration::from_secs(60), stream) {
             agenda.put(at, Due::Fault(worker, fault));
         }
         Ok(Self {
@@ -189,7 +187,6 @@ impl<'h, H: Host> Simulation<'h, H> {
             workers: self.machines.into_iter().map(|machine| machine.ended).collect(),
             ended: self.now,
             events,
-            server: self.server,
         }
     }
 
@@ -254,7 +251,7 @@ impl<'h, H: Host> Simulation<'h, H> {
             }
         }
         self.outbox = outbox;
-        self.host.after_server(self.now, &self.server);
+        self.host.after_server(self.now, self.server);
         self.plan_server_wake();
     }
 

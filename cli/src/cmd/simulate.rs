@@ -1,0 +1,21 @@
+//! `pstrain simulate`: a whole cluster in virtual time.
+
+use std::sync::Arc;
+
+use pstrain_core::protocol::message::EndReason;
+
+use super::server::{Host, gather};
+use crate::args::SimulateArgs;
+use crate::exit::{self, Ending};
+use crate::simulate::{DataCache, Virtual};
+
+pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
+    let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
+    let run = Virtual::resolve(&layers, &DataCache::default())?;
+    let server = run.server()?;
+    let data = Arc::clone(&run.data);
+    let mut host = Host::new(server, data, &layers.to_toml(), &args.output, false)?;
+    let reason: EndReason = host.simulate(&run)?;
+    host.finish("virtual", &args.output)?;
+    exit::of_reason(reason)
+}

@@ -1,0 +1,201 @@
+//! A run in virtual time, from its settings to its end. Commands and experiments use the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use pstrain_core::examples::Examples;
+use pstrain_core::id::{BatchId, WorkerId};
+use pstrain_core::job::Job;
+use pstrain_core::model::{Model, ModelSpec};
+use pstrain_core::node::{Event, Prepare, Prepared as Ready, Server};
+use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+use pstrain_core::trainer::Trainer;
+use pstrain_data::{CLASSES, Encoded, Prepared, Settings, Source};
+use pstrain_transports::WallClock;
+use pstrain_transports::scenario::Scenario;
+use pstrain_transports::simulation::{self, Laboratory, Origin, Outcome, Setup};
+use serde::Serialize;
+
+use crate::job::{Layers, Resolved};
+use crate::record::{Report, Summary};
+
+/// Files that were read, for the runs that follow.
+#[derive(Debug, Default)]
+pub(crate) struct DataCache(Mutex<BTreeMap<String, Arc<Encoded>>>);
+
+impl DataCache {
+    /// Prepares data as settings say; reads their source if nobody has yet.
+    pub(crate) fn prepare(
+        &self,
+        source: &Source,
+        settings: &Settings,
+    ) -> Result<Prepared, pstrain_data::DataError> {
+        let key = format!("{source:?} {:?}", settings.recipe);
+        let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let encoded = match read.get(&key) {
+            Some(encoded) => Arc::clone(encoded),
+            None => {
+                let encoded = Arc::new(Encoded::read(source, settings.recipe)?);
+                read.insert(key, Arc::clone(&encoded));
+                encoded
+            }
+        };
+        drop(read);
+        Prepared::of(&encoded, settings)
+    }
+}
+
+/// A job that is ready to be run in virtual time.
+#[derive(Debug)]
+pub(crate) struct Virtual {
+    pub(crate) job: Job,
+    pub(crate) data: Arc<Prepared>,
+    scenario: Scenario,
+    measured: Option<Duration>,
+    weight: Option<u64>,
+}
+
+/// What only virtual time can say of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct VirtualReport {
+    /// The same for runs in which the same things happened at the same times.
+    pub(crate) trace_sha256: String,
+    /// From the server's start to its end.
+    pub(crate) virtual_time_s: f64,
+    /// Things that happened.
+    pub(crate) events: u64,
+}
+
+impl VirtualReport {
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        Self {
+            trace_sha256: crate::record::hexadecimal(&outcome.trace),
+            virtual_time_s: outcome.ended.as_secs_f64(),
+            events: outcome.events,
+        }
+    }
+}
+
+impl Virtual {
+    /// Reads the data, measures what is to be measured.
+    pub(crate) fn resolve(layers: &Layers, data: &DataCache) -> anyhow::Result<Self> {
+        let scenario = layers.scenario()?;
+        let Resolved { mut job, data } =
+            layers.resolve_with(|source, settings| data.prepare(source, settings))?;
+        // Messages and times without arithmetic: the real size is a number, not memory.
+        let weight = match &mut job.model {
+            ModelSpec::Timing { layers } => {
+                let parameters: u64 = layers.iter().map(|&layer| u64::from(layer)).sum();
+                *layers = vec![1];
+                Some(parameters * size_of::<f32>() as u64)
+            }
+            _ => None,
+        };
+        let measured = (0..job.membership.workers)
+            .filter_map(|worker| scenario.compute.of(WorkerId(worker)))
+            .any(|spec| spec.needs_measurement())
+            .then(|| measure(&job, data.partition(WorkerId(0))))
+            .transpose()?;
+        Ok(Self { job, data: Arc::new(data), scenario, measured, weight })
+    }
+
+    /// A server for the job.
+    pub(crate) fn server(&self) -> anyhow::Result<Server> {
+        Ok(Server::new(self.job.clone(), self.job.seed)?)
+    }
+
+    /// Runs the job; `report` hears everything.
+    pub(crate) fn run(
+        &self,
+        server: &mut Server,
+        report: impl FnMut(Time, Origin, Event),
+    ) -> anyhow::Result<Outcome> {
+        let data = &*self.data;
+        let loader = |order: &Prepare| {
+            let examples = data.partition(order.worker);
+            let rows = examples.len() as u64;
+            Ok((examples, Ready { rows, train: Some(data.fingerprint.clone()) }))
+        };
+        let model = Model::new(&self.job.model, self.job.data.shape)?;
+        let partition = |worker| data.partition(worker);
+        let mut host = Laboratory::new(loader, model, &data.evaluation, partition, report);
+        let setup = Setup {
+            server,
+            scenario: &self.scenario,
+            stream: Stream::new(self.job.seed).fork("scenario", 0),
+            measured: self.measured,
+            weight: self.weight,
+        };
+        Ok(simulation::simulate(setup, &mut host)?)
+    }
+}
+
+/// How long a mini-batch of the job takes on this machine: the median of many.
+fn measure(job: &Job, examples: Examples) -> anyhow::Result<Duration> {
+    const TIMES: u64 = 201;
+    let model = Model::new(&job.model, job.data.shape)?;
+    let params = model.initial(Stream::new(job.seed));
+    let worker = WorkerId(0);
+    let mut trainer =
+        Trainer::new(model, examples, Stream::new(job.seed), worker, job.batch_size)?;
+    let clock = WallClock::start();
+    let mut gradient = Vec::new();
+    let mut times: Vec<Duration> = (0..TIMES)
+        .map(|batch| {
+            let begin = clock.now();
+            trainer.compute(BatchId(batch), &params, &mut gradient);
+            clock.now() - begin
+        })
+        .collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().context("nothing was measured")
+}
+
+/// A finished run in virtual time.
+#[derive(Debug)]
+pub(crate) struct Simulated {
+    pub(crate) report: Report,
+    pub(crate) curve: Vec<CurvePoint>,
+    pub(crate) staleness: BTreeMap<u64, u64>,
+}
+
+/// An evaluation on the training curve.
+#[derive(Clone, Copy, Debug, Serialize, serde::Deserialize)]
+pub(crate) struct CurvePoint {
+    pub(crate) version: u64,
+    pub(crate) samples: u64,
+    pub(crate) epoch: f64,
+    pub(crate) time_s: f64,
+    pub(crate) accuracy: f64,
+    pub(crate) loss: f64,
+}
+
+/// Runs the job of the settings in virtual time.
+pub(crate) fn simulate(layers: &Layers, data: &DataCache) -> anyhow::Result<Simulated> {
+    let run = Virtual::resolve(layers, data)?;
+    let mut server = run.server()?;
+    let mut summary = Summary::new(run.job.membership.workers);
+    let mut curve = Vec::new();
+    let outcome = run.run(&mut server, |now, from, event| match from {
+        Origin::Server => {
+            summary.note(now, &event);
+            if let Event::Evaluated { point, evaluation } = &event {
+                curve.push(CurvePoint {
+                    version: point.version.0,
+                    samples: point.samples,
+                    epoch: point.epoch,
+                    time_s: point.time.as_secs_f64(),
+                    accuracy: evaluation.accuracy(),
+                    loss: evaluation.loss,
+                });
+            }
+        }
+        Origin::Worker(_) => {}
+    })?;
+    let mut report = summary.report(&server, &CLASSES, "virtual");
+    report.virtual_time = Some(VirtualReport::of(&outcome));
+    Ok(Simulated { report, curve, staleness: summary.staleness_histogram().clone() })
+}
