@@ -5,6 +5,7 @@
 //!   conformance suite.
 //! - [`drive`]: the loop that hands a node its inputs and obeys its effects.
 //! - [`WorkerServices`], [`ServerServices`]: the effects that take long, on threads of their own.
+//! - [`scenario`]: what of network and machines is modelled, as values without a clock.
 //!
 //! This crate knows nodes and messages, but no file format and nothing of training.
 
@@ -14,6 +15,7 @@ mod compute;
 mod driver;
 mod evaluate;
 mod memory;
+pub mod scenario;
 mod services;
 pub mod simulation;
 mod socket;

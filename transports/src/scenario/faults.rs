@@ -1,0 +1,299 @@
+//! The setting `faults`: who crashes, comes back, is cut off or says things twice, and when.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use pstrain_core::id::WorkerId;
+use pstrain_core::rng::{Random, Stream};
+use pstrain_core::time::Time;
+use serde::{Deserialize, Serialize};
+
+use super::item::{ScenarioError, Who, as_text, items, unknown, write_items};
+use super::quantity::{Span, span};
+
+const SETTING: &str = "faults";
+
+/// Something that goes wrong with a worker, or is mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// Its process dies.
+    Crash,
+    /// Its process starts anew.
+    Restart,
+    /// Its connection breaks, and none can be made.
+    Cut,
+    /// It can connect again.
+    Heal,
+    /// The answer to its next push is lost with the connection, so that the push comes twice.
+    Duplicate,
+}
+
+/// What goes wrong, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct FaultPlan {
+    items: Vec<Item>,
+}
+
+as_text!(FaultPlan);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Item {
+    At { who: Who, fault: Fault, at: Time },
+    Random { count: u32, seed: Option<u64> },
+}
+
+/// The most random incidents of one item.
+const MOST_RANDOM: u32 = 1_000_000;
+
+impl FaultPlan {
+    /// Whether nothing goes wrong.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Refuses items about workers that a job with so many does not have.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] names the item.
+    pub fn check(&self, workers: u32) -> Result<(), ScenarioError> {
+        for item in &self.items {
+            if let Item::At { who, .. } = item {
+                who.check(workers).map_err(|problem| ScenarioError::new(SETTING, item, problem))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All faults in the order of their times. Random ones begin before `horizon`; chance comes
+    /// from `stream`, unless an item has a seed of its own.
+    #[must_use]
+    pub fn resolve(
+        &self,
+        workers: u32,
+        horizon: Duration,
+        stream: Stream,
+    ) -> Vec<(Time, WorkerId, Fault)> {
+        let mut faults = Vec::new();
+        for (index, item) in self.items.iter().enumerate() {
+            match *item {
+                Item::At { who: Who::Worker(worker), fault, at } => {
+                    faults.push((at, worker, fault));
+                }
+                Item::At { fault, at, .. } => {
+                    faults.extend((0..workers).map(|worker| (at, WorkerId(worker), fault)));
+                }
+                Item::Random { count, seed } => {
+                    let stream =
+                        seed.map_or_else(|| stream.fork("faults", index as u64), Stream::new);
+                    let mut random = stream.rng();
+                    for _ in 0..count {
+                        incident(workers, horizon, &mut random, &mut faults);
+                    }
+                }
+            }
+        }
+        faults.sort_by_key(|&(at, ..)| at);
+        faults
+    }
+}
+
+/// One random incident: a crash or a cut, of ten all but one mended within a quarter of the
+/// horizon, or a push that comes twice.
+fn incident(
+    workers: u32,
+    horizon: Duration,
+    random: &mut Random,
+    faults: &mut Vec<(Time, WorkerId, Fault)>,
+) {
+    let worker = WorkerId(random.below(workers.into()) as u32);
+    let horizon = u64::try_from(horizon.as_nanos()).unwrap_or(u64::MAX);
+    let at = Time::from_nanos(random.below(horizon));
+    let mended = at + Duration::from_nanos(1 + random.below(horizon / 4));
+    let is_mended = random.below(10) > 0;
+    let (fault, mend) = match random.below(5) {
+        0 | 1 => (Fault::Crash, Some(Fault::Restart)),
+        2 | 3 => (Fault::Cut, Some(Fault::Heal)),
+        _ => (Fault::Duplicate, None),
+    };
+    faults.push((at, worker, fault));
+    faults.extend(mend.filter(|_| is_mended).map(|mend| (mended, worker, mend)));
+}
+
+impl FromStr for Item {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(rest) = text.strip_prefix("random:") {
+            let (count, seed) = match rest.split_once(',') {
+                Some((count, seed)) => (count, Some(seed)),
+                None => (rest, None),
+            };
+            let count = count.parse().ok().filter(|count| (1..=MOST_RANDOM).contains(count));
+            let seed = seed.map(str::parse).transpose();
+            let (Some(count), Ok(seed)) = (count, seed) else {
+                return Err(format!(
+                    "write random:COUNT or random:COUNT,SEED, with a count from 1 to {MOST_RANDOM}"
+                ));
+            };
+            return Ok(Self::Random { count, seed });
+        }
+        let parts = text
+            .split_once('@')
+            .and_then(|(path, at)| path.split_once('.').map(|(who, fault)| (who, fault, at)));
+        let Some((who, fault, at)) = parts else {
+            return Err("write WORKER.FAULT@TIME, such as 1.crash@10s, or random:COUNT".into());
+        };
+        let who = Who::read(who)?;
+        if who == Who::Server {
+            return Err("faults are those of workers; name one by its number, or all".into());
+        }
+        Ok(Self::At { who, fault: fault.parse()?, at: Time::ZERO + span(at)? })
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At { who, fault, at } => {
+                write!(f, "{who}.{fault}@{}", Span(at.since(Time::ZERO)))
+            }
+            Self::Random { count, seed: None } => write!(f, "random:{count}"),
+            Self::Random { count, seed: Some(seed) } => write!(f, "random:{count},{seed}"),
+        }
+    }
+}
+
+const FAULTS: &[(&str, Fault)] = &[
+    ("crash", Fault::Crash),
+    ("restart", Fault::Restart),
+    ("cut", Fault::Cut),
+    ("heal", Fault::Heal),
+    ("duplicate", Fault::Duplicate),
+];
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        if let Some(&(_, fault)) = FAULTS.iter().find(|(name, _)| *name == word) {
+            return Ok(fault);
+        }
+        let known: Vec<&str> = FAULTS.iter().map(|&(name, _)| name).collect();
+        let hint = if word == "slow" {
+            " (a slow machine is said with compute: slow=10x@30s+60s)"
+        } else {
+            ""
+        };
+        Err(unknown("fault", word, &known) + hint)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = FAULTS.iter().find(|(_, fault)| fault == self).map_or("", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for FaultPlan {
+    type Err = ScenarioError;
+
+    fn from_str(text: &str) -> Result<Self, ScenarioError> {
+        let read =
+            |item: &str| item.parse().map_err(|problem| ScenarioError::new(SETTING, item, problem));
+        let items = items(SETTING, text)?.into_iter().map(read).collect::<Result<_, _>>()?;
+        Ok(Self { items })
+    }
+}
+
+impl fmt::Display for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_items(f, self.items.iter())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn resolve(text: &str, seed: u64) -> Vec<(Time, WorkerId, Fault)> {
+        text.parse::<FaultPlan>().unwrap().resolve(3, MINUTE, Stream::new(seed))
+    }
+
+    #[test]
+    fn faults_come_in_the_order_of_their_times() {
+        let s = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        let faults = resolve("1.restart@12s 1.crash@10s all.cut@11s", 1);
+        let expected = [
+            (s(10), WorkerId(0), Fault::Crash),
+            (s(11), WorkerId(0), Fault::Cut),
+            (s(11), WorkerId(1), Fault::Cut),
+            (s(11), WorkerId(2), Fault::Cut),
+            (s(12), WorkerId(0), Fault::Restart),
+        ];
+        assert_eq!(faults, expected);
+    }
+
+    #[test]
+    fn random_faults_are_mostly_mended() {
+        let faults = resolve("random:1000", 1);
+        let count = |fault| faults.iter().filter(|&&(.., f)| f == fault).count();
+        for (fault, mend) in [(Fault::Crash, Fault::Restart), (Fault::Cut, Fault::Heal)] {
+            assert!(count(fault) > 300, "{fault}");
+            assert!(count(mend) < count(fault) && count(mend) > count(fault) * 8 / 10, "{mend}");
+        }
+        assert!(count(Fault::Duplicate) > 100);
+        assert!(faults.is_sorted_by_key(|&(at, ..)| at));
+        assert_eq!(resolve("random:1000", 1), faults);
+        assert_ne!(resolve("random:1000", 2), faults);
+        assert_eq!(resolve("random:9,5", 1), resolve("random:9,5", 2));
+    }
+
+    #[test]
+    fn errors_name_the_item_and_what_is_allowed() {
+        for (text, told) in [
+            (
+                "1.crsh@1s",
+                "faults: 1.crsh@1s: \"crsh\" is no fault (did you mean crash?); there are",
+            ),
+            (
+                "2.slow@30s",
+                "faults: 2.slow@30s: \"slow\" is no fault; there are crash, restart, cut, heal, duplicate (a slow machine is said with compute",
+            ),
+            ("crash@1s", "faults: crash@1s: write WORKER.FAULT@TIME"),
+            ("1.crash@x", "faults: 1.crash@x: \"x\" is no time"),
+            ("random:0", "faults: random:0: write random:COUNT"),
+            ("server.crash@1s", "faults: server.crash@1s: faults are those of workers"),
+        ] {
+            let error = text.parse::<FaultPlan>().unwrap_err().to_string();
+            assert!(error.starts_with(told), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_canonical_text_reads_back(
+            plan in prop::collection::vec((0_u32..4, 0_usize..5, 0_u64..u64::MAX), 0..9),
+            random in prop::option::of((1_u32..9, prop::option::of(any::<u64>()))),
+        ) {
+            let mut items: Vec<Item> = plan
+                .into_iter()
+                .map(|(who, fault, at)| Item::At {
+                    who: if who == 0 { Who::All } else { Who::Worker(WorkerId(who)) },
+                    fault: FAULTS[fault].1,
+                    at: Time::from_nanos(at),
+                })
+                .collect();
+            items.extend(random.map(|(count, seed)| Item::Random { count, seed }));
+            let plan = FaultPlan { items };
+            prop_assert_eq!(plan.to_string().parse::<FaultPlan>().unwrap(), plan);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the texts of all three parts share: items, who they are about, and errors.
+
+use std::fmt;
+
+use pstrain_core::id::WorkerId;
+
+/// A text that describes no scenario, or one that does not fit the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScenarioError {
+    setting: &'static str,
+    item: String,
+    problem: String,
+}
+
+impl ScenarioError {
+    pub(super) fn new(setting: &'static str, item: impl fmt::Display, problem: String) -> Self {
+        Self { setting, item: item.to_string(), problem }
+    }
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.setting, self.item, self.problem)
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+/// Whom an item is about. What is said of one worker wins over what is said of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Who {
+    All,
+    Server,
+    Worker(WorkerId),
+}
+
+impl Who {
+    /// Reads the word in front of an item's dot.
+    pub(super) fn read(word: &str) -> Result<Self, String> {
+        match word {
+            "all" => Ok(Self::All),
+            "server" => Ok(Self::Server),
+            _ => word.parse().map(Self::Worker).map_err(|_not_a_worker| {
+                format!("{word:?} is nobody; write a worker's number (they count from 1), or all")
+            }),
+        }
+    }
+
+    /// Refuses a worker that a job with so many does not have.
+    pub(super) fn check(self, workers: u32) -> Result<(), String> {
+        match self {
+            Self::Worker(worker) if worker.0 >= workers => {
+                Err(format!("the job has no such worker; its workers are numbered 1 to {workers}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Server => f.write_str("server"),
+            Self::Worker(worker) => worker.fmt(f),
+        }
+    }
+}
+
+/// The items of a setting's text; none if it is empty or says `none`.
+pub(super) fn items<'a>(
+    setting: &'static str,
+    text: &'a str,
+) -> Result<Vec<&'a str>, ScenarioError> {
+    let items: Vec<&str> = text.split_whitespace().collect();
+    if items == ["none"] {
+        return Ok(Vec::new());
+    }
+    if items.contains(&"none") {
+        let problem = "it stands alone: nothing is modelled then; leave it out".into();
+        return Err(ScenarioError::new(setting, "none", problem));
+    }
+    Ok(items)
+}
+
+/// Says that `word` is not among `known`, and which of them was perhaps meant.
+pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
+    let nearest = known
+        .iter()
+        .map(|&known| (strsim::jaro_winkler(word, known), known))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let hint =
+        nearest.map_or_else(String::new, |(_, nearest)| format!(" (did you mean {nearest}?)"));
+    format!("{word:?} is no {what}{hint}; there are {}", known.join(", "))
+}
+
+/// Writes items with spaces between, or `none`.
+pub(super) fn write_items<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    items: impl Iterator<Item = T>,
+) -> fmt::Result {
+    let mut written = false;
+    for item in items {
+        write!(f, "{}{item}", if written { " " } else { "" })?;
+        written = true;
+    }
+    if written { Ok(()) } else { f.write_str("none") }
+}
+
+/// Makes a part of the scenario serialise as its text.
+macro_rules! as_text {
+    ($name:ident) => {
+        impl From<$name> for String {
+            fn from(part: $name) -> Self {
+                part.to_string()
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = ScenarioError;
+
+            fn try_from(text: String) -> Result<Self, ScenarioError> {
+                text.parse()
+            }
+        }
+    };
+}
+pub(super) use as_text;

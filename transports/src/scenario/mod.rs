@@ -1,0 +1,127 @@
+//! A scenario: what of the network and the machines is modelled.
+//!
+//! Three settings describe it, each a text of items with spaces between: [`Links`] (delay, rate,
+//! loss, ... of each worker's link and direction), [`ComputeTimes`] (how long a mini-batch takes)
+//! and [`FaultPlan`] (who crashes or is cut off when). The same values shape real messages and
+//! drive virtual time: [`Pipe`], [`Bottleneck`] and [`Pace`] say when something arrives or ends,
+//! given when it began. Nothing here has a clock or a thread, and what is random comes from the
+//! stream given.
+
+mod compute;
+mod faults;
+mod item;
+mod links;
+mod outage;
+mod pace;
+mod pipe;
+mod quantity;
+mod tcp;
+
+pub use compute::{ComputeSpec, ComputeTimes, Slowdown, TimeModel};
+pub use faults::{Fault, FaultPlan};
+pub use item::ScenarioError;
+pub use links::{Distribution, LinkSpec, Links, ServerLink, WorkerLink};
+pub use outage::Outage;
+pub use pace::Pace;
+pub use pipe::{Bottleneck, Pipe};
+pub use quantity::{Loss, Rate};
+
+use serde::{Deserialize, Serialize};
+
+/// What of the network and the machines is modelled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The links between the workers and the server.
+    pub links: Links,
+    /// How long mini-batches take.
+    pub compute: ComputeTimes,
+    /// What goes wrong, and when.
+    pub faults: FaultPlan,
+}
+
+impl Scenario {
+    /// Reads the three settings.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] names the item, what is wrong with it and what is allowed.
+    pub fn parse(link: &str, compute: &str, faults: &str) -> Result<Self, ScenarioError> {
+        Ok(Self { links: link.parse()?, compute: compute.parse()?, faults: faults.parse()? })
+    }
+
+    /// Whether nothing is modelled.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.links.is_none() && self.compute.is_none() && self.faults.is_none()
+    }
+
+    /// Refuses items about workers that a job with so many does not have.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] names the item.
+    pub fn check(&self, workers: u32) -> Result<(), ScenarioError> {
+        self.links.check(workers)?;
+        self.compute.check(workers)?;
+        self.faults.check(workers)
+    }
+
+    /// The scenario as one text, as a job carries it: empty if nothing is modelled.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        if self.is_none() {
+            return String::new();
+        }
+        // Three texts always serialise.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads what [`Self::to_text`] wrote.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] if it is something else.
+    pub fn from_text(text: &str) -> Result<Self, ScenarioError> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        serde_json::from_str(text)
+            .map_err(|error| ScenarioError::new("scenario", "text of the job", error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_is_carried_as_one_text() {
+        let scenario =
+            Scenario::parse("1.delay=1ms 2.delay=100ms", "4.5ms 2.factor=4", "1.crash@10s")
+                .unwrap();
+        assert_eq!(Scenario::from_text(&scenario.to_text()), Ok(scenario.clone()));
+        assert_eq!(
+            scenario.to_text(),
+            r#"{"links":"1.up.delay=1ms 2.up.delay=100ms","compute":"all.time=4.5ms 2.factor=4","faults":"1.crash@10s"}"#
+        );
+        let none = Scenario::parse("none", "", "none").unwrap();
+        assert!(none.is_none());
+        assert_eq!(none.to_text(), "");
+        assert_eq!(Scenario::from_text(""), Ok(none));
+        let error = Scenario::from_text("{}").unwrap_err().to_string();
+        assert!(error.contains("links"), "{error}");
+    }
+
+    #[test]
+    fn workers_that_the_job_lacks_are_refused() {
+        for (link, compute, faults, told) in [
+            ("9.delay=1ms", "", "", "link: 9.up.delay=1ms: the job has no such worker"),
+            ("", "9.time=1ms", "", "compute: 9.time=1ms: the job has no such worker"),
+            ("", "", "9.cut@1s", "faults: 9.cut@1s: the job has no such worker"),
+        ] {
+            let scenario = Scenario::parse(link, compute, faults).unwrap();
+            assert_eq!(scenario.check(9), Ok(()));
+            let error = scenario.check(2).unwrap_err().to_string();
+            assert!(error.starts_with(told), "{error}");
+            assert!(error.ends_with("numbered 1 to 2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! How long the mini-batches of one worker take, one after another.
+
+use std::time::Duration;
+
+use pstrain_core::rng::{Random, Stream};
+use pstrain_core::time::Time;
+use rand_distr::{Distribution as _, Exp1, StandardNormal};
+
+use super::compute::{ComputeSpec, Slowdown, TimeModel};
+
+/// Draws the times of one worker's mini-batches.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    time: TimeModel,
+    factor: f64,
+    /// From when on the machine is how many times slower than its factor says; in order.
+    slowness: Vec<(Time, f64)>,
+    /// Whether a straggler is in its slow state; nothing before the first mini-batch.
+    straggling: Option<bool>,
+    random: Random,
+}
+
+impl Pace {
+    /// The pace of a worker that has done nothing yet; chance comes from `stream`.
+    ///
+    /// A time that must be measured counts as nothing until
+    /// [`ComputeSpec::with_measured`] has given it.
+    #[must_use]
+    pub fn new(spec: ComputeSpec, stream: Stream) -> Self {
+        Self {
+            time: spec.time,
+            factor: spec.factor,
+            slowness: slowness(&spec.slow),
+            straggling: None,
+            random: stream.rng(),
+        }
+    }
+
+    /// How long a mini-batch takes that is begun at `now`.
+    pub fn take(&mut self, now: Time) -> Duration {
+        let time = self.draw();
+        self.stretch(now, time)
+    }
+
+    /// How long work takes that is begun at `now` and would take `time` at ordinary speed.
+    #[must_use]
+    pub fn stretch(&self, now: Time, time: Duration) -> Duration {
+        if self.slowness.is_empty() && self.factor == 1.0 {
+            return time;
+        }
+        let mut work = time.as_nanos() as f64 * self.factor;
+        let mut passed = 0.0;
+        let mut at = now;
+        let mut next = self.slowness.partition_point(|&(from, _)| from <= now);
+        let mut slower = next.checked_sub(1).map_or(1.0, |last| self.slowness[last].1);
+        while let Some(&(from, then)) = self.slowness.get(next) {
+            let span = (from - at).as_nanos() as f64;
+            if work * slower <= span {
+                break;
+            }
+            work -= span / slower;
+            passed += span;
+            (at, slower) = (from, then);
+            next += 1;
+        }
+        nanos(passed + work * slower)
+    }
+
+    fn draw(&mut self) -> Duration {
+        let random = &mut self.random;
+        match self.time {
+            TimeModel::Fixed(time) => time,
+            TimeModel::Normal { mean, deviation } => {
+                let off: f64 = StandardNormal.sample(random.generator());
+                nanos(float(mean) + off * float(deviation))
+            }
+            TimeModel::LogNormal { median, sigma } => {
+                let off: f64 = StandardNormal.sample(random.generator());
+                nanos(float(median) * libm::exp(sigma * off))
+            }
+            TimeModel::Exponential { mean } => {
+                let times: f64 = Exp1.sample(random.generator());
+                nanos(float(mean) * times)
+            }
+            TimeModel::Pareto { minimum, alpha } => {
+                // The logarithm of a Pareto variable is an exponential one.
+                let log: f64 = Exp1.sample(random.generator());
+                nanos(float(minimum) * libm::exp(log / alpha))
+            }
+            TimeModel::Straggler { fast, slow, enter, leave } => {
+                let straggling = match self.straggling {
+                    None => false,
+                    Some(false) => random.unit() < enter,
+                    Some(true) => random.unit() >= leave,
+                };
+                self.straggling = Some(straggling);
+                if straggling { slow } else { fast }
+            }
+            TimeModel::Measured => Duration::ZERO,
+        }
+    }
+}
+
+const fn float(time: Duration) -> f64 {
+    time.as_nanos() as f64
+}
+
+/// A time in nanoseconds; never below 0.
+fn nanos(value: f64) -> Duration {
+    Duration::from_nanos(libm::round(value) as u64)
+}
+
+/// From when on a machine is how many times slower, given windows that may overlap: then their
+/// factors multiply.
+fn slowness(windows: &[Slowdown]) -> Vec<(Time, f64)> {
+    let mut changes: Vec<Time> =
+        windows.iter().flat_map(|window| [window.begin, window.begin + window.length]).collect();
+    changes.sort_unstable();
+    changes.dedup();
+    let slower_at = |at: Time| {
+        let open = |window: &&Slowdown| window.begin <= at && at < window.begin + window.length;
+        windows.iter().filter(open).map(|window| window.factor).product()
+    };
+    changes.into_iter().map(|at| (at, slower_at(at))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use pstrain_core::id::WorkerId;
+
+    use super::super::compute::ComputeTimes;
+    use super::*;
+
+    fn pace(text: &str, seed: u64) -> Pace {
+        let times: ComputeTimes = text.parse().unwrap();
+        Pace::new(times.of(WorkerId(0)).unwrap(), Stream::new(seed))
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn closed_values() {
+        for (text, begun, takes) in [
+            ("10ms", 0, 10),
+            ("10ms factor=4", 7, 40),
+            ("10ms factor=0.5", 7, 5),
+            ("10ms slow=10x@100ms+50ms", 90, 10),
+            // Half of it before the slow-down, half in it.
+            ("10ms slow=10x@100ms+50ms", 95, 55),
+            ("10ms slow=10x@100ms+50ms", 100, 55),
+            ("10ms slow=10x@100ms+50ms", 140, 19),
+            ("10ms slow=10x@100ms+50ms", 150, 10),
+            ("20ms slow=10x@100ms+50ms", 95, 65),
+            ("10ms slow=2x@0s+1s slow=3x@0s+1s", 0, 60),
+        ] {
+            assert_eq!(pace(text, 1).take(Time::ZERO + ms(begun)), ms(takes), "{text} at {begun}");
+        }
+    }
+
+    #[test]
+    fn times_are_distributed_as_asked() {
+        for (text, mean, median) in [
+            ("normal:10ms,2ms", 10.0, 10.0),
+            ("lognormal:10ms,0.5", 10.0 * (0.125_f64).exp(), 10.0),
+            ("exponential:10ms", 10.0, 10.0 * std::f64::consts::LN_2),
+            ("pareto:10ms,3", 15.0, 10.0 * 2.0_f64.powf(1.0 / 3.0)),
+            ("straggler:10ms,110ms,0.1,0.4", 30.0, 10.0),
+        ] {
+            let mut pace = pace(text, 3);
+            let mut draws: Vec<f64> =
+                (0..100_000).map(|_| pace.take(Time::ZERO).as_secs_f64() * 1e3).collect();
+            let found = draws.iter().sum::<f64>() / draws.len() as f64;
+            assert!((found - mean).abs() < 0.03 * mean, "{text}: mean {found}");
+            draws.sort_by(f64::total_cmp);
+            let found = draws[draws.len() / 2];
+            assert!((found - median).abs() < 0.03 * median, "{text}: median {found}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn work_cut_in_two_takes_as_long_as_in_one(
+            windows in prop::collection::vec((1_u32..50, 0_u64..1_000, 1_u64..500), 0..5),
+            begin in 0_u64..1_200,
+            work in 1_u64..1_000,
+            cut in 0.0..1.0,
+        ) {
+            let mut text = "1ms".to_owned();
+            for (factor, at, length) in windows {
+                text += &format!(" slow={factor}x@{at}ms+{length}ms");
+            }
+            let pace = pace(&text, 1);
+            let begin = Time::ZERO + ms(begin);
+            let whole = pace.stretch(begin, ms(work));
+            let part = ms(work).mul_f64(cut);
+            let first = pace.stretch(begin, part);
+            let second = pace.stretch(begin + first, ms(work) - part);
+            let differs = whole.abs_diff(first + second);
+            prop_assert!(differs <= Duration::from_nanos(100), "{} {}", text, differs.as_nanos());
+            prop_assert!(whole >= ms(work));
+        }
+
+        #[test]
+        fn the_same_stream_gives_the_same_times(seed: u64) {
+            let mut a = pace("lognormal:5ms,1", seed);
+            let mut b = pace("lognormal:5ms,1", seed);
+            for i in 0..50 {
+                prop_assert_eq!(a.take(Time::from_nanos(i)), b.take(Time::from_nanos(i)));
+            }
+        }
+    }
+}

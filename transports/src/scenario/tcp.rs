@@ -1,0 +1,199 @@
+//! What of TCP matters for when a message arrives: slow start, and sending lost segments again.
+//!
+//! Slow start: the window begins with ten segments (RFC 6928), grows by what was acknowledged, so
+//! that it doubles each round trip (RFC 5681, section 3.1), and begins anew after the connection
+//! was idle for a retransmission timeout (section 4.1). Not modelled: that a loss makes the window
+//! smaller, and any limit of the receiver's.
+//!
+//! Loss: a lost segment with three behind it in its message is noticed by their acknowledgements
+//! and sent again after a round trip (RFC 5681, section 3.2); otherwise, and whenever it is lost
+//! again, after a timeout that doubles each time (RFC 6298, section 5.5).
+
+use std::time::Duration;
+
+use pstrain_core::rng::Random;
+use pstrain_core::time::Time;
+
+use super::pipe::Queue;
+use super::quantity::Loss;
+
+/// Bytes of a full segment over Ethernet with time stamps.
+const SEGMENT: u64 = 1448;
+const INITIAL_WINDOW: u64 = 10 * SEGMENT;
+/// The least that the timeout is above the round trip, as Linux has it.
+const LEAST_VARIATION: Duration = Duration::from_millis(200);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Segments behind a lost one that tell of the loss.
+const DUPLICATES: u64 = 3;
+/// More losses of one segment in a row than this are not drawn.
+const MOST_LOSSES: u32 = 30;
+
+/// The retransmission timeout of a connection with this round trip and jitter (RFC 6298: smoothed
+/// round trip plus four times its variation), with the minimum that Linux gives the second part.
+pub(super) fn timeout(round_trip: Duration, jitter: Duration) -> Duration {
+    round_trip.saturating_add(LEAST_VARIATION.max(jitter.saturating_mul(4))).min(LONGEST_TIMEOUT)
+}
+
+/// The sender's congestion window.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    round_trip: Duration,
+    timeout: Duration,
+    size: u64,
+    /// What may still be sent in this round.
+    left: u64,
+    /// When the first acknowledgements of this round come.
+    round_ends: Time,
+    last_sent: Time,
+}
+
+impl Window {
+    pub(super) const fn new(round_trip: Duration, timeout: Duration) -> Self {
+        Self {
+            round_trip,
+            timeout,
+            size: INITIAL_WINDOW,
+            left: INITIAL_WINDOW,
+            round_ends: Time::ZERO,
+            last_sent: Time::ZERO,
+        }
+    }
+
+    /// When a message given to the connection at `now` has wholly left through `queue`.
+    pub(super) fn pass(&mut self, now: Time, bytes: u64, queue: &mut Queue) -> Time {
+        let mut at = now.max(self.last_sent);
+        if at - self.last_sent >= self.timeout {
+            (self.size, self.left) = (INITIAL_WINDOW, INITIAL_WINDOW);
+            self.round_ends = at + self.round_trip;
+        }
+        let mut rest = bytes;
+        loop {
+            if at >= self.round_ends {
+                // What was sent in the round before is acknowledged.
+                self.size = self.size.saturating_add(self.size - self.left);
+                self.left = self.size;
+                self.round_ends = at + self.round_trip;
+            }
+            let part = rest.min(self.left);
+            self.left -= part;
+            rest -= part;
+            at = queue.pass(at, part);
+            if rest == 0 {
+                self.last_sent = at;
+                return at;
+            }
+            at = at.max(self.round_ends);
+        }
+    }
+}
+
+/// Losses of one direction.
+#[derive(Clone, Debug)]
+pub(super) struct Losses {
+    share: f64,
+    round_trip: Duration,
+    timeout: Duration,
+}
+
+impl Losses {
+    /// None if nothing is lost.
+    pub(super) fn new(loss: Loss, round_trip: Duration, timeout: Duration) -> Option<Self> {
+        (loss != Loss::default()).then(|| Self { share: loss.share(), round_trip, timeout })
+    }
+
+    /// How much later a message arrives because of what is lost of it.
+    pub(super) fn delay(&self, bytes: u64, random: &mut Random) -> Duration {
+        let segments = bytes.div_ceil(SEGMENT).max(1);
+        let last = segments.min(DUPLICATES);
+        let noticed = match self.draw(segments - last, random) {
+            0 => Duration::ZERO,
+            losses => self.round_trip.saturating_add(self.timeouts(losses - 1)),
+        };
+        noticed.max(self.timeouts(self.draw(last, random)))
+    }
+
+    /// How often the unluckiest of `segments` is lost in a row.
+    fn draw(&self, segments: u64, random: &mut Random) -> u32 {
+        let luck = random.unit();
+        let mut again = self.share;
+        let mut losses = 0;
+        // All are lost at most `losses` times with the probability (1 - share^(losses + 1))^segments.
+        while losses < MOST_LOSSES && luck >= libm::pow(1.0 - again, segments as f64) {
+            again *= self.share;
+            losses += 1;
+        }
+        losses
+    }
+
+    /// So many timeouts, each twice as long as the one before.
+    fn timeouts(&self, count: u32) -> Duration {
+        let mut timeout = self.timeout;
+        let mut sum = Duration::ZERO;
+        for _ in 0..count {
+            sum += timeout;
+            timeout = (timeout * 2).min(LONGEST_TIMEOUT);
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pstrain_core::rng::Stream;
+
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+    const RTO: Duration = Duration::from_millis(300);
+
+    fn ms(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_large_message_takes_a_round_trip_for_each_doubling() {
+        for (segments, rounds) in [(1, 0), (10, 0), (11, 1), (30, 1), (31, 2), (70, 2), (71, 3)] {
+            let mut window = Window::new(RTT, RTO);
+            let left = window.pass(ms(0), segments * SEGMENT, &mut Queue::new(None));
+            assert_eq!(left, ms(100 * rounds), "{segments} segments");
+        }
+    }
+
+    #[test]
+    fn the_window_stays_while_in_use_and_begins_anew_after_idle_time() {
+        let mut window = Window::new(RTT, RTO);
+        let mut queue = Queue::new(None);
+        assert_eq!(window.pass(ms(0), 30 * SEGMENT, &mut queue), ms(100));
+        assert_eq!(window.pass(ms(250), 40 * SEGMENT, &mut queue), ms(250));
+        assert_eq!(window.pass(ms(550), 40 * SEGMENT, &mut queue), ms(750));
+    }
+
+    #[test]
+    fn a_full_pipe_does_not_wait_for_acknowledgements() {
+        let mut window = Window::new(Duration::from_millis(10), RTO);
+        let mut queue = Queue::new("8mbit".parse().ok());
+        // Ten segments take longer than a round trip.
+        assert_eq!(window.pass(ms(0), 1_000_000, &mut queue), ms(1_000));
+    }
+
+    #[test]
+    fn losses_cost_timeouts_that_double() {
+        let losses = Losses::new("50%".parse().unwrap(), RTT, RTO).unwrap();
+        assert_eq!(losses.timeouts(3), Duration::from_millis(300 + 600 + 1_200));
+        let mut random = Stream::new(1).rng();
+        let draws = 100_000;
+        let mut count = [0_u32; 4];
+        for _ in 0..draws {
+            let lost = losses.draw(1, &mut random) as usize;
+            count[lost.min(3)] += 1;
+        }
+        for (lost, share) in [(0, 0.5), (1, 0.25), (2, 0.125), (3, 0.125)] {
+            let found = f64::from(count[lost]) / f64::from(draws);
+            assert!((found - share).abs() < 0.01, "{lost}: {found}");
+        }
+        // One segment has none behind it: without its timeout nobody notices.
+        let delay = losses.delay(100, &mut random);
+        assert!(delay.is_zero() || delay >= RTO, "{delay:?}");
+        assert!(Losses::new(Loss::default(), RTT, RTO).is_none());
+    }
+}
