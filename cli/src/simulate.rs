@@ -139,8 +139,7 @@ fn measure(job: &Job, examples: Examples) -> anyhow::Result<Duration> {
     let model = Model::new(&job.model, job.data.shape)?;
     let params = model.initial(Stream::new(job.seed));
     let worker = WorkerId(0);
-    let mut trainer =
-        Trainer::new(model, examples, Stream::new(job.seed), worker, job.batch_size)?;
+    let mut trainer = Trainer::new(model, examples, Stream::new(job.seed), worker, job.batch_size)?;
     let clock = WallClock::start();
     let mut gradient = Vec::new();
     let mut times: Vec<Duration> = (0..TIMES)

@@ -18,8 +18,8 @@ use crate::args::{JobArgs, Output, ServerArgs};
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
 use crate::progress::Progress;
-use crate::simulate::{Virtual, VirtualReport};
 use crate::record::{Folder, ModelFile, Recorder, Report, Summary, write_model};
+use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {

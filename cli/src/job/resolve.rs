@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
 use pstrain_core::optim::UpdateSpec;
-use pstrain_transports::scenario::Scenario;
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{DataError, Prepared, Settings, Source};
+
+use pstrain_transports::scenario::Scenario;
 
 use super::layers::Layers;
 use super::words;
@@ -67,7 +68,8 @@ impl Layers {
 
     /// What of the network and the machines is modelled.
     pub(crate) fn scenario(&self) -> anyhow::Result<Scenario> {
-        Ok(Scenario::parse("all.delay=0ms", "4.5ms", "")?)
+        let parts = ["link", "compute", "faults"].map(|key| self.text(key));
+        Ok(Scenario::parse(parts[0], parts[1], parts[2])?)
     }
 
     /// Reads the data and puts the job together.

@@ -10,6 +10,7 @@ use pstrain_core::time::Time;
 use serde::{Deserialize, Serialize};
 
 use super::item::{ScenarioError, Who, as_text, items, unknown, write_items};
+use super::outage::window;
 use super::quantity::{Span, span};
 
 const SETTING: &str = "faults";
@@ -41,7 +42,7 @@ as_text!(FaultPlan);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Item {
     At { who: Who, fault: Fault, at: Time },
-    Random { count: u32, seed: Option<u64> },
+    Random { count: u32, seed: Option<u64>, begin: Time, length: Duration },
 }
 
 /// The most random incidents of one item.
@@ -67,15 +68,10 @@ impl FaultPlan {
         Ok(())
     }
 
-    /// All faults in the order of their times. Random ones begin before `horizon`; chance comes
-    /// from `stream`, unless an item has a seed of its own.
+    /// All faults in the order of their times. Chance comes from `stream`, unless an item has a
+    /// seed of its own.
     #[must_use]
-    pub fn resolve(
-        &self,
-        workers: u32,
-        horizon: Duration,
-        stream: Stream,
-    ) -> Vec<(Time, WorkerId, Fault)> {
+    pub fn resolve(&self, workers: u32, stream: Stream) -> Vec<(Time, WorkerId, Fault)> {
         let mut faults = Vec::new();
         for (index, item) in self.items.iter().enumerate() {
             match *item {
@@ -85,12 +81,12 @@ impl FaultPlan {
                 Item::At { fault, at, .. } => {
                     faults.extend((0..workers).map(|worker| (at, WorkerId(worker), fault)));
                 }
-                Item::Random { count, seed } => {
+                Item::Random { count, seed, begin, length } => {
                     let stream =
                         seed.map_or_else(|| stream.fork("faults", index as u64), Stream::new);
                     let mut random = stream.rng();
                     for _ in 0..count {
-                        incident(workers, horizon, &mut random, &mut faults);
+                        incident(workers, begin, length, &mut random, &mut faults);
                     }
                 }
             }
@@ -100,18 +96,19 @@ impl FaultPlan {
     }
 }
 
-/// One random incident: a crash or a cut, of ten all but one mended within a quarter of the
-/// horizon, or a push that comes twice.
+/// One random incident that begins within `length` of `begin`: a crash or a cut, of ten all but
+/// one mended within a quarter of `length`, or a push that comes twice.
 fn incident(
     workers: u32,
-    horizon: Duration,
+    begin: Time,
+    length: Duration,
     random: &mut Random,
     faults: &mut Vec<(Time, WorkerId, Fault)>,
 ) {
     let worker = WorkerId(random.below(workers.into()) as u32);
-    let horizon = u64::try_from(horizon.as_nanos()).unwrap_or(u64::MAX);
-    let at = Time::from_nanos(random.below(horizon));
-    let mended = at + Duration::from_nanos(1 + random.below(horizon / 4));
+    let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+    let at = begin + Duration::from_nanos(random.below(length));
+    let mended = at + Duration::from_nanos(1 + random.below(length / 4));
     let is_mended = random.below(10) > 0;
     let (fault, mend) = match random.below(5) {
         0 | 1 => (Fault::Crash, Some(Fault::Restart)),
@@ -127,24 +124,15 @@ impl FromStr for Item {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(rest) = text.strip_prefix("random:") {
-            let (count, seed) = match rest.split_once(',') {
-                Some((count, seed)) => (count, Some(seed)),
-                None => (rest, None),
-            };
-            let count = count.parse().ok().filter(|count| (1..=MOST_RANDOM).contains(count));
-            let seed = seed.map(str::parse).transpose();
-            let (Some(count), Ok(seed)) = (count, seed) else {
-                return Err(format!(
-                    "write random:COUNT or random:COUNT,SEED, with a count from 1 to {MOST_RANDOM}"
-                ));
-            };
-            return Ok(Self::Random { count, seed });
+            return random_item(rest);
         }
         let parts = text
             .split_once('@')
             .and_then(|(path, at)| path.split_once('.').map(|(who, fault)| (who, fault, at)));
         let Some((who, fault, at)) = parts else {
-            return Err("write WORKER.FAULT@TIME, such as 1.crash@10s, or random:COUNT".into());
+            return Err(
+                "write WORKER.FAULT@TIME, such as 1.crash@10s, or random:COUNT@START+LENGTH".into(),
+            );
         };
         let who = Who::read(who)?;
         if who == Who::Server {
@@ -154,14 +142,39 @@ impl FromStr for Item {
     }
 }
 
+/// Reads `COUNT[,SEED]@START+LENGTH`.
+fn random_item(text: &str) -> Result<Item, String> {
+    let parts = text.split_once('@').and_then(|(numbers, span)| {
+        let (count, seed) = match numbers.split_once(',') {
+            Some((count, seed)) => (count, Some(seed.parse().ok()?)),
+            None => (numbers, None),
+        };
+        let count = count.parse().ok().filter(|count| (1..=MOST_RANDOM).contains(count))?;
+        Some((count, seed, span))
+    });
+    let Some((count, seed, span)) = parts else {
+        return Err(format!(
+            "write random:COUNT@START+LENGTH or random:COUNT,SEED@START+LENGTH, with a count from \
+             1 to {MOST_RANDOM}"
+        ));
+    };
+    let (begin, length) = window(span)?;
+    Ok(Item::Random { count, seed, begin, length })
+}
+
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At { who, fault, at } => {
                 write!(f, "{who}.{fault}@{}", Span(at.since(Time::ZERO)))
             }
-            Self::Random { count, seed: None } => write!(f, "random:{count}"),
-            Self::Random { count, seed: Some(seed) } => write!(f, "random:{count},{seed}"),
+            Self::Random { count, seed, begin, length } => {
+                write!(f, "random:{count}")?;
+                if let Some(seed) = seed {
+                    write!(f, ",{seed}")?;
+                }
+                write!(f, "@{}+{}", Span(begin.since(Time::ZERO)), Span(*length))
+            }
         }
     }
 }
@@ -221,10 +234,8 @@ mod tests {
 
     use super::*;
 
-    const MINUTE: Duration = Duration::from_secs(60);
-
     fn resolve(text: &str, seed: u64) -> Vec<(Time, WorkerId, Fault)> {
-        text.parse::<FaultPlan>().unwrap().resolve(3, MINUTE, Stream::new(seed))
+        text.parse::<FaultPlan>().unwrap().resolve(3, Stream::new(seed))
     }
 
     #[test]
@@ -243,7 +254,7 @@ mod tests {
 
     #[test]
     fn random_faults_are_mostly_mended() {
-        let faults = resolve("random:1000", 1);
+        let faults = resolve("random:1000@5s+1m", 1);
         let count = |fault| faults.iter().filter(|&&(.., f)| f == fault).count();
         for (fault, mend) in [(Fault::Crash, Fault::Restart), (Fault::Cut, Fault::Heal)] {
             assert!(count(fault) > 300, "{fault}");
@@ -251,9 +262,10 @@ mod tests {
         }
         assert!(count(Fault::Duplicate) > 100);
         assert!(faults.is_sorted_by_key(|&(at, ..)| at));
-        assert_eq!(resolve("random:1000", 1), faults);
-        assert_ne!(resolve("random:1000", 2), faults);
-        assert_eq!(resolve("random:9,5", 1), resolve("random:9,5", 2));
+        assert!(faults[0].0 >= Time::ZERO + Duration::from_secs(5));
+        assert_eq!(resolve("random:1000@5s+1m", 1), faults);
+        assert_ne!(resolve("random:1000@5s+1m", 2), faults);
+        assert_eq!(resolve("random:9,5@0s+1s", 1), resolve("random:9,5@0s+1s", 2));
     }
 
     #[test]
@@ -269,7 +281,8 @@ mod tests {
             ),
             ("crash@1s", "faults: crash@1s: write WORKER.FAULT@TIME"),
             ("1.crash@x", "faults: 1.crash@x: \"x\" is no time"),
-            ("random:0", "faults: random:0: write random:COUNT"),
+            ("random:0@0s+1s", "faults: random:0@0s+1s: write random:COUNT@START+LENGTH"),
+            ("random:9", "faults: random:9: write random:COUNT@START+LENGTH"),
             ("server.crash@1s", "faults: server.crash@1s: faults are those of workers"),
         ] {
             let error = text.parse::<FaultPlan>().unwrap_err().to_string();
@@ -281,7 +294,7 @@ mod tests {
         #[test]
         fn the_canonical_text_reads_back(
             plan in prop::collection::vec((0_u32..4, 0_usize..5, 0_u64..u64::MAX), 0..9),
-            random in prop::option::of((1_u32..9, prop::option::of(any::<u64>()))),
+            random in prop::option::of((1_u32..9, prop::option::of(any::<u64>()), any::<u32>())),
         ) {
             let mut items: Vec<Item> = plan
                 .into_iter()
@@ -291,7 +304,10 @@ mod tests {
                     at: Time::from_nanos(at),
                 })
                 .collect();
-            items.extend(random.map(|(count, seed)| Item::Random { count, seed }));
+            items.extend(random.map(|(count, seed, begin)| {
+                let begin = Time::from_nanos(begin.into());
+                Item::Random { count, seed, begin, length: Duration::from_millis(70) }
+            }));
             let plan = FaultPlan { items };
             prop_assert_eq!(plan.to_string().parse::<FaultPlan>().unwrap(), plan);
         }

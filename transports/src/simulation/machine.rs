@@ -10,7 +10,7 @@ use pstrain_core::time::Time;
 
 use super::connection::End;
 use super::{Due, Host, Item, Origin, Simulation, SimulationError, kind};
-use crate::scenario::{Fault, LinkSpec, Pace, Pipe, Scenario, WorkerLink};
+use crate::scenario::{Fault, LinkSpec, Loss, Pace, Pipe, Scenario, WorkerLink};
 
 /// A machine with a worker on it.
 #[derive(Debug)]
@@ -57,7 +57,9 @@ impl Machine {
         };
         let round_trip = up.delay + down.delay;
         let number = u64::from(worker.0);
-        let weighs = |link: &LinkSpec| link.rate.is_some() || link.slow_start;
+        let weighs = |link: &LinkSpec| {
+            link.rate.is_some() || link.slow_start || link.loss != Loss::default()
+        };
         Ok(Self {
             worker,
             config,

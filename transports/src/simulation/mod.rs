@@ -151,7 +151,7 @@ impl<'a, H: Host> Simulation<'a, H> {
             .collect::<Result<Vec<_>, _>>()?;
         let shared = scenario.links.server();
         let mut agenda = Agenda::new();
-        for (at, worker, fault) in scenario.faults.resolve(membership.workers, Duration::from_secs(60), stream) {
+        for (at, worker, fault) in scenario.faults.resolve(membership.workers, stream) {
             agenda.put(at, Due::Fault(worker, fault));
         }
         Ok(Self {
