@@ -10,7 +10,7 @@ use crate::exit;
 use crate::job::JobFlags;
 
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 1, ", env!("PSTRAIN_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 2, ", env!("PSTRAIN_TARGET"), ")");
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]

@@ -39,6 +39,9 @@ pub struct Job {
     pub membership: Membership,
     /// The data.
     pub data: JobData,
+    /// What of network and machines is modelled, at most [`MOST_SCENARIO_BYTES`]; empty if nothing
+    /// is. Written and read by the transports; the nodes only carry it.
+    pub scenario: String,
 }
 
 /// How the contributions of one update are combined.
@@ -211,10 +214,15 @@ impl Job {
         if self.data.train.rows < u64::from(workers) {
             return Err(JobError::FewRows { rows: self.data.train.rows, workers });
         }
+        if self.scenario.len() > MOST_SCENARIO_BYTES {
+            return Err(JobError::Scenario(self.scenario.len()));
+        }
         Ok(())
     }
 }
 
+/// The longest description of what is modelled: it travels in every welcome.
+pub const MOST_SCENARIO_BYTES: usize = 1024 * 1024;
 /// The most workers one server takes.
 pub const MAX_WORKERS: u32 = 65_536;
 /// The shortest lease: below it, an ordinary scheduling delay looks like a death.
@@ -255,6 +263,8 @@ pub enum JobError {
         /// Workers of the job.
         workers: u32,
     },
+    /// A scenario of too many bytes.
+    Scenario(usize),
 }
 
 impl fmt::Display for JobError {
@@ -279,6 +289,11 @@ impl fmt::Display for JobError {
             Self::FewRows { rows, workers } => {
                 write!(f, "{rows} training rows for {workers} workers: each needs at least one")
             }
+            Self::Scenario(bytes) => write!(
+                f,
+                "link, compute and faults are {bytes} bytes, but {MOST_SCENARIO_BYTES} at most \
+                 are carried: say with `all` what is the same for many workers"
+            ),
         }
     }
 }

@@ -64,6 +64,7 @@ impl Toy {
                 from: DataFrom::Worker,
                 recipe: String::new(),
             },
+            scenario: String::new(),
         };
         Self { job, train }
     }

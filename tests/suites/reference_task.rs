@@ -62,6 +62,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             from: DataFrom::Worker,
             recipe: String::new(),
         },
+        scenario: String::new(),
     }
 }
 

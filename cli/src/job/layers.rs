@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::settings::{SETTINGS, find, nearest};
 
@@ -29,6 +29,7 @@ impl Args for JobFlags {
                 .value_name(setting.value)
                 .help(help)
                 .help_heading(HEADING)
+                .action(if setting.many { ArgAction::Append } else { ArgAction::Set })
                 .allow_negative_numbers(true);
             command.arg(arg)
         })
@@ -42,8 +43,9 @@ impl Args for JobFlags {
 impl FromArgMatches for JobFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let given = SETTINGS.iter().filter_map(|setting| {
-            let value = matches.get_one::<String>(setting.key)?;
-            Some((setting.key, value.clone()))
+            let values: Vec<&str> =
+                matches.get_many::<String>(setting.key)?.map(String::as_str).collect();
+            Some((setting.key, values.join(" ")))
         });
         Ok(Self(given.collect()))
     }
@@ -198,6 +200,10 @@ fn parse_file(path: &str, text: &str) -> anyhow::Result<Vec<(&'static str, Strin
             toml::Value::String(text) => text,
             toml::Value::Integer(number) => number.to_string(),
             toml::Value::Float(number) => number.to_string(),
+            toml::Value::Array(items) if setting.many => {
+                let items: Option<Vec<&str>> = items.iter().map(toml::Value::as_str).collect();
+                items.with_context(|| format!("{path}: {key} may hold texts only"))?.join(" ")
+            }
             other => bail!(
                 "{path}: {key} is of type {}, but a setting is a number or a text such as {:?}",
                 other.type_str(),

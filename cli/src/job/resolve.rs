@@ -1,14 +1,14 @@
 //! From settings to a job whose data are in place.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{DataError, Prepared, Settings, Source};
-
-use pstrain_transports::scenario::Scenario;
+use pstrain_transports::scenario::{Scenario, ScenarioError};
 
 use super::layers::Layers;
 use super::words;
@@ -47,6 +47,19 @@ impl Layers {
         Ok(if self.text("data") == "server" { DataFrom::Server } else { from })
     }
 
+    /// What of the network and the machines is modelled.
+    pub(crate) fn scenario(&self) -> anyhow::Result<Scenario> {
+        Ok(Scenario {
+            links: self.items("link")?,
+            compute: self.items("compute")?,
+            faults: self.items("faults")?,
+        })
+    }
+
+    fn items<T: FromStr<Err = ScenarioError>>(&self, key: &'static str) -> anyhow::Result<T> {
+        self.parse(key, |text| text.parse().map_err(|error: ScenarioError| error.about_item()))
+    }
+
     /// How the data are split and partitioned.
     pub(crate) fn data_settings(&self) -> anyhow::Result<Settings> {
         let seed: u64 = self.number("seed")?;
@@ -64,12 +77,6 @@ impl Layers {
             workers,
             minimum_rows: 1,
         })
-    }
-
-    /// What of the network and the machines is modelled.
-    pub(crate) fn scenario(&self) -> anyhow::Result<Scenario> {
-        let parts = ["link", "compute", "faults"].map(|key| self.text(key));
-        Ok(Scenario::parse(parts[0], parts[1], parts[2])?)
     }
 
     /// Reads the data and puts the job together.
@@ -104,6 +111,8 @@ impl Layers {
         let (aggregation, consistency) = (self.get("aggregation")?, self.get("consistency")?);
         let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
         let (from, source) = (self.data_from()?, self.source()?);
+        let scenario = self.scenario()?;
+        scenario.check(settings.workers)?;
         let data = load(&source, &settings)?;
         let job = Job {
             name: self.text("name").to_owned(),
@@ -122,6 +131,7 @@ impl Layers {
                 from,
                 recipe: serde_json::to_string(&data.spec).context("cannot write the recipe")?,
             },
+            scenario: scenario.to_text(),
         };
         job.validate()?;
         Ok(Resolved { job, data })

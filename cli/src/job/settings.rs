@@ -9,6 +9,8 @@ pub(crate) struct Setting {
     pub(crate) value: &'static str,
     pub(crate) help: &'static str,
     pub(crate) default: &'static str,
+    /// Whether the value is a list of items: its flag may be repeated, its key may be an array.
+    pub(crate) many: bool,
 }
 
 const fn setting(
@@ -17,7 +19,11 @@ const fn setting(
     default: &'static str,
     help: &'static str,
 ) -> Setting {
-    Setting { key, value, help, default }
+    Setting { key, value, help, default, many: false }
+}
+
+const fn items(key: &'static str, value: &'static str, help: &'static str) -> Setting {
+    Setting { key, value, help, default: "none", many: true }
 }
 
 /// All settings, in the order in which they are printed.
@@ -98,6 +104,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting("evaluation-share", "SHARE", "0.25", "Share of the rows held out for evaluation"),
     setting("data-seed", "NUMBER|seed", "seed", "The seed of split and partition"),
+    items(
+        "link",
+        "ITEMS|none",
+        "Shape links: [WORKER.|all.|server.][up.|down.]KEY=VALUE with delay, jitter, distribution, \
+         rate, loss, outage or slow-start, such as 1.delay=100ms; may be repeated",
+    ),
+    items(
+        "compute",
+        "ITEMS|none",
+        "What mini-batches take: 4.5ms, or [WORKER.|all.]KEY=VALUE with time, factor or slow, such \
+         as 2.factor=4; may be repeated",
+    ),
+    items(
+        "faults",
+        "ITEMS|none",
+        "What goes wrong, in virtual time: WORKER.FAULT@TIME with crash, restart, cut, heal or \
+         duplicate, or random:COUNT[,SEED]; may be repeated",
+    ),
 ];
 
 /// The setting called `key`.

@@ -68,7 +68,7 @@ pub struct Hello {
     pub resume: Option<Resume>,
     /// Whether it asks for its examples instead of having them.
     pub wants_examples: bool,
-    /// The place of authentication. Empty in protocol 1, anything else is refused.
+    /// The place of authentication. Empty so far, anything else is refused.
     pub credentials: Vec<u8>,
 }
 

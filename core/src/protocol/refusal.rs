@@ -108,7 +108,7 @@ impl fmt::Display for Refusal {
                 "worker is release {worker}, the server is {server}; use the same release on both"
             ),
             Self::Credentials => f.write_str(
-                "credentials were sent, but protocol 1 has no authentication; send none",
+                "credentials were sent, but this protocol has no authentication; send none",
             ),
             Self::UnknownWorker { worker, workers } => write!(
                 f,

@@ -94,6 +94,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
             from: DataFrom::Worker,
             recipe: String::new(),
         },
+        scenario: String::new(),
     }
 }
 

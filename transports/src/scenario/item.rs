@@ -16,6 +16,12 @@ impl ScenarioError {
     pub(super) fn new(setting: &'static str, item: impl fmt::Display, problem: String) -> Self {
         Self { setting, item: item.to_string(), problem }
     }
+
+    /// The item and what is wrong with it, for a place that names the setting itself.
+    #[must_use]
+    pub fn about_item(&self) -> String {
+        format!("{}: {}", self.item, self.problem)
+    }
 }
 
 impl fmt::Display for ScenarioError {
