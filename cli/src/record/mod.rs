@@ -46,7 +46,7 @@ struct Parts {
 
 impl Recorder {
     pub(crate) fn new(summary: Summary, folder: Option<Folder>, progress: Progress) -> Self {
-        let workers = Arc::new(WorkersSide::new(summary.workers.len()));
+        let workers = summary.workers_side();
         Self { server: Arc::new(Mutex::new(Parts { summary, folder, progress })), workers }
     }
 
@@ -54,11 +54,7 @@ impl Recorder {
     pub(crate) fn note(&self, now: Time, event: &Event) {
         let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let Parts { summary, folder, progress } = &mut *parts;
-        let seen = match event {
-            Event::Pushed { worker, sequence, .. } => self.workers.of(*worker, *sequence),
-            _ => None,
-        };
-        summary.note(now, event, seen);
+        let seen = summary.note(now, event);
         if let Some(folder) = folder {
             folder.note(now, event, seen);
         }

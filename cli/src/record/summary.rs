@@ -1,21 +1,24 @@
 //! Totals of a run, from its events.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
+use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Event, Point};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
 
 use super::age::Age;
 use super::report::{Staleness, ratio};
-use super::workers::Seen;
+use super::workers::{Seen, WorkersSide};
 
 /// Running totals. Every event costs a few additions.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     pub(super) workers: Vec<WorkerTotals>,
+    workers_side: Arc<WorkersSide>,
     pub(super) point: Option<Point>,
     pub(crate) evaluated: Option<(Point, Evaluation)>,
     /// How many gradients were applied with each staleness.
@@ -72,6 +75,7 @@ impl Summary {
     pub(crate) fn new(workers: u32) -> Self {
         Self {
             workers: vec![WorkerTotals::default(); workers as usize],
+            workers_side: Arc::new(WorkersSide::new(workers as usize)),
             point: None,
             evaluated: None,
             staleness: BTreeMap::new(),
@@ -80,9 +84,23 @@ impl Summary {
         }
     }
 
-    /// Counts an event of the server, and what its worker saw of a push. `now` is the time since
-    /// the command began, or the virtual time.
-    pub(super) fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) {
+    /// What its workers saw; to be written by their own threads.
+    pub(super) fn workers_side(&self) -> Arc<WorkersSide> {
+        Arc::clone(&self.workers_side)
+    }
+
+    /// Counts an event of a worker whose clock is the server's: when it received and sent.
+    pub(crate) fn note_worker(&self, now: Time, worker: WorkerId, event: &Event) {
+        self.workers_side.note(now, worker, event);
+    }
+
+    /// Counts an event of the server; of a push it gives what its worker saw of it, if that is
+    /// known. `now` is the time since the command began, or the virtual time.
+    pub(crate) fn note(&mut self, now: Time, event: &Event) -> Option<Seen> {
+        let seen = match event {
+            Event::Pushed { worker, sequence, .. } => self.workers_side.of(*worker, *sequence),
+            _ => None,
+        };
         match event {
             Event::Joined { worker, name, .. } => {
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
@@ -123,6 +141,7 @@ impl Summary {
             }
             _ => {}
         }
+        seen
     }
 
     /// The staleness of the gradients applied so far.

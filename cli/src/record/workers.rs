@@ -8,7 +8,7 @@ use pstrain_core::time::Time;
 
 /// When a worker had its parameters, and when its gradient was on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     pub(super) received: Time,
     pub(super) sent: Time,
 }
