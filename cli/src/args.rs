@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Evaluates a trained model on a data file
     Eval(EvalArgs),
+    /// Computes the parameters of a past run again, from its order of updates
+    Replay(ReplayArgs),
     /// Looks at data, makes synthetic data, shows how a partition would look
     Data(DataArgs),
     /// Prints a completion script for a shell
@@ -45,7 +47,8 @@ pub(crate) enum Command {
 /// What a command that trains prints and writes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Output {
-    /// Write curve.csv, events.jsonl, summary.json, job.toml and model.safetensors to this folder
+    /// Write the curve, the events, a row for every gradient, the order of updates, the summary,
+    /// the job and the model to this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Replace the results that --out holds already
@@ -155,6 +158,29 @@ pub(crate) struct EvalArgs {
     /// The data: a file or folder, or `synthetic[:ROWS]`
     #[arg(long, value_name = "PATH|synthetic")]
     pub(crate) data: String,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The order.log of a results folder, with its job.toml beside it
+    pub(crate) log: PathBuf,
+    /// Stop at this version of the parameters
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) until: Option<u64>,
+    /// Stop before the first update whose gradient has a larger L2 norm, before clipping, and say
+    /// which mini-batches it was made of
+    #[arg(long, value_name = "NORM")]
+    pub(crate) break_norm: Option<f64>,
+    /// Where the run's data are today: a file or folder, or `synthetic[:ROWS]` [default: where its
+    /// job file says]
+    #[arg(long, value_name = "PATH|synthetic")]
+    pub(crate) data: Option<String>,
+    /// Write the model to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,

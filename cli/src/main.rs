@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Worker(args) => cmd::worker::run(&args),
         Command::Status(args) => cmd::status::run(&args),
         Command::Eval(args) => cmd::eval::run(&args),
+        Command::Replay(args) => cmd::replay::run(&args),
         Command::Data(args) => cmd::data::run(&args),
         Command::Completions(args) => cmd::shell::completions(&args),
         Command::Man(args) => cmd::shell::man(&args),

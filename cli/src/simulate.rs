@@ -192,7 +192,7 @@ pub(crate) fn simulate(layers: &Layers, data: &DataCache) -> anyhow::Result<Simu
                 });
             }
         }
-        Origin::Worker(_) => {}
+        Origin::Worker(worker) => summary.note_worker(now, worker, &event),
     })?;
     let mut report = summary.report(&server, &CLASSES, "virtual");
     report.virtual_time = Some(VirtualReport::of(&outcome));

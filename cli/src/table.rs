@@ -44,7 +44,14 @@ pub(crate) fn report(report: &Report) -> String {
         ("epochs", format!("{:.2}", report.epochs)),
         (
             "staleness",
-            format!("mean {:.2}, p99 {}, max {}", staleness.mean, staleness.p99, staleness.max),
+            format!(
+                "mean {:.2}, median {}, p99 {}, max {}",
+                staleness.mean, staleness.median, staleness.p99, staleness.max
+            ),
+        ),
+        (
+            "fairness",
+            optional(report.jain, |index| format!("{index:.3} (Jain's index of the shares)")),
         ),
         ("training time", seconds(report.time_s)),
         ("speed", format!("{:.0} samples/s", report.samples_per_s)),
@@ -87,6 +94,7 @@ fn workers(workers: &[WorkerReport]) -> String {
             seconds(worker.compute_s),
             seconds(worker.communicate_s),
             seconds(worker.wait_s),
+            worker.idleness.map_or_else(|| "-".into(), percent),
         ]
     });
     let header = [
@@ -99,6 +107,7 @@ fn workers(workers: &[WorkerReport]) -> String {
         "compute",
         "communicate",
         "wait",
+        "idle",
     ];
     table(&header, 2, rows.collect())
 }

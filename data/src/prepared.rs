@@ -111,14 +111,10 @@ impl Prepared {
 }
 
 fn resolved(source: &Source, settings: &Settings, standardisation: Standardisation) -> DataSpec {
-    let synthetic = match *source {
-        Source::Synthetic { rows, seed } => Some(SyntheticSpec { rows, seed }),
-        Source::File(_) => None,
-    };
     DataSpec {
         recipe: settings.recipe,
         source: source.describe(),
-        synthetic,
+        synthetic: SyntheticSpec::of(source),
         evaluation_share: settings.evaluation_share,
         split_seed: settings.split_seed,
         partition: settings.partition.clone(),

@@ -58,6 +58,16 @@ pub struct SyntheticSpec {
     pub seed: u64,
 }
 
+impl SyntheticSpec {
+    /// The number and seed of a source that is synthetic.
+    pub(crate) const fn of(source: &Source) -> Option<Self> {
+        match *source {
+            Source::Synthetic { rows, seed } => Some(Self { rows, seed }),
+            Source::File(_) => None,
+        }
+    }
+}
+
 /// The data of a job, resolved by the server. It travels to the workers and names no path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,6 +137,12 @@ impl Settings {
 }
 
 impl DataSpec {
+    /// Says that the data are those of `source`, called `name`, wherever they were read from.
+    pub fn rename(&mut self, source: &Source, name: String) {
+        self.synthetic = SyntheticSpec::of(source);
+        self.source = name;
+    }
+
     /// The settings that this specification was resolved from.
     #[must_use]
     pub fn settings(&self) -> Settings {

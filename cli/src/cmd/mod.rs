@@ -2,6 +2,7 @@
 
 pub(crate) mod data;
 pub(crate) mod eval;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod shell;

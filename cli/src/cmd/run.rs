@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_core::id::WorkerId;
@@ -16,6 +17,7 @@ use super::server::{Host, fresh_run, gather};
 use crate::args::{RunArgs, Transport};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
+use crate::record::Recorder;
 
 /// Threads that an ordinary system gives one process without being asked.
 const MOST_WORKERS: u32 = 4096;
@@ -36,33 +38,34 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let lease = job.membership.lease;
     let server = Server::new(job, fresh_run())?;
     let mut host = Host::new(server, Arc::clone(&data), &layers.to_toml(), &args.output, false)?;
-    let config = |worker: u32| WorkerConfig {
-        name: format!("local-{}", WorkerId(worker)),
-        worker: Some(WorkerId(worker)),
-        wants_examples: false,
+    let recorder = host.recorder();
+    let local = |worker: u32| Local {
+        worker: WorkerId(worker),
         lease,
-        stream: Stream::new(u64::from(worker)),
+        clock,
+        data: Arc::clone(&data),
+        recorder: recorder.clone(),
     };
     let (name, reason, threads) = match args.transport {
         Transport::Memory => {
             let hub = MemoryHub::new();
             let server = hub.server().with_clock(clock);
-            let dial = |worker| Ok(spawn(config(worker), hub.worker().with_clock(clock), &data));
-            let threads = start(workers, dial)?;
+            let threads =
+                start(workers, |worker| Ok(local(worker).spawn(hub.worker().with_clock(clock))))?;
             ("memory", host.serve(server)?, threads)
         }
         Transport::Unix => {
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
             let address = Address::Unix(folder.path().join("pstrain.socket"));
             let server = SocketTransport::listen(&address)?.with_clock(clock);
-            let threads = start(workers, |worker| dial(config(worker), &address, clock, &data))?;
+            let threads = start(workers, |worker| local(worker).dial(&address))?;
             ("unix", host.serve(server)?, threads)
         }
         Transport::Tcp => {
             let server = SocketTransport::listen(&Address::Tcp("127.0.0.1:0".into()))?;
             let server = server.with_clock(clock);
             let address = server.local_address().context("the server listens nowhere")?;
-            let threads = start(workers, |worker| dial(config(worker), &address, clock, &data))?;
+            let threads = start(workers, |worker| local(worker).dial(&address))?;
             ("tcp", host.serve(server)?, threads)
         }
     };
@@ -81,34 +84,49 @@ fn start(
     (0..workers).map(spawn).collect()
 }
 
-fn dial(
-    config: WorkerConfig,
-    address: &Address,
+/// A worker in this process.
+struct Local {
+    worker: WorkerId,
+    lease: Duration,
     clock: WallClock,
-    data: &Arc<pstrain_data::Prepared>,
-) -> anyhow::Result<Thread> {
-    let transport = SocketTransport::dialer(address.clone())?.with_clock(clock);
-    Ok(spawn(config, transport, data))
+    data: Arc<pstrain_data::Prepared>,
+    /// Where it reports what it does, if that is recorded.
+    recorder: Option<Recorder>,
 }
 
-/// Starts a worker that takes its partition from the data that are there already.
-fn spawn(
-    config: WorkerConfig,
-    mut transport: impl pstrain_transports::Transport + Send + 'static,
-    data: &Arc<pstrain_data::Prepared>,
-) -> Thread {
-    let data = Arc::clone(data);
-    let load = move |order: &Prepare| {
-        let examples = data.partition(order.worker);
-        let rows = examples.len() as u64;
-        Ok((examples, Prepared { rows, train: Some(data.fingerprint.clone()) }))
-    };
-    std::thread::spawn(move || {
-        let mut node = Worker::new(config);
-        let mut services = WorkerServices::new(load, |_, _| {});
-        let mailbox = Mailbox::new(&transport);
-        Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
-    })
+impl Local {
+    fn dial(self, address: &Address) -> anyhow::Result<Thread> {
+        let transport = SocketTransport::dialer(address.clone())?.with_clock(self.clock);
+        Ok(self.spawn(transport))
+    }
+
+    /// Starts the worker, which takes its partition from the data that are there already.
+    fn spawn(self, mut transport: impl pstrain_transports::Transport + Send + 'static) -> Thread {
+        let Self { worker, lease, data, recorder, .. } = self;
+        let config = WorkerConfig {
+            name: format!("local-{worker}"),
+            worker: Some(worker),
+            wants_examples: false,
+            lease,
+            stream: Stream::new(u64::from(worker.0)),
+        };
+        let load = move |order: &Prepare| {
+            let examples = data.partition(order.worker);
+            let rows = examples.len() as u64;
+            Ok((examples, Prepared { rows, train: Some(data.fingerprint.clone()) }))
+        };
+        let report = move |now, event| {
+            if let Some(recorder) = &recorder {
+                recorder.note_worker(now, worker, &event);
+            }
+        };
+        std::thread::spawn(move || {
+            let mut node = Worker::new(config);
+            let mut services = WorkerServices::new(load, report);
+            let mailbox = Mailbox::new(&transport);
+            Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
+        })
+    }
 }
 
 /// Waits for the workers; the first that could not go on is the error.

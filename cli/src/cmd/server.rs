@@ -81,7 +81,7 @@ impl Host {
         let quiet = output.quiet || output.json;
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         let folder = match &output.out {
-            Some(path) => Some(Folder::create(path, output.overwrite, job_file)?),
+            Some(path) => Some(Folder::create(path, output.overwrite, job_file, &server)?),
             None => None,
         };
         let recorder = Recorder::new(summary, folder, progress);
@@ -93,10 +93,15 @@ impl Host {
         let recorder = self.recorder.clone();
         let outcome = run.run(&mut self.server, |now, from, event| match from {
             Origin::Server => recorder.note(now, &event),
-            Origin::Worker(_) => {}
+            Origin::Worker(worker) => recorder.note_worker(now, worker, &event),
         })?;
         self.virtual_time = Some(VirtualReport::of(&outcome));
         Ok(outcome.reason)
+    }
+
+    /// Where workers in this process report what they do, if that is recorded.
+    pub(crate) fn recorder(&self) -> Option<Recorder> {
+        self.recorder.is_recording().then(|| self.recorder.clone())
     }
 
     /// Serves until the run is over.

@@ -86,15 +86,12 @@ impl Layers {
         let environment = std::env::vars_os().filter_map(|(variable, value)| {
             Some((variable.into_string().ok()?, value.into_string().ok()?))
         });
-        let file = match file {
-            None => None,
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read the job file {}", path.display()))?;
-                Some((path.display().to_string(), text))
-            }
-        };
-        Self::stack(file, flags, environment)
+        Self::stack(file.map(read).transpose()?, flags, environment)
+    }
+
+    /// The settings of a job file alone: those of a run that was, whatever holds here and now.
+    pub(crate) fn of_file(path: &Path) -> anyhow::Result<Self> {
+        Self::stack(Some(read(path)?), &JobFlags::default(), std::iter::empty())
     }
 
     fn stack(
@@ -175,6 +172,13 @@ impl Layers {
         }
         text
     }
+}
+
+/// A job file's name and text.
+fn read(path: &Path) -> anyhow::Result<(String, String)> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the job file {}", path.display()))?;
+    Ok((path.display().to_string(), text))
 }
 
 /// A value as TOML: a number bare if it comes back as the same text, anything else quoted.

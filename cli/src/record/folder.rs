@@ -1,14 +1,22 @@
-//! The results folder: curve.csv, events.jsonl, summary.json, job.toml, model.safetensors.
+//! The results folder.
+//!
+//! What is rare goes to events.jsonl, one JSON object a line; what happens for every gradient goes
+//! to timeline.csv and order.log, which cost next to nothing to write.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use pstrain_core::node::Event;
+use pstrain_core::node::{Event, Server};
 use pstrain_core::time::Time;
 
-use super::summary::Report;
+use super::histograms::Histograms;
+use super::lines::Lines;
+use super::order::OrderLog;
+use super::report::Report;
+use super::timeline::Timeline;
+use super::workers::Seen;
 use crate::messages;
 
 /// A results folder that is being written.
@@ -18,18 +26,23 @@ use crate::messages;
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    events: BufWriter<File>,
+    events: Lines,
     curve: csv::Writer<File>,
+    timeline: Timeline,
+    order: OrderLog,
+    histograms: Histograms,
     trouble: Option<(&'static str, io::Error)>,
 }
 
 const EVENTS: &str = "events.jsonl";
 const CURVE: &str = "curve.csv";
-const SUMMARY: &str = "summary.json";
-
-const JOB: &str = "job.toml";
+const TIMELINE: &str = "timeline.csv";
+const STALENESS: &str = "staleness.csv";
+const ORDER: &str = "order.log";
+pub(crate) const SUMMARY: &str = "summary.json";
+pub(crate) const JOB: &str = "job.toml";
 const MODEL: &str = "model.safetensors";
-const FILES: [&str; 5] = [SUMMARY, EVENTS, CURVE, JOB, MODEL];
+const FILES: [&str; 8] = [SUMMARY, EVENTS, CURVE, TIMELINE, STALENESS, ORDER, JOB, MODEL];
 
 #[derive(serde::Serialize)]
 struct Line<'a> {
@@ -39,8 +52,13 @@ struct Line<'a> {
 }
 
 impl Folder {
-    /// Opens the folder, makes it if needed, and writes the job.
-    pub(crate) fn create(path: &Path, overwrite: bool, job: &str) -> anyhow::Result<Self> {
+    /// Opens the folder, makes it if needed, and writes the job that `server` has not begun yet.
+    pub(crate) fn create(
+        path: &Path,
+        overwrite: bool,
+        job: &str,
+        server: &Server,
+    ) -> anyhow::Result<Self> {
         if let Some(name) = FILES.iter().find(|name| path.join(name).exists())
             && !overwrite
         {
@@ -52,23 +70,32 @@ impl Folder {
         }
         std::fs::create_dir_all(path)
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
-        let create = |name: &str| {
-            let path = path.join(name);
-            File::create(&path).with_context(|| format!("cannot write {}", path.display()))
-        };
         // The summary is what says that a run is complete.
         if overwrite {
             std::fs::remove_file(path.join(SUMMARY)).unwrap_or_default();
         }
-        create(JOB)?
-            .write_all(job.as_bytes())
-            .with_context(|| format!("cannot write {}", path.join(JOB).display()))?;
-        let mut curve = csv::Writer::from_writer(create(CURVE)?);
+        let place = |name: &str| path.join(name);
+        let cannot = |name: &str| format!("cannot write {}", path.join(name).display());
+        let workers = server.job().membership.workers as usize;
+        std::fs::write(place(JOB), job).with_context(|| cannot(JOB))?;
+        let mut curve = csv::Writer::from_path(place(CURVE)).with_context(|| cannot(CURVE))?;
         curve
             .write_record(["version", "samples", "epoch", "time_s", "accuracy", "loss"])
-            .with_context(|| format!("cannot write {}", path.join(CURVE).display()))?;
-        let events = BufWriter::with_capacity(256 * 1024, create(EVENTS)?);
-        Ok(Self { path: path.to_owned(), events, curve, trouble: None })
+            .with_context(|| cannot(CURVE))?;
+        let timeline =
+            Timeline::create(&place(TIMELINE), workers).with_context(|| cannot(TIMELINE))?;
+        let order = OrderLog::create(&place(ORDER), server).with_context(|| cannot(ORDER))?;
+        // Written at the end; until then, nothing of an earlier run.
+        File::create(place(STALENESS)).with_context(|| cannot(STALENESS))?;
+        Ok(Self {
+            path: path.to_owned(),
+            events: Lines::create(&place(EVENTS)).with_context(|| cannot(EVENTS))?,
+            curve,
+            timeline,
+            order,
+            histograms: Histograms::new(workers),
+            trouble: None,
+        })
     }
 
     /// Where the model belongs.
@@ -80,13 +107,12 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// Writes an event.
-    pub(crate) fn note(&mut self, now: Time, event: &Event) {
+    /// Writes an event of the server; of a push also what the worker saw, if that is known.
+    pub(super) fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) {
         if self.trouble.is_some() {
             return;
         }
-        let written = self.write(now, event);
-        if let Err((file, error)) = written {
+        if let Err((file, error)) = self.write(now, event, seen) {
             messages::warn(&format!(
                 "cannot write {}: {error}; training goes on, its record does not",
                 self.file(file).display()
@@ -95,11 +121,21 @@ impl Folder {
         }
     }
 
-    fn write(&mut self, now: Time, event: &Event) -> Result<(), (&'static str, io::Error)> {
-        let events_error = |error: io::Error| (EVENTS, error);
-        let line = Line { at_s: now.as_secs_f64(), event };
-        serde_json::to_writer(&mut self.events, &line).map_err(|e| events_error(e.into()))?;
-        self.events.write_all(b"\n").map_err(events_error)?;
+    fn write(
+        &mut self,
+        now: Time,
+        event: &Event,
+        seen: Option<Seen>,
+    ) -> Result<(), (&'static str, io::Error)> {
+        self.timeline.note(now, event, seen).map_err(|error| (TIMELINE, error))?;
+        self.order.note(event).map_err(|error| (ORDER, error))?;
+        self.histograms.note(now, event);
+        if is_told_elsewhere(event) {
+            return Ok(());
+        }
+        serde_json::to_writer(self.events.writer(), &Line { at_s: now.as_secs_f64(), event })
+            .map_err(|error| (EVENTS, error.into()))?;
+        self.events.end().map_err(|error| (EVENTS, error))?;
         if let Event::Evaluated { point, evaluation } = event {
             let row = [
                 point.version.to_string(),
@@ -109,30 +145,47 @@ impl Folder {
                 evaluation.accuracy().to_string(),
                 evaluation.loss.to_string(),
             ];
-            let curve_error = |error: io::Error| (CURVE, error);
-            self.curve.write_record(row).map_err(|error| curve_error(error.into()))?;
-            self.curve.flush().map_err(curve_error)?;
+            self.curve.write_record(row).map_err(|error| (CURVE, error.into()))?;
+            self.curve.flush().map_err(|error| (CURVE, error))?;
+            // What a crash leaves behind goes as far as the curve.
+            self.events.flush().map_err(|error| (EVENTS, error))?;
+            self.timeline.flush().map_err(|error| (TIMELINE, error))?;
+            self.order.flush().map_err(|error| (ORDER, error))?;
         }
         Ok(())
     }
 
     /// Writes the summary and makes sure that everything is on disk.
-    pub(crate) fn finish(mut self, report: &Report) -> anyhow::Result<()> {
-        if self.trouble.is_none()
-            && let Err(error) = self.events.flush().and_then(|()| self.events.get_ref().sync_all())
-        {
-            self.trouble = Some((EVENTS, error));
-        }
-        if let Some((file, error)) = &self.trouble {
+    pub(crate) fn finish(self, report: &Report) -> anyhow::Result<()> {
+        let Self { path, events, timeline, order, histograms, trouble, .. } = self;
+        let finish = || -> Result<(), (&'static str, io::Error)> {
+            trouble.map_or(Ok(()), Err)?;
+            events.finish().map_err(|error| (EVENTS, error))?;
+            timeline.finish().map_err(|error| (TIMELINE, error))?;
+            order.finish().map_err(|error| (ORDER, error))?;
+            histograms.write(&path.join(STALENESS)).map_err(|error| (STALENESS, error.into()))
+        };
+        if let Err((file, error)) = finish() {
             bail!(
                 "the results in {} are incomplete: cannot write {file}: {error}; free some space \
                  and run again",
-                self.path.display()
+                path.display()
             );
         }
         let summary = serde_json::to_string_pretty(report).context("cannot write the summary")?;
-        let path = self.file(SUMMARY);
+        let path = path.join(SUMMARY);
         std::fs::write(&path, summary + "\n")
             .with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Whether the files with a line per gradient or update have this event.
+const fn is_told_elsewhere(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Granted { .. }
+            | Event::Pushed { .. }
+            | Event::Applied { .. }
+            | Event::Updated { .. }
+    )
 }

@@ -1,23 +1,41 @@
 //! What is kept of a run: totals for tables and JSON, and the results folder.
 
+mod age;
+mod digest;
 mod folder;
+mod histograms;
+mod lines;
 mod model_file;
+mod order;
+mod replay;
+mod report;
 mod summary;
+mod timeline;
+mod workers;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pstrain_core::id::WorkerId;
 use pstrain_core::node::Event;
 use pstrain_core::time::Time;
 
-pub(crate) use folder::Folder;
+pub(crate) use digest::{hexadecimal, sha256};
+pub(crate) use folder::{Folder, JOB, SUMMARY};
 pub(crate) use model_file::{ModelFile, read_model, write_model};
-pub(crate) use summary::{Report, Summary, WorkerReport, hexadecimal, peak_rss_mib, sha256};
+pub(crate) use order::{Contribution, Header, OrderReader, Step};
+pub(crate) use replay::{Replay, Uses};
+pub(crate) use report::{Report, WorkerReport, peak_rss_mib};
+pub(crate) use summary::Summary;
 
 use crate::progress::Progress;
+use workers::WorkersSide;
 
 /// Reads the event stream of a server: totals, the results folder, the progress bar.
 #[derive(Clone, Debug)]
-pub(crate) struct Recorder(Arc<Mutex<Parts>>);
+pub(crate) struct Recorder {
+    server: Arc<Mutex<Parts>>,
+    workers: Arc<WorkersSide>,
+}
 
 #[derive(Debug)]
 struct Parts {
@@ -28,23 +46,35 @@ struct Parts {
 
 impl Recorder {
     pub(crate) fn new(summary: Summary, folder: Option<Folder>, progress: Progress) -> Self {
-        Self(Arc::new(Mutex::new(Parts { summary, folder, progress })))
+        let workers = summary.workers_side();
+        Self { server: Arc::new(Mutex::new(Parts { summary, folder, progress })), workers }
     }
 
     /// Takes note of an event. Only the server's thread calls this, so the lock is always free.
     pub(crate) fn note(&self, now: Time, event: &Event) {
-        let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let Parts { summary, folder, progress } = &mut *parts;
-        summary.note(now, event);
+        let seen = summary.note(now, event);
         if let Some(folder) = folder {
-            folder.note(now, event);
+            folder.note(now, event, seen);
         }
         progress.note(event, summary);
     }
 
+    /// Takes note of an event of a worker whose clock is the server's: when it received and sent.
+    /// To be called before the server can hear of it. Each worker may have a thread of its own.
+    pub(crate) fn note_worker(&self, now: Time, worker: WorkerId, event: &Event) {
+        self.workers.note(now, worker, event);
+    }
+
+    /// Whether there is a results folder.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).folder.is_some()
+    }
+
     /// Ends the recording; gives the totals and the folder.
     pub(crate) fn finish(self) -> (Summary, Option<Folder>) {
-        let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         parts.progress.finish();
         (parts.summary.clone(), parts.folder.take())
     }

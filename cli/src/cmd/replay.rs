@@ -1,0 +1,279 @@
+//! `pstrain replay`: the exact parameters of a past run, from its order of updates.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use pstrain_core::evaluation::evaluate;
+use pstrain_core::id::Version;
+use pstrain_core::model::{Model, Workspace};
+use pstrain_core::node::Server;
+use pstrain_data::{CLASSES, Prepared, Settings, Source};
+use serde::Serialize;
+
+use crate::args::ReplayArgs;
+use crate::exit::{Ending, Failed};
+use crate::job::{Layers, Resolved, source_of};
+use crate::record::{
+    Contribution, Header, JOB, ModelFile, OrderReader, Replay, SUMMARY, Step, Uses, sha256,
+    write_model,
+};
+use crate::{messages, table};
+
+#[derive(Serialize)]
+struct Result {
+    job: String,
+    /// Updates computed again.
+    version: Version,
+    gradients: u64,
+    /// Whether the record goes to the end of the run.
+    complete: bool,
+    params_sha256: String,
+    /// The digest in summary.json, if it is of the same version.
+    recorded_sha256: Option<String>,
+    identical: Option<bool>,
+    examples: u64,
+    accuracy: Option<f64>,
+    loss: Option<f64>,
+    recall: BTreeMap<String, Option<f64>>,
+    /// The most versions of the parameters that had to be kept at once.
+    versions_kept: usize,
+    broke: Option<Break>,
+}
+
+/// The update before which it stopped.
+#[derive(Serialize)]
+struct Break {
+    version: Version,
+    norm: f64,
+    gradients: Vec<Contribution>,
+}
+
+/// What a first look at the record finds.
+struct Survey {
+    /// The last version that is whole in the record.
+    last: Version,
+    complete: bool,
+    uses: Uses,
+}
+
+pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
+    let (header, _) = OrderReader::open(&args.log)?;
+    let Survey { last, complete, uses } = survey(args)?;
+    if !complete {
+        messages::warn(&format!(
+            "{} breaks off after version {last}: the run or its record was cut short",
+            args.log.display()
+        ));
+    }
+    if let Some(until) = args.until
+        && until > last.0
+    {
+        bail!("--until {until}: {} has versions 0 to {last}", args.log.display());
+    }
+    let Resolved { job, data } = resolve(args, &header)?;
+    let server = Server::new(job, 0)?;
+    check(args, &header, &Header::of(&server))?;
+    let job = server.job();
+    let mut replay = Replay::new(job, &data, server.parameters(), uses)?;
+    let (gradients, broke) = play(args, &mut replay)?;
+    let model = Model::new(&job.model, job.data.shape)?;
+    let evaluation =
+        evaluate(&model, replay.parameters(), &data.evaluation, &mut Workspace::default());
+    let params_sha256 = sha256(replay.parameters());
+    let recorded_sha256 = recorded(&args.log, replay.version())?;
+    let result = Result {
+        job: job.name.clone(),
+        version: replay.version(),
+        gradients,
+        complete,
+        identical: recorded_sha256.as_ref().map(|recorded| *recorded == params_sha256),
+        params_sha256,
+        recorded_sha256,
+        examples: evaluation.examples,
+        accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
+        loss: Some(evaluation.loss).filter(|value| value.is_finite()),
+        recall: CLASSES.iter().map(|&class| class.to_owned()).zip(evaluation.recall).collect(),
+        versions_kept: replay.most_kept(),
+        broke,
+    };
+    if let Some(path) = &args.out {
+        let about = ModelFile {
+            model: job.model.clone(),
+            shape: job.data.shape,
+            classes: CLASSES.iter().map(|&class| class.to_owned()).collect(),
+            recipe: job.data.recipe.clone(),
+            training: serde_json::from_value(serde_json::to_value(&result)?)?,
+        };
+        write_model(path, &about, replay.parameters())?;
+    }
+    if args.json {
+        messages::result(&serde_json::to_string(&result)?)?;
+    } else {
+        messages::result(&show(&result))?;
+    }
+    if result.identical == Some(false) {
+        let what = format!(
+            "the parameters of version {} are not those that {SUMMARY} names",
+            result.version
+        );
+        return Err(Failed(what).into());
+    }
+    Ok(Ending::Done)
+}
+
+/// Reads the record once, to know where it ends and how long each version is needed.
+fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
+    let (_, mut reader) = OrderReader::open(&args.log)?;
+    let mut survey = Survey { last: Version(0), complete: false, uses: Uses::default() };
+    let mut contributions = Vec::new();
+    loop {
+        match reader.next(&mut contributions)? {
+            Step::Update(version) => {
+                survey.last = version;
+                if args.until.is_none_or(|until| version.0 <= until) {
+                    survey.uses.count(&contributions)?;
+                }
+            }
+            ending => {
+                survey.complete = ending == Step::End;
+                return Ok(survey);
+            }
+        }
+    }
+}
+
+/// The job beside the record, with its data.
+fn resolve(args: &ReplayArgs, header: &Header) -> anyhow::Result<Resolved> {
+    let job = args.log.with_file_name(JOB);
+    let layers = Layers::of_file(&job).with_context(|| {
+        format!("{} needs the {JOB} that was recorded beside it", args.log.display())
+    })?;
+    let elsewhere = match &args.data {
+        Some(text) => Some(source_of(text).map_err(|why| anyhow::anyhow!("--data {text}: {why}"))?),
+        None => None,
+    };
+    let load = |source: &Source, settings: &Settings| {
+        let mut data = Prepared::load(elsewhere.as_ref().unwrap_or(source), settings)?;
+        // They are called in the job what they were called in the run.
+        data.spec.rename(source, header.source.clone());
+        Ok(data)
+    };
+    layers.resolve_with(load).with_context(|| {
+        format!(
+            "the data of the run, {}, cannot be had; --data PATH says where they are",
+            header.source
+        )
+    })
+}
+
+/// Makes sure that job and data are those of the record.
+fn check(args: &ReplayArgs, wanted: &Header, found: &Header) -> anyhow::Result<()> {
+    let log = args.log.display();
+    let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
+    if wanted.data_sha256 != found.data_sha256 {
+        bail!(
+            "these are not the data of {log}: the training rows have digest {}, those of the run \
+             had {}; give the run's own data with --data, and the {JOB} recorded with it",
+            short(&found.data_sha256),
+            short(&wanted.data_sha256)
+        );
+    }
+    if wanted.job_sha256 != found.job_sha256 {
+        bail!(
+            "the {JOB} beside {log} is of another job: it has digest {}, that of the run was {}; \
+             put the one beside it that was recorded with it",
+            short(&found.job_sha256),
+            short(&wanted.job_sha256)
+        );
+    }
+    if wanted.parameters_sha256 != found.parameters_sha256 {
+        bail!(
+            "this build begins at other parameters (digest {}) than the run of {log} ({}); use \
+             the release that recorded it",
+            short(&found.parameters_sha256),
+            short(&wanted.parameters_sha256)
+        );
+    }
+    Ok(())
+}
+
+/// Computes the updates that were asked for; gives the number of gradients they were made of.
+fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<Break>)> {
+    let (_, mut reader) = OrderReader::open(&args.log)?;
+    let (mut contributions, mut gradients) = (Vec::new(), 0);
+    while args.until.is_none_or(|until| replay.version().0 < until)
+        && let Step::Update(version) = reader.next(&mut contributions)?
+    {
+        let place = || format!("cannot make version {version} of {}", args.log.display());
+        replay.combine(&contributions).with_context(place)?;
+        if let Some(most) = args.break_norm {
+            let norm = replay.norm();
+            // One that is no number is larger than any.
+            if norm.is_nan() || norm > most {
+                return Ok((gradients, Some(Break { version, norm, gradients: contributions })));
+            }
+        }
+        replay.apply();
+        gradients += contributions.len() as u64;
+    }
+    Ok((gradients, None))
+}
+
+/// The digest in the summary beside the record, if it is of this version.
+fn recorded(log: &Path, version: Version) -> anyhow::Result<Option<String>> {
+    #[derive(serde::Deserialize)]
+    struct Summary {
+        updates: u64,
+        params_sha256: String,
+    }
+    let path = log.with_file_name(SUMMARY);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read {}", path.display()));
+        }
+    };
+    let summary: Summary = serde_json::from_str(&text)
+        .with_context(|| format!("{} is no summary of a run", path.display()))?;
+    Ok(Some(summary.params_sha256).filter(|_| summary.updates == version.0))
+}
+
+fn show(result: &Result) -> String {
+    let dash = || String::from("-");
+    let compared = match (&result.recorded_sha256, result.identical) {
+        (Some(_), Some(true)) => format!("identical to those of the run ({SUMMARY})"),
+        (Some(recorded), _) => format!("NOT those of the run: {SUMMARY} has {recorded}"),
+        (None, _) => format!("not compared: no {SUMMARY} of this version"),
+    };
+    let facts = [
+        ("job", result.job.clone()),
+        ("version", result.version.to_string()),
+        ("gradients", result.gradients.to_string()),
+        ("parameters", result.params_sha256.clone()),
+        ("", compared),
+        ("accuracy", result.accuracy.map_or_else(dash, table::percent)),
+        ("loss", result.loss.map_or_else(dash, |loss| format!("{loss:.4}"))),
+        ("kept", format!("{} versions at most", result.versions_kept)),
+    ];
+    let mut text = String::new();
+    for (name, value) in facts {
+        text += &format!("{name:<14} {value}\n");
+    }
+    if let Some(Break { version, norm, gradients }) = &result.broke {
+        text += &format!("\nstopped before version {version}, whose gradient has norm {norm}:\n\n");
+        let rows = gradients.iter().map(|gradient| {
+            vec![
+                gradient.worker.to_string(),
+                gradient.sequence.to_string(),
+                gradient.batch.to_string(),
+                gradient.base.to_string(),
+                gradient.samples.to_string(),
+            ]
+        });
+        let header = ["worker", "push", "mini-batch", "computed on", "examples"];
+        text += &table::table(&header, 0, rows.collect());
+    }
+    text
+}

@@ -1,0 +1,312 @@
+//! order.log: which gradients each update was made of, in the order in which they were combined.
+//!
+//! The first line is a JSON object that says of what run it is. Then there is a line for each
+//! update: the version it made, and its gradients as `worker,incarnation,sequence,batch,base,
+//! samples`, the worker counted from 1. The last line is `end` with the last version; without it
+//! the run, or its record, broke off.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::node::{Event, Server};
+use pstrain_data::DataSpec;
+use serde::{Deserialize, Serialize};
+
+use super::digest::{hexadecimal, sha256};
+use super::lines::Lines;
+
+const FORMAT: &str = "pstrain order of updates";
+const FORMAT_VERSION: u32 = 1;
+
+/// The run that an order of updates is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    format: String,
+    format_version: u32,
+    pub(crate) job_sha256: String,
+    /// The digest of the training data.
+    pub(crate) data_sha256: String,
+    /// The digest of the parameters before the first update.
+    pub(crate) parameters_sha256: String,
+    /// What the data were called.
+    pub(crate) source: String,
+}
+
+impl Header {
+    /// The header for a run of `server`, which has not begun yet.
+    pub(crate) fn of(server: &Server) -> Self {
+        let data = &server.job().data;
+        let spec = serde_json::from_str::<DataSpec>(&data.recipe);
+        Self {
+            format: FORMAT.into(),
+            format_version: FORMAT_VERSION,
+            job_sha256: hexadecimal(server.job_digest()),
+            data_sha256: hexadecimal(&data.train.digest),
+            parameters_sha256: sha256(server.parameters()),
+            source: spec.map(|spec| spec.source).unwrap_or_default(),
+        }
+    }
+}
+
+/// An order of updates that is being written.
+#[derive(Debug)]
+pub(super) struct OrderLog {
+    lines: Lines,
+    version: Version,
+    /// Whether the line of the next update has begun.
+    begun: bool,
+}
+
+impl OrderLog {
+    pub(super) fn create(path: &Path, server: &Server) -> io::Result<Self> {
+        let mut lines = Lines::create(path)?;
+        serde_json::to_writer(lines.writer(), &Header::of(server))?;
+        lines.end()?;
+        lines.flush()?;
+        Ok(Self { lines, version: server.version(), begun: false })
+    }
+
+    pub(super) fn note(&mut self, event: &Event) -> io::Result<()> {
+        match event {
+            Event::Applied { worker, incarnation, sequence, batch, base, samples, .. } => {
+                if !self.begun {
+                    self.lines.number(self.version.next().0);
+                    self.begun = true;
+                }
+                self.lines.text(b" ");
+                self.lines.number(u64::from(worker.0) + 1);
+                for number in [incarnation.0, sequence.0, batch.0, base.0, u64::from(*samples)] {
+                    self.lines.text(b",");
+                    self.lines.number(number);
+                }
+                Ok(())
+            }
+            Event::Updated { point } => {
+                self.version = point.version;
+                self.begun = false;
+                self.lines.end()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.lines.flush()
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.lines.text(b"end ");
+        self.lines.number(self.version.0);
+        self.lines.end()?;
+        self.lines.finish()
+    }
+}
+
+/// A gradient of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Contribution {
+    pub(crate) worker: WorkerId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) sequence: Sequence,
+    pub(crate) batch: BatchId,
+    pub(crate) base: Version,
+    pub(crate) samples: u32,
+}
+
+/// What comes next in an order of updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// An update, which makes this version.
+    Update(Version),
+    /// The end of the run.
+    End,
+    /// The end of a record that broke off.
+    BrokeOff,
+}
+
+/// Reads an order of updates line by line.
+#[derive(Debug)]
+pub(crate) struct OrderReader<R> {
+    path: PathBuf,
+    file: R,
+    line: Vec<u8>,
+    number: u64,
+    version: Version,
+}
+
+impl OrderReader<BufReader<File>> {
+    /// Opens a file and reads its header.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<(Header, Self)> {
+        let file = File::open(path)
+            .with_context(|| format!("cannot read the order of updates {}", path.display()))?;
+        Self::new(path, BufReader::new(file))
+    }
+}
+
+impl<R: BufRead> OrderReader<R> {
+    fn new(path: &Path, file: R) -> anyhow::Result<(Header, Self)> {
+        let path = path.to_owned();
+        let mut reader = Self { path, file, line: Vec::new(), number: 0, version: Version(0) };
+        let whole = reader.read_line()?;
+        let header: Header = match serde_json::from_slice::<Header>(&reader.line) {
+            Ok(header) if whole && header.format == FORMAT => header,
+            _ => bail!(
+                "{} is no order of updates: give the order.log of a results folder",
+                reader.path.display()
+            ),
+        };
+        if header.format_version != FORMAT_VERSION {
+            bail!(
+                "{} has format version {}, but this release reads {FORMAT_VERSION}; use the \
+                 release that recorded it",
+                reader.path.display(),
+                header.format_version
+            );
+        }
+        Ok((header, reader))
+    }
+
+    /// Reads the next line, without its end; false if it has none.
+    fn read_line(&mut self) -> anyhow::Result<bool> {
+        self.line.clear();
+        self.number += 1;
+        self.file
+            .read_until(b'\n', &mut self.line)
+            .with_context(|| format!("cannot read {}", self.path.display()))?;
+        let whole = self.line.last() == Some(&b'\n');
+        if whole {
+            self.line.pop();
+        }
+        Ok(whole)
+    }
+
+    /// The next update; its gradients replace those in `contributions`.
+    pub(crate) fn next(&mut self, contributions: &mut Vec<Contribution>) -> anyhow::Result<Step> {
+        if !self.read_line()? {
+            return Ok(Step::BrokeOff);
+        }
+        self.parse(contributions).map_err(|why| {
+            anyhow::anyhow!("{}:{}: {why}; the record is damaged", self.path.display(), self.number)
+        })
+    }
+
+    fn parse(&mut self, contributions: &mut Vec<Contribution>) -> Result<Step, String> {
+        let line = str::from_utf8(&self.line).map_err(|_| "the line is no text".to_owned())?;
+        let mut words = line.split(' ');
+        let first = words.next().unwrap_or_default();
+        if first == "end" {
+            let last = Version(number(words.next().unwrap_or_default())?);
+            return if last == self.version && words.next().is_none() {
+                Ok(Step::End)
+            } else {
+                Err(format!("the end is said to be {line:?} after version {}", self.version))
+            };
+        }
+        let version = Version(number(first)?);
+        if version != self.version.next() {
+            return Err(format!("version {version} follows version {}", self.version));
+        }
+        contributions.clear();
+        for word in words {
+            let contribution = contribution(word)?;
+            if contribution.base >= version {
+                return Err(format!(
+                    "a gradient of version {version} was computed on version {}",
+                    contribution.base
+                ));
+            }
+            contributions.push(contribution);
+        }
+        if contributions.is_empty() {
+            return Err(format!("version {version} is made of no gradients"));
+        }
+        self.version = version;
+        Ok(Step::Update(version))
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text:?} is no such number"))
+}
+
+fn contribution(word: &str) -> Result<Contribution, String> {
+    let fields: Vec<&str> = word.split(',').collect();
+    let &[worker, incarnation, sequence, batch, base, samples] = &fields[..] else {
+        return Err(format!("{word:?} is not worker,incarnation,sequence,batch,base,samples"));
+    };
+    let worker: u32 = number(worker)?;
+    Ok(Contribution {
+        worker: WorkerId(worker.checked_sub(1).ok_or("workers are counted from 1")?),
+        incarnation: Incarnation(number(incarnation)?),
+        sequence: Sequence(number(sequence)?),
+        batch: BatchId(number(batch)?),
+        base: Version(number(base)?),
+        samples: number(samples)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":1,"job_sha256":"",
+        "data_sha256":"","parameters_sha256":"","source":""}"#;
+
+    fn steps(text: &str) -> anyhow::Result<Vec<(Step, usize)>> {
+        let text = format!("{}\n{text}", HEAD.replace('\n', ""));
+        let (_, mut reader) = OrderReader::new(Path::new("order.log"), text.as_bytes())?;
+        let (mut steps, mut contributions) = (Vec::new(), Vec::new());
+        loop {
+            let step = reader.next(&mut contributions)?;
+            steps.push((step, contributions.len()));
+            if !matches!(step, Step::Update(_)) {
+                return Ok(steps);
+            }
+        }
+    }
+
+    #[test]
+    fn updates_come_back_with_their_gradients() {
+        let read = steps("1 1,1,1,0,0,64 2,1,1,0,0,32\n2 1,1,2,1,1,64\nend 2\n").unwrap();
+        let update = |version| Step::Update(Version(version));
+        assert_eq!(read, [(update(1), 2), (update(2), 1), (Step::End, 1)]);
+        let read = contribution("2,3,4,5,6,7").unwrap();
+        assert_eq!(read.worker, WorkerId(1));
+        let Contribution { incarnation, sequence, batch, base, samples, .. } = read;
+        assert_eq!((incarnation.0, sequence.0, batch.0, base.0, samples), (3, 4, 5, 6, 7));
+    }
+
+    #[test]
+    fn a_torn_tail_and_a_missing_end_are_known_as_such() {
+        for torn in ["1 1,1,1,0,0,64\n2 1,1,2,1,1,6", "1 1,1,1,0,0,64\n", "1 1,1,1,0,0,64\nend"] {
+            let read = steps(torn).unwrap();
+            assert_eq!(read, [(Step::Update(Version(1)), 1), (Step::BrokeOff, 1)], "{torn}");
+        }
+    }
+
+    #[test]
+    fn damage_is_named_with_its_line() {
+        for (text, words) in [
+            ("1 1,1,1,0,0,64\n3 1,1,2,1,1,64\n", &["order.log:3", "version 3 follows"][..]),
+            ("1 1,1,1,0,1,64\n", &["order.log:2", "computed on version 1"]),
+            ("1\n", &["no gradients"]),
+            ("1 0,1,1,0,0,64\n", &["counted from 1"]),
+            ("1 1,1,1,0,0\n", &["worker,incarnation"]),
+            ("1 1,1,1,0,x,64\n", &["\"x\""]),
+            ("end 1\n", &["\"end 1\" after version 0"]),
+            ("\u{0}\n", &["order.log:2", "damaged"]),
+        ] {
+            let error = steps(text).unwrap_err().to_string();
+            for word in words {
+                assert!(error.contains(word), "{text:?}: {error}");
+            }
+        }
+        for other in ["", "{}\n", "version,samples\n"] {
+            let error = OrderReader::new(Path::new("x"), other.as_bytes()).unwrap_err();
+            assert!(error.to_string().contains("no order of updates"), "{error}");
+        }
+    }
+}

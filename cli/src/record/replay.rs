@@ -1,0 +1,146 @@
+//! A past run computed again: each gradient is a function of a version of the parameters, a worker
+//! and the number of a mini-batch, and the order of updates names all three.
+//!
+//! A version is kept while a gradient that comes later was computed on it. In the run, each of
+//! those was a worker's one gradient under way, so there are never more versions than workers and
+//! the current one.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+use pstrain_core::aggregate::Aggregator;
+use pstrain_core::id::{Version, WorkerId};
+use pstrain_core::job::Job;
+use pstrain_core::model::Model;
+use pstrain_core::rng::Stream;
+use pstrain_core::trainer::Trainer;
+use pstrain_data::Prepared;
+
+use super::order::Contribution;
+
+/// A run that is being computed again.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    trainers: Vec<Trainer>,
+    aggregator: Aggregator,
+    version: Version,
+    /// The current version, and earlier ones that are still needed.
+    kept: BTreeMap<Version, Vec<f32>>,
+    /// Gradients to come that were computed on each version.
+    uses: Vec<u32>,
+    /// One for each contribution of an update; kept for their memory.
+    gradients: Vec<Vec<f32>>,
+    most_kept: usize,
+}
+
+/// How many gradients were computed on each version.
+#[derive(Debug, Default)]
+pub(crate) struct Uses(Vec<u32>);
+
+impl Uses {
+    /// Counts the gradients of one update.
+    pub(crate) fn count(&mut self, contributions: &[Contribution]) -> anyhow::Result<()> {
+        for contribution in contributions {
+            let base = usize::try_from(contribution.base.0)?;
+            if self.0.len() <= base {
+                self.0.resize(base + 1, 0);
+            }
+            self.0[base] += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Replay {
+    /// The run of `job` on `data` before its first update, which begins at `parameters`.
+    pub(crate) fn new(
+        job: &Job,
+        data: &Prepared,
+        parameters: &[f32],
+        uses: Uses,
+    ) -> anyhow::Result<Self> {
+        let model = Model::new(&job.model, job.data.shape)?;
+        let trainer = |worker| {
+            let (examples, seed) = (data.partition(worker), Stream::new(job.seed));
+            Trainer::new(model.clone(), examples, seed, worker, job.batch_size)
+        };
+        let workers = (0..job.membership.workers).map(WorkerId);
+        Ok(Self {
+            trainers: workers.map(trainer).collect::<Result<_, _>>()?,
+            aggregator: Aggregator::new(job.aggregation, &job.update, parameters.len())?,
+            version: Version(0),
+            kept: BTreeMap::from([(Version(0), parameters.to_vec())]),
+            uses: uses.0,
+            gradients: Vec::new(),
+            most_kept: 1,
+        })
+    }
+
+    /// Computes and combines the gradients of the next update.
+    pub(crate) fn combine(&mut self, contributions: &[Contribution]) -> anyhow::Result<()> {
+        self.gradients.resize_with(self.gradients.len().max(contributions.len()), Vec::new);
+        for (contribution, gradient) in contributions.iter().zip(&mut self.gradients) {
+            let Contribution { worker, batch, base, samples, .. } = *contribution;
+            let Some(trainer) = self.trainers.get_mut(worker.0 as usize) else {
+                bail!("worker {worker} took part, but the job has {} workers", self.trainers.len());
+            };
+            let parameters = self.kept.get(&base).with_context(|| {
+                format!("a gradient was computed on version {base}, which nothing announced")
+            })?;
+            let computed = trainer.compute(batch, parameters, gradient);
+            if computed.samples != samples {
+                bail!(
+                    "mini-batch {batch} of worker {worker} has {} examples, but had {samples} in \
+                     the run",
+                    computed.samples
+                );
+            }
+        }
+        let gradients = self.gradients.iter().map(Vec::as_slice);
+        self.aggregator.combine(contributions.iter().map(|c| c.samples).zip(gradients));
+        for Contribution { base, .. } in contributions {
+            let left = &mut self.uses[base.0 as usize];
+            *left -= 1;
+            if *left == 0 && *base != self.version {
+                self.kept.remove(base);
+            }
+        }
+        Ok(())
+    }
+
+    /// The L2 norm of the combined gradient, before it is clipped.
+    pub(crate) fn norm(&self) -> f64 {
+        self.aggregator.norm()
+    }
+
+    /// Makes the next version with what was combined.
+    pub(crate) fn apply(&mut self) {
+        let needed = self.uses.get(self.version.0 as usize).is_some_and(|left| *left > 0);
+        let current = if needed {
+            self.kept.get(&self.version).cloned()
+        } else {
+            self.kept.remove(&self.version)
+        };
+        // The current version is always kept.
+        let mut parameters = current.unwrap_or_default();
+        self.aggregator.apply(&mut parameters, self.version);
+        self.version = self.version.next();
+        self.kept.insert(self.version, parameters);
+        self.most_kept = self.most_kept.max(self.kept.len());
+    }
+
+    /// The current version.
+    pub(crate) const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The current parameters.
+    pub(crate) fn parameters(&self) -> &[f32] {
+        self.kept.get(&self.version).map_or(&[], Vec::as_slice)
+    }
+
+    /// The most versions that had to be kept at once.
+    pub(crate) const fn most_kept(&self) -> usize {
+        self.most_kept
+    }
+}

@@ -1,0 +1,184 @@
+//! The report of a run: what `--json`, summary.json and the tables say.
+
+use std::collections::BTreeMap;
+
+use pstrain_core::evaluation::Evaluation;
+use pstrain_core::id::WorkerId;
+use pstrain_core::node::{Ledger, Server};
+use pstrain_core::time::Time;
+use serde::Serialize;
+
+use super::age::AgeOfInformation;
+use super::digest::{hexadecimal, sha256};
+use super::summary::{Summary, WorkerTotals};
+use crate::simulate::VirtualReport;
+
+/// A run, as `--json` and summary.json have it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) job: String,
+    /// The same for runs of the same job: every setting and the data.
+    pub(crate) job_sha256: String,
+    pub(crate) consistency: String,
+    pub(crate) transport: String,
+    pub(crate) ended: String,
+    pub(crate) accuracy: Option<f64>,
+    pub(crate) loss: Option<f64>,
+    pub(crate) recall: BTreeMap<String, Option<f64>>,
+    pub(crate) updates: u64,
+    pub(crate) samples: u64,
+    pub(crate) epochs: f64,
+    /// Training time: first parameters given out to last update.
+    pub(crate) time_s: f64,
+    pub(crate) samples_per_s: f64,
+    pub(crate) updates_per_s: f64,
+    /// From the start of the command to the first update.
+    pub(crate) first_update_s: Option<f64>,
+    pub(crate) staleness: Staleness,
+    /// The average over the workers.
+    pub(crate) age_of_information: AgeOfInformation,
+    /// Jain's fairness index of the workers' shares: 1 if all are equal, 1/N if one has all.
+    pub(crate) jain: Option<f64>,
+    pub(crate) batches: Ledger,
+    pub(crate) params_sha256: String,
+    pub(crate) peak_rss_mib: Option<f64>,
+    pub(crate) workers: Vec<WorkerReport>,
+    /// What only virtual time can say.
+    #[serde(flatten)]
+    pub(crate) virtual_time: Option<VirtualReport>,
+}
+
+/// Version staleness of the applied gradients, in updates.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Staleness {
+    pub(crate) mean: f64,
+    pub(crate) median: u64,
+    pub(crate) p99: u64,
+    pub(crate) max: u64,
+}
+
+/// One worker of a [`Report`].
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WorkerReport {
+    pub(crate) id: WorkerId,
+    pub(crate) name: String,
+    /// Updates that a gradient of this worker is part of.
+    pub(crate) updates: u64,
+    pub(crate) samples: u64,
+    /// This worker's share of all gradients applied.
+    pub(crate) share: f64,
+    pub(crate) staleness_mean: f64,
+    pub(crate) compute_s: f64,
+    /// Parameters on their way down and gradients on their way up.
+    pub(crate) communicate_s: f64,
+    /// Gradients on their way up, where that can be told from the way down.
+    pub(crate) send_s: Option<f64>,
+    /// Parameters on their way down.
+    pub(crate) receive_s: Option<f64>,
+    /// Time the server let it wait for parameters.
+    pub(crate) wait_s: f64,
+    /// The share of its time that it does not compute.
+    pub(crate) idleness: Option<f64>,
+    pub(crate) age_of_information: AgeOfInformation,
+}
+
+impl WorkerReport {
+    fn of(id: WorkerId, totals: &WorkerTotals, all_updates: u64) -> Self {
+        let compute_s = totals.compute.as_secs_f64();
+        let communicate_s = totals.communicate.as_secs_f64();
+        let wait_s = totals.wait.as_secs_f64();
+        let ways = Some(totals.ways).filter(|ways| ways.seen > 0 && ways.unseen == 0);
+        let idle_s = communicate_s + wait_s;
+        Self {
+            id,
+            name: totals.name.clone(),
+            updates: totals.updates,
+            samples: totals.samples,
+            share: ratio(totals.updates as f64, all_updates as f64),
+            staleness_mean: ratio(totals.staleness as f64, totals.updates as f64),
+            compute_s,
+            communicate_s,
+            send_s: ways.map(|ways| ways.up.as_secs_f64()),
+            receive_s: ways.map(|ways| ways.down.as_secs_f64()),
+            wait_s,
+            idleness: Some(idle_s / (idle_s + compute_s)).filter(|share| share.is_finite()),
+            age_of_information: totals.age.summary(),
+        }
+    }
+}
+
+impl Summary {
+    /// The report of the whole run.
+    pub(crate) fn report(&self, server: &Server, classes: &[&str], transport: &str) -> Report {
+        let job = server.job();
+        let evaluation = self.evaluated.as_ref().map(|(_, evaluation)| evaluation);
+        let recall = evaluation.map(|evaluation| {
+            classes.iter().map(|class| (*class).to_owned()).zip(evaluation.recall.clone()).collect()
+        });
+        let (updates, samples, epochs, time) = self.point.map_or((0, 0, 0.0, 0.0), |point| {
+            (point.version.0, point.samples, point.epoch, point.time.as_secs_f64())
+        });
+        let all: u64 = self.workers.iter().map(|totals| totals.updates).sum();
+        let workers = (0..).map(WorkerId).zip(&self.workers);
+        let workers: Vec<_> =
+            workers.map(|(id, totals)| WorkerReport::of(id, totals, all)).collect();
+        let shares: Vec<f64> = workers.iter().map(|worker| worker.share).collect();
+        let ages: Vec<_> = workers.iter().map(|worker| worker.age_of_information).collect();
+        Report {
+            job: job.name.clone(),
+            job_sha256: hexadecimal(server.job_digest()),
+            consistency: job.consistency.to_string(),
+            transport: transport.to_owned(),
+            ended: self.reason.map_or_else(String::new, |reason| reason.to_string()),
+            accuracy: evaluation.map(Evaluation::accuracy).filter(|value| value.is_finite()),
+            loss: evaluation.map(|evaluation| evaluation.loss).filter(|value| value.is_finite()),
+            recall: recall.unwrap_or_default(),
+            updates,
+            samples,
+            epochs,
+            time_s: time,
+            samples_per_s: ratio(samples as f64, time),
+            updates_per_s: ratio(updates as f64, time),
+            first_update_s: self.first_update.map(Time::as_secs_f64),
+            staleness: self.staleness(),
+            age_of_information: AgeOfInformation::mean(&ages),
+            jain: jain(&shares),
+            batches: server.ledger(),
+            params_sha256: sha256(server.parameters()),
+            peak_rss_mib: peak_rss_mib(),
+            workers,
+            virtual_time: None,
+        }
+    }
+}
+
+pub(super) fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// Jain's fairness index: `(sum x)^2 / (N sum x^2)` (Jain, Chiu and Hawe 1984); none if all are 0.
+fn jain(shares: &[f64]) -> Option<f64> {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    Some(sum * sum / (shares.len() as f64 * squares)).filter(|index| index.is_finite())
+}
+
+/// The most memory this process has had so far, in MiB, where the system tells.
+pub(crate) fn peak_rss_mib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::jain;
+
+    #[test]
+    fn fairness_goes_from_one_nth_to_one() {
+        assert_eq!(jain(&[0.25; 4]), Some(1.0));
+        assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain(&[0.0; 3]), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! timeline.csv: one row per mini-batch that was given out, written when its end is known.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::node::Event;
+use pstrain_core::time::Time;
+
+use super::lines::Lines;
+use super::workers::Seen;
+
+/// Times are nanoseconds since the run began; fields that are not known stay empty.
+const HEADER: &str = "worker,incarnation,sequence,batch,base,waited_ns,granted_ns,received_ns,\
+                      sent_ns,pushed_ns,compute_ns,outcome,version,staleness";
+
+#[derive(Debug)]
+pub(super) struct Timeline {
+    lines: Lines,
+    lanes: Vec<Lane>,
+    ended: bool,
+}
+
+/// What a worker has in hand, and what of its work waits for an update.
+#[derive(Debug, Default)]
+struct Lane {
+    incarnation: Incarnation,
+    granted: Option<Row>,
+    pushed: Vec<Row>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    incarnation: Incarnation,
+    sequence: Sequence,
+    batch: BatchId,
+    base: Version,
+    waited: Duration,
+    granted: Time,
+    seen: Option<Seen>,
+    pushed: Option<(Time, Duration)>,
+}
+
+/// How a mini-batch ended.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Applied {
+        version: Version,
+        staleness: u64,
+    },
+    Dropped,
+    /// It was lost with its worker.
+    Lost,
+    /// The run ended before it became part of an update.
+    Discarded,
+}
+
+impl Timeline {
+    pub(super) fn create(path: &Path, workers: usize) -> io::Result<Self> {
+        let mut lines = Lines::create(path)?;
+        lines.text(HEADER.as_bytes());
+        lines.end()?;
+        let lanes = (0..workers).map(|_| Lane::default()).collect();
+        Ok(Self { lines, lanes, ended: false })
+    }
+
+    pub(super) fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) -> io::Result<()> {
+        match *event {
+            Event::Joined { worker, incarnation, .. } => {
+                if let Some(lane) = self.lanes.get_mut(worker.0 as usize) {
+                    lane.incarnation = incarnation;
+                }
+            }
+            Event::Granted { worker, sequence, version, batch, waited } => {
+                let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
+                lane.granted = Some(Row {
+                    incarnation: lane.incarnation,
+                    sequence,
+                    batch,
+                    base: version,
+                    waited,
+                    granted: now,
+                    seen: None,
+                    pushed: None,
+                });
+            }
+            Event::Pushed { worker, base, turnaround, compute, .. } => {
+                let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
+                let Some(mut row) = lane.granted.take() else { return Ok(()) };
+                // After a reconnect the parameters may have been given out once more.
+                row.granted = Time::from_nanos(now.as_nanos() - nanos(turnaround));
+                row.base = base;
+                row.seen = seen;
+                row.pushed = Some((now, compute));
+                lane.pushed.push(row);
+            }
+            Event::Applied { worker, incarnation, sequence, base, staleness, .. } => {
+                let version = Version(base.0 + staleness).next();
+                let outcome = Outcome::Applied { version, staleness };
+                return self.close(worker, incarnation, sequence, outcome);
+            }
+            Event::Dropped { worker, sequence, .. } => {
+                let incarnation = self.lanes.get(worker.0 as usize).map(|lane| lane.incarnation);
+                let incarnation = incarnation.unwrap_or_default();
+                return self.close(worker, incarnation, sequence, Outcome::Dropped);
+            }
+            Event::Departed { worker, .. } => {
+                let row =
+                    self.lanes.get_mut(worker.0 as usize).and_then(|lane| lane.granted.take());
+                if let Some(row) = row {
+                    let outcome = if self.ended { Outcome::Discarded } else { Outcome::Lost };
+                    return write(&mut self.lines, worker, &row, outcome);
+                }
+            }
+            Event::Ended { .. } => self.ended = true,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn close(
+        &mut self,
+        worker: WorkerId,
+        incarnation: Incarnation,
+        sequence: Sequence,
+        outcome: Outcome,
+    ) -> io::Result<()> {
+        let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
+        let same = |row: &Row| (row.incarnation, row.sequence) == (incarnation, sequence);
+        let Some(place) = lane.pushed.iter().position(same) else { return Ok(()) };
+        let row = lane.pushed.remove(place);
+        write(&mut self.lines, worker, &row, outcome)
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.lines.flush()
+    }
+
+    /// Writes what came to no end in the run.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        for (worker, lane) in (0..).map(WorkerId).zip(&self.lanes) {
+            for row in lane.pushed.iter().chain(&lane.granted) {
+                write(&mut self.lines, worker, row, Outcome::Discarded)?;
+            }
+        }
+        self.lines.finish()
+    }
+}
+
+fn write(lines: &mut Lines, worker: WorkerId, row: &Row, outcome: Outcome) -> io::Result<()> {
+    // For people, workers are numbered from 1.
+    lines.number(u64::from(worker.0) + 1);
+    for number in [row.incarnation.0, row.sequence.0, row.batch.0, row.base.0] {
+        field(lines, number);
+    }
+    field(lines, nanos(row.waited));
+    field(lines, row.granted.as_nanos());
+    match row.seen {
+        Some(seen) => {
+            field(lines, seen.received.as_nanos());
+            field(lines, seen.sent.as_nanos());
+        }
+        None => lines.text(b",,"),
+    }
+    match row.pushed {
+        Some((pushed, compute)) => {
+            field(lines, pushed.as_nanos());
+            field(lines, nanos(compute));
+        }
+        None => lines.text(b",,"),
+    }
+    match outcome {
+        Outcome::Applied { version, staleness } => {
+            lines.text(b",applied");
+            field(lines, version.0);
+            field(lines, staleness);
+        }
+        Outcome::Dropped => lines.text(b",dropped,,"),
+        Outcome::Lost => lines.text(b",lost,,"),
+        Outcome::Discarded => lines.text(b",discarded,,"),
+    }
+    lines.end()
+}
+
+fn field(lines: &mut Lines, number: u64) {
+    lines.text(b",");
+    lines.number(number);
+}
+
+/// A span in nanoseconds; those of a run fit.
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
