@@ -3,12 +3,21 @@
 mod args;
 mod cmd;
 mod exit;
+#[cfg(feature = "pictures")]
+#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
+mod html;
 mod job;
 mod messages;
+#[cfg(feature = "pictures")]
+#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
+mod picture;
 mod progress;
 mod record;
 mod signals;
 mod simulate;
+#[cfg(feature = "pictures")]
+#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
+mod statistics;
 mod table;
 
 use std::process::ExitCode;

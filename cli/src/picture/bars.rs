@@ -1,0 +1,78 @@
+//! Groups of bars.
+
+use plotters::prelude::*;
+
+use super::Bars;
+use super::canvas::{self, Area, Drawn, SIZE, SMALL};
+use super::frame::{self, Frame, Written};
+use super::scale::Scale;
+use super::style;
+
+/// The share of a group's width that its bars fill.
+const FILLED: f64 = 0.8;
+const EDGE: u32 = 3;
+
+pub(super) fn draw(bars: &Bars, area: &Area<'_>) -> Drawn {
+    let known = bars.series.iter().flat_map(|series| series.bars.iter().flatten());
+    let heights = known.flat_map(|bar| [bar.value, bar.low, bar.high]);
+    let zero = (!bars.y.log).then_some(0.0);
+    let y = Scale::heights(heights.chain(zero), bars.y.log);
+
+    let top = canvas::title(area, &bars.title)?;
+    let names: Vec<&str> = bars.series.iter().map(|series| series.name.as_str()).collect();
+    let top = style::legend(area, &names, top, |series, upper_left, lower_right| {
+        block(area, series, upper_left, lower_right)
+    })?;
+    let number = frame::widest_number(area, &y)?;
+    let right = SIZE.0 - 40;
+    let guess = Frame::new(top, (number, SMALL), right);
+    let written = Written::new(area, &bars.x, right - guess.left)?;
+    let frame = Frame::new(top + SMALL / 3, (number, written.height), right);
+    frame.numbers_y(area, &y)?;
+
+    let width = FILLED / bars.series.len().max(1) as f64;
+    let groups = bars.x.names.len().max(1) as f64;
+    let base = frame.y((y.end(0.0) - y.low) / (y.high - y.low));
+    for (number, series) in bars.series.iter().enumerate() {
+        for (group, bar) in series.bars.iter().take(bars.x.names.len()).enumerate() {
+            let Some((bar, share)) = bar.and_then(|bar| Some((bar, y.share(bar.value)?))) else {
+                continue;
+            };
+            let left = group as f64 + (1.0 - FILLED) / 2.0 + number as f64 * width;
+            let (left, right) = (frame.x(left / groups), frame.x((left + width) / groups));
+            let height = frame.y(share);
+            block(area, number, (left, height.min(base)), (right, height.max(base)))?;
+            if bar.high > bar.low {
+                let end = |value: f64| frame.y((y.end(value) - y.low) / (y.high - y.low));
+                style::interval(area, (left + right) / 2, (end(bar.low), end(bar.high)), BLACK)?;
+            }
+        }
+    }
+    frame.axes(area)?;
+    frame.names_x(area, &bars.x, written)?;
+    frame.labels(area, &canvas::labelled(&bars.x.label, &bars.x.unit), &frame::label(&bars.y))
+}
+
+/// A filled block with an edge; two of three kinds are hatched, so that grey paper tells them apart.
+fn block(
+    area: &Area<'_>,
+    series: usize,
+    (left, top): (i32, i32),
+    (right, bottom): (i32, i32),
+) -> Drawn {
+    const HATCH: usize = 22;
+    let corners = [(left, top), (right, bottom)];
+    area.draw(&Rectangle::new(corners, style::colour(series).filled()))?;
+    let rows = (top..bottom).rev().map(|y| [(left, y), (right, y)]);
+    let columns = (left..right).map(|x| [(x, top), (x, bottom)]);
+    let hatch: Vec<_> = match series % 3 {
+        0 => Vec::new(),
+        1 => rows.step_by(HATCH).skip(1).collect(),
+        _ => columns.step_by(HATCH).skip(1).collect(),
+    };
+    for line in hatch {
+        area.draw(&PathElement::new(line.to_vec(), WHITE.stroke_width(4)))?;
+    }
+    let edge = vec![(left, bottom), (left, top), (right, top), (right, bottom), (left, bottom)];
+    area.draw(&PathElement::new(edge, BLACK.stroke_width(EDGE)))
+}

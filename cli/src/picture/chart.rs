@@ -1,0 +1,125 @@
+//! Lines with confidence bands or error bars.
+
+use plotters::prelude::*;
+
+use super::canvas::{self, Area, Drawn, SIZE, SMALL};
+use super::frame::{self, Frame};
+use super::scale::Scale;
+use super::style;
+use super::{Chart, Mark, Series};
+
+/// Up to this many points, each has its marker and error bar.
+const FEW: usize = 15;
+/// How many markers a longer line gets.
+const MARKERS: usize = 6;
+
+pub(super) fn draw(chart: &Chart, area: &Area<'_>) -> Drawn {
+    let marks = || chart.series.iter().flat_map(|series| &series.marks);
+    let few = chart.series.iter().all(|series| series.marks.len() <= FEW);
+    let x = Scale::new(marks().map(|mark| mark.x), chart.x.log, if few { 0.03 } else { 0.0 });
+    let drawn = marks().filter(|mark| x.place(mark.x).is_some());
+    let heights = drawn.flat_map(|mark| [mark.y, mark.low, mark.high]);
+    let y = Scale::heights(heights, chart.y.log);
+
+    let top = canvas::title(area, &chart.title)?;
+    let names: Vec<&str> = chart.series.iter().map(|series| series.name.as_str()).collect();
+    let top = style::legend(area, &names, top, |series, (left, upper), (right, lower)| {
+        let y = (upper + lower) / 2;
+        if !few && has_interval(&chart.series[series]) {
+            let band = [(left, upper), (right, upper), (right, lower), (left, lower)];
+            area.draw(&Polygon::new(band.to_vec(), style::colour(series).mix(BAND).filled()))?;
+        }
+        style::line(area, series, &[(left, y), (right, y)])?;
+        style::marker(area, series, ((left + right) / 2, y))
+    })?;
+
+    let last = x.ticks.last().map_or_else(String::new, |tick| x.label(*tick));
+    let right = SIZE.0 - 24 - (canvas::width(area, &last, SMALL)? / 2).max(16);
+    let frame = Frame::new(top + SMALL / 3, (frame::widest_number(area, &y)?, SMALL), right);
+    frame.numbers_y(area, &y)?;
+    frame.numbers_x(area, &x)?;
+    frame.axes(area)?;
+    frame.labels(area, &frame::label(&chart.x), &frame::label(&chart.y))?;
+    let plot = Plot { area, frame, x, y };
+    // Bands lie under all lines.
+    for (number, series) in chart.series.iter().enumerate() {
+        plot.intervals(number, series)?;
+    }
+    for (number, series) in chart.series.iter().enumerate() {
+        plot.line(number, series, chart.series.len())?;
+    }
+    Ok(())
+}
+
+/// How much of its colour a band has.
+const BAND: f64 = 0.22;
+
+fn has_interval(series: &Series) -> bool {
+    series.marks.iter().any(|mark| mark.high > mark.low)
+}
+
+struct Plot<'a, 'b> {
+    area: &'a Area<'b>,
+    frame: Frame,
+    x: Scale,
+    y: Scale,
+}
+
+impl Plot<'_, '_> {
+    fn at(&self, mark: &Mark) -> Option<(i32, i32)> {
+        Some((self.frame.x(self.x.share(mark.x)?), self.frame.y(self.y.share(mark.y)?)))
+    }
+
+    /// The ends of a mark's interval on the sheet.
+    fn ends(&self, mark: &Mark) -> (i32, i32) {
+        let end = |value: f64| {
+            let place = self.y.end(value);
+            self.frame.y((place - self.y.low) / (self.y.high - self.y.low))
+        };
+        (end(mark.low.min(mark.y)), end(mark.high.max(mark.y)))
+    }
+
+    /// The parts of a series that can be drawn, between the marks that cannot.
+    fn parts<'m>(&self, series: &'m Series) -> Vec<Vec<(&'m Mark, (i32, i32))>> {
+        let placed = series.marks.iter().map(|mark| Some((mark, self.at(mark)?)));
+        let placed: Vec<_> = placed.collect();
+        let parts = placed.split(Option::is_none).filter(|part| !part.is_empty());
+        parts.map(|part| part.iter().filter_map(|mark| *mark).collect()).collect()
+    }
+
+    fn intervals(&self, number: usize, series: &Series) -> Drawn {
+        for part in self.parts(series) {
+            if series.marks.len() <= FEW || part.len() == 1 {
+                for (mark, (x, _)) in part.iter().filter(|(mark, _)| mark.high > mark.low) {
+                    style::interval(self.area, *x, self.ends(mark), style::colour(number))?;
+                }
+            } else if has_interval(series) {
+                let upper = part.iter().map(|(mark, (x, _))| (*x, self.ends(mark).1));
+                let lower = part.iter().rev().map(|(mark, (x, _))| (*x, self.ends(mark).0));
+                let band: Vec<_> = upper.chain(lower).collect();
+                self.area.draw(&Polygon::new(band, style::colour(number).mix(BAND).filled()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&self, number: usize, series: &Series, of: usize) -> Drawn {
+        let every = if series.marks.len() <= FEW { 1 } else { series.marks.len() / MARKERS };
+        // Markers of different series do not lie on top of each other.
+        let first = every * number / of.max(1) + every / (2 * of.max(1));
+        let mut seen = 0;
+        for part in self.parts(series) {
+            let points: Vec<_> = part.iter().map(|(_, at)| *at).collect();
+            if points.len() > 1 {
+                style::line(self.area, number, &points)?;
+            }
+            for at in &points {
+                if seen % every == first % every || points.len() == 1 {
+                    style::marker(self.area, number, *at)?;
+                }
+                seen += 1;
+            }
+        }
+        Ok(())
+    }
+}

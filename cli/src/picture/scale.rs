@@ -1,0 +1,231 @@
+//! From numbers to places along an axis: bounds, ticks, and how ticks are written.
+
+/// Beyond this, differences of two numbers would overflow.
+const HUGE: f64 = 1e300;
+
+/// An axis whose places are the numbers themselves, or their decimal logarithms.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Scale {
+    log: bool,
+    /// The lowest place.
+    pub(super) low: f64,
+    /// The highest place.
+    pub(super) high: f64,
+    /// Places of the ticks.
+    pub(super) ticks: Vec<f64>,
+    /// The distance between ticks of a linear axis.
+    step: f64,
+}
+
+impl Scale {
+    /// An axis that holds all values that can be drawn, with a margin given as a share of its
+    /// length.
+    pub(super) fn new(values: impl IntoIterator<Item = f64>, log: bool, margin: f64) -> Self {
+        let (low, high) = bounds(values, log);
+        let room = margin * (high - low);
+        Self::between(low - room, high + room, log)
+    }
+
+    /// An axis for heights: with a margin, and from zero if it would begin near it.
+    pub(super) fn heights(values: impl IntoIterator<Item = f64>, log: bool) -> Self {
+        let (low, high) = bounds(values, log);
+        let low = if !log && low >= 0.0 && low < 0.3 * high { 0.0 } else { low };
+        let room = 0.04 * (high - low);
+        Self::between(if low == 0.0 { low } else { low - room }, high + room, log)
+    }
+
+    fn between(low: f64, high: f64, log: bool) -> Self {
+        let (ticks, step) = if log { log_ticks(low, high) } else { linear_ticks(low, high) };
+        Self { log, low, high, ticks, step }
+    }
+
+    /// The place of a value; none if it is not finite, or not positive on a logarithmic axis.
+    pub(super) fn place(&self, value: f64) -> Option<f64> {
+        place(value, self.log)
+    }
+
+    /// The place of the end of an interval: at the edge if it lies beyond.
+    pub(super) fn end(&self, value: f64) -> f64 {
+        match self.place(value) {
+            Some(place) => place.clamp(self.low, self.high),
+            None if value > 0.0 => self.high,
+            None => self.low,
+        }
+    }
+
+    /// Where between the ends a value lies, from 0 to 1.
+    pub(super) fn share(&self, value: f64) -> Option<f64> {
+        Some(((self.place(value)? - self.low) / (self.high - self.low)).clamp(0.0, 1.0))
+    }
+
+    /// How a tick is written.
+    pub(super) fn label(&self, place: f64) -> String {
+        if self.log {
+            return significant(10_f64.powf(place), 3);
+        }
+        let largest = self.low.abs().max(self.high.abs());
+        if place.abs() < 1e-9 * self.step.abs().max(f64::MIN_POSITIVE) {
+            return "0".into();
+        }
+        if largest >= 1e6 || self.step < 1e-4 {
+            let digits = (largest / self.step).log10().ceil().clamp(1.0, 6.0) as usize;
+            return significant(place, digits + 1);
+        }
+        let decimals = (-self.step.log10().floor()).max(0.0) as usize;
+        sign(format!("{place:.decimals$}"))
+    }
+}
+
+fn place(value: f64, log: bool) -> Option<f64> {
+    let drawable = value.abs() < HUGE && (!log || value > 0.0);
+    drawable.then(|| if log { value.log10() } else { value })
+}
+
+/// The lowest and the highest place, apart from each other.
+fn bounds(values: impl IntoIterator<Item = f64>, log: bool) -> (f64, f64) {
+    let places = values.into_iter().filter_map(|value| place(value, log));
+    let bounds = places.fold(None, |bounds: Option<(f64, f64)>, place| {
+        Some(bounds.map_or((place, place), |(low, high)| (low.min(place), high.max(place))))
+    });
+    let (low, high) = bounds.unwrap_or((0.0, 1.0));
+    if high - low > 1e-9 * high.abs().max(low.abs()) {
+        return (low, high);
+    }
+    let around = if log { 0.5 } else { (0.1 * high.abs()).max(1e-6) };
+    (low - around, high + around)
+}
+
+/// Four to eight multiples of 1, 2 or 5 times a power of ten, and their distance.
+fn linear_ticks(low: f64, high: f64) -> (Vec<f64>, f64) {
+    let rough = (high - low) / 5.0;
+    let power = 10_f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|step| *step >= 0.9 * rough)
+        .unwrap_or(10.0 * power);
+    let first = (low / step - 1e-6).ceil();
+    let count = (high / step + 1e-6).floor() - first;
+    let ticks = (0..=count.clamp(0.0, 20.0) as u32).map(|tick| (first + f64::from(tick)) * step);
+    (ticks.collect(), step)
+}
+
+/// Powers of ten; with 2 and 5 between them where there are few; a linear axis's ticks where there
+/// would be fewer than two.
+fn log_ticks(low: f64, high: f64) -> (Vec<f64>, f64) {
+    let factors: &[f64] = if high - low > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let stride = ((high - low) / 7.0).ceil().max(1.0) as usize;
+    let decades = (low.floor() as i32..=high.ceil() as i32).step_by(stride);
+    let ticks: Vec<f64> = decades
+        .flat_map(|decade| factors.iter().map(move |factor| f64::from(decade) + factor.log10()))
+        .filter(|place| (low - 1e-9..=high + 1e-9).contains(place))
+        .collect();
+    if ticks.len() >= 2 {
+        return (ticks, 1.0);
+    }
+    let (ticks, _) = linear_ticks(10_f64.powf(low), 10_f64.powf(high));
+    (ticks.into_iter().filter(|tick| *tick > 0.0).map(f64::log10).collect(), 1.0)
+}
+
+/// A number with that many digits that matter, without the zeros at its end.
+pub(super) fn significant(value: f64, digits: usize) -> String {
+    if value == 0.0 {
+        return "0".into();
+    }
+    let scientific = format!("{value:.*e}", digits.max(1) - 1);
+    let Some((mantissa, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    let power: i32 = exponent.parse().unwrap_or(0);
+    if (-3..5).contains(&power) {
+        let decimals = (digits as i32 - 1 - power).max(0) as usize;
+        return sign(trim(&format!("{value:.decimals$}")));
+    }
+    let raised: String = exponent.chars().map(superscript).collect();
+    match trim(mantissa).as_str() {
+        "1" => format!("10{raised}"),
+        mantissa => sign(format!("{mantissa}×10{raised}")),
+    }
+}
+
+/// A number with that many decimals.
+pub(super) fn fixed(value: f64, decimals: usize) -> String {
+    sign(format!("{value:.decimals$}"))
+}
+
+fn trim(number: &str) -> String {
+    match number.split_once('.') {
+        Some(_) => number.trim_end_matches('0').trim_end_matches('.').into(),
+        None => number.into(),
+    }
+}
+
+/// A real minus sign instead of a hyphen.
+fn sign(number: String) -> String {
+    match number.strip_prefix('-') {
+        Some(number) => format!("−{number}"),
+        None => number,
+    }
+}
+
+fn superscript(digit: char) -> char {
+    match digit {
+        '-' => '⁻',
+        '1' => '¹',
+        '2' => '²',
+        '3' => '³',
+        '0' | '4'..='9' => {
+            char::from_u32('⁰' as u32 + digit.to_digit(10).unwrap_or(0)).unwrap_or(digit)
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(values: &[f64], log: bool) -> Vec<String> {
+        let scale = Scale::new(values.iter().copied(), log, 0.0);
+        scale.ticks.iter().map(|tick| scale.label(*tick)).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        assert_eq!(labels(&[0.0, 100.0], false), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!(labels(&[0.91, 0.99], false), ["0.92", "0.94", "0.96", "0.98"]);
+        assert_eq!(labels(&[-1.0, 1.0], false), ["−1.0", "−0.5", "0", "0.5", "1.0"]);
+        assert_eq!(labels(&[0.0, 5e6], false), ["0", "10⁶", "2×10⁶", "3×10⁶", "4×10⁶", "5×10⁶"]);
+    }
+
+    #[test]
+    fn a_logarithmic_axis_counts_in_decades_and_needs_two_ticks() {
+        assert_eq!(labels(&[0.001, 1e5], true).len(), 5);
+        assert_eq!(labels(&[1.0, 100.0], true), ["1", "2", "5", "10", "20", "50", "100"]);
+        assert_eq!(labels(&[31.0, 34.0], true), ["31", "32", "33", "34"]);
+        assert!(labels(&[0.0, -3.0, f64::NAN], true).len() >= 2);
+    }
+
+    #[test]
+    fn no_input_gives_an_axis_without_length() {
+        for values in [&[][..], &[f64::NAN], &[3.0], &[0.0], &[1e15, 1e15 + 0.1], &[-1e299, 1e299]]
+        {
+            for log in [false, true] {
+                let scale = Scale::new(values.iter().copied(), log, 0.05);
+                assert!(scale.high > scale.low, "{values:?}");
+                assert!(scale.high.is_finite() && scale.low.is_finite(), "{values:?}");
+                assert!(!scale.ticks.is_empty() && scale.ticks.len() < 22, "{values:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_short() {
+        assert_eq!(significant(0.000_012_34, 3), "1.23×10⁻⁵");
+        assert_eq!(significant(1234.5, 3), "1234");
+        assert_eq!(significant(-0.5, 3), "−0.5");
+        assert_eq!(significant(1e40, 3), "10⁴⁰");
+        assert_eq!(significant(9.999, 3), "10");
+        assert_eq!(fixed(-2.0, 1), "−2.0");
+    }
+}

@@ -1,0 +1,132 @@
+//! What tells series apart: colours, dashes, markers, and the legend that shows them.
+
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+
+use super::canvas::{self, Area, Drawn, SIZE, SMALL, Stands};
+
+/// Okabe and Ito's palette, the pale yellow last; ordered so that neighbours differ in grey too.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 0, 0),
+    RGBColor(204, 121, 167),
+    RGBColor(240, 228, 66),
+];
+
+/// Lengths of dash and gap; none is a whole line. Four kinds and eight markers and colours: 8
+/// series differ in all three.
+const DASHES: [Option<(i32, i32)>; 4] = [None, Some((44, 20)), Some((10, 16)), Some((90, 24))];
+
+/// The width of a line.
+pub(super) const STROKE: u32 = 7;
+/// Half the size of a marker.
+const MARKER: i32 = 17;
+
+/// The colour of a series.
+pub(super) fn colour(series: usize) -> RGBColor {
+    COLOURS[series % COLOURS.len()]
+}
+
+/// A line through points of the sheet, in the dash of its series.
+pub(super) fn line(area: &Area<'_>, series: usize, points: &[(i32, i32)]) -> Drawn {
+    let style = colour(series).stroke_width(STROKE);
+    // A second round through the eight colours shifts the dashes.
+    let kind = (series + series / COLOURS.len()) % DASHES.len();
+    match DASHES[kind] {
+        None => area.draw(&PathElement::new(points.to_vec(), style)),
+        Some((dash, gap)) => {
+            area.draw(&DashedPathElement::new(points.iter().copied(), dash, gap, style))
+        }
+    }
+}
+
+/// The marker of a series.
+pub(super) fn marker(area: &Area<'_>, series: usize, (x, y): (i32, i32)) -> Drawn {
+    let colour = colour(series);
+    let shape = |corners: &[(i32, i32)]| -> Drawn {
+        let corners = corners.iter().map(|(dx, dy)| (x + dx * MARKER / 10, y + dy * MARKER / 10));
+        area.draw(&Polygon::new(corners.collect::<Vec<_>>(), colour.filled()))
+    };
+    let strokes = |ends: [[(i32, i32); 2]; 2]| -> Drawn {
+        for stroke in ends {
+            let ends = stroke.map(|(dx, dy)| (x + dx * MARKER / 10, y + dy * MARKER / 10));
+            area.draw(&PathElement::new(ends.to_vec(), colour.stroke_width(STROKE)))?;
+        }
+        Ok(())
+    };
+    match series % 8 {
+        0 => area.draw(&Circle::new((x, y), MARKER, colour.filled())),
+        1 => shape(&[(-9, -9), (9, -9), (9, 9), (-9, 9)]),
+        2 => shape(&[(0, -12), (11, 8), (-11, 8)]),
+        3 => shape(&[(0, -13), (13, 0), (0, 13), (-13, 0)]),
+        4 => shape(&[(0, 12), (11, -8), (-11, -8)]),
+        5 => strokes([[(-10, -10), (10, 10)], [(-10, 10), (10, -10)]]),
+        6 => strokes([[(-13, 0), (13, 0)], [(0, -13), (0, 13)]]),
+        _ => area.draw(&Circle::new((x, y), MARKER, colour.stroke_width(STROKE))),
+    }
+}
+
+/// The vertical stroke of an interval, with its ends.
+pub(super) fn interval(
+    area: &Area<'_>,
+    x: i32,
+    (low, high): (i32, i32),
+    colour: RGBColor,
+) -> Drawn {
+    let cap = MARKER * 2 / 3;
+    for stroke in [
+        [(x, low), (x, high)],
+        [(x - cap, low), (x + cap, low)],
+        [(x - cap, high), (x + cap, high)],
+    ] {
+        area.draw(&PathElement::new(stroke.to_vec(), colour.stroke_width(4)))?;
+    }
+    Ok(())
+}
+
+/// Writes the legend in rows under `top` and says where the room under it begins. `sample` draws
+/// a series' sample into a rectangle. Nothing is written for fewer than two series.
+pub(super) fn legend(
+    area: &Area<'_>,
+    names: &[&str],
+    top: i32,
+    sample: impl Fn(usize, (i32, i32), (i32, i32)) -> Drawn,
+) -> Drawn<i32> {
+    const SAMPLE: i32 = 130;
+    const ROW: i32 = SMALL + 16;
+    const ROOM: i32 = SIZE.0 - 120;
+    const NAME: i32 = ROOM - SAMPLE - 70;
+    if names.len() < 2 {
+        return Ok(top);
+    }
+    let size = canvas::fitting(area, names.iter().copied(), SMALL, NAME)?;
+    let mut rows: Vec<Vec<(usize, i32)>> = vec![Vec::new()];
+    let mut used = 0;
+    for (series, name) in names.iter().enumerate() {
+        let width = SAMPLE + 20 + canvas::width(area, name, size)?.min(NAME) + 50;
+        if used + width > ROOM && used > 0 {
+            rows.push(Vec::new());
+            used = 0;
+        }
+        used += width;
+        if let Some(row) = rows.last_mut() {
+            row.push((series, width));
+        }
+    }
+    for (number, row) in rows.iter().enumerate() {
+        let y = top + number as i32 * ROW + ROW / 2;
+        let mut x = (SIZE.0 - row.iter().map(|(_, width)| width).sum::<i32>() + 50) / 2;
+        for (series, width) in row {
+            sample(*series, (x, y - ROW * 3 / 10), (x + SAMPLE, y + ROW * 3 / 10))?;
+            let style = canvas::style(size, BLACK);
+            let name = canvas::shortened(area, names[*series], size, NAME)?;
+            canvas::write(area, &name, (x + SAMPLE + 20, y), Stands::Right, &style)?;
+            x += width;
+        }
+    }
+    Ok(top + rows.len() as i32 * ROW + 14)
+}
