@@ -7,7 +7,6 @@ use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{DataError, Prepared, Settings, Source};
-use pstrain_transports::scenario::Scenario;
 
 use pstrain_transports::scenario::Scenario;
 
