@@ -184,22 +184,28 @@ fn parameters_that_are_not_those_of_the_summary_fail_the_replay() {
 }
 
 #[test]
-fn it_stops_before_the_first_gradient_that_is_too_long() {
+fn the_update_at_which_a_run_began_to_diverge_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let job = ["--consistency", "asp", "--learning-rate", "20"];
     let run = [&["run", "--json", "--out", path(&out)], &SMALL[..], &job].concat();
-    finish(&run).with_code(0);
-    let broke = replay(&out, &["--break-norm", "3", "--json"]).with_code(0).json();
+    let ended = finish(&run).with_code(1);
+    assert!(ended.stderr.contains("diverged"), "{}", ended.stderr);
+    let norm = |update: &Value| real(&update["norm"]);
+    let broke = replay(&out, &["--break-norm", "100", "--json"]).with_code(0).json();
     let version = number(&broke["broke"]["version"]);
     assert_eq!(number(&broke["version"]), version - 1, "{broke}");
-    assert!(real(&broke["broke"]["norm"]) > 3.0, "{broke}");
-    let gradients = broke["broke"]["gradients"].as_array().unwrap();
+    assert!(norm(&broke["broke"]) > 100.0, "{broke}");
+    let gradient = &broke["broke"]["gradients"][0];
     let row = timeline(&out).into_iter().find(|row| row.version == Some(version)).unwrap();
-    let told = [&gradients[0]["worker"], &gradients[0]["batch"], &gradients[0]["base"]];
+    let told = [&gradient["worker"], &gradient["batch"], &gradient["base"]];
     assert_eq!(told.map(number), [row.worker, row.batch, row.base]);
-    let table = replay(&out, &["--break-norm", "3"]).with_code(0).stdout;
+    let table = replay(&out, &["--break-norm", "100"]).with_code(0).stdout;
     assert!(table.contains(&format!("stopped before version {version}")), "{table}");
-    let calm = replay(&out, &["--break-norm", "1e30", "--json"]).with_code(0).json();
-    assert!(calm["broke"].is_null() && calm["identical"] == true, "{calm}");
+    // Further on there are longer ones, and without a limit it is the run as it was.
+    let limit = norm(&broke["broke"]).to_string();
+    let later = replay(&out, &["--break-norm", &limit, "--json"]).with_code(0).json();
+    assert!(number(&later["broke"]["version"]) > version, "{later}");
+    let whole = replay(&out, &["--json"]).with_code(0).json();
+    assert_eq!((&whole["broke"], &whole["identical"]), (&Value::Null, &true.into()), "{whole}");
 }
