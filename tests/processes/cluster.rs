@@ -1,6 +1,5 @@
-//! A server process with worker processes, and what its results folder tells.
+//! A server process with worker processes.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -79,42 +78,6 @@ impl Server {
     #[track_caller]
     pub(crate) fn wait_for_updates_of(&self, id: usize, updates: u64) -> Value {
         self.wait_for("update", |status| number(&status["workers"][id]["updates"]) >= updates)
-    }
-}
-
-/// The events in a results folder.
-pub(crate) fn events(folder: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(folder.join("events.jsonl")).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
-}
-
-/// The events called `name`.
-pub(crate) fn called<'a>(events: &'a [Value], name: &'a str) -> impl Iterator<Item = &'a Value> {
-    events.iter().filter(move |event| event["event"] == name)
-}
-
-/// Checks that no push was applied twice, that staleness and samples were told for each, and that
-/// every mini-batch given out has come to an end that the summary counts.
-#[track_caller]
-pub(crate) fn check_books(events: &[Value], summary: &Value) {
-    let mut applied = BTreeSet::new();
-    for event in called(events, "applied") {
-        let key = ["worker", "incarnation", "sequence"].map(|field| number(&event[field]));
-        assert!(applied.insert(key), "applied twice: {event}");
-    }
-    let batches = &summary["batches"];
-    let count = |name: &str| number(&batches[name]);
-    assert_eq!(count("applied"), applied.len() as u64, "{batches}");
-    assert_eq!(count("assigned"), called(events, "granted").count() as u64, "{batches}");
-    let ends = count("applied") + count("discarded") + count("lost") + count("outstanding");
-    assert_eq!(count("assigned"), ends, "{batches}");
-    let mut per_worker: BTreeMap<u64, u64> = BTreeMap::new();
-    for [worker, ..] in &applied {
-        *per_worker.entry(*worker).or_default() += 1;
-    }
-    for worker in summary["workers"].as_array().unwrap() {
-        let counted = per_worker.get(&number(&worker["id"])).copied().unwrap_or(0);
-        assert_eq!(number(&worker["updates"]), counted, "{worker}");
     }
 }
 

@@ -1,9 +1,12 @@
 //! Processes die, stop and come late; the others go on and nothing counts twice.
 
+use std::collections::BTreeSet;
+
 use pstrain_transports::WallClock;
 use rustix::process::Signal;
 
-use crate::cluster::{ENDLESS, SLOW, Server, called, check_books, number, real};
+use crate::books::{Row, called, check_books, timeline};
+use crate::cluster::{ENDLESS, SLOW, Server, number, real};
 
 #[test]
 fn a_killed_worker_stalls_the_others_for_at_most_one_lease() {
@@ -18,12 +21,14 @@ fn a_killed_worker_stalls_the_others_for_at_most_one_lease() {
     }
     let Server { process, out, .. } = server;
     let summary = process.wait().with_code(0).json();
-    let events = crate::cluster::events(&out);
-    check_books(&events, &summary);
+    let events = crate::books::events(&out);
+    check_books(&out, &summary);
     let lost: Vec<_> = called(&events, "departed").filter(|event| event["how"] == "lost").collect();
     assert_eq!(lost.len(), 1, "{lost:?}");
     assert_eq!(number(&lost[0]["worker"]), 3);
-    let updates: Vec<f64> = called(&events, "updated").map(|event| real(&event["at_s"])).collect();
+    // Parameters are given out with each update.
+    let given: BTreeSet<u64> = timeline(&out).iter().map(|row| row.granted_ns).collect();
+    let updates: Vec<f64> = given.into_iter().map(|at| at as f64 / 1e9).collect();
     let stall = updates.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
     // Half a lease for a machine that is busy with other tests.
     assert!(stall < 1.5 * lease, "stalled for {stall} s at a lease of {lease} s");
@@ -44,14 +49,17 @@ fn a_worker_that_is_started_late_joins() {
     }
     let Server { process, out, .. } = server;
     let summary = process.wait().with_code(3).json();
-    let events = crate::cluster::events(&out);
-    check_books(&events, &summary);
+    let events = crate::books::events(&out);
+    check_books(&out, &summary);
     let place = |name: &str, worker: u64| {
         let of = |event: &serde_json::Value| event["event"] == name && event["worker"] == worker;
         events.iter().position(of).expect(name)
     };
     let started = events.iter().position(|event| event["event"] == "started").unwrap();
-    assert!(place("joined", 3) > started && place("applied", 3) > place("ready", 3));
+    assert!(place("joined", 3) > started);
+    let ready_ns = 1e9 * real(&events[place("ready", 3)]["at_s"]);
+    let third: Vec<_> = timeline(&out).into_iter().filter(|row| row.worker == 3).collect();
+    assert!(third.len() >= 20 && third.iter().all(|row| row.granted_ns as f64 >= ready_ns));
 }
 
 #[test]
@@ -75,17 +83,16 @@ fn a_worker_that_was_cut_off_for_long_comes_back_and_nothing_is_applied_twice() 
     }
     let Server { process, out, .. } = server;
     let summary = process.wait().with_code(3).json();
-    let events = crate::cluster::events(&out);
-    check_books(&events, &summary);
+    let events = crate::books::events(&out);
+    check_books(&out, &summary);
     let incarnations: Vec<u64> = called(&events, "joined")
         .filter(|event| event["worker"] == 3)
         .map(|event| number(&event["incarnation"]))
         .collect();
     assert_eq!(incarnations, [1, 2], "it comes back as a new incarnation");
     let applied = |incarnation: u64| {
-        called(&events, "applied")
-            .filter(|event| event["worker"] == 3 && event["incarnation"] == incarnation)
-            .count()
+        let own = |row: &Row| row.worker == 3 && row.incarnation == incarnation;
+        timeline(&out).iter().filter(|row| own(row) && row.is("applied")).count()
     };
     assert!(applied(1) >= 20 && applied(2) >= 20, "{} and {}", applied(1), applied(2));
 }
@@ -158,8 +165,8 @@ fn a_server_that_was_stopped_for_longer_than_a_lease_blames_nobody() {
         }
         let Server { process, out, .. } = server;
         let summary = process.wait().with_code(3).json();
-        let events = crate::cluster::events(&out);
-        check_books(&events, &summary);
+        let events = crate::books::events(&out);
+        check_books(&out, &summary);
         let lost = called(&events, "departed").filter(|event| event["how"] == "lost").count();
         assert_eq!((lost, number(&summary["batches"]["lost"])), (0, 0), "{on_loss}");
     }

@@ -9,7 +9,8 @@ use pstrain_core::protocol::{Message, PROTOCOL_VERSION, encode};
 use pstrain_core::rng::Stream;
 use serde_json::Value;
 
-use crate::cluster::{Server, called, check_books, number};
+use crate::books::{called, check_books, events};
+use crate::cluster::{Server, number};
 
 const JOB: [&str; 6] = ["--data", "synthetic:4000", "--model", "mlp:256", "--epochs", "40"];
 
@@ -25,7 +26,8 @@ fn train(disturb: impl FnOnce(&Server)) -> (Value, Vec<Value>) {
     }
     let Server { process, out, .. } = server;
     let summary = process.wait().with_code(0).json();
-    (summary, crate::cluster::events(&out))
+    check_books(&out, &summary);
+    (summary, events(&out))
 }
 
 fn connect(server: &Server) -> TcpStream {
@@ -84,5 +86,4 @@ fn garbage_on_the_port_disturbs_nobody() {
     assert!(called(&events, "refused").count() >= 5);
     assert!(called(&events, "refused").all(|event| event["worker"].is_null()));
     assert_eq!(called(&events, "cut_off").count(), 0);
-    check_books(&events, &disturbed);
 }

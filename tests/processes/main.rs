@@ -4,12 +4,14 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
 
+mod books;
 mod cluster;
 mod data_files;
 mod deaths;
 mod intruders;
 mod network;
 mod process;
+mod replay;
 mod results;
 mod settings;
 mod signals;

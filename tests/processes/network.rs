@@ -4,7 +4,8 @@ use std::net::TcpListener;
 
 use pstrain_transports::WallClock;
 
-use crate::cluster::{ENDLESS, SLOW, Server, called, check_books, events, number, path};
+use crate::books::{called, check_books, events};
+use crate::cluster::{ENDLESS, SLOW, Server, number, path};
 use crate::process::finish;
 
 #[test]
@@ -83,7 +84,7 @@ fn a_worker_with_other_data_is_refused_and_the_others_finish() {
     let (events, summary) = (events(&out), ended.json());
     let refused: Vec<_> = called(&events, "refused").collect();
     assert_eq!(refused.len(), 2, "{refused:?}");
-    check_books(&events, &summary);
+    check_books(&out, &summary);
     assert!(number(&summary["samples"]) >= 3 * 1500, "{summary}");
 }
 

@@ -9,7 +9,8 @@ use pstrain_data::split::split;
 use safetensors::SafeTensors;
 use serde_json::Value;
 
-use crate::cluster::{called, check_books, events, number, path, real};
+use crate::books::{called, check_books, events, timeline};
+use crate::cluster::{number, path, real};
 use crate::process::{Ended, finish};
 
 /// Runs a small job with results in `out`.
@@ -19,7 +20,7 @@ fn run(out: &Path, more: &[&str]) -> Ended {
 }
 
 #[test]
-fn the_five_files_are_there_and_hold_what_they_say() {
+fn the_files_are_there_and_hold_what_they_say() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("deep/down/out");
     let summary = run(&out, &[]).with_code(0).json();
@@ -40,9 +41,14 @@ fn the_five_files_are_there_and_hold_what_they_say() {
 
     let events = events(&out);
     assert!(events.is_sorted_by_key(|event| real(&event["at_s"])));
-    assert_eq!(called(&events, "updated").count() as u64, number(&summary["updates"]));
     assert_eq!(called(&events, "ended").count(), 1);
-    check_books(&events, &summary);
+    assert_eq!(called(&events, "ready").count(), 2);
+    for name in ["granted", "pushed", "applied", "updated"] {
+        assert_eq!(called(&events, name).count(), 0, "{name} events are in timeline.csv");
+    }
+    check_books(&out, &summary);
+    let seen = timeline(&out).iter().all(|row| row.received_ns.is_some());
+    assert!(seen, "workers of the same process have the same clock");
 
     let model = fs::read(out.join("model.safetensors")).unwrap();
     let model = SafeTensors::deserialize(&model).unwrap();
@@ -106,7 +112,7 @@ fn results_are_only_replaced_on_request() {
     assert_eq!(serde_json::from_str::<Value>(&kept).unwrap(), first);
     let second = run(&out, &["--seed", "2", "--overwrite"]).with_code(0).json();
     assert_ne!(first["params_sha256"], second["params_sha256"]);
-    check_books(&events(&out), &second);
+    check_books(&out, &second);
     finish(&["run", "--overwrite"]).refused(2, &["--out"]);
 }
 
@@ -123,7 +129,8 @@ fn a_folder_that_cannot_be_written_is_named_before_training() {
 fn a_full_disk_costs_the_record_but_not_the_training() {
     let folder = tempfile::tempdir().unwrap();
     let whole = run(&folder.path().join("whole"), &[]).with_code(0).json();
-    for file in ["events.jsonl", "curve.csv", "summary.json", "model.safetensors"] {
+    let growing = ["events.jsonl", "curve.csv", "timeline.csv", "order.log", "staleness.csv"];
+    for file in growing.into_iter().chain(["summary.json", "model.safetensors"]) {
         let out = folder.path().join(file);
         fs::create_dir(&out).unwrap();
         symlink("/dev/full", out.join(file)).unwrap();

@@ -2,7 +2,8 @@
 
 use rustix::process::Signal;
 
-use crate::cluster::{ENDLESS, SLOW, Server, check_books, events, number, path, real};
+use crate::books::check_books;
+use crate::cluster::{ENDLESS, SLOW, Server, number, path, real};
 use crate::process::{Process, eventually};
 
 #[test]
@@ -23,7 +24,7 @@ fn a_run_that_is_interrupted_prints_its_summary_and_keeps_its_results() {
         assert_eq!(summary["ended"], "stopped on request");
         assert!(number(&summary["updates"]) >= 24, "{summary}");
         assert!(real(&summary["accuracy"]) > 0.5, "{summary}");
-        check_books(&events(&out), &summary);
+        check_books(&out, &summary);
         for file in ["summary.json", "model.safetensors", "job.toml"] {
             assert!(out.join(file).exists(), "{file}");
         }
@@ -96,7 +97,7 @@ fn an_interrupted_worker_leaves_and_the_others_go_on() {
     server.process.signal(Signal::INT);
     let Server { process, out, .. } = server;
     let summary = process.wait().with_code(3).json();
-    check_books(&events(&out), &summary);
+    check_books(&out, &summary);
     // It delivers what it owes; only parameters that cross its goodbye can be lost.
     assert!(number(&summary["batches"]["lost"]) <= 1, "{summary}");
     for worker in workers {

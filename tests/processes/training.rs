@@ -8,7 +8,8 @@ use flate2::write::GzEncoder;
 use lzma_rust2::{XzOptions, XzWriter};
 use serde_json::Value;
 
-use crate::cluster::{Server, check_books, events, number, path, real};
+use crate::books::check_books;
+use crate::cluster::{Server, number, path, real};
 use crate::process::finish;
 
 const JOB: [&str; 4] = ["--data", "synthetic:4000", "--epochs", "4"];
@@ -156,6 +157,6 @@ fn looser_consistencies_keep_their_books_too() {
         assert!(number(&summary["samples"]) >= 4 * 3000, "{summary}");
         let (mean, max) = (&summary["staleness"]["mean"], &summary["staleness"]["max"]);
         assert!(real(mean) <= real(max), "{summary}");
-        check_books(&events(&out), &summary);
+        check_books(&out, &summary);
     }
 }

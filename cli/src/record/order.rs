@@ -65,7 +65,6 @@ impl OrderLog {
         let mut lines = Lines::create(path)?;
         serde_json::to_writer(lines.writer(), &Header::of(server))?;
         lines.end()?;
-        lines.flush()?;
         Ok(Self { lines, version: server.version(), begun: false })
     }
 

@@ -1,0 +1,158 @@
+//! What a results folder tells, and whether its files agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::cluster::{number, real};
+
+/// The events in a results folder.
+pub(crate) fn events(folder: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// The events called `name`.
+pub(crate) fn called<'a>(events: &'a [Value], name: &'a str) -> impl Iterator<Item = &'a Value> {
+    events.iter().filter(move |event| event["event"] == name)
+}
+
+/// A row of timeline.csv: a mini-batch that was given out.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) worker: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) sequence: u64,
+    pub(crate) batch: u64,
+    pub(crate) base: u64,
+    pub(crate) waited_ns: u64,
+    pub(crate) granted_ns: u64,
+    pub(crate) received_ns: Option<u64>,
+    pub(crate) sent_ns: Option<u64>,
+    pub(crate) pushed_ns: Option<u64>,
+    pub(crate) compute_ns: Option<u64>,
+    pub(crate) outcome: String,
+    pub(crate) version: Option<u64>,
+    pub(crate) staleness: Option<u64>,
+}
+
+impl Row {
+    pub(crate) fn is(&self, outcome: &str) -> bool {
+        self.outcome == outcome
+    }
+}
+
+/// The mini-batches in a results folder.
+pub(crate) fn timeline(folder: &Path) -> Vec<Row> {
+    let mut file = csv::Reader::from_path(folder.join("timeline.csv")).unwrap();
+    file.deserialize().map(|row| row.unwrap()).collect()
+}
+
+/// The gradients of each update in order.log, as `worker,incarnation,sequence,batch,base,samples`.
+fn order(folder: &Path) -> Vec<Vec<[u64; 6]>> {
+    let text = fs::read_to_string(folder.join("order.log")).unwrap();
+    let mut lines = text.lines().skip(1);
+    let mut updates = Vec::new();
+    while let Some((version, gradients)) = lines.next().and_then(|line| line.split_once(' ')) {
+        if version == "end" {
+            assert_eq!(gradients, updates.len().to_string());
+            assert_eq!(lines.next(), None, "the end is the end");
+            return updates;
+        }
+        assert_eq!(version, (updates.len() + 1).to_string(), "versions without a gap");
+        let fields = gradients.split([' ', ',']).map(|field| field.parse().unwrap());
+        updates.push(fields.collect::<Vec<u64>>().as_chunks().0.to_vec());
+    }
+    panic!("order.log has no end:\n{text}");
+}
+
+/// Checks that the files of a folder agree with each other: that no push was applied twice, that
+/// every mini-batch given out has come to an end that the summary counts, and that each update was
+/// made of what the timeline says.
+#[track_caller]
+pub(crate) fn check_books(folder: &Path, summary: &Value) {
+    let rows = timeline(folder);
+    let batches = &summary["batches"];
+    let count = |name: &str| number(&batches[name]);
+    let ended = |outcome: &str| rows.iter().filter(|row| row.is(outcome)).count() as u64;
+    assert_eq!(count("applied"), ended("applied"), "{batches}");
+    assert_eq!(count("lost"), ended("lost"), "{batches}");
+    let discarded = ended("dropped") + ended("discarded");
+    assert_eq!(count("discarded") + count("outstanding"), discarded, "{batches}");
+    assert_eq!(count("assigned"), rows.len() as u64, "{batches}");
+
+    let mut applied = BTreeSet::new();
+    let mut made_of: BTreeMap<u64, BTreeSet<[u64; 5]>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.is("applied")) {
+        let key = [row.worker, row.incarnation, row.sequence];
+        assert!(applied.insert(key), "applied twice: {row:?}");
+        let version = row.version.unwrap();
+        assert_eq!(version, row.base + row.staleness.unwrap() + 1, "{row:?}");
+        let [worker, incarnation, sequence] = key;
+        let gradient = [worker, incarnation, sequence, row.batch, row.base];
+        made_of.entry(version).or_default().insert(gradient);
+        check_times(row);
+    }
+    let order = order(folder);
+    assert_eq!(order.len() as u64, number(&summary["updates"]));
+    assert_eq!(order.iter().flatten().map(|g| g[5]).sum::<u64>(), number(&summary["samples"]));
+    for ((version, told), gradients) in made_of.iter().zip(&order) {
+        let logged = gradients.iter().map(|[w, i, s, batch, base, _]| [*w, *i, *s, *batch, *base]);
+        assert_eq!(&logged.collect::<BTreeSet<_>>(), told, "version {version}");
+        assert!(gradients.is_sorted(), "combined in worker order: {gradients:?}");
+    }
+    assert_eq!(made_of.len(), order.len());
+    check_workers(folder, &rows, summary);
+}
+
+/// Checks that one thing followed the other.
+#[track_caller]
+fn check_times(row: &Row) {
+    let times = [Some(row.granted_ns), row.received_ns, row.sent_ns, row.pushed_ns];
+    assert!(times.iter().flatten().is_sorted(), "{row:?}");
+    assert_eq!(row.received_ns.is_some(), row.sent_ns.is_some(), "{row:?}");
+    let turnaround = row.pushed_ns.unwrap() - row.granted_ns;
+    assert!(row.compute_ns.unwrap() <= turnaround, "{row:?}");
+}
+
+/// Checks the totals of each worker against its rows.
+#[track_caller]
+fn check_workers(folder: &Path, rows: &[Row], summary: &Value) {
+    let mut histogram = csv::Reader::from_path(folder.join("staleness.csv")).unwrap();
+    let bins: Vec<(String, String, f64, f64, f64)> =
+        histogram.deserialize().map(|bin| bin.unwrap()).collect();
+    let workers = summary["workers"].as_array().unwrap();
+    for worker in workers {
+        let id = number(&worker["id"]);
+        let own = || rows.iter().filter(|row| row.worker == id);
+        let applied: Vec<&Row> = own().filter(|row| row.is("applied")).collect();
+        assert_eq!(number(&worker["updates"]), applied.len() as u64, "{worker}");
+        let stale: u64 = applied.iter().filter_map(|row| row.staleness).sum();
+        let mean = stale as f64 / applied.len().max(1) as f64;
+        assert!((real(&worker["staleness_mean"]) - mean).abs() < 1e-9, "{worker}");
+        let counted: f64 = bins
+            .iter()
+            .filter(|(measure, of, ..)| measure == "staleness_updates" && *of == id.to_string())
+            .map(|(.., amount)| amount)
+            .sum();
+        assert_eq!(counted, applied.len() as f64, "{worker}");
+        let waited: u64 = own().map(|row| row.waited_ns).sum();
+        assert!((real(&worker["wait_s"]) - waited as f64 / 1e9).abs() < 1e-6, "{worker}");
+        let turnaround: u64 = own().filter_map(|row| Some(row.pushed_ns? - row.granted_ns)).sum();
+        let spent = real(&worker["compute_s"]) + real(&worker["communicate_s"]);
+        assert!((spent - turnaround as f64 / 1e9).abs() < 1e-6, "{worker}");
+        if worker["send_s"].is_number() {
+            let ways = real(&worker["send_s"]) + real(&worker["receive_s"]);
+            assert!((ways - real(&worker["communicate_s"])).abs() < 1e-6, "{worker}");
+        }
+    }
+    let shares: Vec<f64> = workers.iter().map(|worker| real(&worker["share"])).collect();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    if squares > 0.0 {
+        let index = shares.iter().sum::<f64>().powi(2) / (shares.len() as f64 * squares);
+        assert!((real(&summary["jain"]) - index).abs() < 1e-9, "{summary}");
+    }
+}

@@ -1,0 +1,211 @@
+//! A run computed again from its order of updates ends at the same bits, however asynchronous it
+//! was; and a record that does not fit is told from one that does.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::books::{check_books, timeline};
+use crate::cluster::{ENDLESS, SLOW, Server, number, path, real};
+use crate::process::{Ended, finish};
+
+/// Updates in which the past matters: momentum, clipping and a schedule.
+const UPDATE: [&str; 6] =
+    ["--optimizer", "momentum:0.9", "--clip-norm", "0.5", "--schedule", "cosine:300,0.01"];
+
+const SMALL: [&str; 4] = ["--data", "synthetic:2000", "--epochs", "4"];
+
+fn replay(folder: &Path, more: &[&str]) -> Ended {
+    let log = folder.join("order.log");
+    finish(&[&["replay", path(&log)], more].concat())
+}
+
+/// Checks that the run in `folder` is computed again to the parameters it had.
+#[track_caller]
+fn check_replay(folder: &Path, summary: &Value) -> Value {
+    check_books(folder, summary);
+    let ended = replay(folder, &["--json"]).with_code(0);
+    assert!(ended.stderr.is_empty(), "{}", ended.stderr);
+    let again = ended.json();
+    assert_eq!(again["params_sha256"], summary["params_sha256"]);
+    assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
+    assert_eq!(again["version"], summary["updates"], "{again}");
+    assert_eq!(again["gradients"], summary["batches"]["applied"], "{again}");
+    for field in ["accuracy", "loss", "recall"] {
+        assert_eq!(again[field], summary[field], "{field}");
+    }
+    let workers = summary["workers"].as_array().unwrap().len() as u64;
+    assert!(number(&again["versions_kept"]) <= workers + 1, "{again}");
+    again
+}
+
+#[test]
+fn an_asynchronous_run_of_four_processes_is_computed_again_to_the_same_bits() {
+    let server = Server::tcp(&[&SMALL, &UPDATE, &["--workers", "4", "--consistency", "asp"]]);
+    for worker in server.workers(4) {
+        worker.wait().with_code(0);
+    }
+    let Server { process, out, .. } = server;
+    let summary = process.wait().with_code(0).json();
+    check_replay(&out, &summary);
+    assert!(timeline(&out).iter().all(|row| row.received_ns.is_none()), "clocks of their own");
+    assert!(summary["workers"][0]["send_s"].is_null(), "{summary}");
+
+    // Every point of the curve is a version in the past.
+    let mut curve = csv::Reader::from_path(out.join("curve.csv")).unwrap();
+    for row in curve.deserialize() {
+        let (version, _, _, _, accuracy, loss): (String, f64, f64, f64, f64, f64) = row.unwrap();
+        let past = replay(&out, &["--until", &version, "--json"]).with_code(0).json();
+        assert_eq!(past["version"].to_string(), version);
+        assert_eq!((real(&past["accuracy"]), real(&past["loss"])), (accuracy, loss), "{version}");
+    }
+    let model = out.join("past.safetensors");
+    let past = replay(&out, &["--until", "7", "--json", "--out", path(&model)]).with_code(0).json();
+    let args = ["eval", "--json", "--model", path(&model), "--data", "synthetic:2000"];
+    let evaluated = finish(&args).with_code(0).json();
+    assert_eq!(evaluated["params_sha256"], past["params_sha256"]);
+    assert_ne!(past["params_sha256"], summary["params_sha256"]);
+}
+
+#[test]
+fn every_consistency_and_budget_is_computed_again_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, flags) in [
+        &["--consistency", "ssp:1", "--workers", "3"][..],
+        &["--consistency", "asp", "--budget", "partition", "--partition", "sizes:1,2,5"],
+        &["--consistency", "bsp", "--budget", "partition", "--partition", "sizes:1,2,5"],
+        &["--consistency", "asp", "--optimizer", "adam", "--weight-decay", "0.01"],
+        &["--aggregation", "sum", "--exchange", "separate", "--batch-size", "17"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = folder.path().join(number.to_string());
+        let workers: &[&str] =
+            if flags.contains(&"sizes:1,2,5") { &["--workers", "3"] } else { &[] };
+        let run = [&["run", "--json", "--out", path(&out)], &SMALL[..], flags, workers].concat();
+        check_replay(&out, &finish(&run).with_code(0).json());
+    }
+}
+
+#[test]
+fn a_run_whose_worker_died_and_came_back_is_computed_again_to_the_same_bits() {
+    for consistency in ["asp", "bsp"] {
+        let job = ["--workers", "3", "--lease", "300ms", "--consistency", consistency];
+        let server = Server::tcp(&[&SLOW, &ENDLESS, &UPDATE, &job]);
+        let mut workers = server.workers(3);
+        server.wait_for_updates_of(2, 20);
+        drop(workers.pop()); // which kills it with SIGKILL
+        let lost = server.wait_for("loss", |status| status["workers"][2]["state"] == "lost");
+        workers.push(server.worker(&["--id", "3"]));
+        server.wait_for_updates_of(2, number(&lost["workers"][2]["updates"]) + 20);
+        server.process.signal(Signal::INT);
+        for worker in workers {
+            worker.wait().with_code(3);
+        }
+        let Server { process, out, .. } = server;
+        let summary = process.wait().with_code(3).json();
+        check_replay(&out, &summary);
+        let incarnations = timeline(&out).iter().map(|row| row.incarnation).max();
+        assert_eq!(incarnations, Some(2), "it was taken in again");
+    }
+}
+
+#[test]
+fn a_record_that_broke_off_is_computed_again_as_far_as_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let run = [&["run", "--json", "--out", path(&out)], &SMALL[..]].concat();
+    finish(&run).with_code(0);
+    let log = out.join("order.log");
+    let whole = fs::read_to_string(&log).unwrap();
+    let wanted = replay(&out, &["--until", "30", "--json"]).with_code(0).json();
+    let after = whole.find("\n31 ").unwrap();
+    for cut in [after + 1, after + 12] {
+        fs::write(&log, &whole[..cut]).unwrap();
+        let ended = replay(&out, &["--json"]).with_code(0);
+        assert!(ended.stderr.contains("breaks off after version 30"), "{}", ended.stderr);
+        let found = ended.json();
+        assert_eq!((&found["complete"], &found["version"]), (&false.into(), &30.into()));
+        assert_eq!(found["params_sha256"], wanted["params_sha256"]);
+        assert!(found["identical"].is_null(), "there is nothing to compare with: {found}");
+        replay(&out, &["--until", "31"]).refused(2, &["--until 31", "versions 0 to 30"]);
+    }
+    fs::write(&log, whole.replacen("\n31 ", "\n32 ", 1)).unwrap();
+    replay(&out, &[]).refused(2, &["order.log:32", "version 32 follows version 30", "damaged"]);
+}
+
+#[test]
+fn a_record_with_another_job_or_other_data_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let make = |name: &str, rows: &str| {
+        let file = path(&at(name)).to_owned();
+        finish(&["data", "synth", "--rows", rows, "--out", &file]).with_code(0);
+        file
+    };
+    let (data, other) = (make("rows.csv", "2000"), make("other.csv", "1990"));
+    let (out, second) = (at("out"), at("second"));
+    for (out, rate) in [(&out, "0.1"), (&second, "0.2")] {
+        let job = ["--data", &data, "--epochs", "2", "--learning-rate", rate];
+        finish(&[&["run", "--json", "--out", path(out)], &job[..]].concat()).with_code(0);
+    }
+    // The data may have moved, but must be the same.
+    fs::rename(&data, at("moved.csv")).unwrap();
+    replay(&out, &[]).refused(2, &["rows.csv", "--data PATH"]);
+    let moved = path(&at("moved.csv")).to_owned();
+    let again = replay(&out, &["--json", "--data", &moved]).with_code(0).json();
+    assert_eq!(again["identical"], true);
+    replay(&out, &["--data", &other]).refused(2, &["not the data of", "order.log", "--data"]);
+
+    fs::copy(second.join("job.toml"), out.join("job.toml")).unwrap();
+    let words = ["job.toml", "another job", "recorded with it"];
+    replay(&out, &["--data", &moved]).refused(2, &words);
+    fs::remove_file(out.join("job.toml")).unwrap();
+    replay(&out, &[]).refused(2, &["job.toml", "order.log", "No such file"]);
+    fs::copy(out.join("curve.csv"), out.join("order.log")).unwrap();
+    replay(&out, &[]).refused(2, &["no order of updates"]);
+}
+
+#[test]
+fn parameters_that_are_not_those_of_the_summary_fail_the_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let run = [&["run", "--json", "--out", path(&out)], &SMALL[..]].concat();
+    let summary = finish(&run).with_code(0).json();
+    let stored = fs::read_to_string(out.join("summary.json")).unwrap();
+    let digest = summary["params_sha256"].as_str().unwrap();
+    fs::write(out.join("summary.json"), stored.replace(digest, "0123")).unwrap();
+    let ended = replay(&out, &[]).with_code(1);
+    assert!(ended.stdout.contains("NOT those of the run"), "{}", ended.stdout);
+    assert!(ended.stderr.contains("summary.json"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_update_at_which_a_run_began_to_diverge_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let job = ["--consistency", "asp", "--learning-rate", "20"];
+    let run = [&["run", "--json", "--out", path(&out)], &SMALL[..], &job].concat();
+    let ended = finish(&run).with_code(1);
+    assert!(ended.stderr.contains("diverged"), "{}", ended.stderr);
+    let norm = |update: &Value| real(&update["norm"]);
+    let broke = replay(&out, &["--break-norm", "100", "--json"]).with_code(0).json();
+    let version = number(&broke["broke"]["version"]);
+    assert_eq!(number(&broke["version"]), version - 1, "{broke}");
+    assert!(norm(&broke["broke"]) > 100.0, "{broke}");
+    let gradient = &broke["broke"]["gradients"][0];
+    let row = timeline(&out).into_iter().find(|row| row.version == Some(version)).unwrap();
+    let told = [&gradient["worker"], &gradient["batch"], &gradient["base"]];
+    assert_eq!(told.map(number), [row.worker, row.batch, row.base]);
+    let table = replay(&out, &["--break-norm", "100"]).with_code(0).stdout;
+    assert!(table.contains(&format!("stopped before version {version}")), "{table}");
+    // Further on there are longer ones, and without a limit it is the run as it was.
+    let limit = norm(&broke["broke"]).to_string();
+    let later = replay(&out, &["--break-norm", &limit, "--json"]).with_code(0).json();
+    assert!(number(&later["broke"]["version"]) > version, "{later}");
+    let whole = replay(&out, &["--json"]).with_code(0).json();
+    assert_eq!((&whole["broke"], &whole["identical"]), (&Value::Null, &true.into()), "{whole}");
+}
