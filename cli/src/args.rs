@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Looks at data, makes synthetic data, shows how a partition would look
     Data(DataArgs),
+    /// Measures this machine, so that training times of different machines can be compared
+    Calibrate(CalibrateArgs),
     /// Prints a completion script for a shell
     Completions(CompletionsArgs),
     /// Writes the manual pages
@@ -225,6 +227,13 @@ pub(crate) enum DataCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! `pstrain`: what a person types and sees.
 
 mod args;
+mod calibration;
 mod cmd;
 mod exit;
 #[cfg(feature = "pictures")]
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => cmd::eval::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Data(args) => cmd::data::run(&args),
+        Command::Calibrate(args) => cmd::calibrate::run(&args),
         Command::Completions(args) => cmd::shell::completions(&args),
         Command::Man(args) => cmd::shell::man(&args),
     };

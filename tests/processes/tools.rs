@@ -124,3 +124,23 @@ fn whoever_reads_the_output_may_stop_early() {
         assert!(!said.contains("panicked") && !said.contains("roken pipe"), "{args:?}: {said}");
     }
 }
+
+#[test]
+fn calibrate_measures_the_reference_step() {
+    let found = finish(&["calibrate", "--json"]).with_code(0).json();
+    assert_eq!(number(&found["matrix_product"]["size"]), 512);
+    let steps = &found["reference_steps"];
+    assert_eq!((number(&steps["steps"]), number(&steps["batch_size"])), (1000, 128));
+    for work in [&found["matrix_product"], steps] {
+        let (best, median) = (real(&work["best_s"]), real(&work["median_s"]));
+        assert!(0.0 < best && best <= median, "{found}");
+        assert!(number(&work["repetitions"]) >= 5, "{found}");
+    }
+    let step = real(&found["reference_step_s"]);
+    assert!((step - real(&steps["best_s"]) / 1000.0).abs() < 1e-12, "{found}");
+
+    let table = finish(&["calibrate"]).with_code(0).stdout;
+    for word in ["matrix product 512 x 512 x 512", "1000 SGD steps", "reference step", "divide"] {
+        assert!(table.contains(word), "nothing of {word:?}:\n{table}");
+    }
+}

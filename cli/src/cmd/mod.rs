@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+pub(crate) mod calibrate;
 pub(crate) mod data;
 pub(crate) mod eval;
 pub(crate) mod replay;

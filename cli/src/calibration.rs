@@ -1,0 +1,191 @@
+//! The speed of this machine at fixed work, so that training times of different machines can be
+//! compared: a time divided by the time of a reference step is a number of reference steps.
+//!
+//! The work never changes, whatever the job: a product of two matrices, and mini-batches of the
+//! reference task (93-21-5, 128 examples, plain SGD, the shipped synthetic data). All of it runs on
+//! one thread. The best of several repetitions counts, as the one that was disturbed least; the
+//! median beside it tells how quiet the machine was.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use nalgebra::DMatrix;
+use pstrain_core::id::{BatchId, Version, WorkerId};
+use pstrain_core::model::{Activation, Model, ModelSpec};
+use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec, Updater};
+use pstrain_core::rng::Stream;
+use pstrain_core::trainer::Trainer;
+use pstrain_data::{Prepared, Settings};
+use pstrain_transports::WallClock;
+use serde::Serialize;
+
+use crate::job::source_of;
+
+/// Seeds the parameters and the order of the examples; the numbers do not depend on it.
+const SEED: u64 = 1;
+
+/// What this machine takes for the fixed work.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Calibration {
+    /// The product of two square matrices of 32-bit floats.
+    pub(crate) matrix_product: MatrixProduct,
+    /// Mini-batches of the reference task: gradient and update.
+    pub(crate) reference_steps: ReferenceSteps,
+    /// The time of one reference step: the best over the number of steps.
+    pub(crate) reference_step_s: f64,
+}
+
+/// The product of two square matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct MatrixProduct {
+    /// Rows and columns.
+    pub(crate) size: usize,
+    /// The time of one product.
+    #[serde(flatten)]
+    pub(crate) times: Times,
+}
+
+/// Training steps on the reference task.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct ReferenceSteps {
+    /// How many steps are one repetition.
+    pub(crate) steps: u64,
+    /// Examples in a mini-batch.
+    pub(crate) batch_size: u32,
+    /// The time of all steps.
+    #[serde(flatten)]
+    pub(crate) times: Times,
+}
+
+/// Times of the same work done again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Times {
+    /// The shortest.
+    pub(crate) best_s: f64,
+    /// The one in the middle.
+    pub(crate) median_s: f64,
+    /// How often the work was done.
+    pub(crate) repetitions: u32,
+}
+
+impl Calibration {
+    /// A time in reference steps of this machine.
+    pub(crate) fn in_steps(&self, time_s: f64) -> f64 {
+        time_s / self.reference_step_s
+    }
+}
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    size: usize,
+    products: u32,
+    steps: u64,
+    repetitions: u32,
+    rows: u64,
+}
+
+/// The work that the numbers are defined by.
+const FULL: Effort = Effort {
+    size: 512,
+    products: 11,
+    steps: 1000,
+    repetitions: 7,
+    rows: pstrain_data::synthetic::DEFAULT_ROWS,
+};
+
+/// Measures this machine. Takes a few seconds of one core.
+///
+/// # Errors
+///
+/// If the reference task cannot be set up.
+pub(crate) fn measure() -> anyhow::Result<Calibration> {
+    measure_with(FULL)
+}
+
+fn measure_with(effort: Effort) -> anyhow::Result<Calibration> {
+    let matrix_product = MatrixProduct { size: effort.size, times: products(effort)? };
+    let batch_size = 128;
+    let times = reference_steps(effort, batch_size)?;
+    let reference_steps = ReferenceSteps { steps: effort.steps, batch_size, times };
+    let reference_step_s = times.best_s / effort.steps as f64;
+    Ok(Calibration { matrix_product, reference_steps, reference_step_s })
+}
+
+fn products(effort: Effort) -> anyhow::Result<Times> {
+    let mut rng = Stream::new(SEED).fork("calibration", 0).rng();
+    let mut matrix =
+        || DMatrix::from_fn(effort.size, effort.size, |_, _| (2.0 * rng.unit() - 1.0) as f32);
+    let (a, b) = (matrix(), matrix());
+    let mut product = DMatrix::zeros(effort.size, effort.size);
+    times(effort.products, || black_box(&a).mul_to(black_box(&b), black_box(&mut product)))
+}
+
+fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
+    let source = source_of(&format!("synthetic:{}", effort.rows)).map_err(anyhow::Error::msg)?;
+    let data = Prepared::load(&source, &Settings::default())?;
+    let spec = ModelSpec::Mlp { hidden: vec![21], activation: Activation::Relu };
+    let model = Model::new(&spec, data.train.shape())?;
+    let seed = Stream::new(SEED);
+    let mut params = model.initial(seed);
+    let update = UpdateSpec {
+        optimizer: OptimizerSpec::Sgd,
+        learning_rate: 0.01,
+        schedule: Schedule::Constant,
+        weight_decay: 0.0,
+        clip_norm: None,
+    };
+    let mut updater = Updater::new(&update, params.len())?;
+    let mut trainer = Trainer::new(model, data.train, seed, WorkerId(0), batch_size)?;
+    let mut gradient = Vec::new();
+    times(effort.repetitions, || {
+        for step in 0..effort.steps {
+            trainer.compute(BatchId(step), &params, &mut gradient);
+            updater.apply(&mut params, &mut gradient, Version(step));
+        }
+        black_box(&params);
+    })
+}
+
+/// Does the work once to warm up, then that often with a clock.
+fn times(repetitions: u32, mut work: impl FnMut()) -> anyhow::Result<Times> {
+    let clock = WallClock::start();
+    work();
+    let mut times: Vec<Duration> = (0..repetitions)
+        .map(|_| {
+            let begin = clock.now();
+            work();
+            clock.now() - begin
+        })
+        .collect();
+    times.sort_unstable();
+    let best = times.first().context("nothing was measured")?;
+    let median = times.get(times.len() / 2).context("nothing was measured")?;
+    Ok(Times { best_s: best.as_secs_f64(), median_s: median.as_secs_f64(), repetitions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_of_the_work_that_was_asked_for() {
+        let effort = Effort { size: 24, products: 3, steps: 20, repetitions: 3, rows: 2000 };
+        let found = measure_with(effort).unwrap();
+        for times in [found.matrix_product.times, found.reference_steps.times] {
+            assert!(times.best_s > 0.0 && times.best_s <= times.median_s, "{times:?}");
+            assert_eq!(times.repetitions, 3);
+        }
+        assert_eq!((found.matrix_product.size, found.reference_steps.steps), (24, 20));
+        assert_eq!(found.reference_step_s, found.reference_steps.times.best_s / 20.0);
+        assert_eq!(found.in_steps(found.reference_step_s), 1.0);
+    }
+
+    #[test]
+    fn the_work_is_done_once_more_than_it_is_timed() {
+        let mut done = 0;
+        times(5, || done += 1).unwrap();
+        assert_eq!(done, 6);
+    }
+}
