@@ -1,5 +1,8 @@
 //! The command line.
 
+#[cfg(feature = "pictures")]
+mod experiment;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -8,6 +11,9 @@ use pstrain_transports::Address;
 
 use crate::exit;
 use crate::job::JobFlags;
+
+#[cfg(feature = "pictures")]
+pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs};
 
 const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (protocol 2, ", env!("PSTRAIN_TARGET"), ")");
@@ -40,6 +46,9 @@ pub(crate) enum Command {
     Data(DataArgs),
     /// Measures this machine, so that training times of different machines can be compared
     Calibrate(CalibrateArgs),
+    /// Runs published experiments and sweeps of one's own: grids, repetitions, pictures, claims
+    #[cfg(feature = "pictures")]
+    Experiment(ExperimentArgs),
     /// Prints a completion script for a shell
     Completions(CompletionsArgs),
     /// Writes the manual pages

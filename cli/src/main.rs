@@ -5,12 +5,13 @@ mod calibration;
 mod cmd;
 mod exit;
 #[cfg(feature = "pictures")]
+mod experiment;
+#[cfg(feature = "pictures")]
 #[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
 mod html;
 mod job;
 mod messages;
 #[cfg(feature = "pictures")]
-#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
 mod picture;
 mod progress;
 mod record;
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Data(args) => cmd::data::run(&args),
         Command::Calibrate(args) => cmd::calibrate::run(&args),
+        #[cfg(feature = "pictures")]
+        Command::Experiment(args) => cmd::experiment::run(&args),
         Command::Completions(args) => cmd::shell::completions(&args),
         Command::Man(args) => cmd::shell::man(&args),
     };

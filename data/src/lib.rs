@@ -28,6 +28,7 @@
 //! not part of it; [`nsl_kdd`] says what to cite.
 
 mod error;
+mod experiments;
 pub mod info;
 pub mod nsl_kdd;
 pub mod partition;
@@ -40,6 +41,7 @@ mod standardise;
 pub mod synthetic;
 
 pub use error::DataError;
+pub use experiments::{Shipped, experiments};
 pub use info::{Info, info};
 pub use nsl_kdd::CLASSES;
 pub use partition::{PartitionSpec, Skew};

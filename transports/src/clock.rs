@@ -1,6 +1,6 @@
 //! The only place that reads a clock.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use pstrain_core::time::Time;
 
@@ -23,4 +23,11 @@ impl WallClock {
     pub fn now(&self) -> Time {
         Time::ZERO + self.origin.elapsed()
     }
+}
+
+/// The date and time of day, to say when results were made. Nothing else depends on it.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "this is where time enters")]
+pub fn calendar_time() -> SystemTime {
+    SystemTime::now()
 }

@@ -22,7 +22,7 @@ mod socket;
 mod transport;
 
 pub use address::{Address, AddressError};
-pub use clock::WallClock;
+pub use clock::{WallClock, calendar_time};
 pub use compute::Computer;
 pub use driver::{Handle, Mailbox, Services, drive};
 pub use evaluate::Evaluator;

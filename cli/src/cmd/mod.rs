@@ -3,6 +3,8 @@
 pub(crate) mod calibrate;
 pub(crate) mod data;
 pub(crate) mod eval;
+#[cfg(feature = "pictures")]
+pub(crate) mod experiment;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod server;

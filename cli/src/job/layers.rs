@@ -94,6 +94,25 @@ impl Layers {
         Self::stack(Some(read(path)?), &JobFlags::default(), std::iter::empty())
     }
 
+    /// Settings that were put together elsewhere, by key; `place` says where, for messages.
+    pub(crate) fn of(place: &str, texts: &BTreeMap<String, String>) -> anyhow::Result<Self> {
+        let mut layers = Self::stack(None, &JobFlags::default(), std::iter::empty())?;
+        for (key, value) in texts {
+            let Some(setting) = find(key) else { bail!("{place}: {}", unknown(key)) };
+            layers.0.insert(setting.key, (value.clone(), Origin::File(place.to_owned())));
+        }
+        Ok(layers)
+    }
+
+    /// The settings that come from the environment, with their variables.
+    pub(crate) fn environment(self) -> Vec<(&'static str, String, String)> {
+        let from_environment = |(key, (value, origin))| match origin {
+            Origin::Environment(variable) => Some((key, value, variable)),
+            _ => None,
+        };
+        self.0.into_iter().filter_map(from_environment).collect()
+    }
+
     fn stack(
         file: Option<(String, String)>,
         flags: &JobFlags,

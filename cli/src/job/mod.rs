@@ -8,3 +8,4 @@ mod words;
 
 pub(crate) use layers::{JobFlags, Layers};
 pub(crate) use resolve::{Resolved, source_of};
+pub(crate) use settings::{SETTINGS, find, nearest};

@@ -1,0 +1,83 @@
+//! `pstrain experiment`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Args)]
+pub(crate) struct ExperimentArgs {
+    #[command(subcommand)]
+    pub(crate) command: ExperimentCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExperimentCommand {
+    /// Lists the experiments that are shipped
+    List,
+    /// Prints the specification of an experiment: a file to begin one's own with
+    Show {
+        /// A shipped experiment, or a file
+        name: String,
+    },
+    /// Makes the runs of an experiment, or those that are missing, and reports
+    Run(ExperimentRunArgs),
+    /// Makes tables, pictures, claims and report again from the runs in a results folder
+    Report {
+        /// The results folder
+        folder: PathBuf,
+        /// End with exit code 1 unless all claims hold
+        #[arg(long)]
+        check: bool,
+        /// Print one JSON object instead of the claims: cells and claims
+        #[arg(long)]
+        json: bool,
+        /// Print no claims
+        #[arg(long, short)]
+        quiet: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExperimentRunArgs {
+    /// A shipped experiment (`pstrain experiment list`), or a file (TOML)
+    pub(crate) experiment: String,
+    /// The data of all runs, as the job setting `data`
+    #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
+    pub(crate) data: Option<String>,
+    /// The results folder; runs that it holds already are not made again [default: results/NAME]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Repetitions of each cell, with other seeds [default: what the experiment says]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) reps: Option<u32>,
+    /// Runs at a time [default: the number of cores]
+    #[arg(long, value_name = "NUMBER", value_parser = one_or_more)]
+    pub(crate) jobs: Option<usize>,
+    /// Give all runs another setting; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Real processes over shaped links instead of virtual time, one run after the other
+    #[arg(long, conflicts_with = "jobs")]
+    pub(crate) real_time: bool,
+    /// End with exit code 1 unless all claims hold
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Throw away the runs that the results folder holds
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Print one JSON object instead of the claims: cells and claims
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print neither progress nor claims
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+fn one_or_more(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&number| number > 0).ok_or_else(|| "use a number from 1".into())
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as epochs=5")?;
+    Ok((key.trim().to_owned(), value.to_owned()))
+}

@@ -1,0 +1,199 @@
+//! `pstrain experiment`: published experiments and a user's own sweeps.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use anyhow::bail;
+
+use crate::args::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs};
+use crate::exit::{Ending, Failed};
+use crate::experiment::{
+    About, Cell, Environment, Execute, Finding, Mode, RealTime, Report, Run, Runner, Spec, Store,
+    Verdict, VirtualTime, cells, check_settings, report, resolve,
+};
+use crate::{messages, signals, table};
+
+pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<Ending> {
+    match &args.command {
+        ExperimentCommand::List => list(),
+        ExperimentCommand::Show { name } => {
+            messages::result(&Spec::text(name)?)?;
+            Ok(Ending::Done)
+        }
+        ExperimentCommand::Run(args) => make(args),
+        ExperimentCommand::Report { folder, check, json, quiet } => {
+            let (store, spec) = Store::open(folder)?;
+            let report = report(&store, &spec)?;
+            tell(&report, &store, *json, *quiet)?;
+            verdict(&report, *check)
+        }
+    }
+}
+
+fn list() -> anyhow::Result<Ending> {
+    let mut rows = Vec::new();
+    for shipped in pstrain_data::experiments() {
+        let spec = Spec::parse(shipped.name, shipped.text)?;
+        let (cells, reps) = (cells(&spec).len(), spec.reps);
+        let runs = (cells * reps as usize).to_string();
+        rows.push(vec![spec.name, spec.title, cells.to_string(), reps.to_string(), runs]);
+    }
+    let header = ["experiment", "title", "cells", "repetitions", "runs"];
+    messages::result(&table::table(&header, 2, rows))?;
+    Ok(Ending::Done)
+}
+
+fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
+    let mut spec = Spec::find(&args.experiment)?;
+    if let Some(reps) = args.reps {
+        spec.reps = reps;
+    }
+    let data = args.data.iter().map(|data| ("data".to_owned(), data.clone()));
+    let set: Vec<_> = data.chain(args.set.iter().cloned()).collect();
+    resolve(&mut spec, &set)?;
+    let cells = cells(&spec);
+    let out = args.out.clone().unwrap_or_else(|| Path::new("results").join(&spec.name));
+    let mode = if args.real_time { Mode::RealTime } else { Mode::VirtualTime };
+    let about = About { mode, environment: Environment::here(again(args, &out)) };
+
+    let mut runs = Vec::new();
+    // Repetition by repetition: an interrupted experiment then has something of every cell.
+    for rep in 0..spec.reps {
+        for cell in &cells {
+            runs.push(Run::new(&spec, cell, rep)?);
+        }
+    }
+    for run in runs.iter().filter(|run| run.rep == 0) {
+        check_settings(run)?;
+    }
+    let store = Store::create(&out, &spec, &about, args.overwrite)?;
+    let there = store.records(cells.len(), spec.reps)?;
+    let all = runs.len();
+    runs.retain(|run| !there.contains_key(&(run.cell.index, run.rep)));
+
+    let quiet = args.quiet || args.json;
+    let jobs = if args.real_time { 1 } else { args.jobs.unwrap_or(about.environment.cores) };
+    if !quiet {
+        announce(&spec, &cells, runs.len(), jobs);
+    }
+    let stop = signals::flag_on_signal(
+        "stopping: letting the runs under way finish (again to abort; nothing done is lost)",
+    )?;
+    let execute: Box<dyn Execute> =
+        if args.real_time { Box::new(RealTime::new()?) } else { Box::new(VirtualTime::default()) };
+    let stop: &AtomicBool = &stop;
+    let missing =
+        Runner { store: &store, jobs, quiet, stop }.make(&runs, all, execute.as_ref())?;
+    if missing > 0 {
+        messages::say(&format!(
+            "stopped: {} of {all} runs are done; go on with\n  {}",
+            all - missing,
+            about.environment.command
+        ));
+        return Ok(Ending::Stopped);
+    }
+    let report = report(&store, &spec)?;
+    tell(&report, &store, args.json, args.quiet)?;
+    verdict(&report, args.check)
+}
+
+fn announce(spec: &Spec, cells: &[Cell], missing: usize, jobs: usize) {
+    let all = cells.len() * spec.reps as usize;
+    let there = match all - missing {
+        0 => String::new(),
+        there => format!("; {there} are there already"),
+    };
+    messages::say(&format!(
+        "{}: {all} runs ({} cells x {} repetitions), {jobs} at a time{there}",
+        spec.name,
+        cells.len(),
+        spec.reps
+    ));
+}
+
+/// The command that makes the same results, and that goes on where it stopped.
+fn again(args: &ExperimentRunArgs, out: &Path) -> String {
+    let mut words = vec!["pstrain".to_owned(), "experiment".into(), "run".into()];
+    words.push(args.experiment.clone());
+    let mut option = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
+    if let Some(data) = &args.data {
+        option("--data", data);
+    }
+    if let Some(reps) = args.reps {
+        option("--reps", &reps.to_string());
+    }
+    for (key, value) in &args.set {
+        option("--set", &format!("{key}={value}"));
+    }
+    option("--out", &out.display().to_string());
+    if args.real_time {
+        words.push("--real-time".into());
+    }
+    let quoted = words.iter().map(|word| quoted(word));
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn tell(report: &Report, store: &Store, json: bool, quiet: bool) -> anyhow::Result<()> {
+    if json {
+        messages::result(&serde_json::to_string(&report.json)?)
+    } else if quiet {
+        Ok(())
+    } else {
+        let page: PathBuf = store.path().join("report.html");
+        messages::result(&format!("{}report    {}", show(&report.findings), page.display()))
+    }
+}
+
+/// The claims, for people.
+fn show(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for (number, finding) in (1..).zip(findings) {
+        let mut line = |name: &str, value: &str| {
+            if !value.is_empty() {
+                let _infallible = writeln!(text, "  {name:<10}{value}");
+            }
+        };
+        line(&format!("{number}."), &finding.claim);
+        line("reported", &finding.reported);
+        line("measured", &finding.measured);
+        line("expected", &finding.expected);
+        line("holds if", &finding.condition);
+        line("verdict", finding.verdict.text());
+        line("because", &finding.why);
+        line("note", &finding.note);
+        text.push('\n');
+    }
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    if !findings.is_empty() {
+        let _infallible = writeln!(
+            text,
+            "claims    {} hold, {} do not hold, {} cannot be told",
+            count(Verdict::Holds),
+            count(Verdict::DoesNotHold),
+            count(Verdict::CannotBeTold)
+        );
+    }
+    text
+}
+
+fn verdict(report: &Report, check: bool) -> anyhow::Result<Ending> {
+    let doubtful = report.findings.iter().filter(|finding| finding.verdict != Verdict::Holds);
+    match doubtful.count() {
+        0 => Ok(Ending::Done),
+        _ if !check => Ok(Ending::Done),
+        count => {
+            bail!(Failed(format!("{count} of {} claims do not hold", report.findings.len())))
+        }
+    }
+}

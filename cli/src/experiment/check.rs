@@ -1,0 +1,250 @@
+//! What must hold of a specification before anything is run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::expression;
+use super::grid::{cells, is_list};
+use super::metric::{Field, Metric};
+use super::quantity::Quantity;
+use super::spec::{Axis, Claim, Kind, PictureSpec, Spec, Text};
+use crate::job::{find, nearest as nearest_setting};
+
+/// More runs than anyone waits for; a typing error makes as many.
+const MOST_RUNS: u64 = 1_000_000;
+
+/// Says what is wrong with a specification.
+pub(super) fn check(spec: &Spec) -> Result<(), String> {
+    if !is_file_name(&spec.name) {
+        return Err(format!("name = {:?}: use letters, digits, - and _", spec.name));
+    }
+    if spec.reps == 0 {
+        return Err("reps = 0: there must be at least one".into());
+    }
+    for key in spec.job.keys() {
+        is_setting(key).map_err(|why| format!("[job] {why}"))?;
+    }
+    axes(spec)?;
+    let sizes = spec.axis.iter().map(|axis| axis.values.len() as u64);
+    let runs = sizes.fold(u64::from(spec.reps), u64::saturating_mul);
+    if runs > MOST_RUNS {
+        return Err(format!("these are {runs} runs, at most {MOST_RUNS} are allowed"));
+    }
+    for values in &spec.exclude {
+        place(spec, values).map_err(|why| format!("[[exclude]] {why}"))?;
+    }
+    if cells(spec).is_empty() {
+        return Err("[[exclude]] leaves no cell".into());
+    }
+    let mut files = BTreeSet::new();
+    for picture in &spec.picture {
+        check_picture(spec, picture).map_err(|why| format!("picture {:?}: {why}", picture.file))?;
+        if !files.insert(&picture.file) {
+            return Err(format!("there are two pictures called {:?}", picture.file));
+        }
+    }
+    for (name, text) in &spec.define {
+        if ["measured", "expected"].contains(&name.as_str()) {
+            return Err(format!("[define] {name}: this name is that of each claim's own value"));
+        }
+        names(spec, text, &[]).map_err(|why| format!("[define] {name}: {why}"))?;
+    }
+    definitions(&spec.define)?;
+    for claim in &spec.claim {
+        check_claim(spec, claim).map_err(|why| format!("claim {:?}: {why}", claim.text))?;
+    }
+    Ok(())
+}
+
+/// Of `names`, the one most like a name that does not exist, if one is like it.
+pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .map(|other| (strsim::jaro_winkler(name, other), other))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, other)| other)
+}
+
+/// Says that there is no such axis.
+pub(super) fn no_axis(spec: &Spec, name: &str) -> String {
+    let names: Vec<&str> = spec.axis.iter().map(|axis| axis.name.as_str()).collect();
+    format!("there is no axis {name:?}, but {}", listed(&names))
+}
+
+/// Says that an axis has no such value.
+pub(super) fn no_value(axis: &Axis, value: &str) -> String {
+    let values: Vec<&str> = axis.values.iter().map(|Text(text)| text.as_str()).collect();
+    format!("{} never is {value:?}, but {}", axis.name, listed(&values))
+}
+
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+fn is_file_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    !name.is_empty() && name.len() <= 100 && name.chars().all(allowed)
+}
+
+/// Says that there is no such setting.
+pub(super) fn is_setting(key: &str) -> Result<(), String> {
+    match (find(key), nearest_setting(key)) {
+        (Some(_), _) => Ok(()),
+        (None, Some(near)) => Err(format!("there is no setting {key:?}; did you mean {near:?}?")),
+        (None, None) => {
+            Err(format!("there is no setting {key:?}; `pstrain run --help` lists them"))
+        }
+    }
+}
+
+fn axes(spec: &Spec) -> Result<(), String> {
+    let mut names = BTreeSet::new();
+    let mut set = BTreeMap::new();
+    for axis in &spec.axis {
+        let place = |why: String| format!("axis {:?}: {why}", axis.name);
+        if !names.insert(&axis.name) {
+            return Err(place("there are two of this name".into()));
+        }
+        if axis.name.contains([',', '=', ';', '{', '}', ' ']) || axis.name.is_empty() {
+            return Err(place("use a name without spaces and , = ; { }".into()));
+        }
+        if axis.values.is_empty() {
+            return Err(place("it has no values".into()));
+        }
+        let distinct: BTreeSet<_> = axis.values.iter().collect();
+        if distinct.len() < axis.values.len() {
+            return Err(place("a value comes twice".into()));
+        }
+        if !axis.labels.is_empty() && axis.labels.len() != axis.values.len() {
+            let (labels, values) = (axis.labels.len(), axis.values.len());
+            return Err(place(format!("{values} values have {labels} labels")));
+        }
+        if axis.set.is_empty() {
+            is_setting(&axis.name).map_err(|why| {
+                place(format!("{why} (an axis of another name says which settings it makes: set)"))
+            })?;
+        }
+        for (key, Text(pattern)) in &axis.set {
+            is_setting(key).map_err(place)?;
+            if !pattern.contains("{}") {
+                return Err(place(format!("set.{key} = {pattern:?} has no {{}} for the value")));
+            }
+        }
+        for key in axis.keys().filter(|key| !is_list(key)) {
+            if let Some(other) = set.insert(key, &axis.name) {
+                return Err(place(format!("axis {other:?} makes the setting {key} already")));
+            }
+            if spec.job.contains_key(key) {
+                return Err(place(format!("it makes the setting {key}, and [job] too")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that there are such axes with such values.
+fn place(spec: &Spec, values: &BTreeMap<String, Text>) -> Result<(), String> {
+    for (name, Text(value)) in values {
+        let axis = spec.axis(name).ok_or_else(|| no_axis(spec, name))?;
+        axis.position(value).ok_or_else(|| no_value(axis, value))?;
+    }
+    Ok(())
+}
+
+fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
+    if !is_file_name(&picture.file) {
+        return Err("use letters, digits, - and _ in its name".into());
+    }
+    place(spec, &picture.only)?;
+    let mut open = spec.open_axes();
+    open.retain(|axis| !picture.only.contains_key(*axis));
+    for axis in picture.lines.iter().chain(&picture.each) {
+        if spec.axis(axis).is_none() {
+            return Err(no_axis(spec, axis));
+        }
+        open.remove(axis.as_str());
+    }
+    let metric = |text: &str| text.parse::<Metric>().map(|_| ());
+    match picture.kind {
+        Kind::Curve => {
+            let (x, y): (Field, Field) = (picture.x.parse()?, picture.y.parse()?);
+            if !x.is_progress() || y.is_progress() {
+                return Err("a curve shows accuracy or loss against epoch, time_s, samples or \
+                            updates"
+                    .into());
+            }
+        }
+        Kind::Line => {
+            metric(&picture.y)?;
+            if spec.axis(&picture.x).is_none() {
+                metric(&picture.x)?;
+            }
+            open.remove(picture.x.as_str());
+        }
+        Kind::Bar => {
+            metric(&picture.y)?;
+            if spec.axis(&picture.x).is_none() {
+                return Err(no_axis(spec, &picture.x));
+            }
+            open.remove(picture.x.as_str());
+        }
+        Kind::Heatmap => {
+            metric(&picture.value).map_err(|why| format!("value: {why}"))?;
+            if !picture.lines.is_empty() {
+                return Err("a heat map has no lines; `each` makes several maps".into());
+            }
+            for axis in [&picture.x, &picture.y] {
+                if spec.axis(axis).is_none() {
+                    return Err(no_axis(spec, axis));
+                }
+                open.remove(axis.as_str());
+            }
+        }
+    }
+    match open.first() {
+        Some(axis) => Err(format!(
+            "what of the axis {axis}? name it in `lines` or `each`, or one value of it in `where`"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn check_claim(spec: &Spec, claim: &Claim) -> Result<(), String> {
+    names(spec, &claim.measured, &[])?;
+    let mut own = vec!["measured"];
+    if !claim.expected.is_empty() {
+        names(spec, &claim.expected, &[])?;
+        own.push("expected");
+    }
+    names(spec, &claim.holds, &own)
+}
+
+/// Checks the names in an expression: quantities, definitions, and `own`.
+fn names(spec: &Spec, text: &str, own: &[&str]) -> Result<(), String> {
+    for name in expression::names(text)? {
+        if spec.define.contains_key(&name) || own.contains(&name.as_str()) {
+            continue;
+        }
+        let quantity: Quantity = name.parse()?;
+        quantity.check(spec).map_err(|why| format!("{{{name}}}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Checks that no definition needs itself.
+fn definitions(define: &BTreeMap<String, String>) -> Result<(), String> {
+    let mut needs = BTreeMap::new();
+    for (name, text) in define {
+        needs.insert(name.clone(), expression::names(text)?);
+    }
+    // Again and again, takes away those that need no other.
+    loop {
+        let free = needs.iter().find(|(_, inner)| !inner.iter().any(|name| needs.contains_key(name)));
+        let Some((name, _)) = free else { break };
+        let name = name.clone();
+        needs.remove(&name);
+    }
+    match needs.keys().next() {
+        Some(name) => Err(format!("[define] {name}: it is defined by itself")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,111 @@
+//! Claims: what a source says, decided by the runs.
+
+use serde::Serialize;
+
+use super::bounds::Bounds;
+use super::expression;
+use super::quantity::Quantity;
+use super::runs::Runs;
+use super::spec::Claim;
+
+/// Whether a claim holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    Holds,
+    DoesNotHold,
+    CannotBeTold,
+}
+
+impl Verdict {
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::DoesNotHold => "does not hold",
+            Self::CannotBeTold => "cannot be told",
+        }
+    }
+}
+
+/// A claim with what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Finding {
+    pub(crate) claim: String,
+    pub(crate) reported: String,
+    /// As people read it.
+    pub(crate) measured: String,
+    /// The number, where it is known.
+    pub(crate) value: Option<f64>,
+    pub(crate) expected: String,
+    pub(crate) condition: String,
+    pub(crate) verdict: Verdict,
+    /// Why it cannot be told.
+    pub(crate) why: String,
+    pub(crate) note: String,
+}
+
+/// Decides all claims.
+pub(crate) fn decide(runs: &Runs<'_>) -> Vec<Finding> {
+    runs.spec.claim.iter().map(|claim| finding(runs, claim)).collect()
+}
+
+fn finding(runs: &Runs<'_>, claim: &Claim) -> Finding {
+    let measured = evaluate(runs, &claim.measured, &[]);
+    let expected = match claim.expected.as_str() {
+        "" => None,
+        text => Some(evaluate(runs, text, &[])),
+    };
+    let decided = decided(runs, claim, &measured, expected.as_ref());
+    let (verdict, why) = match decided.map(Bounds::truth) {
+        Ok(Some(true)) => (Verdict::Holds, String::new()),
+        Ok(Some(false)) => (Verdict::DoesNotHold, String::new()),
+        Ok(None) => {
+            let why = "runs ended before they reached what is asked for: the bounds that follow \
+                       do not decide it";
+            (Verdict::CannotBeTold, why.into())
+        }
+        Err(why) => (Verdict::CannotBeTold, why),
+    };
+    let show = |value: &Result<Bounds, String>| match value {
+        Ok(value) if claim.unit.is_empty() => value.to_string(),
+        Ok(value) => format!("{value} {}", claim.unit),
+        Err(_) => "unknown".into(),
+    };
+    Finding {
+        claim: claim.text.clone(),
+        reported: claim.reported.clone(),
+        measured: show(&measured),
+        value: measured.as_ref().ok().and_then(|value| value.exact()),
+        expected: expected.as_ref().map(show).unwrap_or_default(),
+        condition: claim.holds.clone(),
+        verdict,
+        why,
+        note: claim.note.clone(),
+    }
+}
+
+fn decided(
+    runs: &Runs<'_>,
+    claim: &Claim,
+    measured: &Result<Bounds, String>,
+    expected: Option<&Result<Bounds, String>>,
+) -> Result<Bounds, String> {
+    let mut own = vec![("measured", measured.clone()?)];
+    if let Some(expected) = expected {
+        own.push(("expected", expected.clone()?));
+    }
+    evaluate(runs, &claim.holds, &own)
+}
+
+/// The value of an expression: names are those in `own`, definitions, and quantities.
+fn evaluate(runs: &Runs<'_>, text: &str, own: &[(&str, Bounds)]) -> Result<Bounds, String> {
+    expression::evaluate(text, |name| {
+        if let Some((_, value)) = own.iter().find(|(other, _)| *other == name) {
+            return Ok(*value);
+        }
+        match runs.spec.define.get(name) {
+            Some(text) => evaluate(runs, text, &[]),
+            None => name.parse::<Quantity>()?.of(runs),
+        }
+    })
+}

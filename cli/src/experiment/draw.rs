@@ -1,0 +1,283 @@
+//! Pictures of the runs, as a specification asks for them.
+
+use std::collections::BTreeMap;
+
+use super::grid::Cell;
+use super::metric::{Answer, Field, Metric};
+use super::runs::Runs;
+use super::spec::{Axis as SpecAxis, Kind, PictureSpec, Text};
+use crate::picture::{Axis, Bar, BarSeries, Bars, Chart, HeatMap, Mark, Names, Picture, Series};
+use crate::statistics;
+
+/// A picture with the name of its files.
+#[derive(Debug)]
+pub(crate) struct Drawn {
+    pub(crate) file: String,
+    pub(crate) title: String,
+    pub(crate) picture: Picture,
+}
+
+/// All pictures of the specification.
+pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
+    let mut drawn = Vec::new();
+    for wanted in &runs.spec.picture {
+        for (place, name, title) in places(runs, &wanted.each) {
+            let only = wanted.only.iter().map(|(axis, Text(value))| (axis.clone(), value.clone()));
+            let place: BTreeMap<String, String> = only.chain(place).collect();
+            let suffix = if name.is_empty() { name } else { format!("-{name}") };
+            let title = if title.is_empty() {
+                wanted.title.clone()
+            } else {
+                format!("{}: {title}", wanted.title)
+            };
+            let panel = Panel { runs, wanted, place, title: title.clone() };
+            let picture = match wanted.kind {
+                Kind::Curve => panel.curve()?,
+                Kind::Line => panel.line()?,
+                Kind::Bar => panel.bars()?,
+                Kind::Heatmap => panel.heat_map()?,
+            };
+            drawn.push(Drawn { file: format!("{}{suffix}", wanted.file), title, picture });
+        }
+    }
+    Ok(drawn)
+}
+
+type Place = (BTreeMap<String, String>, String, String);
+
+/// Every combination of the values of some axes: the values, a name for files, a name for people.
+fn places(runs: &Runs<'_>, axes: &[String]) -> Vec<Place> {
+    let mut places = vec![Place::default()];
+    for axis in axes.iter().filter_map(|name| runs.spec.axis(name)) {
+        let with = |(place, name, title): &Place, index: usize, value: &str| {
+            let mut place = place.clone();
+            place.insert(axis.name.clone(), value.to_owned());
+            let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+            let value_name: String = value.chars().map(plain).collect();
+            let label = value_label(axis, index);
+            (place, joined(name, "-", &value_name), joined(title, ", ", &label))
+        };
+        places = places
+            .iter()
+            .flat_map(|place| {
+                let values = axis.values.iter().enumerate();
+                values.map(move |(index, Text(value))| with(place, index, value))
+            })
+            .collect();
+    }
+    places
+}
+
+fn joined(before: &str, between: &str, after: &str) -> String {
+    if before.is_empty() { after.to_owned() } else { format!("{before}{between}{after}") }
+}
+
+/// A value of an axis, in a legend: bare if it explains itself.
+fn value_label(axis: &SpecAxis, index: usize) -> String {
+    let label = axis.value_label(index);
+    if axis.labels.is_empty() && label.parse::<f64>().is_ok() {
+        let unit = if axis.unit.is_empty() { String::new() } else { format!(" {}", axis.unit) };
+        format!("{} {label}{unit}", axis.title())
+    } else {
+        label
+    }
+}
+
+/// One picture of some of the cells.
+struct Panel<'a> {
+    runs: &'a Runs<'a>,
+    wanted: &'a PictureSpec,
+    /// Values that all its cells have.
+    place: BTreeMap<String, String>,
+    title: String,
+}
+
+impl Panel<'_> {
+    /// The cells of each line, by the line's name.
+    fn lines(&self) -> Vec<(String, Vec<&Cell>)> {
+        let lines = places(self.runs, &self.wanted.lines).into_iter().map(|(values, _, title)| {
+            // What is fixed for the whole picture stays so.
+            let fixed = self.place.iter().all(|(axis, value)| {
+                values.get(axis).is_none_or(|other| other == value)
+            });
+            let at = self.place.clone().into_iter().chain(values).collect();
+            let cells = if fixed { self.runs.cells_at(&at) } else { Vec::new() };
+            (title, cells)
+        });
+        lines.filter(|(_, cells)| !cells.is_empty()).collect()
+    }
+
+    fn axis(&self, label: &str, what: &str, log: bool) -> Axis {
+        let (own, unit) = match self.runs.spec.axis(what) {
+            Some(axis) => (axis.title().to_owned(), axis.unit.clone()),
+            None => described(what),
+        };
+        let label = if label.is_empty() { own } else { label.to_owned() };
+        Axis { label, unit, log }
+    }
+
+    fn names(&self, label: &str, what: &str) -> Names {
+        let Axis { label, unit, .. } = self.axis(label, what, false);
+        let names = self.runs.spec.axis(what).map_or_else(Vec::new, |axis| {
+            (0..axis.values.len()).map(|index| axis.value_label(index)).collect()
+        });
+        Names { label, unit, names }
+    }
+
+    fn chart(&self, series: Vec<Series>) -> Picture {
+        Picture::Chart(Chart {
+            title: self.title.clone(),
+            x: self.axis(&self.wanted.x_label, &self.wanted.x, self.wanted.x_log),
+            y: self.axis(&self.wanted.y_label, &self.wanted.y, self.wanted.y_log),
+            series,
+        })
+    }
+
+    /// How the runs of each line go on: the mean of the repetitions at each evaluation that all of
+    /// them have.
+    fn curve(&self) -> Result<Picture, String> {
+        let (x, y): (Field, Field) = (self.wanted.x.parse()?, self.wanted.y.parse()?);
+        let series = self.lines().into_iter().map(|(name, cells)| {
+            let curves: Vec<_> =
+                cells.iter().flat_map(|cell| self.runs.of(cell)).map(|run| &run.curve).collect();
+            let length = curves.iter().map(|curve| curve.len()).min().unwrap_or(0);
+            let mark = |index: usize| {
+                let at = |field: Field| -> Vec<f64> {
+                    let points = curves.iter().filter_map(|curve| curve.get(index));
+                    points.filter_map(|point| field.of(point)).collect()
+                };
+                mark(&at(x), &at(y))
+            };
+            Series { name, marks: (0..length).map(mark).collect() }
+        });
+        Ok(self.chart(series.collect()))
+    }
+
+    /// How the runs of each line end, against an axis or a metric.
+    fn line(&self) -> Result<Picture, String> {
+        let y: Metric = self.wanted.y.parse()?;
+        let x = match self.runs.spec.axis(&self.wanted.x) {
+            Some(_) => None,
+            None => Some(self.wanted.x.parse::<Metric>()?),
+        };
+        let number = self.number(&self.wanted.x);
+        let series = self.lines().into_iter().map(|(name, cells)| {
+            let mark = |cell: &&Cell| {
+                let at = match &x {
+                    Some(metric) => self.answers(metric, cell),
+                    // Values that are no numbers stand side by side.
+                    None => {
+                        let place = cell.at.get(number).copied().unwrap_or(0);
+                        let value = cell.value(self.runs.spec, number);
+                        vec![value.parse().unwrap_or(place as f64)]
+                    }
+                };
+                mark(&at, &self.answers(&y, cell))
+            };
+            let mut marks: Vec<Mark> = cells.iter().map(mark).collect();
+            if x.is_some() {
+                marks.sort_by(|a, b| a.x.total_cmp(&b.x));
+            }
+            Series { name, marks }
+        });
+        Ok(self.chart(series.collect()))
+    }
+
+    fn bars(&self) -> Result<Picture, String> {
+        let y: Metric = self.wanted.y.parse()?;
+        let (x, number) = (self.names(&self.wanted.x_label, &self.wanted.x), self.number(&self.wanted.x));
+        let series = self.lines().into_iter().map(|(name, cells)| {
+            let mut bars = vec![None; x.names.len()];
+            for cell in cells {
+                let values = self.answers(&y, cell);
+                let slot = cell.at.get(number).and_then(|&at| bars.get_mut(at));
+                if let (Some(slot), false) = (slot, values.is_empty()) {
+                    let estimate = statistics::estimate(&values);
+                    let (low, high) = interval(&estimate);
+                    *slot = Some(Bar { value: estimate.mean, low, high });
+                }
+            }
+            BarSeries { name, bars }
+        });
+        let series = series.collect();
+        let y = self.axis(&self.wanted.y_label, &self.wanted.y, self.wanted.y_log);
+        Ok(Picture::Bars(Bars { title: self.title.clone(), x, y, series }))
+    }
+
+    fn heat_map(&self) -> Result<Picture, String> {
+        let metric: Metric = self.wanted.value.parse()?;
+        let x = self.names(&self.wanted.x_label, &self.wanted.x);
+        let y = self.names(&self.wanted.y_label, &self.wanted.y);
+        let (column, row) = (self.number(&self.wanted.x), self.number(&self.wanted.y));
+        let mut values = vec![vec![None; x.names.len()]; y.names.len()];
+        for cell in self.runs.cells_at(&self.place) {
+            let answers = self.answers(&metric, cell);
+            // A target that not all reached has no mean.
+            let whole = answers.len() == self.runs.of(cell).count() && !answers.is_empty();
+            let (Some(&column), Some(&row)) = (cell.at.get(column), cell.at.get(row)) else {
+                continue;
+            };
+            if let Some(slot) = values.get_mut(row).and_then(|row: &mut Vec<_>| row.get_mut(column))
+            {
+                *slot = whole.then(|| statistics::estimate(&answers).mean);
+            }
+        }
+        let value = self.axis("", &self.wanted.value, self.wanted.y_log);
+        Ok(Picture::HeatMap(HeatMap { title: self.title.clone(), x, y, value, values }))
+    }
+
+    /// The place of an axis among the axes.
+    fn number(&self, name: &str) -> usize {
+        self.runs.spec.axis.iter().position(|axis| axis.name == name).unwrap_or(usize::MAX)
+    }
+
+    /// What the runs of a cell answer, those that do.
+    fn answers(&self, metric: &Metric, cell: &Cell) -> Vec<f64> {
+        let answers = self.runs.of(cell).map(|record| metric.of(record, cell));
+        answers
+            .filter_map(|answer| match answer {
+                Answer::Is(value) => Some(value),
+                Answer::MoreThan(_) | Answer::Missing(_) => None,
+            })
+            .collect()
+    }
+}
+
+/// The mean of the values with its interval, at the mean of the places.
+fn mark(at: &[f64], values: &[f64]) -> Mark {
+    if at.is_empty() || values.is_empty() {
+        return Mark { x: f64::NAN, y: f64::NAN, low: f64::NAN, high: f64::NAN };
+    }
+    let estimate = statistics::estimate(values);
+    let (low, high) = interval(&estimate);
+    Mark { x: statistics::estimate(at).mean, y: estimate.mean, low, high }
+}
+
+/// The ends of the interval; of a single value, the value.
+fn interval(estimate: &statistics::Estimate) -> (f64, f64) {
+    if estimate.low.is_finite() && estimate.high.is_finite() {
+        (estimate.low, estimate.high)
+    } else {
+        (estimate.mean, estimate.mean)
+    }
+}
+
+/// What people call a metric, and its unit.
+fn described(metric: &str) -> (String, String) {
+    let words: Vec<&str> = metric.split_whitespace().collect();
+    if let [along, "to", field, target] = words.as_slice() {
+        let (along, unit) = described(along);
+        return (format!("{along} to {field} {target}"), unit);
+    }
+    let (name, unit) = match metric {
+        "time_s" => ("training time", "s"),
+        "epoch" | "epochs" => ("epoch", ""),
+        "accuracy" => ("accuracy", ""),
+        "staleness.mean" => ("mean staleness", "updates"),
+        other => match other.strip_suffix("_s") {
+            Some(name) => (name, "s"),
+            None => (other, ""),
+        },
+    };
+    (name.to_owned(), unit.to_owned())
+}

@@ -1,0 +1,53 @@
+//! On what the runs were made: program, machine, system, day.
+
+use pstrain_transports::calendar_time;
+use serde::{Deserialize, Serialize};
+
+/// Facts about the making of results, for those who read them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Environment {
+    pub(crate) pstrain: String,
+    pub(crate) target: String,
+    pub(crate) cpu: String,
+    pub(crate) cores: usize,
+    pub(crate) kernel: String,
+    /// In UTC.
+    pub(crate) date: String,
+    /// The command that makes the results again.
+    pub(crate) command: String,
+}
+
+impl Environment {
+    /// What this process can tell.
+    pub(crate) fn here(command: String) -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let cpu = read("/proc/cpuinfo");
+        let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        let kernel = read("/proc/sys/kernel/osrelease");
+        let known = |text: &str| match text.trim() {
+            "" => String::from("unknown"),
+            text => text.to_owned(),
+        };
+        Self {
+            pstrain: env!("CARGO_PKG_VERSION").into(),
+            target: env!("PSTRAIN_TARGET").into(),
+            cpu: known(cpu.map_or("", |(_, model)| model)),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: format!("{} {}", std::env::consts::OS, known(&kernel)),
+            date: humantime::format_rfc3339_seconds(calendar_time()).to_string(),
+            command,
+        }
+    }
+
+    /// The facts, named.
+    pub(crate) fn rows(&self) -> [(&'static str, String); 6] {
+        [
+            ("pstrain", self.pstrain.clone()),
+            ("built for", self.target.clone()),
+            ("CPU", self.cpu.clone()),
+            ("cores", self.cores.to_string()),
+            ("system", self.kernel.clone()),
+            ("date", self.date.clone()),
+        ]
+    }
+}

@@ -1,0 +1,97 @@
+//! How one run is made: the only place that knows of virtual time and of real processes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+
+use super::grid::Cell;
+use super::record::{CurvePoint, Record};
+use super::spec::Spec;
+use pstrain_data::DataError;
+
+use crate::job::Layers;
+use crate::simulate::{DataCache, simulate};
+
+/// One run that is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) cell: &'a Cell,
+    pub(crate) rep: u32,
+    pub(crate) seed: u64,
+    /// For messages.
+    pub(crate) place: String,
+}
+
+impl<'a> Run<'a> {
+    /// The run of repetition `rep` (from 0) of a cell: its seed follows the cell's by that many.
+    pub(crate) fn new(spec: &Spec, cell: &'a Cell, rep: u32) -> anyhow::Result<Self> {
+        let place = format!("{}, repetition {}", cell.describe(spec), rep + 1);
+        let base: u64 = Layers::of(&place, &cell.job)?.number("seed")?;
+        Ok(Self { cell, rep, seed: base.wrapping_add(u64::from(rep)), place })
+    }
+
+    /// Its settings.
+    pub(crate) fn layers(&self) -> anyhow::Result<Layers> {
+        let mut job: BTreeMap<String, String> = self.cell.job.clone();
+        job.insert("seed".into(), self.seed.to_string());
+        Layers::of(&self.place, &job)
+    }
+
+    /// A record of it that says nothing yet.
+    pub(crate) fn record(&self) -> Record {
+        let (cell, rep, seed) = (self.cell.index, self.rep, self.seed);
+        Record { cell, rep, seed, ..Record::default() }
+    }
+}
+
+/// A way to make runs.
+pub(crate) trait Execute: Sync {
+    /// Makes a run. `None` if it was given up because `stop` was raised.
+    fn execute(&self, run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<Option<Record>>;
+}
+
+/// Runs in virtual time, in this process.
+#[derive(Debug, Default)]
+pub(crate) struct VirtualTime {
+    data: DataCache,
+}
+
+impl Execute for VirtualTime {
+    fn execute(&self, run: &Run<'_>, _stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
+        let done = simulate(&run.layers()?, &self.data)?;
+        let mut record = run.record();
+        let report = serde_json::to_value(&done.report).context("cannot keep a report")?;
+        record.keep(&report, true);
+        record.curve = done
+            .curve
+            .iter()
+            .map(|point| CurvePoint {
+                version: point.version,
+                samples: point.samples,
+                epoch: point.epoch,
+                time_s: point.time_s,
+                accuracy: Some(point.accuracy).filter(|value| value.is_finite()),
+                loss: Some(point.loss).filter(|value| value.is_finite()),
+            })
+            .collect();
+        record.staleness = done.staleness;
+        Ok(Some(record))
+    }
+}
+
+/// Reads every setting of a run without reading its data, so that a typing error costs no wait.
+pub(crate) fn check_settings(run: &Run<'_>) -> anyhow::Result<()> {
+    let layers = run.layers()?;
+    layers.scenario().with_context(|| run.place.clone())?;
+    let mut read = false;
+    let done = layers.resolve_with(|source, _| {
+        read = true;
+        // It is not wanted: whatever error there is would do.
+        Err(DataError::Changed { source: source.describe() })
+    });
+    match done {
+        Err(error) if !read => Err(error.context(run.place.clone())),
+        _ => Ok(()),
+    }
+}

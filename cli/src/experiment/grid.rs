@@ -1,0 +1,146 @@
+//! The cells of an experiment: every combination of the axes' values, with the job of each.
+
+use std::collections::BTreeMap;
+
+use super::spec::{Spec, Text};
+
+/// Settings that list items; an axis adds to them, and later items win over earlier ones.
+const LISTS: [&str; 3] = ["link", "compute", "faults"];
+
+/// Whether an axis adds to the setting instead of replacing it.
+pub(super) fn is_list(key: &str) -> bool {
+    LISTS.contains(&key)
+}
+
+/// One combination of values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// Its number, from 0.
+    pub(crate) index: usize,
+    /// For each axis, which of its values.
+    pub(crate) at: Vec<usize>,
+    /// The job's settings, but for the seed of the repetition.
+    pub(crate) job: BTreeMap<String, String>,
+}
+
+impl Cell {
+    /// The value on the axis that is `number`th of the specification.
+    pub(crate) fn value<'a>(&self, spec: &'a Spec, number: usize) -> &'a str {
+        let value = self.at.get(number).and_then(|&at| spec.axis.get(number)?.values.get(at));
+        value.map_or("", |Text(text)| text)
+    }
+
+    /// Whether it has all these values.
+    pub(crate) fn is_at<'a>(
+        &self,
+        spec: &Spec,
+        wanted: impl IntoIterator<Item = (&'a String, &'a str)>,
+    ) -> bool {
+        wanted.into_iter().all(|(axis, value)| {
+            let number = spec.axis.iter().position(|other| other.name == *axis);
+            number.is_some_and(|number| self.value(spec, number) == value)
+        })
+    }
+
+    /// The values, for messages: `delay=100 partition=iid`.
+    pub(crate) fn describe(&self, spec: &Spec) -> String {
+        let values = spec.axis.iter().enumerate();
+        let values: Vec<String> = values
+            .map(|(number, axis)| format!("{}={}", axis.name, self.value(spec, number)))
+            .collect();
+        if values.is_empty() { "the only cell".into() } else { values.join(" ") }
+    }
+}
+
+/// The cells of `spec`, whose `[job]` holds every setting that the axes do not make.
+pub(crate) fn cells(spec: &Spec) -> Vec<Cell> {
+    let mut places = vec![Vec::new()];
+    for axis in &spec.axis {
+        let with = |place: &Vec<usize>, at| place.iter().copied().chain([at]).collect();
+        places = places
+            .iter()
+            .flat_map(|place| (0..axis.values.len()).map(move |at| with(place, at)))
+            .collect();
+    }
+    let cells = places.into_iter().map(|at| Cell { index: 0, job: job(spec, &at), at });
+    let mut cells: Vec<Cell> = cells.filter(|cell| !excluded(spec, cell)).collect();
+    for (index, cell) in cells.iter_mut().enumerate() {
+        cell.index = index;
+    }
+    cells
+}
+
+fn excluded(spec: &Spec, cell: &Cell) -> bool {
+    spec.exclude.iter().any(|values| {
+        cell.is_at(spec, values.iter().map(|(axis, value)| (axis, value.0.as_str())))
+    })
+}
+
+fn job(spec: &Spec, at: &[usize]) -> BTreeMap<String, String> {
+    let mut job: BTreeMap<String, String> =
+        spec.job.iter().map(|(key, text)| (key.clone(), text.0.clone())).collect();
+    for (axis, &at) in spec.axis.iter().zip(at) {
+        let Some(Text(value)) = axis.values.get(at) else { continue };
+        let own = BTreeMap::from([(axis.name.clone(), Text("{}".into()))]);
+        for (key, Text(pattern)) in if axis.set.is_empty() { &own } else { &axis.set } {
+            let text = pattern.replace("{}", value);
+            match job.get_mut(key).filter(|_| is_list(key)) {
+                Some(before) if before != "none" && text != "none" => {
+                    before.push(' ');
+                    before.push_str(&text);
+                }
+                _ => {
+                    job.insert(key.clone(), text);
+                }
+            }
+        }
+    }
+    job
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> Spec {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn cells_are_all_combinations_but_those_left_out() {
+        let spec = spec(
+            "name = 'x'\ntitle = 'x'\n\
+             job = { link = '1.delay=1ms', epochs = 2 }\n\
+             [[axis]]\nname = 'consistency'\nvalues = ['bsp', 'asp']\n\
+             [[axis]]\nname = 'delay'\nvalues = [1, 100]\nset = { link = '2.delay={}ms' }\n\
+             [[exclude]]\nconsistency = 'bsp'\ndelay = 1\n",
+        );
+        let cells = cells(&spec);
+        let described: Vec<_> = cells.iter().map(|cell| cell.describe(&spec)).collect();
+        let expected =
+            ["consistency=bsp delay=100", "consistency=asp delay=1", "consistency=asp delay=100"];
+        assert_eq!(described, expected);
+        assert_eq!(cells[2].index, 2);
+        assert_eq!(cells[2].job["link"], "1.delay=1ms 2.delay=100ms");
+        assert_eq!(cells[2].job["consistency"], "asp");
+        assert_eq!(cells[2].job["epochs"], "2");
+    }
+
+    #[test]
+    fn without_axes_there_is_one_cell() {
+        let spec = spec("name = 'x'\ntitle = 'x'\n");
+        let cells = cells(&spec);
+        assert_eq!(cells.len(), 1);
+        assert_eq!(cells[0].describe(&spec), "the only cell");
+    }
+
+    #[test]
+    fn a_list_that_says_none_is_replaced() {
+        let spec = spec(
+            "name = 'x'\ntitle = 'x'\njob = { link = 'none' }\n\
+             [[axis]]\nname = 'link'\nvalues = ['none', 'delay=1ms']\n",
+        );
+        let links: Vec<_> = cells(&spec).iter().map(|cell| cell.job["link"].clone()).collect();
+        assert_eq!(links, ["none", "delay=1ms"]);
+    }
+}

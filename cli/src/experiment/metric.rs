@@ -1,0 +1,321 @@
+//! Metrics: what can be asked of one run.
+//!
+//! - `accuracy`, `time_s`, `staleness.mean`, `workers.1.share`, ...: how the run ended;
+//! - `accuracy @ epoch = 10`: the evaluation nearest to a point of the curve;
+//! - `epoch to accuracy 0.94`: where the mean of three evaluations first reaches a target;
+//! - `setting compute`, `setting link.2.delay`: what the run was told, in seconds where it is a
+//!   time.
+
+use std::str::FromStr;
+
+use super::grid::Cell;
+use super::record::{CurvePoint, Record};
+
+/// Something that can be asked of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Metric {
+    /// A number of the report, by its path.
+    Final(String),
+    /// A number of the evaluation nearest to a point.
+    At { field: Field, along: Field, at: f64 },
+    /// Where the mean of the last [`WINDOW`] evaluations first reaches a target.
+    To { along: Field, field: Field, target: f64 },
+    /// A setting, or an item of a setting that lists items.
+    Setting { key: String, item: String },
+}
+
+/// How many evaluations must have reached a target on average.
+const WINDOW: usize = 3;
+
+/// A column of the curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    Updates,
+    Samples,
+    Epoch,
+    Time,
+    Accuracy,
+    Loss,
+}
+
+/// The answer of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Answer {
+    Is(f64),
+    /// It ended before; it would have been more.
+    MoreThan(f64),
+    /// Why there is none.
+    Missing(String),
+}
+
+impl FromStr for Field {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "updates" => Self::Updates,
+            "samples" => Self::Samples,
+            "epoch" => Self::Epoch,
+            "time_s" => Self::Time,
+            "accuracy" => Self::Accuracy,
+            "loss" => Self::Loss,
+            _ => {
+                return Err(format!(
+                    "the curve has no {text:?}, but updates, samples, epoch, time_s, accuracy and \
+                     loss"
+                ));
+            }
+        })
+    }
+}
+
+impl Field {
+    pub(crate) fn of(self, point: &CurvePoint) -> Option<f64> {
+        match self {
+            Self::Updates => Some(point.version as f64),
+            Self::Samples => Some(point.samples as f64),
+            Self::Epoch => Some(point.epoch),
+            Self::Time => Some(point.time_s),
+            Self::Accuracy => point.accuracy,
+            Self::Loss => point.loss,
+        }
+    }
+
+    /// Whether it says how far a run is, as opposed to how good.
+    pub(crate) const fn is_progress(self) -> bool {
+        !matches!(self, Self::Accuracy | Self::Loss)
+    }
+
+    const fn reached(self, value: f64, target: f64) -> bool {
+        match self {
+            Self::Loss => value <= target,
+            _ => value >= target,
+        }
+    }
+}
+
+impl FromStr for Metric {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let spaced = text.replace('=', " = ").replace('@', " @ ");
+        let words: Vec<&str> = spaced.split_whitespace().collect();
+        let number = |text: &str| {
+            let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+            number.ok_or_else(|| format!("{text:?} is no number"))
+        };
+        Ok(match words.as_slice() {
+            [path] => Self::Final((*path).to_owned()),
+            ["setting", key] => {
+                let (key, item) = key.split_once('.').unwrap_or((key, ""));
+                Self::Setting { key: key.to_owned(), item: item.to_owned() }
+            }
+            [field, "@", along, "=", at] => {
+                Self::At { field: field.parse()?, along: progress(along)?, at: number(at)? }
+            }
+            [along, "to", field, target] => {
+                let field: Field = field.parse()?;
+                if field.is_progress() {
+                    return Err(format!("a target is one of accuracy or loss, not of {field:?}"));
+                }
+                Self::To { along: progress(along)?, field, target: number(target)? }
+            }
+            _ => {
+                return Err(format!(
+                    "{text:?} is no metric; write for example accuracy, workers.1.share, \
+                     accuracy @ epoch = 10, time_s to accuracy 0.94 or setting link.2.delay"
+                ));
+            }
+        })
+    }
+}
+
+fn progress(text: &str) -> Result<Field, String> {
+    let field: Field = text.parse()?;
+    if field.is_progress() {
+        Ok(field)
+    } else {
+        Err(format!("{text:?} does not say how far a run is; use epoch, time_s, samples, updates"))
+    }
+}
+
+impl Metric {
+    /// What `record`, a run of `cell`, answers.
+    pub(crate) fn of(&self, record: &Record, cell: &Cell) -> Answer {
+        match self {
+            Self::Final(path) => record.metrics.get(path).map_or_else(
+                || Answer::Missing(missing(path, record)),
+                |value| Answer::Is(*value),
+            ),
+            Self::At { field, along, at } => look_up(&record.curve, *field, *along, *at),
+            Self::To { along, field, target } => reach(&record.curve, *along, *field, *target),
+            Self::Setting { key, item } => match setting(cell, key, item) {
+                Ok(value) => Answer::Is(value),
+                Err(why) => Answer::Missing(why),
+            },
+        }
+    }
+}
+
+fn missing(path: &str, record: &Record) -> String {
+    let near = super::check::nearest(path, record.metrics.keys().map(String::as_str));
+    match near {
+        // What a run of this kind usually has, it may lack because of how it ended.
+        _ if ["accuracy", "loss"].contains(&path) || path.starts_with("recall.") => {
+            format!("there is no {path}; the run ended: {}", record.ended())
+        }
+        Some(near) => format!("there is no metric {path:?}; did you mean {near:?}?"),
+        None => format!("there is no metric {path:?}; runs.csv has them all in its first line"),
+    }
+}
+
+fn look_up(curve: &[CurvePoint], field: Field, along: Field, at: f64) -> Answer {
+    let far = |point: &CurvePoint| (along.of(point).unwrap_or(f64::INFINITY) - at).abs();
+    let Some(nearest) = curve.iter().min_by(|a, b| far(a).total_cmp(&far(b))) else {
+        return Answer::Missing("the curve is empty".into());
+    };
+    // Beyond its end by more than the usual distance of its points, a curve says nothing.
+    let end = curve.last().and_then(|point| along.of(point)).unwrap_or(0.0);
+    let step = end / curve.len() as f64;
+    if at > end + step {
+        return Answer::Missing(format!("the curve ends at {along:?} {end}, before {at}"));
+    }
+    let value = field.of(nearest);
+    value.map_or_else(|| Answer::Missing(format!("{field:?} was no number there")), Answer::Is)
+}
+
+fn reach(curve: &[CurvePoint], along: Field, field: Field, target: f64) -> Answer {
+    for window in curve.windows(WINDOW) {
+        let sum: Option<f64> = window.iter().map(|point| field.of(point)).sum();
+        let at = window.last().and_then(|point| along.of(point));
+        if let (Some(sum), Some(at)) = (sum, at)
+            && field.reached(sum / WINDOW as f64, target)
+        {
+            return Answer::Is(at);
+        }
+    }
+    let end = curve.last().and_then(|point| along.of(point));
+    end.map_or_else(|| Answer::Missing("the curve is empty".into()), Answer::MoreThan)
+}
+
+/// The number that a setting holds, or that an item of it holds.
+fn setting(cell: &Cell, key: &str, item: &str) -> Result<f64, String> {
+    let Some(text) = cell.job.get(key) else { return Err(format!("there is no setting {key:?}")) };
+    if item.is_empty() {
+        // Of a list, the item without a key is meant.
+        let mut words = text.split_whitespace().filter(|word| !word.contains('='));
+        return quantity(words.next().unwrap_or(text));
+    }
+    let for_all = item.trim_start_matches(|c: char| c.is_ascii_digit());
+    let for_all = for_all.strip_prefix('.').unwrap_or(for_all);
+    let ways = [item.to_owned(), format!("all.{for_all}"), for_all.to_owned()];
+    let found = ways.iter().find_map(|way| {
+        let items = text.split_whitespace().filter_map(|word| word.split_once('='));
+        items.filter(|(name, _)| name == way).map(|(_, value)| value).last()
+    });
+    found.map_or_else(|| Err(format!("{key} = {text:?} says nothing of {item}")), quantity)
+}
+
+/// A number with its unit: times in seconds, shares from 0 to 1, rates in bit/s.
+fn quantity(text: &str) -> Result<f64, String> {
+    let digits = |c: char| c.is_ascii_digit() || c == '.' || c == '-';
+    let (number, unit) = text.split_at(text.find(|c| !digits(c)).unwrap_or(text.len()));
+    let factor = match unit.trim() {
+        "" | "s" | "bit" => 1.0,
+        "ms" => 1e-3,
+        "us" => 1e-6,
+        "ns" => 1e-9,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "%" => 1e-2,
+        "kbit" => 1e3,
+        "mbit" => 1e6,
+        "gbit" => 1e9,
+        _ => return Err(format!("{text:?} is no number with a unit such as ms, % or mbit")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no number"))?;
+    Ok(number * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn curve(accuracies: &[f64]) -> Vec<CurvePoint> {
+        (1..)
+            .zip(accuracies)
+            .map(|(epoch, &accuracy)| CurvePoint {
+                version: epoch * 10,
+                samples: epoch * 100,
+                epoch: epoch as f64 + 0.001,
+                time_s: epoch as f64 * 0.5,
+                accuracy: Some(accuracy),
+                loss: None,
+            })
+            .collect()
+    }
+
+    fn ask(metric: &str, accuracies: &[f64]) -> Answer {
+        let mut record = Record { curve: curve(accuracies), ..Record::default() };
+        record.metrics.insert("staleness.mean".into(), 1.5);
+        let settings = [
+            ("link", "1.delay=1ms delay=7ms 2.delay=3ms 2.delay=100ms"),
+            ("compute", "4.5ms 2.factor=4"),
+            ("learning-rate", "0.01"),
+            ("partition", "iid"),
+        ];
+        let job = settings.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let cell = Cell { index: 0, at: Vec::new(), job: BTreeMap::from(job) };
+        metric.parse::<Metric>().unwrap().of(&record, &cell)
+    }
+
+    #[test]
+    fn the_end_of_a_run_is_asked_by_path() {
+        assert_eq!(ask("staleness.mean", &[]), Answer::Is(1.5));
+        let Answer::Missing(why) = ask("stalenes.mean", &[]) else { panic!("it is not there") };
+        assert!(why.contains("did you mean \"staleness.mean\""), "{why}");
+    }
+
+    #[test]
+    fn the_curve_is_looked_up_at_its_nearest_point() {
+        assert_eq!(ask("accuracy @ epoch=2", &[0.1, 0.2, 0.3]), Answer::Is(0.2));
+        assert_eq!(ask("updates @ time_s = 1.6", &[0.1, 0.2, 0.3]), Answer::Is(30.0));
+        assert!(matches!(ask("accuracy @ epoch=9", &[0.1, 0.2]), Answer::Missing(_)));
+        assert!(matches!(ask("loss @ epoch=1", &[0.1, 0.2]), Answer::Missing(_)));
+    }
+
+    #[test]
+    fn a_target_is_reached_by_the_mean_of_three_evaluations() {
+        let accuracies = [0.5, 0.97, 0.5, 0.93, 0.94, 0.95, 0.96];
+        assert_eq!(ask("updates to accuracy 0.94", &accuracies), Answer::Is(60.0));
+        assert_eq!(ask("time_s to accuracy 0.99", &accuracies), Answer::MoreThan(3.5));
+        assert!(matches!(ask("time_s to accuracy 0.9", &[]), Answer::Missing(_)));
+    }
+
+    #[test]
+    fn settings_are_read_with_their_units() {
+        let close = |metric: &str, wanted: f64| {
+            let Answer::Is(value) = ask(metric, &[]) else { panic!("{metric} is there") };
+            assert!((value - wanted).abs() < 1e-12, "{metric}: {value}");
+        };
+        close("setting link.2.delay", 0.1);
+        close("setting link.1.delay", 0.001);
+        close("setting link.3.delay", 0.007);
+        close("setting compute", 0.0045);
+        close("setting compute.2.factor", 4.0);
+        close("setting learning-rate", 0.01);
+        assert!(matches!(ask("setting partition", &[]), Answer::Missing(_)));
+        assert!(matches!(ask("setting link.2.rate", &[]), Answer::Missing(_)));
+    }
+
+    #[test]
+    fn what_is_no_metric_is_an_error() {
+        for text in
+            ["", "a b", "accuracy @ 10", "epoch to time_s 3", "loss to accuracy 1", "x @ y = 1"]
+        {
+            assert!(text.parse::<Metric>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Experiments: a job swept over a grid, repeated with seeds, with pictures and claims.
+//!
+//! A [`Spec`] is a TOML file. [`cells`] are its grid; a [`Runner`] makes what runs are missing in a
+//! [`Store`], through whatever can [`Execute`] one: virtual time or real processes. What comes after
+//! reads the kept [`Record`]s only, so that a report can be made again at any time: claims, tables,
+//! pictures, page.
+
+mod bounds;
+mod check;
+mod claims;
+mod draw;
+mod environment;
+mod execute;
+mod expression;
+mod grid;
+mod metric;
+mod page;
+mod quantity;
+mod real;
+mod record;
+mod resolve;
+mod runner;
+mod runs;
+mod spec;
+mod store;
+mod tables;
+
+use anyhow::Context;
+
+pub(crate) use claims::{Finding, Verdict};
+pub(crate) use environment::Environment;
+pub(crate) use execute::{Execute, Run, VirtualTime, check_settings};
+pub(crate) use grid::{Cell, cells};
+pub(crate) use real::RealTime;
+pub(crate) use resolve::resolve;
+pub(crate) use runner::Runner;
+pub(crate) use spec::Spec;
+pub(crate) use store::{About, Mode, Store};
+
+use draw::Drawn;
+use runs::Runs;
+
+/// Where pictures are, in a results folder.
+const PICTURES: &str = "pictures";
+
+/// What there is to say at the end.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) findings: Vec<Finding>,
+    /// `summary.json`.
+    pub(crate) json: serde_json::Value,
+}
+
+/// Makes everything of a results folder but the runs: decides the claims, writes tables, pictures
+/// and the page.
+pub(crate) fn report(store: &Store, spec: &Spec) -> anyhow::Result<Report> {
+    let about = store.about()?;
+    let cells = cells(spec);
+    let records = store.records(cells.len(), spec.reps)?;
+    let runs = Runs { spec, cells: &cells, records };
+    let findings = claims::decide(&runs);
+    tables::write(&runs, store)?;
+    let drawn = draw::draw(&runs).map_err(|why| anyhow::anyhow!("{}: {why}", spec.name))?;
+    store.remove_folder(PICTURES)?;
+    for Drawn { file, picture, .. } in &drawn {
+        store.write(&format!("{PICTURES}/{file}.svg"), picture.svg()?.as_bytes())?;
+        store.write(&format!("{PICTURES}/{file}.png"), &picture.png()?)?;
+    }
+    let page = page::page(&runs, &about, &findings, &drawn)?;
+    store.write("report.html", page.as_bytes())?;
+    let summary = tables::summary(&runs, about.mode, &findings);
+    store.write_json("summary.json", &summary)?;
+    let json = serde_json::to_value(&summary).context("cannot write the summary")?;
+    Ok(Report { findings, json })
+}

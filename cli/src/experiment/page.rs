@@ -1,0 +1,128 @@
+//! `report.html`: claims, pictures, parameters, environment, in one file that needs no other.
+
+use super::claims::Finding;
+use super::draw::Drawn;
+use super::runs::Runs;
+use super::spec::Text;
+use super::store::{About, Mode};
+use crate::html::Page;
+
+/// The page.
+pub(super) fn page(
+    runs: &Runs<'_>,
+    about: &About,
+    findings: &[Finding],
+    pictures: &[Drawn],
+) -> anyhow::Result<String> {
+    let spec = runs.spec;
+    let mut page = Page::new(&spec.title);
+    if !spec.source.is_empty() {
+        page.paragraph(&format!("Source: {}", spec.source));
+    }
+    for paragraph in spec.description.split("\n\n").filter(|text| !text.trim().is_empty()) {
+        page.paragraph(paragraph);
+    }
+    let (done, all) = (runs.records.len(), runs.cells.len() * spec.reps as usize);
+    let progress =
+        if done == all { "all are done".into() } else { format!("{done} of them are done") };
+    page.paragraph(&format!(
+        "{all} runs: {} cells, {} repetitions each; {progress}.",
+        runs.cells.len(),
+        spec.reps
+    ));
+    if !findings.is_empty() {
+        page.heading("Claims");
+        claims(&mut page, findings);
+    }
+    if !pictures.is_empty() {
+        page.heading("Pictures");
+        page.paragraph(
+            "Means over the repetitions with their 95 % confidence intervals (Student's t).",
+        );
+        for drawn in pictures {
+            page.picture(&drawn.picture, &drawn.title)?;
+        }
+    }
+    page.heading("Parameters");
+    parameters(&mut page, runs);
+    page.heading("How it was made");
+    making(&mut page, runs, about);
+    Ok(page.render())
+}
+
+fn claims(page: &mut Page, findings: &[Finding]) {
+    let with = |text: &str, more: &str| match more {
+        "" => text.to_owned(),
+        more => format!("{text} ({more})"),
+    };
+    let row = |finding: &Finding| {
+        let expected = match finding.expected.as_str() {
+            "" => String::new(),
+            text => format!("expected: {text}"),
+        };
+        vec![
+            with(&finding.claim, &finding.note),
+            finding.reported.clone(),
+            with(&finding.measured, &expected),
+            finding.condition.clone(),
+            with(finding.verdict.text(), &finding.why),
+        ]
+    };
+    let header = ["claim", "reported", "measured", "holds if", "verdict"];
+    let rows: Vec<_> = findings.iter().map(row).collect();
+    page.table("", &header, header.len(), &rows);
+}
+
+fn parameters(page: &mut Page, runs: &Runs<'_>) {
+    let spec = runs.spec;
+    let axes = spec.axis.iter().map(|axis| {
+        let values = axis.values.iter().enumerate().map(|(index, Text(value))| {
+            let label = axis.value_label(index);
+            if label == *value { label } else { format!("{value} ({label})") }
+        });
+        let unit = if axis.unit.is_empty() { String::new() } else { format!(" ({})", axis.unit) };
+        let makes = axis.set.iter().map(|(key, Text(pattern))| format!("{key} = {pattern}"));
+        let makes = makes.collect::<Vec<_>>().join(", ");
+        vec![
+            format!("{}{unit}", axis.title()),
+            values.collect::<Vec<_>>().join(", "),
+            if makes.is_empty() { axis.name.clone() } else { makes },
+        ]
+    });
+    let axes: Vec<_> = axes.collect();
+    if !axes.is_empty() {
+        page.table("What is swept", &["axis", "values", "setting"], 3, &axes);
+    }
+    let settings: Vec<_> =
+        spec.job.iter().map(|(key, Text(value))| vec![key.clone(), value.clone()]).collect();
+    page.table("What all runs share", &["setting", "value"], 2, &settings);
+}
+
+fn making(page: &mut Page, runs: &Runs<'_>, about: &About) {
+    let slow_start = runs
+        .cells
+        .iter()
+        .any(|cell| cell.job.get("link").is_some_and(|link| link.contains("slow-start=on")));
+    match about.mode {
+        Mode::VirtualTime => page.paragraph(&format!(
+            "Virtual time: the nodes, their messages and their gradients are real; the time that \
+             computations and links take is modelled as the settings compute and link say. What \
+             they do not say takes no time: the server's own work, evaluation, system calls. TCP's \
+             slow start and its restart after idle are {}.",
+            if slow_start { "modelled where the settings say so" } else { "not modelled" }
+        )),
+        Mode::RealTime => page.paragraph(
+            "Real time: every node is a process of its own, over TCP on the loopback address; \
+             delays, rates and computation times are added as the settings say, and what the \
+             machine itself takes comes on top.",
+        ),
+    }
+    let mut facts = about.environment.rows().to_vec();
+    let seeds = || runs.records.values().map(|record| record.seed);
+    if let (Some(first), Some(last)) = (seeds().min(), seeds().max()) {
+        facts.push(("seeds", format!("{first} to {last}, one a repetition")));
+    }
+    page.facts(&facts);
+    page.paragraph("The same again, or with every setting as it was resolved:");
+    page.code(&format!("{}\npstrain experiment run spec.toml", about.environment.command));
+}

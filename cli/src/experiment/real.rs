@@ -1,0 +1,224 @@
+//! Runs with real processes: a server and its workers, each a `pstrain` of its own, over TCP on
+//! the loopback address. Links and compute times of the job are shaped by the workers themselves.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use super::execute::{Execute, Run};
+use super::record::{CurvePoint, Record};
+
+/// Runs in real time.
+#[derive(Debug)]
+pub(crate) struct RealTime {
+    program: PathBuf,
+}
+
+/// How often processes are looked at.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// What begins the environment variables of settings: the job file says them all.
+const VARIABLES: &str = "PSTRAIN_JOB_";
+
+/// Processes that end with this, whatever happens.
+#[derive(Debug, Default)]
+struct Processes(Vec<Process>);
+
+#[derive(Debug)]
+struct Process {
+    name: String,
+    child: Child,
+    said: Option<JoinHandle<String>>,
+}
+
+impl RealTime {
+    /// Runs of this very program.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("cannot find the program of this process")?;
+        Ok(Self { program })
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_str().is_some_and(|variable| variable.starts_with(VARIABLES)) {
+                command.env_remove(variable);
+            }
+        }
+        // Ctrl-C is for this process to hear, and to decide about.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command
+    }
+}
+
+impl Execute for RealTime {
+    fn execute(&self, run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
+        let folder = tempfile::tempdir().context("cannot make a folder for the run")?;
+        let (job, out) = (folder.path().join("job.toml"), folder.path().join("out"));
+        let layers = run.layers()?;
+        std::fs::write(&job, layers.to_toml())
+            .with_context(|| format!("cannot write {}", job.display()))?;
+        let text = |path: &Path| path.to_str().map(str::to_owned).context("use a plain TMPDIR");
+        let (job, out_text) = (text(&job)?, text(&out)?);
+        let mut processes = Processes::default();
+        let server =
+            ["server", "--listen", "127.0.0.1:0", "--job", &job, "--out", &out_text, "--quiet"];
+        let mut server = self.command(&server).spawn().context("cannot start a server")?;
+        let said = server.stderr.take().context("the server cannot be heard")?;
+        let address = processes.listen(server, said)?;
+        let workers: u32 = layers.number("workers")?;
+        let data = layers.text("data");
+        for id in 1..=workers {
+            let id = id.to_string();
+            let mut args = vec!["worker", "--server", &address, "--id", &id, "--quiet"];
+            if !data.starts_with("synthetic") {
+                args.extend(["--data", data]);
+            }
+            let child = self.command(&args).spawn().context("cannot start a worker")?;
+            processes.add(format!("worker {id}"), child);
+        }
+        if !processes.wait(stop)? {
+            return Ok(None);
+        }
+        read(run, &out).map(Some)
+    }
+}
+
+impl Processes {
+    /// Takes on a server, and waits for its address.
+    fn listen(&mut self, server: Child, said: impl Read + Send + 'static) -> anyhow::Result<String> {
+        let mut lines = BufReader::new(said);
+        let mut all = String::new();
+        let address = loop {
+            let before = all.len();
+            let read = lines.read_line(&mut all).context("the server cannot be heard")?;
+            let line = all.get(before..).unwrap_or_default();
+            if let Some((_, rest)) = line.split_once("listening on ") {
+                break rest.split_whitespace().next().map(str::to_owned);
+            }
+            if read == 0 {
+                break None;
+            }
+        };
+        // Whoever stops reading stops the writer sooner or later.
+        let said = std::thread::spawn(move || {
+            let _as_far_as_it_goes = lines.read_to_string(&mut all);
+            all
+        });
+        self.0.push(Process { name: "the server".into(), child: server, said: Some(said) });
+        match address {
+            Some(address) => Ok(address),
+            None => {
+                self.wait(&AtomicBool::new(false))?;
+                bail!("the server does not say where it listens")
+            }
+        }
+    }
+
+    fn add(&mut self, name: String, mut child: Child) {
+        let said = child.stderr.take().map(|mut stream| {
+            std::thread::spawn(move || {
+                let mut all = String::new();
+                let _as_far_as_it_goes = stream.read_to_string(&mut all);
+                all
+            })
+        });
+        self.0.push(Process { name, child, said });
+    }
+
+    /// Waits until all have ended well; false if `stop` was raised before.
+    fn wait(&mut self, stop: &AtomicBool) -> anyhow::Result<bool> {
+        let mut running = self.0.len();
+        while running > 0 {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            running = 0;
+            for process in &mut self.0 {
+                match process.child.try_wait().context("cannot wait for a process")? {
+                    None => running += 1,
+                    Some(status) if !good(status) => {
+                        let said = process.said.take().and_then(|said| said.join().ok());
+                        let said = said.unwrap_or_default();
+                        bail!("{} ended with {status}:\n{}", process.name, said.trim_end());
+                    }
+                    Some(_) => {}
+                }
+            }
+            std::thread::sleep(GLANCE);
+        }
+        Ok(true)
+    }
+}
+
+/// Whether there are results: a run that diverged has some too.
+fn good(status: ExitStatus) -> bool {
+    matches!(status.code(), Some(0 | 1))
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            // Either fails only if it has ended already.
+            let _gone = process.child.kill();
+            let _gone = process.child.wait();
+        }
+    }
+}
+
+/// A line of `curve.csv`.
+#[derive(Deserialize)]
+struct Line {
+    version: u64,
+    samples: u64,
+    epoch: f64,
+    time_s: f64,
+    accuracy: f64,
+    loss: f64,
+}
+
+/// The record of a run from its results folder.
+fn read(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
+    let open = |name: &str| {
+        let path = out.join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let mut record = run.record();
+    record.keep(&serde_json::from_str(&open("summary.json")?)?, false);
+    for line in csv::Reader::from_reader(open("curve.csv")?.as_bytes()).deserialize() {
+        let line: Line = line.context("curve.csv does not read")?;
+        record.curve.push(CurvePoint {
+            version: line.version,
+            samples: line.samples,
+            epoch: line.epoch,
+            time_s: line.time_s,
+            accuracy: Some(line.accuracy).filter(|value| value.is_finite()),
+            loss: Some(line.loss).filter(|value| value.is_finite()),
+        });
+    }
+    record.staleness = staleness(&open("events.jsonl")?)?;
+    Ok(record)
+}
+
+/// How many gradients were applied with each staleness, from the events of a run.
+fn staleness(events: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
+    let mut counts = BTreeMap::new();
+    for line in events.lines() {
+        let event: serde_json::Value = serde_json::from_str(line).context("events.jsonl")?;
+        if event["event"] == "applied"
+            && let Some(staleness) = event["staleness"].as_u64()
+        {
+            *counts.entry(staleness).or_default() += 1;
+        }
+    }
+    Ok(counts)
+}

@@ -1,0 +1,124 @@
+//! What is kept of one run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One run of an experiment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Record {
+    /// The number of its cell.
+    pub(crate) cell: usize,
+    pub(crate) rep: u32,
+    pub(crate) seed: u64,
+    /// Every number of the run's report, by its path: `staleness.mean`, `workers.1.share`.
+    pub(crate) metrics: BTreeMap<String, f64>,
+    /// Every text of the report, by its path.
+    pub(crate) texts: BTreeMap<String, String>,
+    pub(crate) curve: Vec<CurvePoint>,
+    /// How many gradients were applied with each staleness.
+    pub(crate) staleness: BTreeMap<u64, u64>,
+}
+
+/// One evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CurvePoint {
+    /// The updates made.
+    pub(crate) version: u64,
+    pub(crate) samples: u64,
+    pub(crate) epoch: f64,
+    /// Training time.
+    pub(crate) time_s: f64,
+    /// Absent where it was no number.
+    pub(crate) accuracy: Option<f64>,
+    pub(crate) loss: Option<f64>,
+}
+
+/// What of a report tells of the process and the machine, not of the run: it differs each time.
+const OF_THE_PROCESS: [&str; 2] = ["peak_rss_mib", "first_update_s"];
+
+impl Record {
+    /// Keeps what a report says. `repeatable` leaves out what differs from time to time.
+    pub(crate) fn keep(&mut self, report: &Value, repeatable: bool) {
+        self.flatten("", report);
+        if repeatable {
+            for path in OF_THE_PROCESS {
+                self.metrics.remove(path);
+            }
+        }
+    }
+
+    fn flatten(&mut self, path: &str, value: &Value) {
+        let below = |name: &str| {
+            if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+        };
+        match value {
+            Value::Null => {}
+            Value::Bool(value) => {
+                self.metrics.insert(path.to_owned(), f64::from(u8::from(*value)));
+            }
+            Value::Number(number) => {
+                if let Some(number) = number.as_f64() {
+                    self.metrics.insert(path.to_owned(), number);
+                }
+            }
+            Value::String(text) => {
+                self.texts.insert(path.to_owned(), text.clone());
+            }
+            // Workers are numbered from 1.
+            Value::Array(items) => {
+                for (number, item) in (1..).zip(items) {
+                    self.flatten(&below(&number.to_string()), item);
+                }
+            }
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    self.flatten(&below(name), field);
+                }
+            }
+        }
+    }
+
+    /// How the run ended.
+    pub(crate) fn ended(&self) -> &str {
+        self.texts.get("ended").map_or("", String::as_str)
+    }
+
+    /// How many workers there are figures of.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = usize> {
+        (1..).take_while(|worker| self.metrics.contains_key(&format!("workers.{worker}.updates")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_becomes_numbers_and_texts_by_path() {
+        let report = serde_json::json!({
+            "ended": "the budget is used up",
+            "accuracy": null,
+            "peak_rss_mib": 12.5,
+            "staleness": { "mean": 1.0 },
+            "workers": [{ "id": 1, "updates": 5 }, { "id": 2, "updates": 7 }],
+        });
+        let mut record = Record::default();
+        record.keep(&report, true);
+        let paths: Vec<_> = record.metrics.keys().map(String::as_str).collect();
+        let expected = [
+            "staleness.mean",
+            "workers.1.id",
+            "workers.1.updates",
+            "workers.2.id",
+            "workers.2.updates",
+        ];
+        assert_eq!(paths, expected);
+        assert_eq!(record.ended(), "the budget is used up");
+        assert_eq!(record.workers().collect::<Vec<_>>(), [1, 2]);
+        record.keep(&report, false);
+        assert_eq!(record.metrics["peak_rss_mib"], 12.5);
+    }
+}

@@ -1,0 +1,52 @@
+//! From a specification to one that needs nothing else: every setting is in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, bail};
+
+use super::check::is_setting;
+use super::grid::is_list;
+use super::spec::{Spec, Text};
+use crate::job::{JobFlags, Layers, SETTINGS, source_of};
+
+/// Puts `[job]` together, weakest first: defaults, the specification, `--set`, the environment.
+pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Result<()> {
+    for (key, value) in set {
+        is_setting(key).map_err(|why| anyhow::anyhow!("--set {key}={value}: {why}"))?;
+        replace(spec, key, value, &format!("--set {key}={value}"))?;
+    }
+    for (key, value, variable) in Layers::gather(None, &JobFlags::default())?.environment() {
+        replace(spec, key, &value, &format!("{variable}={value}"))?;
+    }
+    let made: BTreeSet<String> = replaced(spec).into_keys().map(str::to_owned).collect();
+    for setting in SETTINGS {
+        if !made.contains(setting.key) {
+            let default = if setting.key == "name" { &spec.name } else { setting.default };
+            let default = Text(default.to_owned());
+            spec.job.entry(setting.key.to_owned()).or_insert(default);
+        }
+    }
+    if let Some(Text(data)) = spec.job.get_mut("data")
+        && let Ok(pstrain_data::Source::File(path)) = source_of(data)
+        && data != "server"
+    {
+        let path = std::path::absolute(&path)
+            .with_context(|| format!("data = {data:?}: it has no absolute path"))?;
+        path.to_str().context("data: use a path in plain UTF-8")?.clone_into(data);
+    }
+    Ok(())
+}
+
+/// The settings that axes make from nothing, with the axis of each.
+fn replaced(spec: &Spec) -> BTreeMap<&str, &str> {
+    let keys = spec.axis.iter().flat_map(|axis| axis.keys().map(|key| (key, axis.name.as_str())));
+    keys.filter(|(key, _)| !is_list(key)).collect()
+}
+
+fn replace(spec: &mut Spec, key: &str, value: &str, place: &str) -> anyhow::Result<()> {
+    if let Some(axis) = replaced(spec).get(key) {
+        bail!("{place}: the experiment sweeps {key} on its axis {axis}; change it there");
+    }
+    spec.job.insert(key.to_owned(), Text(value.to_owned()));
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Makes the runs that are missing, as many at a time as there are cores.
+//!
+//! Each run is kept as soon as it is done, and depends on nothing but its cell and its repetition:
+//! neither the number of threads nor an interruption changes a result.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::execute::{Execute, Run};
+use super::store::Store;
+
+/// How runs are made.
+#[derive(Debug)]
+pub(crate) struct Runner<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) jobs: usize,
+    pub(crate) quiet: bool,
+    /// Raised when somebody wants an end.
+    pub(crate) stop: &'a AtomicBool,
+}
+
+impl Runner<'_> {
+    /// Makes `runs`, of `all` that the experiment has. Returns how many were not made, since
+    /// somebody wanted an end.
+    ///
+    /// # Errors
+    /// The first that happened; nothing new is begun then.
+    pub(crate) fn make(
+        &self,
+        runs: &[Run<'_>],
+        all: usize,
+        execute: &dyn Execute,
+    ) -> anyhow::Result<usize> {
+        let bar = self.bar(runs.len(), all);
+        let next = AtomicUsize::new(0);
+        let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+        let made = AtomicUsize::new(0);
+        let work = || {
+            while !self.stop.load(Ordering::Relaxed) && is_none(&failed) {
+                let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                match self.one(run, execute) {
+                    Ok(true) => {
+                        made.fetch_add(1, Ordering::Relaxed);
+                        bar.inc(1);
+                    }
+                    Ok(false) => {}
+                    Err(error) => {
+                        let mut first = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                        first.get_or_insert(error);
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs.clamp(1, runs.len().max(1)) {
+                scope.spawn(work);
+            }
+        });
+        bar.finish_and_clear();
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(runs.len() - made.into_inner()),
+        }
+    }
+
+    fn one(&self, run: &Run<'_>, execute: &dyn Execute) -> anyhow::Result<bool> {
+        let place = || format!("the run of {}", run.place);
+        let Some(record) = execute.execute(run, self.stop).with_context(place)? else {
+            return Ok(false);
+        };
+        self.store.save(&record)?;
+        Ok(true)
+    }
+
+    fn bar(&self, missing: usize, all: usize) -> ProgressBar {
+        let target =
+            if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(all as u64), target);
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:30} {pos}/{len} runs  {elapsed_precise}, {eta} left")
+        {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        // What is there already took no time of this process.
+        let there = all.saturating_sub(missing) as u64;
+        let bar = bar.with_position(there);
+        bar.reset_eta();
+        bar
+    }
+}
+
+fn is_none<T>(slot: &Mutex<Option<T>>) -> bool {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+}

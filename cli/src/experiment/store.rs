@@ -1,0 +1,189 @@
+//! The results folder: every run as soon as it is done, and what the experiment was.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+use super::environment::Environment;
+use super::record::Record;
+use super::spec::Spec;
+
+const SPEC: &str = "spec.toml";
+const RUNS: &str = "runs";
+const ABOUT: &str = "environment.json";
+
+/// A results folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    path: PathBuf,
+}
+
+/// How the runs were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mode {
+    VirtualTime,
+    RealTime,
+}
+
+/// What a results folder tells of the making of its runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct About {
+    pub(crate) mode: Mode,
+    pub(crate) environment: Environment,
+}
+
+impl Store {
+    /// A folder for the runs of `spec`: a new one, or one that holds some of them already.
+    pub(crate) fn create(
+        path: &Path,
+        spec: &Spec,
+        about: &About,
+        overwrite: bool,
+    ) -> anyhow::Result<Self> {
+        let store = Self { path: path.to_owned() };
+        if overwrite {
+            store.clear()?;
+        }
+        if let Some(before) = store.read_if_there(SPEC)? {
+            let same = Spec::parse(&store.file(SPEC).display().to_string(), &before)
+                .is_ok_and(|before| has_the_same_runs(&before, spec));
+            let mode = store.about().map(|before| before.mode);
+            if !same || mode.is_ok_and(|mode| mode != about.mode) {
+                bail!(
+                    "{} holds the runs of another experiment; choose another folder with --out, \
+                     or --overwrite",
+                    path.display()
+                );
+            }
+        }
+        let runs = store.file(RUNS);
+        fs::create_dir_all(&runs)
+            .with_context(|| format!("cannot make the folder {}", runs.display()))?;
+        store.write(SPEC, spec.to_toml()?.as_bytes())?;
+        store.write_json(ABOUT, about)?;
+        Ok(store)
+    }
+
+    /// The folder of an experiment that has been run, with its specification.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Spec)> {
+        let store = Self { path: path.to_owned() };
+        let Some(text) = store.read_if_there(SPEC)? else {
+            bail!("{} holds no experiment: it has no {SPEC}", path.display());
+        };
+        let spec = Spec::parse(&store.file(SPEC).display().to_string(), &text)?;
+        Ok((store, spec))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn about(&self) -> anyhow::Result<About> {
+        let path = self.file(ABOUT);
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{} does not read", path.display()))
+    }
+
+    /// All runs that are there, of `cells` cells and `reps` repetitions.
+    pub(crate) fn records(
+        &self,
+        cells: usize,
+        reps: u32,
+    ) -> anyhow::Result<BTreeMap<(usize, u32), Record>> {
+        let mut records = BTreeMap::new();
+        for cell in 0..cells {
+            for rep in 0..reps {
+                let Some(text) = self.read_if_there(&run_file(cell, rep))? else { continue };
+                let place = || {
+                    let path = self.file(&run_file(cell, rep));
+                    format!("{} does not read; delete it and run again", path.display())
+                };
+                let record: Record = serde_json::from_str(&text).with_context(place)?;
+                records.insert((cell, rep), record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Keeps a run.
+    pub(crate) fn save(&self, record: &Record) -> anyhow::Result<()> {
+        let text = serde_json::to_vec(record).context("cannot write a run as JSON")?;
+        self.write(&run_file(record.cell, record.rep), &text)
+    }
+
+    /// Writes a file as a whole or not at all.
+    pub(crate) fn write(&self, name: &str, content: &[u8]) -> anyhow::Result<()> {
+        let path = self.file(name);
+        let place = || format!("cannot write {}", path.display());
+        let folder = path.parent().unwrap_or(&self.path);
+        fs::create_dir_all(folder).with_context(place)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder).with_context(place)?;
+        file.write_all(content).with_context(place)?;
+        // Temporary files are private; results are not.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let readable = fs::Permissions::from_mode(0o644);
+            file.as_file().set_permissions(readable).with_context(place)?;
+        }
+        file.persist(&path).map_err(|error| error.error).with_context(place)?;
+        Ok(())
+    }
+
+    pub(crate) fn write_json(&self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
+        let mut text = serde_json::to_vec_pretty(value).context("cannot write JSON")?;
+        text.push(b'\n');
+        self.write(name, &text)
+    }
+
+    /// Removes pictures of an earlier report.
+    pub(crate) fn remove_folder(&self, name: &str) -> anyhow::Result<()> {
+        let path = self.file(name);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the runs that are there, if this is the folder of an experiment.
+    fn clear(&self) -> anyhow::Result<()> {
+        if self.file(SPEC).exists() {
+            self.remove_folder(RUNS)?;
+            let path = self.file(SPEC);
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn read_if_there(&self, name: &str) -> anyhow::Result<Option<String>> {
+        let path = self.file(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+}
+
+fn run_file(cell: usize, rep: u32) -> String {
+    format!("{RUNS}/{cell:05}-{rep:03}.json")
+}
+
+/// Whether the runs of one are runs of the other: pictures, claims, words and the number of
+/// repetitions may differ.
+fn has_the_same_runs(a: &Spec, b: &Spec) -> bool {
+    let (a, b) = (super::grid::cells(a), super::grid::cells(b));
+    a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a.job == b.job)
+}

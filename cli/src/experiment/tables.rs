@@ -1,0 +1,173 @@
+//! The results as tables for other programs: CSV files and `summary.json`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::claims::Finding;
+use super::grid::Cell;
+use super::record::Record;
+use super::runs::Runs;
+use super::store::{Mode, Store};
+use crate::statistics;
+
+/// `summary.json`, and what `--json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary<'a> {
+    pub(crate) experiment: &'a str,
+    pub(crate) title: &'a str,
+    pub(crate) source: &'a str,
+    pub(crate) mode: Mode,
+    pub(crate) reps: u32,
+    /// The runs that are done, and those there would be.
+    pub(crate) done: usize,
+    pub(crate) of: usize,
+    pub(crate) cells: Vec<CellSummary<'a>>,
+    pub(crate) claims: &'a [Finding],
+}
+
+/// One cell of [`Summary`].
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CellSummary<'a> {
+    /// The value on each axis.
+    pub(crate) at: BTreeMap<&'a str, &'a str>,
+    pub(crate) runs: usize,
+    /// Mean and 95 % confidence interval over the repetitions that have the number.
+    pub(crate) metrics: BTreeMap<&'a str, Spread>,
+}
+
+/// A mean over repetitions with its 95 % confidence interval.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) n: usize,
+    pub(crate) mean: f64,
+    pub(crate) sd: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(values: &[f64]) -> Self {
+        let statistics::Estimate { n, mean, sd, low, high } = statistics::estimate(values);
+        Self { n, mean, sd, low, high }
+    }
+}
+
+/// What is known of all cells.
+pub(crate) fn summary<'a>(runs: &'a Runs<'a>, mode: Mode, claims: &'a [Finding]) -> Summary<'a> {
+    let metrics = runs.metrics();
+    let cell = |cell: &'a Cell| {
+        let values = |name: &str| -> Vec<f64> {
+            runs.of(cell).filter_map(|record| record.metrics.get(name).copied()).collect()
+        };
+        let known = metrics.iter().map(|&name| (name, values(name)));
+        let known = known.filter(|(_, values)| !values.is_empty());
+        CellSummary {
+            at: at(runs, cell),
+            runs: runs.of(cell).count(),
+            metrics: known.map(|(name, values)| (name, Spread::of(&values))).collect(),
+        }
+    };
+    Summary {
+        experiment: &runs.spec.name,
+        title: &runs.spec.title,
+        source: &runs.spec.source,
+        mode,
+        reps: runs.spec.reps,
+        done: runs.records.len(),
+        of: runs.cells.len() * runs.spec.reps as usize,
+        cells: runs.cells.iter().map(cell).collect(),
+        claims,
+    }
+}
+
+fn at<'a>(runs: &Runs<'a>, cell: &Cell) -> BTreeMap<&'a str, &'a str> {
+    let axes = runs.spec.axis.iter().enumerate();
+    axes.map(|(number, axis)| (axis.name.as_str(), cell.value(runs.spec, number))).collect()
+}
+
+/// Writes `runs.csv`, `curve.csv`, `staleness.csv` and `timeline.csv`.
+pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
+    let metrics = runs.metrics();
+    let texts: BTreeSet<&str> =
+        runs.records.values().flat_map(|record| record.texts.keys().map(String::as_str)).collect();
+    let columns: Vec<&str> =
+        ["seed"].into_iter().chain(metrics.iter().copied()).chain(texts.iter().copied()).collect();
+    table(runs, store, "runs.csv", &columns, |record, row| {
+        let number = |name: &&str| record.metrics.get(*name).map_or_else(String::new, f64::to_string);
+        let text = |name: &&str| record.texts.get(*name).cloned().unwrap_or_default();
+        let seed = [record.seed.to_string()].into_iter();
+        row(seed.chain(metrics.iter().map(number)).chain(texts.iter().map(text)).collect())
+    })?;
+    let columns = ["version", "samples", "epoch", "time_s", "accuracy", "loss"];
+    let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    table(runs, store, "curve.csv", &columns, |record, row| {
+        record.curve.iter().try_for_each(|point| {
+            row(vec![
+                point.version.to_string(),
+                point.samples.to_string(),
+                point.epoch.to_string(),
+                point.time_s.to_string(),
+                optional(point.accuracy),
+                optional(point.loss),
+            ])
+        })
+    })?;
+    table(runs, store, "staleness.csv", &["staleness", "gradients"], |record, row| {
+        let mut counts = record.staleness.iter();
+        counts.try_for_each(|(staleness, count)| row(vec![staleness.to_string(), count.to_string()]))
+    })?;
+    let columns = [&["worker"], PARTS.as_slice(), SHARES.as_slice()].concat();
+    table(runs, store, "timeline.csv", &columns, |record, row| {
+        record.workers().try_for_each(|worker| {
+            let [seconds, shares] = timeline(record, worker);
+            let numbers = seconds.iter().chain(&shares).map(f64::to_string);
+            row([worker.to_string()].into_iter().chain(numbers).collect())
+        })
+    })
+}
+
+/// What a worker does with its time.
+pub(crate) const PARTS: [&str; 3] = ["compute_s", "communicate_s", "wait_s"];
+const SHARES: [&str; 3] = ["compute_share", "communicate_share", "wait_share"];
+
+/// The seconds and the shares of a worker's time, in the order of [`PARTS`].
+fn timeline(record: &Record, worker: usize) -> [[f64; 3]; 2] {
+    let part = |part: &str| {
+        record.metrics.get(&format!("workers.{worker}.{part}")).copied().unwrap_or_default()
+    };
+    let seconds = PARTS.map(part);
+    let all: f64 = seconds.iter().sum();
+    [seconds, seconds.map(|part| if all > 0.0 { part / all } else { 0.0 })]
+}
+
+type Row<'a> = &'a mut dyn FnMut(Vec<String>) -> anyhow::Result<()>;
+
+/// Writes a table: the axes and the repetition, then the columns that `rows` fills for each run.
+fn table(
+    runs: &Runs<'_>,
+    store: &Store,
+    name: &str,
+    columns: &[&str],
+    rows: impl Fn(&Record, Row<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    let axes = runs.spec.axis.iter().map(|axis| axis.name.as_str());
+    csv.write_record(axes.chain(["rep"]).chain(columns.iter().copied()))
+        .with_context(|| format!("cannot write {name}"))?;
+    for cell in runs.cells {
+        for record in runs.of(cell) {
+            let values = (0..runs.spec.axis.len()).map(|number| cell.value(runs.spec, number));
+            // People count repetitions from 1.
+            let rep = (record.rep + 1).to_string();
+            let place: Vec<&str> = values.chain([rep.as_str()]).collect();
+            rows(record, &mut |row| {
+                let fields = place.iter().copied().chain(row.iter().map(String::as_str));
+                csv.write_record(fields).with_context(|| format!("cannot write {name}"))
+            })?;
+        }
+    }
+    let bytes = csv.into_inner().map_err(|error| anyhow::anyhow!("cannot write {name}: {error}"))?;
+    store.write(name, &bytes)
+}
