@@ -95,7 +95,11 @@ impl Execute for RealTime {
 
 impl Processes {
     /// Takes on a server, and waits for its address.
-    fn listen(&mut self, server: Child, said: impl Read + Send + 'static) -> anyhow::Result<String> {
+    fn listen(
+        &mut self,
+        server: Child,
+        said: impl Read + Send + 'static,
+    ) -> anyhow::Result<String> {
         let mut lines = BufReader::new(said);
         let mut all = String::new();
         let address = loop {
