@@ -152,7 +152,7 @@ fn what_is_shipped_is_listed_and_shown() {
         assert!(shown.contains(&format!("name = \"{name}\"")), "{shown}");
     }
     let words = ["no experiment", "did you mean \"paeleke-fig1\""];
-    finish(&["experiment", "show", "paeleke-fig"]).refused(2, &words);
+    finish(&["experiment", "show", "paeleke-fig11"]).refused(2, &words);
     finish(&["experiment", "run", "./mine.toml"]).refused(2, &["./mine.toml", "no such file"]);
     finish(&["experiment", "report", "/"]).refused(2, &["no experiment", "spec.toml"]);
 }

@@ -77,9 +77,11 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
     if !quiet {
         announce(&spec, &cells, runs.len(), jobs);
     }
-    let stop = signals::flag_on_signal(
-        "stopping: letting the runs under way finish (again to abort; nothing done is lost)",
-    )?;
+    let stop = signals::flag_on_signal(if args.real_time {
+        "stopping: giving up the run under way; what is done is kept"
+    } else {
+        "stopping: letting the runs under way finish (again to give them up; what is done is kept)"
+    })?;
     let execute: Box<dyn Execute> =
         if args.real_time { Box::new(RealTime::new()?) } else { Box::new(VirtualTime::default()) };
     let stop: &AtomicBool = &stop;

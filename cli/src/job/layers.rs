@@ -95,6 +95,7 @@ impl Layers {
     }
 
     /// Settings that were put together elsewhere, by key; `place` says where, for messages.
+    #[cfg(feature = "pictures")]
     pub(crate) fn of(place: &str, texts: &BTreeMap<String, String>) -> anyhow::Result<Self> {
         let mut layers = Self::stack(None, &JobFlags::default(), std::iter::empty())?;
         for (key, value) in texts {
@@ -105,6 +106,7 @@ impl Layers {
     }
 
     /// The settings that come from the environment, with their variables.
+    #[cfg(feature = "pictures")]
     pub(crate) fn environment(self) -> Vec<(&'static str, String, String)> {
         let from_environment = |(key, (value, origin))| match origin {
             Origin::Environment(variable) => Some((key, value, variable)),
