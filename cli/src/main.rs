@@ -21,6 +21,8 @@ mod simulate;
 #[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
 mod statistics;
 mod table;
+#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
+mod validate;
 
 use std::process::ExitCode;
 
