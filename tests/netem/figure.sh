@@ -135,7 +135,7 @@ figure_means() {
     if (($# == 0)); then echo "- - - - 0"; return; fi
     jq -rs 'def mean(f): map(f) | add / length;
         def fixed(f; digits): pow(10; digits) as $unit | mean(f) * $unit | round / $unit;
-        [fixed(.virtual_time_s // .time_s; 2), fixed(.accuracy; 4), fixed(.staleness.mean; 3),
+        [fixed(.time_s; 2), fixed(.accuracy; 4), fixed(.staleness.mean; 3),
          fixed(.workers | min_by(.id).share; 3), fixed(.batches.applied; 0)] | join(" ")' "$@"
 }
 
