@@ -83,8 +83,7 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
     let execute: Box<dyn Execute> =
         if args.real_time { Box::new(RealTime::new()?) } else { Box::new(VirtualTime::default()) };
     let stop: &AtomicBool = &stop;
-    let missing =
-        Runner { store: &store, jobs, quiet, stop }.make(&runs, all, execute.as_ref())?;
+    let missing = Runner { store: &store, jobs, quiet, stop }.make(&runs, all, execute.as_ref())?;
     if missing > 0 {
         messages::say(&format!(
             "stopped: {} of {all} runs are done; go on with\n  {}",

@@ -238,7 +238,8 @@ fn definitions(define: &BTreeMap<String, String>) -> Result<(), String> {
     }
     // Again and again, takes away those that need no other.
     loop {
-        let free = needs.iter().find(|(_, inner)| !inner.iter().any(|name| needs.contains_key(name)));
+        let free =
+            needs.iter().find(|(_, inner)| !inner.iter().any(|name| needs.contains_key(name)));
         let Some((name, _)) = free else { break };
         let name = name.clone();
         needs.remove(&name);

@@ -97,9 +97,10 @@ impl Panel<'_> {
     fn lines(&self) -> Vec<(String, Vec<&Cell>)> {
         let lines = places(self.runs, &self.wanted.lines).into_iter().map(|(values, _, title)| {
             // What is fixed for the whole picture stays so.
-            let fixed = self.place.iter().all(|(axis, value)| {
-                values.get(axis).is_none_or(|other| other == value)
-            });
+            let fixed = self
+                .place
+                .iter()
+                .all(|(axis, value)| values.get(axis).is_none_or(|other| other == value));
             let at = self.place.clone().into_iter().chain(values).collect();
             let cells = if fixed { self.runs.cells_at(&at) } else { Vec::new() };
             (title, cells)
@@ -185,7 +186,8 @@ impl Panel<'_> {
 
     fn bars(&self) -> Result<Picture, String> {
         let y: Metric = self.wanted.y.parse()?;
-        let (x, number) = (self.names(&self.wanted.x_label, &self.wanted.x), self.number(&self.wanted.x));
+        let (x, number) =
+            (self.names(&self.wanted.x_label, &self.wanted.x), self.number(&self.wanted.x));
         let series = self.lines().into_iter().map(|(name, cells)| {
             let mut bars = vec![None; x.names.len()];
             for cell in cells {

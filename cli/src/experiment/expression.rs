@@ -57,7 +57,8 @@ pub(super) fn evaluate(
 ) -> Result<Bounds, String> {
     let parsed = parse(text)?;
     let names = parsed.var_names().to_vec();
-    let values: Vec<Bounds> = names.iter().map(String::as_str).map(value).collect::<Result<_, _>>()?;
+    let values: Vec<Bounds> =
+        names.iter().map(String::as_str).map(value).collect::<Result<_, _>>()?;
     parsed.eval(&values).map_err(|error| format!("{text:?}: {error}"))
 }
 

@@ -71,9 +71,9 @@ pub(crate) fn cells(spec: &Spec) -> Vec<Cell> {
 }
 
 fn excluded(spec: &Spec, cell: &Cell) -> bool {
-    spec.exclude.iter().any(|values| {
-        cell.is_at(spec, values.iter().map(|(axis, value)| (axis, value.0.as_str())))
-    })
+    spec.exclude
+        .iter()
+        .any(|values| cell.is_at(spec, values.iter().map(|(axis, value)| (axis, value.0.as_str()))))
 }
 
 fn job(spec: &Spec, at: &[usize]) -> BTreeMap<String, String> {

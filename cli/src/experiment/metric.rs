@@ -143,10 +143,10 @@ impl Metric {
     /// What `record`, a run of `cell`, answers.
     pub(crate) fn of(&self, record: &Record, cell: &Cell) -> Answer {
         match self {
-            Self::Final(path) => record.metrics.get(path).map_or_else(
-                || Answer::Missing(missing(path, record)),
-                |value| Answer::Is(*value),
-            ),
+            Self::Final(path) => record
+                .metrics
+                .get(path)
+                .map_or_else(|| Answer::Missing(missing(path, record)), |value| Answer::Is(*value)),
             Self::At { field, along, at } => look_up(&record.curve, *field, *along, *at),
             Self::To { along, field, target } => reach(&record.curve, *along, *field, *target),
             Self::Setting { key, item } => match setting(cell, key, item) {

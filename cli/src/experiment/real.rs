@@ -89,13 +89,17 @@ impl Execute for RealTime {
         if !processes.wait(stop)? {
             return Ok(None);
         }
-        read(run, &out).map(Some)
+        record_of(run, &out).map(Some)
     }
 }
 
 impl Processes {
     /// Takes on a server, and waits for its address.
-    fn listen(&mut self, server: Child, said: impl Read + Send + 'static) -> anyhow::Result<String> {
+    fn listen(
+        &mut self,
+        server: Child,
+        said: impl Read + Send + 'static,
+    ) -> anyhow::Result<String> {
         let mut lines = BufReader::new(said);
         let mut all = String::new();
         let address = loop {
@@ -187,7 +191,7 @@ struct Line {
 }
 
 /// The record of a run from its results folder.
-fn read(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
+pub(crate) fn record_of(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
     let open = |name: &str| {
         let path = out.join(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -205,19 +209,26 @@ fn read(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
             loss: Some(line.loss).filter(|value| value.is_finite()),
         });
     }
-    record.staleness = staleness(&open("events.jsonl")?)?;
+    record.staleness = staleness(&open("staleness.csv")?)?;
     Ok(record)
 }
 
-/// How many gradients were applied with each staleness, from the events of a run.
-fn staleness(events: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
+/// A line of `staleness.csv`.
+#[derive(Deserialize)]
+struct Bin {
+    measure: String,
+    worker: String,
+    from: f64,
+    amount: f64,
+}
+
+/// How many gradients were applied with each staleness, whoever's they were.
+fn staleness(table: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
     let mut counts = BTreeMap::new();
-    for line in events.lines() {
-        let event: serde_json::Value = serde_json::from_str(line).context("events.jsonl")?;
-        if event["event"] == "applied"
-            && let Some(staleness) = event["staleness"].as_u64()
-        {
-            *counts.entry(staleness).or_default() += 1;
+    for bin in csv::Reader::from_reader(table.as_bytes()).deserialize() {
+        let bin: Bin = bin.context("staleness.csv does not read")?;
+        if bin.measure == "staleness_updates" && bin.worker == "all" {
+            counts.insert(bin.from as u64, bin.amount as u64);
         }
     }
     Ok(counts)

@@ -85,8 +85,8 @@ impl Store {
 
     pub(crate) fn about(&self) -> anyhow::Result<About> {
         let path = self.file(ABOUT);
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_str(&text).with_context(|| format!("{} does not read", path.display()))
     }
 

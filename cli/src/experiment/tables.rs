@@ -95,7 +95,8 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
     let columns: Vec<&str> =
         ["seed"].into_iter().chain(metrics.iter().copied()).chain(texts.iter().copied()).collect();
     table(runs, store, "runs.csv", &columns, |record, row| {
-        let number = |name: &&str| record.metrics.get(*name).map_or_else(String::new, f64::to_string);
+        let number =
+            |name: &&str| record.metrics.get(*name).map_or_else(String::new, f64::to_string);
         let text = |name: &&str| record.texts.get(*name).cloned().unwrap_or_default();
         let seed = [record.seed.to_string()].into_iter();
         row(seed.chain(metrics.iter().map(number)).chain(texts.iter().map(text)).collect())
@@ -116,7 +117,8 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
     })?;
     table(runs, store, "staleness.csv", &["staleness", "gradients"], |record, row| {
         let mut counts = record.staleness.iter();
-        counts.try_for_each(|(staleness, count)| row(vec![staleness.to_string(), count.to_string()]))
+        counts
+            .try_for_each(|(staleness, count)| row(vec![staleness.to_string(), count.to_string()]))
     })?;
     let columns = [&["worker"], PARTS.as_slice(), SHARES.as_slice()].concat();
     table(runs, store, "timeline.csv", &columns, |record, row| {
@@ -168,6 +170,7 @@ fn table(
             })?;
         }
     }
-    let bytes = csv.into_inner().map_err(|error| anyhow::anyhow!("cannot write {name}: {error}"))?;
+    let bytes =
+        csv.into_inner().map_err(|error| anyhow::anyhow!("cannot write {name}: {error}"))?;
     store.write(name, &bytes)
 }
