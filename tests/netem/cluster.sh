@@ -76,7 +76,8 @@ if [[ -n ${NETEM_SELF_TEST:-} ]]; then
     IFS=: read -r self_test_when self_test_worker self_test_extra <<<"$NETEM_SELF_TEST"
     [[ $NETEM_SELF_TEST =~ ^(before|after):[1-9][0-9]*:[0-9.]+(us|ms|s)$ ]] ||
         fail "NETEM_SELF_TEST='$NETEM_SELF_TEST' is not WHEN:WORKER:TIME, for example before:1:20ms"
-    self_test_extra=$(link_ms "$self_test_extra")
+    link_us "$self_test_extra"
+    self_test_extra=$REPLY
 fi
 
 ### The job, as pstrain itself resolves it from file, flags and environment
@@ -204,7 +205,7 @@ link_device() {
     fi
 }
 
-# shape NODE DIRECTION [EXTRA_MS]: puts (or changes) netem where this link sends.
+# shape NODE DIRECTION [EXTRA_US]: puts (or changes) netem where this link sends.
 shape() {
     local node=$1 direction=$2 namespace device words
     link_read "$link" "$node" "$direction" || exit 2
@@ -239,18 +240,23 @@ readonly PING_BYTES=98
 
 # probe WORKER WHEN: measures, and appends one line to $work/delays.
 probe() {
-    local worker=$1 when=$2 asked=0 spread=0 unsteady='' gap=0.02 probes patience node direction
+    local worker=$1 when=$2 asked=0 spread=0 unsteady='' gap=20000 probes patience node direction
     for node in "$worker" server; do
         for direction in up down; do
             link_read "$link" "$node" "$direction"
-            asked=$(link_ms "$asked" "${LINK[delay]:-0ms}" "$(link_send_ms $PING_BYTES)")
-            spread=$(link_ms "$spread" "${LINK[jitter]:-0ms}")
+            link_us "${LINK[delay]:-0ms}" && asked=$((asked + REPLY))
+            link_us "${LINK[jitter]:-0ms}" && spread=$((spread + REPLY))
+            link_send_us $PING_BYTES && asked=$((asked + REPLY))
+            # Pings must not queue behind each other.
+            gap=$((3 * REPLY > gap ? 3 * REPLY : gap))
             unsteady+=${LINK[jitter]:-}${LINK[loss]:-}
-            gap=$(awk -v a="$gap" -v ms="$(link_send_ms $PING_BYTES)" 'BEGIN { print (3 * ms / 1000 > a) ? 3 * ms / 1000 : a }')
         done
     done
-    probes=${PROBES:-$([[ -n $unsteady ]] && echo 100 || echo 20)}
-    patience=$(awk -v a="$asked" -v s="$spread" 'BEGIN { printf "%d", 3 + (a + 10 * s) / 500 }')
+    probes=20
+    if [[ -n $unsteady ]]; then probes=100; fi
+    probes=${PROBES:-$probes}
+    patience=$((3 + (asked + 10 * spread) / 500000))
+    printf -v gap '%d.%06d' $((gap / 1000000)) $((gap % 1000000))
     # The first round trips also ask for the hardware addresses.
     inside "$worker" ping -n -q -c 3 -i 0.2 -W "$patience" "$address" >/dev/null || true
     inside "$worker" ping -n -c "$probes" -i "$gap" -W "$patience" "$address" |
@@ -258,6 +264,7 @@ probe() {
         awk -v worker="$worker" -v when="$when" -v asked="$asked" -v spread="$spread" -v probes="$probes" '
             { time[NR] = $1 }
             END {
+                asked /= 1000; spread /= 1000
                 median = NR % 2 ? time[(NR + 1) / 2] : (time[NR / 2] + time[NR / 2 + 1]) / 2
                 tolerance = asked * 0.05 > 0.5 ? asked * 0.05 : 0.5
                 tolerance += spread / 2
