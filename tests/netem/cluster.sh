@@ -68,9 +68,9 @@ for tool in ip:iproute2 tc:iproute2 ss:iproute2 ping:iputils-ping jq:jq; do
     command -v "${tool%:*}" >/dev/null || fail "no ${tool%:*}: install the package ${tool#*:}"
 done
 pstrain=${PSTRAIN:-${CARGO_TARGET_DIR:-$root/target}/release/pstrain}
-pstrain=$(command -v "$pstrain") ||
+command -v "$pstrain" >/dev/null ||
     fail "no pstrain binary at $pstrain: run 'cargo build --release' or set PSTRAIN"
-pstrain=$(realpath "$pstrain")
+pstrain=$(realpath "$(command -v "$pstrain")")
 self_test_when='' self_test_worker=0 self_test_extra=0
 if [[ -n ${NETEM_SELF_TEST:-} ]]; then
     IFS=: read -r self_test_when self_test_worker self_test_extra <<<"$NETEM_SELF_TEST"
@@ -100,6 +100,7 @@ data=$(job_setting data)
 if [[ $data != synthetic* && $(job_setting data-from) == worker ]]; then
     worker_data=(--data "$data")
 fi
+link_read "$link" server up || exit 2
 for item in $link; do
     [[ ! $item =~ ^([0-9]+)\. ]] || ((BASH_REMATCH[1] <= workers)) ||
         fail "link '$item': the job has $workers workers only"
@@ -209,7 +210,7 @@ link_device() {
 shape() {
     local node=$1 direction=$2 namespace device words
     link_read "$link" "$node" "$direction" || exit 2
-    words="$(link_netem "${3:-0}")"
+    words=$(link_netem "${3:-0}")
     words+=" ${extra_words[$node.$direction]:-}"
     words=${words% }
     [[ -n $words ]] || return 0
