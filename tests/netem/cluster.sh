@@ -375,7 +375,10 @@ run_job() {
     if ! await_server; then
         tail -n 5 "$out/server.log" >&2
         echo "cluster.sh: the server does not listen; see $out/server.log" >&2
-        return 1
+        # It refuses a wrong setting with the status of a usage error: so does this script.
+        kill -TERM "$server" 2>/dev/null || true
+        wait "$server" || failed=$?
+        return $((failed == 2 ? 2 : 1))
     fi
     for worker in $(seq "$workers"); do
         inside "$worker" "$pstrain" worker --server "$address:$port" --id "$worker" --name "worker$worker" "${worker_data[@]}" \
@@ -404,8 +407,8 @@ make_network
 shape_all
 probe_all before || stop_if_invalid
 status=0
-run_job || status=1
+run_job || status=$?
 if [[ $self_test_when == after ]]; then shape "$self_test_worker" up "$self_test_extra"; fi
 probe_all after || true
-((status == 0)) || { describe; exit 1; }
+((status == 0)) || { describe; exit "$status"; }
 stop_if_invalid
