@@ -25,7 +25,7 @@ pub use probe::{Net, OPEN, Probe};
 pub use proxy::Proxy;
 pub use raw::{RawPeer, Received, hello};
 pub use reference::sequential_bsp;
-pub use simulated::{Simulated, VirtualRun};
+pub use simulated::{Arrival, Simulated, VirtualRun};
 pub use toy::{Toy, partition_of};
 pub use trial::{Trial, trial_of};
 pub use watchdog::within;

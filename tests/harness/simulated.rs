@@ -16,9 +16,7 @@ use pstrain_core::protocol::{Message, frame_len};
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_transports::scenario::Scenario;
-use pstrain_transports::simulation::{
-    Host, Laboratory, Origin, Setup, SimulationError, simulate,
-};
+use pstrain_transports::simulation::{Host, Laboratory, Origin, Setup, SimulationError, simulate};
 
 use crate::checkers::Checker;
 use crate::toy::{Toy, partition_of};
@@ -65,12 +63,58 @@ pub struct Simulated {
     pub ledger: Ledger,
     /// Everything that was reported.
     pub events: Vec<(Time, Origin, Event)>,
-    /// The messages that reached the server: when, over which connection, of how many bytes.
-    pub arrivals: Vec<(Time, PeerId, u64)>,
+    /// The messages that reached the server.
+    pub arrivals: Vec<Arrival>,
     /// How each worker's last process ended.
     pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
     /// Whether nobody came or went from the start of the run to its end.
     pub membership_was_fixed: bool,
+}
+
+/// A message that reached the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When it had wholly arrived.
+    pub at: Time,
+    /// Over which connection.
+    pub peer: PeerId,
+    /// Whether it carries a gradient.
+    pub is_push: bool,
+    /// Its bytes, with its gradient's own size.
+    pub bytes: u64,
+}
+
+impl Simulated {
+    /// When a worker was given parameters.
+    #[must_use]
+    pub fn grants(&self, worker: u32) -> Vec<Time> {
+        let granted = |(at, _, event): &(Time, Origin, Event)| match event {
+            Event::Granted { worker: who, .. } if who.0 == worker => Some(*at),
+            _ => None,
+        };
+        self.events.iter().filter_map(granted).collect()
+    }
+
+    /// When a gradient of a worker was applied, and how stale it was.
+    #[must_use]
+    pub fn applied(&self, worker: u32) -> Vec<(Time, u64)> {
+        let applied = |(at, _, event): &(Time, Origin, Event)| match event {
+            Event::Applied { worker: who, staleness, .. } if who.0 == worker => {
+                Some((*at, *staleness))
+            }
+            _ => None,
+        };
+        self.events.iter().filter_map(applied).collect()
+    }
+
+    /// When the parameters got new versions.
+    #[must_use]
+    pub fn updates(&self) -> Vec<Time> {
+        let updated = |(at, _, event): &(Time, Origin, Event)| {
+            matches!(event, Event::Updated { .. }).then_some(*at)
+        };
+        self.events.iter().filter_map(updated).collect()
+    }
 }
 
 impl VirtualRun {
@@ -186,7 +230,7 @@ struct Watcher<'a> {
     /// Who made it take this step.
     peer: Option<PeerId>,
     events: Vec<(Time, Origin, Event)>,
-    arrivals: Vec<(Time, PeerId, u64)>,
+    arrivals: Vec<Arrival>,
     evaluations: u32,
     limit: Time,
     scratch: Vec<u8>,
@@ -233,7 +277,9 @@ impl Host for Watcher<'_> {
             Input::Message(peer, message) => {
                 self.checker.heard(now, *peer);
                 self.wire.arrived(*peer, message);
-                self.arrivals.push((now, *peer, frame_len(message, &mut self.scratch)));
+                let is_push = matches!(message, Message::Push(_));
+                let bytes = frame_len(message, &mut self.scratch);
+                self.arrivals.push(Arrival { at: now, peer: *peer, is_push, bytes });
                 self.peer = Some(*peer);
             }
             Input::Disconnected { peer, why } => self.wire.hung_up(*peer, why),

@@ -183,8 +183,7 @@ impl Draw {
         let rows = self.one_of(&[16, 32, 64, 100]);
         let (batch_size, epochs) = (1 + self.below(8) as u32, 1 + self.below(3) as u32);
         let timing = (self.below(8) == 0).then(|| self.one_of(&[100, 20_000]));
-        let model =
-            timing.map_or(ModelSpec::Softmax, |_| ModelSpec::Timing { layers: vec![1] });
+        let model = timing.map_or(ModelSpec::Softmax, |_| ModelSpec::Timing { layers: vec![1] });
         let least = (self.below(2) == 0).then(|| 1 + self.below(workers.into()) as u32);
         let optimizer = self.one_of(&[OptimizerSpec::Sgd, OptimizerSpec::MOMENTUM]);
         let job = Job {
@@ -222,8 +221,11 @@ impl Draw {
         let batches = (rows * u64::from(epochs)).div_ceil(u64::from(batch_size)) as u32 + workers;
         let busy = (compute + delay * 2) * batches;
         let horizon = busy / workers + lease * self.below(4) as u32;
+        // A message that takes a lease or longer is silence for the nodes.
+        let most_bytes = timing.unwrap_or_default() * 4 + 24_000;
+        let kbit = most_bytes * 8 / (lease.as_millis() as u64 / 10);
         Drawn {
-            link: self.links(workers, delay, lease, horizon),
+            link: self.links(workers, delay, kbit, lease, horizon),
             compute: self.compute(workers, compute, horizon),
             faults: self.faults(workers, lease, horizon),
             rows,
@@ -233,7 +235,15 @@ impl Draw {
         }
     }
 
-    fn links(&mut self, workers: u32, delay: Duration, lease: Duration, horizon: Duration) -> String {
+    /// Links with ordinary delays of `delay` and rates of `kbit` and more.
+    fn links(
+        &mut self,
+        workers: u32,
+        delay: Duration,
+        kbit: u64,
+        lease: Duration,
+        horizon: Duration,
+    ) -> String {
         let mut items = vec![format!("delay={} down.delay={}", text(delay), text(delay))];
         for worker in 1..=workers {
             for way in ["up", "down"] {
@@ -244,7 +254,7 @@ impl Draw {
                         let how = self.one_of(&["uniform", "normal", "pareto"]);
                         format!("jitter={} {worker}.{way}.distribution={how}", text(delay / 2))
                     }
-                    3 => format!("rate={}kbit", 10_u64.pow(2 + self.below(5) as u32)),
+                    3 => format!("rate={}kbit", kbit * 10_u64.pow(self.below(4) as u32)),
                     4 => format!("loss={}%", 1 + self.below(5)),
                     5 => {
                         let begin = text(self.span(horizon));
@@ -258,7 +268,8 @@ impl Draw {
             }
         }
         if self.below(6) == 0 {
-            items.push(format!("server.rate={}mbit", 10_u64.pow(self.below(4) as u32)));
+            let kbit = kbit * u64::from(workers) * 10_u64.pow(self.below(3) as u32);
+            items.push(format!("server.rate={kbit}kbit"));
         }
         items.join(" ")
     }

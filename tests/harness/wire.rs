@@ -33,7 +33,9 @@ impl Wire {
             connections.push(Vec::new());
         }
         let connection = connections.last_mut();
-        connection.unwrap_or_else(|| panic!("{worker} begins with {message:?}")).push(message.clone());
+        connection
+            .unwrap_or_else(|| panic!("{worker} begins with {message:?}"))
+            .push(message.clone());
     }
 
     /// A message reached the server.
@@ -56,7 +58,10 @@ impl Wire {
         heard.candidates.retain(|&candidate| sent[candidate].get(place) == Some(message));
         heard.messages += 1;
         let worker = heard.worker;
-        assert!(!heard.candidates.is_empty(), "{worker} did not send this, or not now: {message:?}");
+        assert!(
+            !heard.candidates.is_empty(),
+            "{worker} did not send this, or not now: {message:?}"
+        );
     }
 
     /// The server heard that a connection is gone.
