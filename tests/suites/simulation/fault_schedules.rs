@@ -87,7 +87,8 @@ fn words(trial: &Trial, run: &Simulated) -> Vec<String> {
             Event::Departed { how, .. } => format!("Departed {how:?}"),
             Event::Dropped { reason, .. } => format!("Dropped {reason:?}"),
             Event::Ended { reason } => {
-                format!("Ended {reason:?}").split(['(', '{']).next().unwrap_or_default().into()
+                let reason = format!("Ended {reason:?}");
+                reason.split(['(', '{']).next().unwrap_or_default().trim_end().into()
             }
             event => {
                 let name = format!("{event:?}");
@@ -189,7 +190,10 @@ fn check_ends(run: &Simulated) {
 fn a_trial_repeated_is_the_same_event_by_event() {
     for_trials("a_trial_repeated", 500, |seed, trial| {
         let once = trial.run.run();
-        assert_eq!(trial_of(seed).run.run(), once);
+        let again = trial_of(seed).run.run();
+        assert_eq!(again.trace, once.trace);
+        // Losses may be no numbers, which are not equal to themselves.
+        assert_eq!(format!("{again:?}"), format!("{once:?}"));
     });
 }
 
