@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
+use pstrain_core::examples::Examples;
 use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Prepare, Prepared, Server, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_transports::{
-    Address, Mailbox, MemoryHub, SocketTransport, WallClock, WorkerServices, drive,
+    Address, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, SocketTransport, WallClock,
+    WorkerServices, drive,
 };
 
-use super::server::{Host, fresh_run, gather};
+use super::server::{Host, fresh_run, gather, real_time};
 use crate::args::{RunArgs, Transport};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
@@ -20,10 +22,14 @@ use crate::job::Resolved;
 /// Threads that an ordinary system gives one process without being asked.
 const MOST_WORKERS: u32 = 4096;
 
-type Thread = JoinHandle<anyhow::Result<Result<EndReason, WorkerError>>>;
+type Thread = JoinHandle<anyhow::Result<Worked>>;
+
+/// How a worker ended, and how well it kept to what is modelled.
+type Worked = (Result<EndReason, WorkerError>, Punctuality);
 
 pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
+    let is_shaped = !real_time(&layers)?.links.is_none();
     let Resolved { job, data } = layers.resolve()?;
     let data = Arc::new(data);
     let workers = job.membership.workers;
@@ -47,7 +53,9 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         Transport::Memory => {
             let hub = MemoryHub::new();
             let server = hub.server().with_clock(clock);
-            let dial = |worker| Ok(spawn(config(worker), hub.worker().with_clock(clock), &data));
+            let dial = |worker| {
+                Ok(spawn(config(worker), hub.worker().with_clock(clock), &data, is_shaped))
+            };
             let threads = start(workers, dial)?;
             ("memory", host.serve(server)?, threads)
         }
@@ -55,18 +63,21 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
             let address = Address::Unix(folder.path().join("pstrain.socket"));
             let server = SocketTransport::listen(&address)?.with_clock(clock);
-            let threads = start(workers, |worker| dial(config(worker), &address, clock, &data))?;
+            let threads =
+                start(workers, |worker| dial(config(worker), &address, clock, &data, is_shaped))?;
             ("unix", host.serve(server)?, threads)
         }
         Transport::Tcp => {
             let server = SocketTransport::listen(&Address::Tcp("127.0.0.1:0".into()))?;
             let server = server.with_clock(clock);
             let address = server.local_address().context("the server listens nowhere")?;
-            let threads = start(workers, |worker| dial(config(worker), &address, clock, &data))?;
+            let threads =
+                start(workers, |worker| dial(config(worker), &address, clock, &data, is_shaped))?;
             ("tcp", host.serve(server)?, threads)
         }
     };
-    let ended = join(threads);
+    let (punctuality, ended) = join(threads);
+    host.note_punctuality(&punctuality);
     host.finish(name, &args.output)?;
     if reason == EndReason::BudgetReached || reason == EndReason::Stopped {
         ended?;
@@ -86,16 +97,18 @@ fn dial(
     address: &Address,
     clock: WallClock,
     data: &Arc<pstrain_data::Prepared>,
+    is_shaped: bool,
 ) -> anyhow::Result<Thread> {
     let transport = SocketTransport::dialer(address.clone())?.with_clock(clock);
-    Ok(spawn(config, transport, data))
+    Ok(spawn(config, transport, data, is_shaped))
 }
 
 /// Starts a worker that takes its partition from the data that are there already.
 fn spawn(
     config: WorkerConfig,
-    mut transport: impl pstrain_transports::Transport + Send + 'static,
+    transport: impl pstrain_transports::Transport + Send + 'static,
     data: &Arc<pstrain_data::Prepared>,
+    is_shaped: bool,
 ) -> Thread {
     let data = Arc::clone(data);
     let load = move |order: &Prepare| {
@@ -104,20 +117,40 @@ fn spawn(
         Ok((examples, Prepared { rows, train: Some(data.fingerprint.clone()) }))
     };
     std::thread::spawn(move || {
-        let mut node = Worker::new(config);
-        let mut services = WorkerServices::new(load, |_, _| {});
-        let mailbox = Mailbox::new(&transport);
-        Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
+        if is_shaped {
+            work(config, Shaped::worker(transport), load, Shaped::lateness)
+        } else {
+            work(config, transport, load, |_| Lateness::default())
+        }
     })
 }
 
-/// Waits for the workers; the first that could not go on is the error.
-fn join(threads: Vec<Thread>) -> anyhow::Result<()> {
+/// Works until the run is over; `lateness` asks the transport how it kept to its link.
+fn work<T: pstrain_transports::Transport>(
+    config: WorkerConfig,
+    mut transport: T,
+    load: impl Fn(&Prepare) -> Result<(Examples, Prepared), String> + Send + 'static,
+    lateness: impl FnOnce(&T) -> Lateness,
+) -> anyhow::Result<Worked> {
+    let mut node = Worker::new(config);
+    let mut services = WorkerServices::new(load, |_, _| {});
+    let mailbox = Mailbox::new(&transport);
+    let ended = drive(&mut node, &mut transport, &mut services, &mailbox)?;
+    Ok((ended, Punctuality { messages: lateness(&transport), ..services.punctuality() }))
+}
+
+/// Waits for the workers: how well all kept to what is modelled, and the first that could not go
+/// on, which is the error.
+fn join(threads: Vec<Thread>) -> (Punctuality, anyhow::Result<()>) {
+    let mut punctuality = Punctuality::default();
     let mut first = Ok(());
     for (worker, thread) in (0..).map(WorkerId).zip(threads) {
         let ended = match thread.join() {
-            Ok(Ok(Ok(_))) => continue,
-            Ok(Ok(Err(error))) => Failed(format!("worker {worker}: {error}")).into(),
+            Ok(Ok((ended, kept))) => {
+                punctuality.merge(&kept);
+                let Err(error) = ended else { continue };
+                Failed(format!("worker {worker}: {error}")).into()
+            }
             Ok(Err(error)) => error.context(format!("worker {worker}")),
             Err(_) => Failed(format!("worker {worker} broke down")).into(),
         };
@@ -125,5 +158,5 @@ fn join(threads: Vec<Thread>) -> anyhow::Result<()> {
             first = Err(ended);
         }
     }
-    first
+    (punctuality, first)
 }

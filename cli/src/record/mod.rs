@@ -2,6 +2,7 @@
 
 mod folder;
 mod model_file;
+mod shaping;
 mod summary;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use pstrain_core::time::Time;
 
 pub(crate) use folder::Folder;
 pub(crate) use model_file::{ModelFile, read_model, write_model};
+pub(crate) use shaping::Shaping;
 pub(crate) use summary::{Report, Summary, WorkerReport, hexadecimal, peak_rss_mib, sha256};
 
 use crate::progress::Progress;

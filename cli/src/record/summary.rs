@@ -11,6 +11,7 @@ use pstrain_core::time::Time;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::shaping::Shaping;
 use crate::simulate::VirtualReport;
 
 /// Running totals. Every event costs a few additions.
@@ -66,6 +67,9 @@ pub(crate) struct Report {
     /// What only virtual time can say.
     #[serde(flatten)]
     pub(crate) virtual_time: Option<VirtualReport>,
+    /// How well real time kept to what is modelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shaping: Option<Shaping>,
 }
 
 /// Version staleness of the applied gradients, in updates.
@@ -221,6 +225,7 @@ impl Summary {
             peak_rss_mib: peak_rss_mib(),
             workers: workers.collect(),
             virtual_time: None,
+            shaping: None,
         }
     }
 }
