@@ -60,11 +60,11 @@ fn show(comparison: &Comparison) -> String {
     text += "\n\nTotal times are in seconds; errors are virtual time against the other world; distances are \
              the total variation (0 to 1) between the distributions of the staleness.\n";
     text += &agreement("shaped", comparison.shaped);
-    let lateness = comparison.jobs.iter().filter_map(|row| row.shaped.lateness_s);
+    let lateness = comparison.jobs.iter().filter_map(|row| row.shaped.lateness_ms);
     if let Some(worst) = lateness.max_by(f64::total_cmp) {
         text += &format!(
             "shaping: messages were late by {:.3} ms at the median of the worst job\n",
-            1e3 * worst
+            worst
         );
     }
     match (comparison.netem, &comparison.no_netem) {

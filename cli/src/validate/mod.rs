@@ -45,8 +45,8 @@ pub(crate) struct World {
     /// (0 to 1), and Wasserstein's distance in updates.
     pub(crate) staleness_variation: Option<f64>,
     pub(crate) staleness_distance: Option<f64>,
-    /// By how much messages were late against the model, in seconds: the median.
-    pub(crate) lateness_s: Option<f64>,
+    /// By how much messages were late against the model, in milliseconds: the median.
+    pub(crate) lateness_ms: Option<f64>,
 }
 
 /// All jobs, and what they say together.
@@ -97,7 +97,7 @@ impl World {
             error: reference / time_s - 1.0,
             staleness_variation: total_variation(&record.staleness, &simulated.staleness),
             staleness_distance: wasserstein_counts(&record.staleness, &simulated.staleness),
-            lateness_s: metric(record, "shaping.median_s"),
+            lateness_ms: metric(record, "shaping.messages.late_median_ms"),
         }
     }
 }
@@ -126,7 +126,7 @@ pub(crate) fn compare(
         let run = Run::new(spec, cell, 0)?;
         progress(cell.index, &run.place);
         let Some(simulated) = virtual_time.execute(&run, stop)? else { return Ok(None) };
-        let Some(shaped) = real_time.execute(&run, stop)? else { return Ok(None) };
+        let Some(shaped) = real_time.in_one_process(&run, stop)? else { return Ok(None) };
         let mut over_netem = None;
         if no_netem.is_none() {
             match netem::execute(&run)? {
