@@ -175,10 +175,13 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
         }
         Kind::Line => {
             metric(&picture.y)?;
-            if spec.axis(&picture.x).is_none() {
+            if spec.axis(&picture.x).is_some() {
+                open.remove(picture.x.as_str());
+            } else {
+                // Each cell of a line is a point of its own then.
                 metric(&picture.x)?;
+                open.clear();
             }
-            open.remove(picture.x.as_str());
         }
         Kind::Bar => {
             metric(&picture.y)?;

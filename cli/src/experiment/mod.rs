@@ -24,6 +24,8 @@ mod runs;
 mod spec;
 mod store;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use anyhow::Context;
 
