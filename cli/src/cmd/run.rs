@@ -99,6 +99,7 @@ struct Local {
     data: Arc<pstrain_data::Prepared>,
     /// Where it reports what it does, if that is recorded.
     recorder: Option<Recorder>,
+    /// Whether links are modelled.
     is_shaped: bool,
 }
 

@@ -20,6 +20,13 @@ pub(super) enum Way {
 }
 
 impl Way {
+    /// A new connection begins.
+    pub(super) fn reconnect(&mut self) {
+        if let Self::Link(pipe, _) = self {
+            pipe.reconnect();
+        }
+    }
+
     /// When a message arrives that is handed over now.
     fn pass(&mut self, now: Time, bytes: u64) -> Time {
         match self {

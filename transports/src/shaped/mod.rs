@@ -135,7 +135,12 @@ impl<T: Transport> Shaped<T> {
                 TransportEvent::Garbage(peer, _) | TransportEvent::Disconnected { peer, .. } => {
                     self.inward.follow(peer, event)
                 }
-                event => Some(event),
+                TransportEvent::Connected(_) => {
+                    self.outward.way.reconnect();
+                    self.inward.way.reconnect();
+                    Some(event)
+                }
+                TransportEvent::DialFailed { .. } => Some(event),
             };
             events.extend(passed);
         }
