@@ -8,6 +8,8 @@ mod books;
 mod cluster;
 mod data_files;
 mod deaths;
+#[cfg(feature = "pictures")]
+mod experiments;
 mod intruders;
 mod network;
 mod process;

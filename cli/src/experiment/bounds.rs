@@ -255,8 +255,8 @@ mod tests {
             prop_assert!(within(a.times(b), x * y));
             let quotient = a.over(b);
             let slack = 1e-9 * (x / y).abs();
-            let wide = Bounds { low: quotient.low - slack, high: quotient.high + slack };
-            prop_assert!(within(wide, x / y));
+            let quotient = Bounds { low: quotient.low - slack, high: quotient.high + slack };
+            prop_assert!(within(quotient, x / y));
             prop_assert!(within(a.abs(), x.abs()));
             prop_assert!(within(a.sqrt(), x.sqrt()));
             prop_assert!(within(a.lesser(b), x.min(y)));

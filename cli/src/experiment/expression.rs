@@ -40,6 +40,17 @@ impl MakeOperators<Bounds> for Operators {
 }
 
 fn parse(text: &str) -> Result<Parsed<'_>, String> {
+    // What exmex lets pass.
+    let mut open = false;
+    for brace in text.chars().filter(|c| ['{', '}'].contains(c)) {
+        if (brace == '{') == open {
+            return Err(format!("{text:?} is no expression: its braces do not match"));
+        }
+        open = !open;
+    }
+    if open {
+        return Err(format!("{text:?} is no expression: its braces do not match"));
+    }
     Parsed::parse(text).map_err(|error| {
         format!("{text:?} is no expression: {}", error.to_string().trim_end_matches(['\n', ' ']))
     })

@@ -211,7 +211,7 @@ fn setting(cell: &Cell, key: &str, item: &str) -> Result<f64, String> {
     let ways = [item.to_owned(), format!("all.{for_all}"), for_all.to_owned()];
     let found = ways.iter().find_map(|way| {
         let items = text.split_whitespace().filter_map(|word| word.split_once('='));
-        items.filter(|(name, _)| name == way).map(|(_, value)| value).last()
+        items.filter(|(name, _)| name == way).map(|(_, value)| value).next_back()
     });
     found.map_or_else(|| Err(format!("{key} = {text:?} says nothing of {item}")), quantity)
 }

@@ -120,28 +120,27 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
         counts
             .try_for_each(|(staleness, count)| row(vec![staleness.to_string(), count.to_string()]))
     })?;
-    let columns = [&["worker"], PARTS.as_slice(), SHARES.as_slice()].concat();
-    table(runs, store, "timeline.csv", &columns, |record, row| {
+    let columns = ["worker"].into_iter().chain(PARTS).chain(SHARES).chain(WAYS);
+    table(runs, store, "timeline.csv", &columns.collect::<Vec<_>>(), |record, row| {
         record.workers().try_for_each(|worker| {
-            let [seconds, shares] = timeline(record, worker);
+            let seconds = PARTS.map(|part| of_worker(record, worker, part).unwrap_or_default());
+            let all: f64 = seconds.iter().sum();
+            let shares = seconds.map(|part| if all > 0.0 { part / all } else { 0.0 });
             let numbers = seconds.iter().chain(&shares).map(f64::to_string);
-            row([worker.to_string()].into_iter().chain(numbers).collect())
+            let ways = WAYS.map(|way| optional(of_worker(record, worker, way)));
+            row([worker.to_string()].into_iter().chain(numbers).chain(ways).collect())
         })
     })
 }
 
-/// What a worker does with its time.
-pub(crate) const PARTS: [&str; 3] = ["compute_s", "communicate_s", "wait_s"];
+/// What a worker does with its time, and the shares of it.
+const PARTS: [&str; 3] = ["compute_s", "communicate_s", "wait_s"];
 const SHARES: [&str; 3] = ["compute_share", "communicate_share", "wait_share"];
+/// The two ways of communication, where they can be told apart.
+const WAYS: [&str; 2] = ["send_s", "receive_s"];
 
-/// The seconds and the shares of a worker's time, in the order of [`PARTS`].
-fn timeline(record: &Record, worker: usize) -> [[f64; 3]; 2] {
-    let part = |part: &str| {
-        record.metrics.get(&format!("workers.{worker}.{part}")).copied().unwrap_or_default()
-    };
-    let seconds = PARTS.map(part);
-    let all: f64 = seconds.iter().sum();
-    [seconds, seconds.map(|part| if all > 0.0 { part / all } else { 0.0 })]
+fn of_worker(record: &Record, worker: usize, part: &str) -> Option<f64> {
+    record.metrics.get(&format!("workers.{worker}.{part}")).copied()
 }
 
 type Row<'a> = &'a mut dyn FnMut(Vec<String>) -> anyhow::Result<()>;
