@@ -1,7 +1,10 @@
 //! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the process.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(feature = "pictures")]
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use anyhow::Context;
 use pstrain_core::node::Input;
@@ -11,6 +14,7 @@ use signal_hook::iterator::Signals;
 
 use crate::{exit, messages};
 
+#[cfg(feature = "pictures")]
 /// From now on, the first signal raises a flag and says `what`, the second ends the process.
 pub(crate) fn flag_on_signal(what: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;

@@ -94,6 +94,7 @@ impl Layers {
         Self::stack(Some(read(path)?), &JobFlags::default(), std::iter::empty())
     }
 
+    #[cfg(feature = "pictures")]
     /// Settings that were put together elsewhere, by key; `place` says where, for messages.
     pub(crate) fn of(place: &str, texts: &BTreeMap<String, String>) -> anyhow::Result<Self> {
         let mut layers = Self::stack(None, &JobFlags::default(), std::iter::empty())?;
@@ -104,6 +105,7 @@ impl Layers {
         Ok(layers)
     }
 
+    #[cfg(feature = "pictures")]
     /// The settings that come from the environment, with their variables.
     pub(crate) fn environment(self) -> Vec<(&'static str, String, String)> {
         let from_environment = |(key, (value, origin))| match origin {

@@ -8,4 +8,5 @@ mod words;
 
 pub(crate) use layers::{JobFlags, Layers};
 pub(crate) use resolve::{Resolved, source_of};
+#[cfg(feature = "pictures")]
 pub(crate) use settings::{SETTINGS, find, nearest};
