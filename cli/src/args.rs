@@ -13,7 +13,7 @@ use crate::exit;
 use crate::job::JobFlags;
 
 #[cfg(feature = "pictures")]
-pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs};
+pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
 
 const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (protocol 2, ", env!("PSTRAIN_TARGET"), ")");
@@ -49,6 +49,9 @@ pub(crate) enum Command {
     /// Runs published experiments and sweeps of one's own: grids, repetitions, pictures, claims
     #[cfg(feature = "pictures")]
     Experiment(ExperimentArgs),
+    /// Runs jobs in virtual time, over shaped links and where possible over tc netem, and compares
+    #[cfg(feature = "pictures")]
+    Validate(ValidateArgs),
     /// Prints a completion script for a shell
     Completions(CompletionsArgs),
     /// Writes the manual pages

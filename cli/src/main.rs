@@ -21,6 +21,8 @@ mod simulate;
 #[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
 mod statistics;
 mod table;
+#[cfg(feature = "pictures")]
+mod validate;
 
 use std::process::ExitCode;
 
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         Command::Calibrate(args) => cmd::calibrate::run(&args),
         #[cfg(feature = "pictures")]
         Command::Experiment(args) => cmd::experiment::run(&args),
+        #[cfg(feature = "pictures")]
+        Command::Validate(args) => cmd::validate::run(&args),
         Command::Completions(args) => cmd::shell::completions(&args),
         Command::Man(args) => cmd::shell::man(&args),
     };

@@ -1,9 +1,10 @@
 //! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the process.
 
 #[cfg(feature = "pictures")]
-use std::sync::Arc;
-#[cfg(feature = "pictures")]
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use anyhow::Context;
 use pstrain_core::node::Input;

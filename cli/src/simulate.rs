@@ -13,14 +13,13 @@ use pstrain_core::node::{Event, Prepare, Prepared as Ready, Server};
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_core::trainer::Trainer;
-use pstrain_data::{CLASSES, Encoded, Prepared, Settings, Source};
+use pstrain_data::{Encoded, Prepared, Settings, Source};
 use pstrain_transports::WallClock;
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{self, Laboratory, Origin, Outcome, Setup};
 use serde::Serialize;
 
 use crate::job::{Layers, Resolved};
-use crate::record::{Report, Summary};
 
 /// Files that were read, for the runs that follow.
 #[derive(Debug, Default)]
@@ -151,50 +150,4 @@ fn measure(job: &Job, examples: Examples) -> anyhow::Result<Duration> {
         .collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied().context("nothing was measured")
-}
-
-/// A finished run in virtual time.
-#[derive(Debug)]
-pub(crate) struct Simulated {
-    pub(crate) report: Report,
-    pub(crate) curve: Vec<CurvePoint>,
-    pub(crate) staleness: BTreeMap<u64, u64>,
-}
-
-/// An evaluation on the training curve.
-#[derive(Clone, Copy, Debug, Serialize, serde::Deserialize)]
-pub(crate) struct CurvePoint {
-    pub(crate) version: u64,
-    pub(crate) samples: u64,
-    pub(crate) epoch: f64,
-    pub(crate) time_s: f64,
-    pub(crate) accuracy: f64,
-    pub(crate) loss: f64,
-}
-
-/// Runs the job of the settings in virtual time.
-pub(crate) fn simulate(layers: &Layers, data: &DataCache) -> anyhow::Result<Simulated> {
-    let run = Virtual::resolve(layers, data)?;
-    let mut server = run.server()?;
-    let mut summary = Summary::new(run.job.membership.workers);
-    let mut curve = Vec::new();
-    let outcome = run.run(&mut server, |now, from, event| match from {
-        Origin::Server => {
-            summary.note(now, &event);
-            if let Event::Evaluated { point, evaluation } = &event {
-                curve.push(CurvePoint {
-                    version: point.version.0,
-                    samples: point.samples,
-                    epoch: point.epoch,
-                    time_s: point.time.as_secs_f64(),
-                    accuracy: evaluation.accuracy(),
-                    loss: evaluation.loss,
-                });
-            }
-        }
-        Origin::Worker(worker) => summary.note_worker(now, worker, &event),
-    })?;
-    let mut report = summary.report(&server, &CLASSES, "virtual");
-    report.virtual_time = Some(VirtualReport::of(&outcome));
-    Ok(Simulated { report, curve, staleness: summary.staleness_histogram().clone() })
 }

@@ -66,8 +66,9 @@ pub(crate) fn report(report: &Report) -> String {
             ),
         ),
     ];
+    let shaping = report.shaping.map(|shaping| ("shaping", shaping.in_words()));
     let mut text = String::new();
-    for (name, value) in facts {
+    for (name, value) in facts.into_iter().chain(shaping) {
         text += &format!("{name:<14} {value}\n");
     }
     let recall = report

@@ -23,5 +23,5 @@ macro_rules! shipped {
 /// All specifications, by name.
 #[must_use]
 pub fn experiments() -> &'static [Shipped] {
-    shipped!["paeleke-fig1", "paeleke-fig2", "paeleke-outlook"]
+    shipped!["paeleke-fig1", "paeleke-fig2", "paeleke-outlook", "validation"]
 }

@@ -26,6 +26,8 @@ pub(crate) struct Checker {
     job: Job,
     /// How late the server may notice that a time has come.
     late: Duration,
+    /// Examples in each worker's partition.
+    rows: Vec<u64>,
     books: Books,
     ranks: Ranks,
     /// Connections that have not said who they are, with the time they came.
@@ -46,12 +48,14 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// Checkers for a server that has not begun, and whose wake-ups are at most `late`.
+    /// Checkers for a server that has not begun, whose wake-ups are at most `late`, and whose
+    /// workers have so many `rows`.
     #[must_use]
-    pub(crate) fn new(server: &Server, late: Duration) -> Self {
+    pub(crate) fn new(server: &Server, late: Duration, rows: Vec<u64>) -> Self {
         Self {
             job: server.job().clone(),
             late,
+            rows,
             books: Books::new(server),
             ranks: Ranks::new(server.job()),
             strangers: BTreeMap::new(),
@@ -127,6 +131,8 @@ impl Checker {
         }
         self.books.balance(server);
         self.ranks.check();
+        let held = self.short_since.is_some() || !self.books.has_open_round();
+        assert!(held || self.ranks.is_owed(), "a round waits for nobody who counts");
         let global = self.job.budget.kind == BudgetKind::Global;
         let reached = global && self.books.samples >= server.samples_wanted();
         assert!(!reached || self.ended.is_some(), "it goes on past its budget");
@@ -145,8 +151,7 @@ impl Checker {
                 self.alive.insert(*worker, now);
             }
             Event::Ready { worker, rows } => {
-                let (all, workers) = (self.job.data.train.rows, self.job.membership.workers);
-                let partition = (all - u64::from(worker.0)).div_ceil(workers.into());
+                let partition = self.rows[worker.0 as usize];
                 assert_eq!(*rows, partition, "{worker} has the data of another");
                 self.missed.remove(worker);
             }
@@ -283,6 +288,12 @@ impl Checker {
             }
         }
         assert!(membership.on_loss != OnLoss::Stop || self.missed.is_empty(), "it did not stop");
+    }
+
+    /// Whether the server has said that the run is over.
+    #[must_use]
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.ended.is_some()
     }
 
     /// Whether nobody came or went from the start of the run to its end.

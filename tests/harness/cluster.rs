@@ -15,7 +15,7 @@ use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_transports::{
-    Address, Evaluator, Mailbox, MemoryHub, ServerServices, SocketTransport, Transport,
+    Address, Evaluator, Mailbox, MemoryHub, ServerServices, Shaped, SocketTransport, Transport,
     WorkerServices, drive,
 };
 
@@ -30,10 +30,14 @@ pub enum Kind {
     Unix,
     /// TCP over loopback.
     Tcp,
+    /// As `Memory`; workers shape their links.
+    ShapedMemory,
+    /// As `Tcp`; workers shape their links.
+    ShapedTcp,
 }
 
 impl Kind {
-    /// All of them.
+    /// All that move messages themselves.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Unix, Self::Tcp];
 }
 
@@ -77,6 +81,11 @@ pub fn run_cluster_staggered(kind: Kind, toy: &Toy, order: &[u32], pause: Durati
             let server = hub.server();
             run(toy, order, pause, server, move || hub.worker())
         }
+        Kind::ShapedMemory => {
+            let hub = MemoryHub::new();
+            let server = hub.server();
+            run(toy, order, pause, server, move || Shaped::worker(hub.worker()))
+        }
         Kind::Unix => {
             let folder = tempfile::tempdir().unwrap();
             let address = Address::Unix(folder.path().join("socket"));
@@ -91,6 +100,14 @@ pub fn run_cluster_staggered(kind: Kind, toy: &Toy, order: &[u32], pause: Durati
             let address = server.local_address().expect("it listens");
             run(toy, order, pause, server, move || {
                 SocketTransport::dialer(address.clone()).unwrap()
+            })
+        }
+        Kind::ShapedTcp => {
+            let any = "127.0.0.1:0".parse().unwrap();
+            let server = SocketTransport::listen(&any).unwrap();
+            let address = server.local_address().expect("it listens");
+            run(toy, order, pause, server, move || {
+                Shaped::worker(SocketTransport::dialer(address.clone()).unwrap())
             })
         }
     }

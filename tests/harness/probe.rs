@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pstrain_core::id::PeerId;
+use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::node::Event;
 use pstrain_core::protocol::{Limits, Message};
-use pstrain_transports::{Address, MemoryHub, SocketTransport, Transport, TransportEvent};
+use pstrain_transports::scenario::{Scenario, ServerLink};
+use pstrain_transports::{Address, MemoryHub, Shaped, SocketTransport, Transport, TransportEvent};
 use tempfile::TempDir;
 
 use crate::cluster::Kind;
+use crate::toy::Toy;
 
 /// Limits that nothing in a test exceeds by accident.
 pub const OPEN: Limits = Limits { control: 1 << 24, payload: 1 << 28 };
@@ -46,6 +49,17 @@ impl Probe {
         self.transport.wait(Some(until), &mut events).unwrap();
         self.events.extend(events);
         !self.events.is_empty()
+    }
+
+    /// Tells the transport that its node was welcomed to a job with these links.
+    ///
+    /// # Panics
+    /// If `links` are none.
+    pub fn welcome(&mut self, links: &str) {
+        let mut job = Toy::new(1, 8).job;
+        job.scenario = Scenario::parse(links, "none", "none").unwrap().to_text();
+        let (worker, job) = (WorkerId(0), Box::new(job));
+        self.transport.note(&Event::Welcomed { worker, resumed: false, job });
     }
 
     /// The next event that is there already, without letting the transport work.
@@ -154,17 +168,29 @@ impl Net {
                 let dial = Box::new(move || Probe::new(hub.worker()));
                 return Self { server, address: None, dial, _folder: None };
             }
+            Kind::ShapedMemory => {
+                let hub = MemoryHub::new();
+                let server = Probe::new(Shaped::server(hub.server(), ServerLink::default()));
+                let dial = Box::new(move || Probe::new(Shaped::worker(hub.worker())));
+                return Self { server, address: None, dial, _folder: None };
+            }
             Kind::Unix => {
                 let folder = TempDir::new().unwrap();
                 (Address::Unix(folder.path().join("socket")), Some(folder))
             }
-            Kind::Tcp => ("127.0.0.1:0".parse().unwrap(), None),
+            Kind::Tcp | Kind::ShapedTcp => ("127.0.0.1:0".parse().unwrap(), None),
         };
         let server = SocketTransport::listen(&address).unwrap();
         let address = server.local_address().expect("it listens");
         let target = address.clone();
-        let dial = Box::new(move || Probe::new(SocketTransport::dialer(target.clone()).unwrap()));
-        Self { server: Probe::new(server), address: Some(address), dial, _folder: folder }
+        let dialer = move || SocketTransport::dialer(target.clone()).unwrap();
+        let (server, dial): (_, Box<dyn Fn() -> Probe + Send>) = if kind == Kind::ShapedTcp {
+            let server = Probe::new(Shaped::server(server, ServerLink::default()));
+            (server, Box::new(move || Probe::new(Shaped::worker(dialer()))))
+        } else {
+            (Probe::new(server), Box::new(move || Probe::new(dialer())))
+        };
+        Self { server, address: Some(address), dial, _folder: folder }
     }
 
     /// A transport that can dial the server.

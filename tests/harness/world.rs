@@ -108,13 +108,16 @@ enum Entry {
 impl<'a> World<'a> {
     fn new(settings: &'a Settings) -> Self {
         let server = Server::new(settings.job.clone(), 1).expect("a valid job");
+        let workers = settings.job.membership.workers;
+        let rows = |worker| partition_of(&settings.train, workers, worker).len() as u64;
+        let rows = (0..workers).map(WorkerId).map(rows).collect();
         Self {
             rng: Stream::new(settings.network).fork("world", 0).rng(),
             now: Time::ZERO,
             agenda: BinaryHeap::new(),
             entries: BTreeMap::new(),
             count: 0,
-            checker: Checker::new(&server, settings.late + settings.grain),
+            checker: Checker::new(&server, settings.late + settings.grain, rows),
             server,
             server_wake: None,
             reason: None,

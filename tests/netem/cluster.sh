@@ -68,15 +68,16 @@ for tool in ip:iproute2 tc:iproute2 ss:iproute2 ping:iputils-ping jq:jq; do
     command -v "${tool%:*}" >/dev/null || fail "no ${tool%:*}: install the package ${tool#*:}"
 done
 pstrain=${PSTRAIN:-${CARGO_TARGET_DIR:-$root/target}/release/pstrain}
-pstrain=$(command -v "$pstrain") ||
+command -v "$pstrain" >/dev/null ||
     fail "no pstrain binary at $pstrain: run 'cargo build --release' or set PSTRAIN"
-pstrain=$(realpath "$pstrain")
+pstrain=$(realpath "$(command -v "$pstrain")")
 self_test_when='' self_test_worker=0 self_test_extra=0
 if [[ -n ${NETEM_SELF_TEST:-} ]]; then
     IFS=: read -r self_test_when self_test_worker self_test_extra <<<"$NETEM_SELF_TEST"
     [[ $NETEM_SELF_TEST =~ ^(before|after):[1-9][0-9]*:[0-9.]+(us|ms|s)$ ]] ||
         fail "NETEM_SELF_TEST='$NETEM_SELF_TEST' is not WHEN:WORKER:TIME, for example before:1:20ms"
-    self_test_extra=$(link_ms "$self_test_extra")
+    link_us "$self_test_extra"
+    self_test_extra=$REPLY
 fi
 
 ### The job, as pstrain itself resolves it from file, flags and environment
@@ -99,6 +100,7 @@ data=$(job_setting data)
 if [[ $data != synthetic* && $(job_setting data-from) == worker ]]; then
     worker_data=(--data "$data")
 fi
+link_read "$link" server up || exit 2
 for item in $link; do
     [[ ! $item =~ ^([0-9]+)\. ]] || ((BASH_REMATCH[1] <= workers)) ||
         fail "link '$item': the job has $workers workers only"
@@ -204,11 +206,11 @@ link_device() {
     fi
 }
 
-# shape NODE DIRECTION [EXTRA_MS]: puts (or changes) netem where this link sends.
+# shape NODE DIRECTION [EXTRA_US]: puts (or changes) netem where this link sends.
 shape() {
     local node=$1 direction=$2 namespace device words
     link_read "$link" "$node" "$direction" || exit 2
-    words="$(link_netem "${3:-0}")"
+    words=$(link_netem "${3:-0}")
     words+=" ${extra_words[$node.$direction]:-}"
     words=${words% }
     [[ -n $words ]] || return 0
@@ -239,18 +241,23 @@ readonly PING_BYTES=98
 
 # probe WORKER WHEN: measures, and appends one line to $work/delays.
 probe() {
-    local worker=$1 when=$2 asked=0 spread=0 unsteady='' gap=0.02 probes patience node direction
+    local worker=$1 when=$2 asked=0 spread=0 unsteady='' gap=20000 probes patience node direction
     for node in "$worker" server; do
         for direction in up down; do
             link_read "$link" "$node" "$direction"
-            asked=$(link_ms "$asked" "${LINK[delay]:-0ms}" "$(link_send_ms $PING_BYTES)")
-            spread=$(link_ms "$spread" "${LINK[jitter]:-0ms}")
+            link_us "${LINK[delay]:-0ms}" && asked=$((asked + REPLY))
+            link_us "${LINK[jitter]:-0ms}" && spread=$((spread + REPLY))
+            link_send_us $PING_BYTES && asked=$((asked + REPLY))
+            # Pings must not queue behind each other.
+            gap=$((3 * REPLY > gap ? 3 * REPLY : gap))
             unsteady+=${LINK[jitter]:-}${LINK[loss]:-}
-            gap=$(awk -v a="$gap" -v ms="$(link_send_ms $PING_BYTES)" 'BEGIN { print (3 * ms / 1000 > a) ? 3 * ms / 1000 : a }')
         done
     done
-    probes=${PROBES:-$([[ -n $unsteady ]] && echo 100 || echo 20)}
-    patience=$(awk -v a="$asked" -v s="$spread" 'BEGIN { printf "%d", 3 + (a + 10 * s) / 500 }')
+    probes=20
+    if [[ -n $unsteady ]]; then probes=100; fi
+    probes=${PROBES:-$probes}
+    patience=$((3 + (asked + 10 * spread) / 500000))
+    printf -v gap '%d.%06d' $((gap / 1000000)) $((gap % 1000000))
     # The first round trips also ask for the hardware addresses.
     inside "$worker" ping -n -q -c 3 -i 0.2 -W "$patience" "$address" >/dev/null || true
     inside "$worker" ping -n -c "$probes" -i "$gap" -W "$patience" "$address" |
@@ -258,6 +265,7 @@ probe() {
         awk -v worker="$worker" -v when="$when" -v asked="$asked" -v spread="$spread" -v probes="$probes" '
             { time[NR] = $1 }
             END {
+                asked /= 1000; spread /= 1000
                 median = NR % 2 ? time[(NR + 1) / 2] : (time[NR / 2] + time[NR / 2 + 1]) / 2
                 tolerance = asked * 0.05 > 0.5 ? asked * 0.05 : 0.5
                 tolerance += spread / 2
@@ -367,7 +375,10 @@ run_job() {
     if ! await_server; then
         tail -n 5 "$out/server.log" >&2
         echo "cluster.sh: the server does not listen; see $out/server.log" >&2
-        return 1
+        # It refuses a wrong setting with the status of a usage error: so does this script.
+        kill -TERM "$server" 2>/dev/null || true
+        wait "$server" || failed=$?
+        return $((failed == 2 ? 2 : 1))
     fi
     for worker in $(seq "$workers"); do
         inside "$worker" "$pstrain" worker --server "$address:$port" --id "$worker" --name "worker$worker" "${worker_data[@]}" \
@@ -396,8 +407,8 @@ make_network
 shape_all
 probe_all before || stop_if_invalid
 status=0
-run_job || status=1
+run_job || status=$?
 if [[ $self_test_when == after ]]; then shape "$self_test_worker" up "$self_test_extra"; fi
 probe_all after || true
-((status == 0)) || { describe; exit 1; }
+((status == 0)) || { describe; exit "$status"; }
 stop_if_invalid

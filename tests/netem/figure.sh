@@ -4,6 +4,9 @@
 export LC_ALL=C
 : "${figure:?the name of the script that sources this}"
 
+# shellcheck source=tests/netem/link.sh
+source "$(dirname "${BASH_SOURCE[0]}")/link.sh"
+
 figure_fail() {
     echo "$figure: $*" >&2
     exit 2
@@ -104,20 +107,14 @@ figure_batches() {
 # figure_closed_form CONSISTENCY DELAY1_MS DELAY2_MS BATCHES: how long the network and the compute time
 # alone take: t_i = compute + delay; a synchronous round waits for the slower, else the rates add up.
 figure_closed_form() {
-    local c=0
-    if [[ $compute != measured ]]; then c=$(figure_ms "$compute"); fi
-    awk -v mode="$1" -v a="$2" -v b="$3" -v batches="$4" -v c="$c" 'BEGIN {
-        a += c; b += c
+    REPLY=0
+    if [[ $compute != measured ]]; then link_us "$compute"; fi
+    awk -v mode="$1" -v a="$2" -v b="$3" -v batches="$4" -v c="$REPLY" 'BEGIN {
+        a += c / 1000; b += c / 1000
         slower = a > b ? a : b
         printf "%.2f s\n", (mode == "bsp" ? batches / 2 * slower : batches / (1 / a + 1 / b)) / 1000
     }'
 }
-
-figure_ms() (
-    # shellcheck source=tests/netem/link.sh
-    source "$root/tests/netem/link.sh"
-    link_ms "$1"
-)
 
 # figure_simulate FOLDER SETTING...: the same job in virtual time.
 figure_simulate() {
@@ -135,7 +132,7 @@ figure_means() {
     if (($# == 0)); then echo "- - - - 0"; return; fi
     jq -rs 'def mean(f): map(f) | add / length;
         def fixed(f; digits): pow(10; digits) as $unit | mean(f) * $unit | round / $unit;
-        [fixed(.virtual_time_s // .time_s; 2), fixed(.accuracy; 4), fixed(.staleness.mean; 3),
+        [fixed(.time_s; 2), fixed(.accuracy; 4), fixed(.staleness.mean; 3),
          fixed(.workers | min_by(.id).share; 3), fixed(.batches.applied; 0)] | join(" ")' "$@"
 }
 

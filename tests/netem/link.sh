@@ -62,13 +62,16 @@ link_check() {
     esac
 }
 
-# link_netem EXTRA_MS: the table LINK as arguments of `tc qdisc ... netem`, its delay made EXTRA_MS
-# longer; nothing where nothing is asked for.
+# link_netem EXTRA_US: the table LINK as arguments of `tc qdisc ... netem`, its delay made EXTRA_US
+# microseconds longer; nothing where nothing is asked for.
 link_netem() {
-    local extra=${1:-0} words=() delay
-    delay=$(link_ms "${LINK[delay]:-0ms}" "$extra")
-    if [[ -n ${LINK[delay]:-}${LINK[jitter]:-} || $extra != 0 ]]; then
-        words+=(delay "${delay}ms")
+    local extra=$1 words=() delay=${LINK[delay]:-0ms}
+    if ((extra > 0)); then
+        link_us "$delay"
+        delay=$((REPLY + extra))us
+    fi
+    if [[ -n ${LINK[delay]:-}${LINK[jitter]:-} ]] || ((extra > 0)); then
+        words+=(delay "$delay")
         if [[ -n ${LINK[jitter]:-} ]]; then
             words+=("${LINK[jitter]}")
             # netem's jitter is uniform unless a table says otherwise.
@@ -83,23 +86,33 @@ link_netem() {
     echo "${words[*]}"
 }
 
-# link_ms TIME...: the sum of times (a bare number is milliseconds), in milliseconds.
-link_ms() {
-    printf '%s\n' "$@" | awk '
-        /ms$/ { sum += $1; next }
-        /us$/ { sum += $1 / 1000; next }
-        /s$/  { sum += $1 * 1000; next }
-              { sum += $1 }
-        END { printf "%.12g\n", sum }'
+# The next three leave whole numbers in REPLY and start no process: a machine may be slow at that.
+
+# link_scaled NUMBER DIGITS: a decimal number times 10^DIGITS.
+link_scaled() {
+    local whole=${1%%.*} fraction=''
+    if [[ $1 == *.* ]]; then fraction=${1#*.}; fi
+    fraction+=000000000
+    REPLY=$((10#0$whole * 10 ** $2 + 10#0${fraction:0:$2}))
 }
 
-# link_send_ms BYTES: how long the table LINK's rate takes for BYTES, in milliseconds.
-link_send_ms() {
-    awk -v bytes="$1" -v rate="${LINK[rate]:-0}" 'BEGIN {
-        unit = 1
-        if (rate ~ /kbit$/) unit = 1e3
-        if (rate ~ /mbit$/) unit = 1e6
-        if (rate ~ /gbit$/) unit = 1e9
-        print (rate + 0 > 0 ? bytes * 8 * 1000 / (rate * unit) : 0)
-    }'
+# link_us TIME: in microseconds.
+link_us() {
+    case $1 in
+    *us) link_scaled "${1%us}" 0 ;;
+    *ms) link_scaled "${1%ms}" 3 ;;
+    *) link_scaled "${1%s}" 6 ;;
+    esac
+}
+
+# link_send_us BYTES: how long the table LINK's rate takes for BYTES, in microseconds.
+link_send_us() {
+    local rate=${LINK[rate]:-0bit}
+    case $rate in
+    *kbit) link_scaled "${rate%kbit}" 3 ;;
+    *mbit) link_scaled "${rate%mbit}" 6 ;;
+    *gbit) link_scaled "${rate%gbit}" 9 ;;
+    *) link_scaled "${rate%bit}" 0 ;;
+    esac
+    REPLY=$((REPLY > 0 ? $1 * 8 * 1000000 / REPLY : 0))
 }

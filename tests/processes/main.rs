@@ -15,6 +15,7 @@ mod network;
 mod process;
 mod replay;
 mod results;
+mod scenario;
 mod settings;
 mod signals;
 mod status;

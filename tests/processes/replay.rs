@@ -209,3 +209,28 @@ fn the_update_at_which_a_run_began_to_diverge_is_found() {
     let whole = replay(&out, &["--json"]).with_code(0).json();
     assert_eq!((&whole["broke"], &whole["identical"]), (&Value::Null, &true.into()), "{whole}");
 }
+
+#[test]
+fn a_run_in_virtual_time_is_computed_again_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let scenario = ["--compute", "4ms", "--link", "1.delay=1ms", "--link", "2.delay=20ms"];
+    let args = ["simulate", "--json", "--consistency", "asp", "--out", path(&out)];
+    let summary = finish(&[&args, &SMALL[..], &UPDATE, &scenario].concat()).with_code(0).json();
+    check_replay(&out, &summary);
+    let rows = timeline(&out);
+    // With times that are exactly those of the model: the gradient travels, the parameters do not.
+    for row in rows.iter().filter(|row| row.is("applied")) {
+        let way = if row.worker == 1 { 1_000_000 } else { 20_000_000 };
+        assert_eq!(row.received_ns, Some(row.granted_ns), "{row:?}");
+        assert_eq!(row.sent_ns, Some(row.granted_ns + 4_000_000), "{row:?}");
+        assert_eq!(row.pushed_ns, Some(row.granted_ns + 4_000_000 + way), "{row:?}");
+    }
+    let worker = &summary["workers"][1];
+    assert_eq!(real(&worker["receive_s"]), 0.0, "{worker}");
+    assert!((real(&worker["idleness"]) - 20.0 / 24.0).abs() < 0.01, "{worker}");
+    // Asked again at once: its age grows from one cycle to two.
+    let age = &worker["age_of_information"];
+    assert!((real(&age["mean_s"]) - 1.5 * 0.024).abs() < 0.001, "{age}");
+    assert!((real(&age["peak_mean_s"]) - 2.0 * 0.024).abs() < 0.001, "{age}");
+}

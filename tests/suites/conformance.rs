@@ -16,6 +16,8 @@ use pstrain_core::rng::Stream;
 use pstrain_tests::{Kind, Net, OPEN, Probe, frame, within};
 use pstrain_transports::{MAX_BACKLOG_BYTES, TransportEvent};
 
+#[path = "conformance/shaped.rs"]
+mod shaped;
 #[path = "conformance/slow.rs"]
 mod slow;
 #[path = "conformance/sockets.rs"]
@@ -30,6 +32,8 @@ macro_rules! over_every_transport {
         over_every_transport!(@ memory, Memory, $($name as $test),+);
         over_every_transport!(@ unix, Unix, $($name as $test),+);
         over_every_transport!(@ tcp, Tcp, $($name as $test),+);
+        over_every_transport!(@ shaped_memory, ShapedMemory, $($name as $test),+);
+        over_every_transport!(@ shaped_tcp, ShapedTcp, $($name as $test),+);
     };
     (@ $module:ident, $kind:ident, $($name:path as $test:ident),+) => {
         mod $module {

@@ -8,6 +8,7 @@ use pstrain_core::job::{Aggregation, BudgetKind, DataFrom, Exchange};
 use pstrain_core::node::Event;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::{Kind, Toy, run_cluster, run_cluster_staggered, sequential_bsp, within};
+use pstrain_transports::scenario::Scenario;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -30,6 +31,41 @@ fn bsp_is_sequential_sgd_bit_for_bit_over_every_transport() {
             assert_eq!(ledger.outstanding, 0, "{ledger:?}");
             assert_eq!(ledger.assigned, ledger.applied + ledger.discarded + ledger.lost);
         }
+    }
+}
+
+#[test]
+fn links_and_paces_that_are_modelled_change_no_bit() {
+    let mut toy = Toy::new(3, 120);
+    let reference = bits(&sequential_bsp(&toy));
+    let links = "delay=1ms jitter=1ms down.delay=500us 2.rate=10mbit 3.loss=20%";
+    let scenario = Scenario::parse(links, "1.time=lognormal:1ms,1 2.time=measured", "none");
+    toy.job.scenario = scenario.unwrap().to_text();
+    for kind in [Kind::ShapedMemory, Kind::ShapedTcp] {
+        let toy = toy.clone();
+        let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+        assert_eq!(outcome.reason, EndReason::BudgetReached);
+        assert_eq!(bits(&outcome.parameters), reference, "{kind:?}");
+        assert!(outcome.workers.iter().all(|end| *end == Ok(EndReason::BudgetReached)));
+    }
+}
+
+#[test]
+fn a_round_takes_at_least_what_its_links_and_its_computation_take() {
+    let mut toy = Toy::new(2, 64);
+    let scenario = Scenario::parse("delay=20ms down.delay=10ms 2.delay=5ms", "5ms", "none");
+    toy.job.scenario = scenario.unwrap().to_text();
+    for kind in [Kind::ShapedMemory, Kind::ShapedTcp] {
+        let toy = toy.clone();
+        let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+        let mut points = outcome.events.iter().filter_map(|event| match event {
+            Event::Updated { point } => Some(point.time),
+            _ => None,
+        });
+        // Down, a mini-batch, and up again, each time.
+        let rounds = u32::try_from(outcome.version).unwrap();
+        assert!(points.next_back().unwrap() >= Duration::from_millis(35) * rounds, "{kind:?}");
+        assert!(rounds > 3);
     }
 }
 

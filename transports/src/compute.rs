@@ -9,10 +9,11 @@ use pstrain_core::trainer::Trainer;
 
 use crate::clock::WallClock;
 use crate::driver::Handle;
+use crate::paced::{Paced, Pacing};
 
 /// Computes the gradients of one worker: on a thread of its own as long as that is needed, and in
 /// the loop itself once they have proved to be short, since handing over would cost more than
-/// they do.
+/// they do. At a modelled pace always on a thread, which can sleep.
 #[derive(Debug)]
 pub struct Computer {
     /// Always there, but for the moment in which it changes.
@@ -25,6 +26,8 @@ pub struct Computer {
 enum Place {
     Here(Box<Trainer>),
     Away(Away),
+    /// At a pace that is modelled.
+    Paced(Paced),
 }
 
 /// A trainer on a thread of its own.
@@ -45,6 +48,13 @@ impl Computer {
         Self { place: Some(Place::Away(away)), clock, short }
     }
 
+    /// A computer whose gradients take as long as `pacing` says.
+    pub(crate) fn paced(trainer: Trainer, pacing: Pacing, handle: &Handle) -> Self {
+        let clock = pacing.clock;
+        let paced = Paced::start(trainer, pacing, handle.clone());
+        Self { place: Some(Place::Paced(paced)), clock, short: Duration::ZERO }
+    }
+
     /// Computes a gradient: the answer comes back at once, or through the handle.
     pub fn compute(&mut self, order: Compute, handle: &Handle) -> Option<Input> {
         let (place, answer) = match self.place.take()?.come_back(self.short) {
@@ -61,6 +71,10 @@ impl Computer {
                 // The thread ends when its sender is gone, not before.
                 let _sent = away.orders.send(order);
                 (Place::Away(away), None)
+            }
+            Place::Paced(paced) => {
+                paced.compute(order);
+                (Place::Paced(paced), None)
             }
         };
         self.place = Some(place);
@@ -101,7 +115,7 @@ impl Away {
     }
 }
 
-fn run(trainer: &mut Trainer, order: Compute, clock: WallClock) -> Computed {
+pub(crate) fn run(trainer: &mut Trainer, order: Compute, clock: WallClock) -> Computed {
     let begin = clock.now();
     let mut gradient = order.scratch;
     let computed = trainer.compute(order.batch, &order.parameters, &mut gradient);

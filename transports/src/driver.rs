@@ -179,7 +179,10 @@ impl<N: Node, T: Transport, S: Services> Driver<'_, N, T, S> {
                             None => self.transport.close(peer),
                         }
                     }
-                    Effect::Report(event) => self.services.report(now, event),
+                    Effect::Report(event) => {
+                        self.transport.note(&event);
+                        self.services.report(now, event);
+                    }
                     Effect::Done(result) => done = Some(result),
                     effect => {
                         if let Some(answer) = self.services.work(effect, &self.mailbox.handle) {

@@ -3,6 +3,7 @@
 //! - [`Transport`]: peers by id, messages in and out, a clock, bounded queues. [`SocketTransport`]
 //!   (TCP and Unix sockets over mio) and [`MemoryTransport`] (threads of one process) pass one
 //!   conformance suite.
+//! - [`Shaped`]: a transport over any of them whose messages take as long as a scenario says.
 //! - [`drive`]: the loop that hands a node its inputs and obeys its effects.
 //! - [`WorkerServices`], [`ServerServices`]: the effects that take long, on threads of their own.
 //! - [`scenario`]: what of network and machines is modelled, as values without a clock.
@@ -15,8 +16,11 @@ mod compute;
 mod driver;
 mod evaluate;
 mod memory;
+mod paced;
+mod punctuality;
 pub mod scenario;
 mod services;
+mod shaped;
 pub mod simulation;
 mod socket;
 mod transport;
@@ -27,6 +31,8 @@ pub use compute::Computer;
 pub use driver::{Handle, Mailbox, Services, drive};
 pub use evaluate::Evaluator;
 pub use memory::{MemoryHub, MemoryTransport};
+pub use punctuality::{Lateness, Punctuality};
 pub use services::{ServerServices, WorkerServices};
+pub use shaped::Shaped;
 pub use socket::SocketTransport;
 pub use transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};

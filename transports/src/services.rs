@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pstrain_core::examples::Examples;
@@ -15,9 +16,12 @@ use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_core::trainer::Trainer;
 
+use crate::clock::WallClock;
 use crate::compute::Computer;
 use crate::driver::{Handle, Services};
 use crate::evaluate::Evaluator;
+use crate::paced::Pacing;
+use crate::punctuality::Punctuality;
 
 /// Gets the examples of a partition, with the fingerprint of the split they were taken from.
 type Loader = Box<dyn Fn(&Prepare) -> Result<(Examples, Prepared), String> + Send>;
@@ -28,6 +32,7 @@ pub struct WorkerServices {
     loading: Loading,
     computer: Option<Computer>,
     report: Report,
+    punctuality: Arc<Mutex<Punctuality>>,
 }
 
 /// Gets partitions ready, one after another.
@@ -35,9 +40,16 @@ enum Loading {
     /// Not begun; the thread starts with the first order.
     Idle(Option<Loader>),
     Begun {
-        orders: Sender<(Box<Prepare>, Handle)>,
-        loaded: Receiver<(Trainer, Duration)>,
+        orders: Sender<(Box<Prepare>, Handle, WallClock)>,
+        loaded: Receiver<Loaded>,
     },
+}
+
+/// A trainer with its partition, and what is to be known of how long its gradients take.
+struct Loaded {
+    trainer: Trainer,
+    short: Duration,
+    pacing: Option<Pacing>,
 }
 
 impl fmt::Debug for WorkerServices {
@@ -57,7 +69,14 @@ impl WorkerServices {
             loading: Loading::Idle(Some(Box::new(loader))),
             computer: None,
             report: Box::new(report),
+            punctuality: Arc::default(),
         }
+    }
+
+    /// How well gradients kept to the times that are modelled.
+    #[must_use]
+    pub fn punctuality(&self) -> Punctuality {
+        self.punctuality.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Loads on a thread of its own, since a slow disk must not cost the worker its lease. Orders
@@ -66,34 +85,40 @@ impl WorkerServices {
         if let Loading::Idle(loader) = &mut self.loading
             && let Some(loader) = loader.take()
         {
-            self.loading = Loading::begin(loader);
+            self.loading = Loading::begin(loader, Arc::clone(&self.punctuality));
         }
         if let Loading::Begun { orders, .. } = &self.loading {
-            // The thread lives as long as this sender.
-            let _sent = orders.send((order, handle.clone()));
+            // The thread lives as long as this sender. The order comes with the welcome, and the
+            // scenario's time begins.
+            let _sent = orders.send((order, handle.clone(), WallClock::start()));
         }
     }
 
     /// Takes over the trainer of the partition that was loaded last.
     fn take_loaded(&mut self, handle: &Handle) {
         if let Loading::Begun { loaded, .. } = &self.loading
-            && let Some((trainer, short)) = loaded.try_iter().last()
+            && let Some(Loaded { trainer, short, pacing }) = loaded.try_iter().last()
         {
-            self.computer = Some(Computer::new(trainer, short, handle));
+            self.computer = Some(match pacing {
+                Some(pacing) => Computer::paced(trainer, pacing, handle),
+                None => Computer::new(trainer, short, handle),
+            });
         }
     }
 }
 
 impl Loading {
-    fn begin(loader: Loader) -> Self {
-        let (orders, inbox) = channel::<(Box<Prepare>, Handle)>();
+    fn begin(loader: Loader, punctuality: Arc<Mutex<Punctuality>>) -> Self {
+        let (orders, inbox) = channel::<(Box<Prepare>, Handle, WallClock)>();
         let (sender, loaded) = channel();
         std::thread::spawn(move || {
-            for (mut order, handle) in inbox {
-                let prepared = prepare_trainer(&*loader, &mut order).map(|(trainer, prepared)| {
+            for (mut order, handle, clock) in inbox {
+                let pacing = Pacing::of(&order.job, order.worker, clock, &punctuality);
+                let prepared = pacing.and_then(|pacing| {
+                    let (trainer, prepared) = prepare_trainer(&*loader, &mut order)?;
                     let short = order.job.membership.heartbeat() / 10;
-                    let _gone = sender.send((trainer, short));
-                    prepared
+                    let _gone = sender.send(Loaded { trainer, short, pacing });
+                    Ok(prepared)
                 });
                 handle.post(Input::Prepared(prepared));
             }

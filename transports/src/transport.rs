@@ -3,8 +3,10 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pstrain_core::id::PeerId;
+use pstrain_core::node::Event;
 use pstrain_core::protocol::{FrameError, Limits, Message};
 use pstrain_core::time::Time;
 
@@ -58,6 +60,14 @@ pub trait Transport {
     /// # Errors
     /// As [`Self::wait`].
     fn flush(&mut self, until: Time) -> Result<(), TransportError>;
+
+    /// By how much a wait may end late because the system counts in larger steps.
+    fn coarseness(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Hears what its node reports. A transport that models a link learns from the welcome which.
+    fn note(&mut self, _event: &Event) {}
 }
 
 /// What a transport reports.

@@ -73,6 +73,28 @@ pub(crate) struct ExperimentRunArgs {
     pub(crate) quiet: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// A job file (TOML), or an experiment: a shipped one or a file. `validation` is a grid made for
+    /// this
+    pub(crate) jobs: String,
+    /// The data of all jobs, as the job setting `data`
+    #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
+    pub(crate) data: Option<String>,
+    /// Give all jobs another setting; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    pub(crate) set: Vec<(String, String)>,
+    /// End with exit code 1 unless all times agree within 5 % and rank the jobs alike
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print no progress
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
 fn one_or_more(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&number| number > 0).ok_or_else(|| "use a number from 1".into())
 }

@@ -11,4 +11,6 @@ pub(crate) mod server;
 pub(crate) mod shell;
 pub(crate) mod simulate;
 pub(crate) mod status;
+#[cfg(feature = "pictures")]
+pub(crate) mod validate;
 pub(crate) mod worker;

@@ -10,10 +10,11 @@ use pstrain_core::node::{Prepare, Prepared, Server, Worker, WorkerConfig, Worker
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_transports::{
-    Address, Mailbox, MemoryHub, SocketTransport, WallClock, WorkerServices, drive,
+    Address, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, SocketTransport, WallClock,
+    WorkerServices, drive,
 };
 
-use super::server::{Host, fresh_run, gather};
+use super::server::{Host, fresh_run, gather, real_time};
 use crate::args::{RunArgs, Transport};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
@@ -22,10 +23,14 @@ use crate::record::Recorder;
 /// Threads that an ordinary system gives one process without being asked.
 const MOST_WORKERS: u32 = 4096;
 
-type Thread = JoinHandle<anyhow::Result<Result<EndReason, WorkerError>>>;
+type Thread = JoinHandle<anyhow::Result<Worked>>;
+
+/// How a worker ended, and how well it kept to what is modelled.
+type Worked = (Result<EndReason, WorkerError>, Punctuality);
 
 pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
+    let is_shaped = !real_time(&layers)?.links.is_none();
     let Resolved { job, data } = layers.resolve()?;
     let data = Arc::new(data);
     let workers = job.membership.workers;
@@ -45,6 +50,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         clock,
         data: Arc::clone(&data),
         recorder: recorder.clone(),
+        is_shaped,
     };
     let (name, reason, threads) = match args.transport {
         Transport::Memory => {
@@ -69,7 +75,8 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
             ("tcp", host.serve(server)?, threads)
         }
     };
-    let ended = join(threads);
+    let (punctuality, ended) = join(threads);
+    host.note_punctuality(&punctuality);
     host.finish(name, &args.output)?;
     if reason == EndReason::BudgetReached || reason == EndReason::Stopped {
         ended?;
@@ -92,6 +99,8 @@ struct Local {
     data: Arc<pstrain_data::Prepared>,
     /// Where it reports what it does, if that is recorded.
     recorder: Option<Recorder>,
+    /// Whether links are modelled.
+    is_shaped: bool,
 }
 
 impl Local {
@@ -101,8 +110,8 @@ impl Local {
     }
 
     /// Starts the worker, which takes its partition from the data that are there already.
-    fn spawn(self, mut transport: impl pstrain_transports::Transport + Send + 'static) -> Thread {
-        let Self { worker, lease, data, recorder, .. } = self;
+    fn spawn(self, transport: impl pstrain_transports::Transport + Send + 'static) -> Thread {
+        let Self { worker, lease, data, recorder, is_shaped, .. } = self;
         let config = WorkerConfig {
             name: format!("local-{worker}"),
             worker: Some(worker),
@@ -120,22 +129,42 @@ impl Local {
                 recorder.note_worker(now, worker, &event);
             }
         };
+        let services = WorkerServices::new(load, report);
         std::thread::spawn(move || {
-            let mut node = Worker::new(config);
-            let mut services = WorkerServices::new(load, report);
-            let mailbox = Mailbox::new(&transport);
-            Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
+            if is_shaped {
+                work(config, Shaped::worker(transport), services, Shaped::lateness)
+            } else {
+                work(config, transport, services, |_| Lateness::default())
+            }
         })
     }
 }
 
-/// Waits for the workers; the first that could not go on is the error.
-fn join(threads: Vec<Thread>) -> anyhow::Result<()> {
+/// Works until the run is over; `lateness` asks the transport how it kept to its link.
+fn work<T: pstrain_transports::Transport>(
+    config: WorkerConfig,
+    mut transport: T,
+    mut services: WorkerServices,
+    lateness: impl FnOnce(&T) -> Lateness,
+) -> anyhow::Result<Worked> {
+    let mut node = Worker::new(config);
+    let mailbox = Mailbox::new(&transport);
+    let ended = drive(&mut node, &mut transport, &mut services, &mailbox)?;
+    Ok((ended, Punctuality { messages: lateness(&transport), ..services.punctuality() }))
+}
+
+/// Waits for the workers: how well all kept to what is modelled, and the first that could not go
+/// on, which is the error.
+fn join(threads: Vec<Thread>) -> (Punctuality, anyhow::Result<()>) {
+    let mut punctuality = Punctuality::default();
     let mut first = Ok(());
     for (worker, thread) in (0..).map(WorkerId).zip(threads) {
         let ended = match thread.join() {
-            Ok(Ok(Ok(_))) => continue,
-            Ok(Ok(Err(error))) => Failed(format!("worker {worker}: {error}")).into(),
+            Ok(Ok((ended, kept))) => {
+                punctuality.merge(&kept);
+                let Err(error) = ended else { continue };
+                Failed(format!("worker {worker}: {error}")).into()
+            }
             Ok(Err(error)) => error.context(format!("worker {worker}")),
             Err(_) => Failed(format!("worker {worker} broke down")).into(),
         };
@@ -143,5 +172,5 @@ fn join(threads: Vec<Thread>) -> anyhow::Result<()> {
             first = Err(ended);
         }
     }
-    first
+    (punctuality, first)
 }

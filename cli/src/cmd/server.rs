@@ -3,27 +3,30 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use pstrain_core::id::WorkerId;
 use pstrain_core::model::Model;
 use pstrain_core::node::Server;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_data::{CLASSES, Prepared};
+use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
-    Evaluator, Mailbox, ServerServices, SocketTransport, Transport, WallClock, drive,
+    Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport, Transport, WallClock,
+    drive,
 };
 
 use crate::args::{JobArgs, Output, ServerArgs};
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
 use crate::progress::Progress;
-use crate::record::{Folder, ModelFile, Recorder, Report, Summary, write_model};
+use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Summary, write_model};
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
+    real_time(&layers)?;
     // Listening comes first: workers may dial while the data are read, and an address that is
     // taken is known at once.
     let transport = SocketTransport::listen(&args.listen)?.with_clock(clock);
@@ -53,6 +56,19 @@ pub(crate) fn gather(args: &JobArgs) -> anyhow::Result<Option<Layers>> {
     Ok(Some(layers))
 }
 
+/// What is modelled in real time.
+pub(crate) fn real_time(layers: &Layers) -> anyhow::Result<Scenario> {
+    let scenario = layers.scenario()?;
+    if !scenario.faults.is_none() {
+        bail!(
+            "faults = {:?}: they happen in virtual time only; use `pstrain simulate`, or \
+             --faults none",
+            layers.text("faults")
+        );
+    }
+    Ok(scenario)
+}
+
 /// A server with everything around it: evaluation, records, progress.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -60,6 +76,7 @@ pub(crate) struct Host {
     data: Arc<Prepared>,
     recorder: Recorder,
     virtual_time: Option<VirtualReport>,
+    punctuality: Punctuality,
 }
 
 /// Tells a run from an earlier one at the same address: the one number that no seed may decide.
@@ -85,7 +102,7 @@ impl Host {
             None => None,
         };
         let recorder = Recorder::new(summary, folder, progress);
-        Ok(Self { server, data, recorder, virtual_time: None })
+        Ok(Self { server, data, recorder, virtual_time: None, punctuality: Punctuality::default() })
     }
 
     /// Runs in virtual time until the run is over.
@@ -104,8 +121,24 @@ impl Host {
         self.recorder.is_recording().then(|| self.recorder.clone())
     }
 
+    /// Counts how well the run kept to what is modelled.
+    pub(crate) fn note_punctuality(&mut self, punctuality: &Punctuality) {
+        self.punctuality.merge(punctuality);
+    }
+
     /// Serves until the run is over.
     pub(crate) fn serve(&mut self, mut transport: impl Transport) -> anyhow::Result<EndReason> {
+        let link = Scenario::from_text(&self.server.job().scenario)?.links.server();
+        if link == ServerLink::default() {
+            return self.drive(&mut transport);
+        }
+        let mut shaped = Shaped::server(transport, link);
+        let reason = self.drive(&mut shaped);
+        self.punctuality.messages.merge(&shaped.lateness());
+        reason
+    }
+
+    fn drive(&mut self, transport: &mut impl Transport) -> anyhow::Result<EndReason> {
         let model = Model::new(&self.server.job().model, self.server.job().data.shape)?;
         let evaluator = Evaluator::new(model, self.data.evaluation.clone());
         let data = Arc::clone(&self.data);
@@ -113,20 +146,21 @@ impl Host {
         let recorder = self.recorder.clone();
         let report = move |now, event| recorder.note(now, &event);
         let mut services = ServerServices::new(evaluator, partition, report);
-        let mailbox = Mailbox::new(&transport);
+        let mailbox = Mailbox::new(transport);
         signals::drain_on_signal(mailbox.handle())?;
-        let done = drive(&mut self.server, &mut transport, &mut services, &mailbox)?;
+        let done = drive(&mut self.server, transport, &mut services, &mailbox)?;
         done.context("the server ended")
     }
 
     /// Writes the results, then prints them: whoever does not read them must not cost the files.
     pub(crate) fn finish(self, transport: &str, output: &Output) -> anyhow::Result<()> {
-        let Self { server, recorder, virtual_time, .. } = self;
+        let Self { server, recorder, virtual_time, punctuality, .. } = self;
         let (summary, folder) = recorder.finish();
         let job = server.job();
         let params = server.parameters();
         let mut report = summary.report(&server, &CLASSES, transport);
         report.virtual_time = virtual_time;
+        report.shaping = Shaping::of(&punctuality);
         if let Some(folder) = folder {
             let about = ModelFile {
                 model: job.model.clone(),

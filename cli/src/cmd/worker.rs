@@ -6,12 +6,12 @@ use pstrain_core::node::{Event, Prepare, Prepared, Worker, WorkerConfig, WorkerE
 use pstrain_core::protocol::message::{MOST_NAME_BYTES, is_presentable};
 use pstrain_core::rng::Stream;
 use pstrain_data::{DataSpec, Source};
-use pstrain_transports::{Mailbox, SocketTransport, WorkerServices, drive};
+use pstrain_transports::{Mailbox, Punctuality, Shaped, SocketTransport, WorkerServices, drive};
 
 use crate::args::WorkerArgs;
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
-use crate::record::peak_rss_mib;
+use crate::record::{Shaping, peak_rss_mib};
 use crate::{messages, signals};
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
         wants_examples: args.data.as_deref() == Some("server"),
         lease,
     };
-    let mut transport = SocketTransport::dialer(args.server.clone())?;
+    let mut transport = Shaped::worker(SocketTransport::dialer(args.server.clone())?);
     let mut node = Worker::new(config);
     let quiet = args.quiet;
     let report = move |_, event: Event| {
@@ -57,7 +57,10 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
             if !args.quiet {
                 let memory = peak_rss_mib()
                     .map_or_else(String::new, |mib| format!(" (peak memory {mib:.1} MiB)"));
-                messages::say(&format!("done: {reason}{memory}"));
+                let kept = Punctuality { messages: transport.lateness(), ..services.punctuality() };
+                let shaping = Shaping::of(&kept)
+                    .map_or_else(String::new, |shaping| format!("; {}", shaping.in_words()));
+                messages::say(&format!("done: {reason}{memory}{shaping}"));
             }
             exit::of_reason(reason)
         }

@@ -8,10 +8,13 @@ use anyhow::Context;
 use super::grid::Cell;
 use super::record::{CurvePoint, Record};
 use super::spec::Spec;
-use pstrain_data::DataError;
+use pstrain_core::node::Event;
+use pstrain_data::{CLASSES, DataError};
+use pstrain_transports::simulation::Origin;
 
 use crate::job::Layers;
-use crate::simulate::{DataCache, simulate};
+use crate::record::Summary;
+use crate::simulate::{DataCache, Virtual, VirtualReport};
 
 /// One run that is to be made.
 #[derive(Clone, Debug)]
@@ -59,23 +62,30 @@ pub(crate) struct VirtualTime {
 
 impl Execute for VirtualTime {
     fn execute(&self, run: &Run<'_>, _stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
-        let done = simulate(&run.layers()?, &self.data)?;
+        let ready = Virtual::resolve(&run.layers()?, &self.data)?;
+        let mut server = ready.server()?;
+        let mut summary = Summary::new(ready.job.membership.workers);
         let mut record = run.record();
-        let report = serde_json::to_value(&done.report).context("cannot keep a report")?;
-        record.keep(&report, true);
-        record.curve = done
-            .curve
-            .iter()
-            .map(|point| CurvePoint {
-                version: point.version,
-                samples: point.samples,
-                epoch: point.epoch,
-                time_s: point.time_s,
-                accuracy: Some(point.accuracy).filter(|value| value.is_finite()),
-                loss: Some(point.loss).filter(|value| value.is_finite()),
-            })
-            .collect();
-        record.staleness = done.staleness;
+        let outcome = ready.run(&mut server, |now, from, event| match from {
+            Origin::Server => {
+                summary.note(now, &event);
+                if let Event::Evaluated { point, evaluation } = &event {
+                    record.curve.push(CurvePoint {
+                        version: point.version.0,
+                        samples: point.samples,
+                        epoch: point.epoch,
+                        time_s: point.time.as_secs_f64(),
+                        accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
+                        loss: Some(evaluation.loss).filter(|value| value.is_finite()),
+                    });
+                }
+            }
+            Origin::Worker(worker) => summary.note_worker(now, worker, &event),
+        })?;
+        let mut report = summary.report(&server, &CLASSES, "virtual");
+        report.virtual_time = Some(VirtualReport::of(&outcome));
+        record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
+        record.staleness = summary.staleness_histogram().clone();
         Ok(Some(record))
     }
 }

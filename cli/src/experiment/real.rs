@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use super::execute::{Execute, Run};
 use super::record::{CurvePoint, Record};
+use crate::job::Layers;
 
 /// Runs in real time.
 #[derive(Debug)]
@@ -45,6 +46,24 @@ impl RealTime {
         Ok(Self { program })
     }
 
+    /// Makes a run with server and workers in one process, over TCP. Such a run knows how late its
+    /// messages were against their links.
+    pub(crate) fn in_one_process(
+        &self,
+        run: &Run<'_>,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<Option<Record>> {
+        let Prepared { _folder, job, out, .. } = Prepared::new(run)?;
+        let args = ["run", "--transport", "tcp", "--job", &job, "--out", &out, "--quiet"];
+        let mut processes = Processes::default();
+        let child = self.command(&args).spawn().context("cannot start a cluster")?;
+        processes.add("the cluster".into(), child);
+        if !processes.wait(stop)? {
+            return Ok(None);
+        }
+        record_of(run, Path::new(&out)).map(Some)
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -60,18 +79,32 @@ impl RealTime {
     }
 }
 
-impl Execute for RealTime {
-    fn execute(&self, run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
+/// Where a run finds its job and leaves its results.
+struct Prepared {
+    _folder: tempfile::TempDir,
+    job: String,
+    out: String,
+    layers: Layers,
+}
+
+impl Prepared {
+    fn new(run: &Run<'_>) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a folder for the run")?;
-        let (job, out) = (folder.path().join("job.toml"), folder.path().join("out"));
         let layers = run.layers()?;
+        let job = folder.path().join("job.toml");
         std::fs::write(&job, layers.to_toml())
             .with_context(|| format!("cannot write {}", job.display()))?;
         let text = |path: &Path| path.to_str().map(str::to_owned).context("use a plain TMPDIR");
-        let (job, out_text) = (text(&job)?, text(&out)?);
+        let (job, out) = (text(&job)?, text(&folder.path().join("out"))?);
+        Ok(Self { _folder: folder, job, out, layers })
+    }
+}
+
+impl Execute for RealTime {
+    fn execute(&self, run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
+        let Prepared { _folder, job, out, layers } = Prepared::new(run)?;
         let mut processes = Processes::default();
-        let server =
-            ["server", "--listen", "127.0.0.1:0", "--job", &job, "--out", &out_text, "--quiet"];
+        let server = ["server", "--listen", "127.0.0.1:0", "--job", &job, "--out", &out, "--quiet"];
         let mut server = self.command(&server).spawn().context("cannot start a server")?;
         let said = server.stderr.take().context("the server cannot be heard")?;
         let address = processes.listen(server, said)?;
@@ -89,7 +122,7 @@ impl Execute for RealTime {
         if !processes.wait(stop)? {
             return Ok(None);
         }
-        read(run, &out).map(Some)
+        record_of(run, Path::new(&out)).map(Some)
     }
 }
 
@@ -191,7 +224,7 @@ struct Line {
 }
 
 /// The record of a run from its results folder.
-fn read(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
+pub(crate) fn record_of(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
     let open = |name: &str| {
         let path = out.join(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -209,19 +242,26 @@ fn read(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
             loss: Some(line.loss).filter(|value| value.is_finite()),
         });
     }
-    record.staleness = staleness(&open("events.jsonl")?)?;
+    record.staleness = staleness(&open("staleness.csv")?)?;
     Ok(record)
 }
 
-/// How many gradients were applied with each staleness, from the events of a run.
-fn staleness(events: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
+/// A line of `staleness.csv`.
+#[derive(Deserialize)]
+struct Bin {
+    measure: String,
+    worker: String,
+    from: f64,
+    amount: f64,
+}
+
+/// How many gradients were applied with each staleness, whoever's they were.
+fn staleness(table: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
     let mut counts = BTreeMap::new();
-    for line in events.lines() {
-        let event: serde_json::Value = serde_json::from_str(line).context("events.jsonl")?;
-        if event["event"] == "applied"
-            && let Some(staleness) = event["staleness"].as_u64()
-        {
-            *counts.entry(staleness).or_default() += 1;
+    for bin in csv::Reader::from_reader(table.as_bytes()).deserialize() {
+        let bin: Bin = bin.context("staleness.csv does not read")?;
+        if bin.measure == "staleness_updates" && bin.worker == "all" {
+            counts.insert(bin.from as u64, bin.amount as u64);
         }
     }
     Ok(counts)

@@ -213,6 +213,25 @@ impl Spec {
         Self::parse(name, &Self::text(name)?)
     }
 
+    /// As [`Self::find`]; a job file stands for an experiment with one cell.
+    pub(crate) fn find_or_job(name: &str) -> anyhow::Result<Self> {
+        let text = Self::text(name)?;
+        let is_experiment = |table: &toml::Table| {
+            ["title", "job", "axis"].iter().any(|key| table.contains_key(*key))
+        };
+        match text.parse::<toml::Table>() {
+            Ok(settings) if !is_experiment(&settings) => {
+                let mut table = toml::Table::new();
+                let title = settings.get("name").and_then(toml::Value::as_str).unwrap_or("a job");
+                table.insert("name".into(), "job".into());
+                table.insert("title".into(), title.into());
+                table.insert("job".into(), settings.into());
+                Self::parse(name, &table.to_string())
+            }
+            _ => Self::parse(name, &text),
+        }
+    }
+
     /// The text of the specification called `name`.
     pub(crate) fn text(name: &str) -> anyhow::Result<String> {
         let shipped = pstrain_data::experiments();

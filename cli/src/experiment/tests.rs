@@ -283,20 +283,20 @@ fn what_was_cut_short_or_is_missing_is_not_guessed() {
 
 #[test]
 fn what_is_shipped_can_be_run() {
-    let expected =
-        [("paeleke-fig1", 4, 80), ("paeleke-fig2", 18, 360), ("paeleke-outlook", 198, 594)];
-    let shipped = pstrain_data::experiments();
-    assert_eq!(shipped.len(), expected.len());
-    for (shipped, (name, count, runs)) in shipped.iter().zip(expected) {
+    for shipped in pstrain_data::experiments() {
         let mut spec = Spec::find(shipped.name).unwrap();
-        assert_eq!((spec.name.as_str(), shipped.name), (name, name));
+        assert_eq!(spec.name, shipped.name);
         resolve(&mut spec, &[]).unwrap();
-        let cells = cells(&spec);
-        assert_eq!(cells.len(), count, "{name}");
-        assert_eq!(cells.len() * spec.reps as usize, runs, "{name}");
-        for cell in &cells {
+        for cell in &cells(&spec) {
             check_settings(&Run::new(&spec, cell, 0).unwrap()).unwrap();
         }
+    }
+    for (name, count, runs) in
+        [("paeleke-fig1", 4, 80), ("paeleke-fig2", 18, 360), ("paeleke-outlook", 198, 594)]
+    {
+        let spec = Spec::find(name).unwrap();
+        let count_made = cells(&spec).len();
+        assert_eq!((count_made, count_made * spec.reps as usize), (count, runs), "{name}");
     }
 }
 

@@ -297,6 +297,18 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_items_may_be_arrays_and_repeated_flags() {
+        let file = file("link = [\"1.delay=1ms\", \"2.delay=100ms\"]\ncompute = \"4.5ms\"\n");
+        let command = JobFlags::augment_args(Command::new("pstrain"));
+        let args = ["pstrain", "--compute", "1ms", "--compute", "2.factor=4"];
+        let flags = JobFlags::from_arg_matches(&command.get_matches_from(args)).unwrap();
+        let layers = Layers::stack(file, &flags, std::iter::empty()).unwrap();
+        assert_eq!(layers.text("link"), "1.delay=1ms 2.delay=100ms");
+        assert_eq!(layers.text("compute"), "1ms 2.factor=4");
+        assert_eq!(layers.text("faults"), "none");
+    }
+
+    #[test]
     fn unknown_keys_are_errors_with_the_nearest_name() {
         let none = JobFlags::default();
         let error = Layers::stack(file("worker = 3"), &none, std::iter::empty()).unwrap_err();

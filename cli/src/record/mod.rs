@@ -9,6 +9,7 @@ mod model_file;
 mod order;
 mod replay;
 mod report;
+mod shaping;
 mod summary;
 mod timeline;
 mod workers;
@@ -25,6 +26,7 @@ pub(crate) use model_file::{ModelFile, read_model, write_model};
 pub(crate) use order::{Contribution, Header, OrderReader, Step};
 pub(crate) use replay::{Replay, Uses};
 pub(crate) use report::{Report, WorkerReport, peak_rss_mib};
+pub(crate) use shaping::Shaping;
 pub(crate) use summary::Summary;
 
 use crate::progress::Progress;

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::age::AgeOfInformation;
 use super::digest::{hexadecimal, sha256};
+use super::shaping::Shaping;
 use super::summary::{Summary, WorkerTotals};
 use crate::simulate::VirtualReport;
 
@@ -46,6 +47,9 @@ pub(crate) struct Report {
     /// What only virtual time can say.
     #[serde(flatten)]
     pub(crate) virtual_time: Option<VirtualReport>,
+    /// How well real time kept to what is modelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shaping: Option<Shaping>,
 }
 
 /// Version staleness of the applied gradients, in updates.
@@ -148,6 +152,7 @@ impl Summary {
             peak_rss_mib: peak_rss_mib(),
             workers,
             virtual_time: None,
+            shaping: None,
         }
     }
 }

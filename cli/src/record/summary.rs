@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
+#[cfg(feature = "pictures")]
 use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Event, Point};
 use pstrain_core::protocol::message::EndReason;
@@ -89,6 +90,7 @@ impl Summary {
         Arc::clone(&self.workers_side)
     }
 
+    #[cfg(feature = "pictures")]
     /// Counts an event of a worker whose clock is the server's: when it received and sent.
     pub(crate) fn note_worker(&self, now: Time, worker: WorkerId, event: &Event) {
         self.workers_side.note(now, worker, event);
@@ -164,6 +166,7 @@ impl Summary {
         }
     }
 
+    #[cfg(feature = "pictures")]
     /// How many gradients were applied with each staleness.
     pub(crate) const fn staleness_histogram(&self) -> &BTreeMap<u64, u64> {
         &self.staleness

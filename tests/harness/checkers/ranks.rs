@@ -206,6 +206,11 @@ impl Ranks {
         }
     }
 
+    /// Whether somebody who counts has not contributed to the round that is open.
+    pub(super) fn is_owed(&self) -> bool {
+        self.counted().any(|rank| !rank.contributed)
+    }
+
     /// Workers that are there with their data, or have done their share.
     pub(super) fn present(&self) -> u32 {
         self.ranks.iter().filter(|rank| rank.ready || rank.finished).count() as u32

@@ -6,11 +6,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use pstrain_core::id::WorkerId;
+use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use serde::{Deserialize, Serialize};
 
 use super::item::{ScenarioError, Who, as_text, items, unknown, write_items};
 use super::outage::window;
+use super::pace::Pace;
 use super::quantity::{Span, span};
 
 const SETTING: &str = "compute";
@@ -102,6 +104,13 @@ struct Said {
 const KEYS: &[&str] = &["time", "factor", "slow"];
 
 impl ComputeSpec {
+    /// The pace of a worker with these times. Chance comes from below `stream`, where it is the
+    /// same for a worker in real and in virtual time.
+    #[must_use]
+    pub fn pace(self, worker: WorkerId, stream: Stream) -> Pace {
+        Pace::new(self, stream.fork("compute", u64::from(worker.0)))
+    }
+
     /// Whether [`Self::with_measured`] must say what a mini-batch takes.
     #[must_use]
     pub fn needs_measurement(&self) -> bool {

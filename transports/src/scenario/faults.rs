@@ -22,9 +22,10 @@ pub enum Fault {
     Crash,
     /// Its process starts anew.
     Restart,
-    /// Its connection breaks, and none can be made.
+    /// Nothing gets through to it or from it any more. Nobody is told: either side notices when it
+    /// has heard nothing for too long.
     Cut,
-    /// It can connect again.
+    /// Its way is whole again, and what was held up arrives.
     Heal,
     /// The answer to its next push is lost with the connection, so that the push comes twice.
     Duplicate,

@@ -6,10 +6,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use pstrain_core::id::WorkerId;
+use pstrain_core::rng::Stream;
 use serde::{Deserialize, Serialize};
 
 use super::item::{ScenarioError, Who, as_text, items, unknown, write_items};
 use super::outage::Outage;
+use super::pipe::Pipe;
 use super::quantity::{Loss, Rate, Span, span};
 
 const SETTING: &str = "link";
@@ -98,6 +100,16 @@ impl WorkerLink {
     #[must_use]
     pub fn round_trip(&self) -> Duration {
         self.up.delay.saturating_add(self.down.delay)
+    }
+
+    /// Both directions with nothing sent yet: up and down. Chance comes from below `stream`, where
+    /// it is the same for a worker in real and in virtual time.
+    #[must_use]
+    pub fn pipes(self, worker: WorkerId, stream: Stream) -> (Pipe, Pipe) {
+        let (round_trip, number) = (self.round_trip(), u64::from(worker.0));
+        let up = Pipe::new(self.up, round_trip, stream.fork("link up", number));
+        let down = Pipe::new(self.down, round_trip, stream.fork("link down", number));
+        (up, down)
     }
 }
 

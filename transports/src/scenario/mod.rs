@@ -26,6 +26,7 @@ pub use pace::Pace;
 pub use pipe::{Bottleneck, Pipe};
 pub use quantity::{Loss, Rate};
 
+use pstrain_core::rng::Stream;
 use serde::{Deserialize, Serialize};
 
 /// What of the network and the machines is modelled.
@@ -47,6 +48,12 @@ impl Scenario {
     /// [`ScenarioError`] names the item, what is wrong with it and what is allowed.
     pub fn parse(link: &str, compute: &str, faults: &str) -> Result<Self, ScenarioError> {
         Ok(Self { links: link.parse()?, compute: compute.parse()?, faults: faults.parse()? })
+    }
+
+    /// Where chance comes from in a run with this seed.
+    #[must_use]
+    pub fn stream(seed: u64) -> Stream {
+        Stream::new(seed).fork("scenario", 0)
     }
 
     /// Whether nothing is modelled.

@@ -69,6 +69,13 @@ impl Pipe {
         self.last_arrival = self.last_arrival.max(arrival);
         self.last_arrival
     }
+
+    /// A new connection begins: TCP's window is that of its start again.
+    pub fn reconnect(&mut self) {
+        if let Some(window) = self.rest.as_mut().and_then(|rest| rest.window.as_mut()) {
+            window.reset();
+        }
+    }
 }
 
 impl Rest {
@@ -242,6 +249,16 @@ mod tests {
         for i in 0..1_000 {
             assert!(pipe.send(ms(i), 1) >= ms(i));
         }
+    }
+
+    #[test]
+    fn a_new_connection_begins_with_a_small_window() {
+        let mut pipe = pipe("delay=50ms down.delay=50ms slow-start=on", 1);
+        let bytes = 20 * 1448;
+        assert_eq!(pipe.send(ms(0), bytes), ms(150));
+        assert_eq!(pipe.send(ms(200), bytes), ms(250));
+        pipe.reconnect();
+        assert_eq!(pipe.send(ms(300), bytes), ms(450));
     }
 
     proptest! {

@@ -59,6 +59,11 @@ impl Window {
         }
     }
 
+    /// A new connection takes the place of this one.
+    pub(super) const fn reset(&mut self) {
+        *self = Self::new(self.round_trip, self.timeout);
+    }
+
     /// When a message given to the connection at `now` has wholly left through `queue`.
     pub(super) fn pass(&mut self, now: Time, bytes: u64, queue: &mut Queue) -> Time {
         let mut at = now.max(self.last_sent);

@@ -47,15 +47,15 @@ impl Machine {
         stream: Stream,
         measured: Option<Duration>,
     ) -> Result<Self, SimulationError> {
-        let WorkerLink { up, down } =
-            scenario.links.of(worker).ok_or(SimulationError::Link(worker))?;
+        let link = scenario.links.of(worker).ok_or(SimulationError::Link(worker))?;
+        let round_trip = link.round_trip();
+        let WorkerLink { up, down } = link;
         let compute = scenario.compute.of(worker).ok_or(SimulationError::Compute(worker))?;
         let compute = match (compute.needs_measurement(), measured) {
             (false, _) => compute,
             (true, Some(measured)) => compute.with_measured(measured),
             (true, None) => return Err(SimulationError::Measured(worker)),
         };
-        let round_trip = up.delay + down.delay;
         let number = u64::from(worker.0);
         let weighs = |link: &LinkSpec| {
             link.rate.is_some() || link.slow_start || link.loss != Loss::default()
@@ -98,6 +98,7 @@ impl<H: Host> Simulation<'_, H> {
     pub(super) fn start(&mut self, machine: usize) {
         let host = &mut self.machines[machine];
         host.life += 1;
+        host.ended = None;
         host.node = Some(Worker::new(host.config.clone()));
         host.wake = None;
         host.busy_until = self.now;
@@ -152,7 +153,7 @@ impl<H: Host> Simulation<'_, H> {
                 }
                 Effect::Done(result) => {
                     self.machines[machine].ended = Some(result);
-                    self.machines[machine].node = None;
+                    self.end_process(machine);
                 }
                 // The others are a server's.
                 Effect::Limit(..) | Effect::SendExamples { .. } | Effect::Evaluate(_) => {}
@@ -160,6 +161,14 @@ impl<H: Host> Simulation<'_, H> {
         }
         self.outbox = outbox;
         self.plan_wake(machine);
+    }
+
+    /// A process is gone, and its system closes its connection.
+    fn end_process(&mut self, machine: usize) {
+        self.machines[machine].node = None;
+        if let Some(connection) = self.machines[machine].connection {
+            self.close(connection, End::Worker);
+        }
     }
 
     pub(super) fn wake(&mut self, machine: usize, at: Time) {
@@ -194,15 +203,11 @@ impl<H: Host> Simulation<'_, H> {
     pub(super) fn fault(&mut self, worker: WorkerId, fault: Fault) {
         let machine = worker.0 as usize;
         let Some(host) = self.machines.get_mut(machine) else { return };
+        // Nobody starts again what has come to its end; one that gave up may be tried again.
+        let has_succeeded = matches!(host.ended, Some(Ok(_)));
         match fault {
-            Fault::Crash if host.node.is_some() => {
-                host.node = None;
-                // Its system closes its connections.
-                if let Some(connection) = host.connection {
-                    self.close(connection, End::Worker);
-                }
-            }
-            Fault::Restart if host.node.is_none() && host.ended.is_none() => self.start(machine),
+            Fault::Crash if host.node.is_some() => self.end_process(machine),
+            Fault::Restart if host.node.is_none() && !has_succeeded => self.start(machine),
             Fault::Cut => host.is_cut = true,
             Fault::Heal if host.is_cut => self.heal(machine),
             Fault::Duplicate => host.loses_next_answer = true,

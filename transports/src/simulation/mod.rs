@@ -100,6 +100,8 @@ enum Item {
     Message(Message),
     /// The other end has closed it.
     Hangup,
+    /// The connection has broken: all else that is under way is lost.
+    Reset,
 }
 
 #[derive(Debug)]
@@ -129,6 +131,7 @@ mod kind {
     pub(super) const INPUT: u8 = 131;
     pub(super) const COMPUTED: u8 = 132;
     pub(super) const FAULT: u8 = 133;
+    pub(super) const RESET: u8 = 134;
 }
 
 /// Whom an event of the trace concerns, if not a worker.

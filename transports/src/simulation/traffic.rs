@@ -19,6 +19,7 @@ impl<H: Host> Simulation<'_, H> {
         let number = self.connections.len() as u32;
         self.connections.push(Connection::new(machine, self.machines[machine].life));
         self.machines[machine].connection = Some(number);
+        self.machines[machine].pipe(End::Server).reconnect();
         self.carry(number, End::Server, Item::Open);
         self.agenda.put(self.now + DIAL, Due::DialOver(number));
     }
@@ -97,7 +98,7 @@ impl<H: Host> Simulation<'_, H> {
     pub(super) fn arrive(&mut self, number: u32, end: End, item: Item) {
         let connection = &self.connections[number as usize];
         let machine = &mut self.machines[connection.machine];
-        if connection.is_broken() {
+        if connection.is_broken() && !matches!(item, Item::Reset) {
             return;
         }
         if machine.is_cut {
@@ -110,6 +111,7 @@ impl<H: Host> Simulation<'_, H> {
             (Item::Open, End::Server) => self.called(number),
             (Item::Open, End::Worker) => self.answered(number),
             (Item::Hangup, end) => self.hung_up(number, end, "closed by the other side"),
+            (Item::Reset, end) => self.hung_up(number, end, "connection reset"),
             (Item::Message(message), end) => self.deliver(number, end, message),
         }
     }
@@ -122,6 +124,7 @@ impl<H: Host> Simulation<'_, H> {
         let (kind, sequence) = match item {
             Item::Open => (kind::OPEN, 0),
             Item::Hangup => (kind::HANGUP, 0),
+            Item::Reset => (kind::RESET, 0),
             Item::Message(message) => {
                 let sequence = match message {
                     Message::Push(push) => push.header.sequence.0,
@@ -136,7 +139,10 @@ impl<H: Host> Simulation<'_, H> {
 
     /// The server is dialled.
     fn called(&mut self, number: u32) {
-        self.connections[number as usize].open(End::Server);
+        let connection = &mut self.connections[number as usize];
+        connection.open(End::Server);
+        let machine = connection.machine;
+        self.machines[machine].pipe(End::Worker).reconnect();
         self.carry(number, End::Worker, Item::Open);
         self.server_input(Input::Connected(Self::peer(number)));
     }
@@ -193,20 +199,12 @@ impl<H: Host> Simulation<'_, H> {
         }
     }
 
-    /// Breaks a connection in the middle: what is under way is lost, both ends learn of it.
+    /// Breaks a connection in the middle: what is under way is lost. The server knows at once, the
+    /// worker when the link has told it.
     fn break_down(&mut self, number: u32) {
         self.connections[number as usize].break_down();
         self.hung_up(number, End::Server, "connection reset");
-        let connection = &self.connections[number as usize];
-        let (machine, life) = (connection.machine, connection.life);
-        let known = connection.is_open(End::Worker);
-        self.connections[number as usize].close(End::Worker);
-        if known {
-            let at = self.machines[machine].pipe(End::Worker).send(self.now, EMPTY_SEGMENT_BYTES);
-            let why = "connection reset".into();
-            let input = Input::Disconnected { peer: Self::peer(number), why };
-            self.agenda.put(at, Due::ToWorker(machine, life, input));
-        }
+        self.carry(number, End::Worker, Item::Reset);
     }
 
     /// The way of a machine is whole again: what was held back comes now, in order.

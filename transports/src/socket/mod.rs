@@ -31,6 +31,8 @@ const READ_BYTES: usize = 64 * 1024;
 const LINGER: Duration = Duration::from_secs(1);
 /// How long a dial may take. Without a limit the system would decide, and it takes minutes.
 const DIAL: Duration = Duration::from_secs(5);
+/// The steps in which epoll counts.
+const COARSENESS: Duration = Duration::from_millis(1);
 /// How long to wait after the system had no room for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -336,6 +338,10 @@ impl Transport for SocketTransport {
         let waker = std::sync::Arc::clone(&self.waker);
         // If the system cannot wake the loop, its next event or deadline will.
         Waker::new(move || waker.wake().unwrap_or_default())
+    }
+
+    fn coarseness(&self) -> Duration {
+        COARSENESS
     }
 
     fn flush(&mut self, until: Time) -> Result<(), TransportError> {

@@ -1,0 +1,126 @@
+//! `pstrain validate`: how far virtual time is from other worlds.
+
+use std::sync::atomic::Ordering;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::args::ValidateArgs;
+use crate::exit::{Ending, Failed};
+use crate::experiment::{Spec, cells, resolve};
+use crate::validate::{Agreement, Comparison, Row, TOLERANCE, World, compare};
+use crate::{messages, signals, table};
+
+pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
+    let mut spec = Spec::find_or_job(&args.jobs)?;
+    let data = args.data.iter().map(|data| ("data".to_owned(), data.clone()));
+    let set: Vec<_> = data.chain(args.set.iter().cloned()).collect();
+    resolve(&mut spec, &set)?;
+    let cells = cells(&spec);
+    let stop = signals::flag_on_signal("stopping (again to abort)")?;
+    let bar = bar(cells.len(), args.quiet || args.json);
+    let compared = compare(&spec, &cells, &stop, |done, job| {
+        bar.set_position(done as u64);
+        bar.set_message(job.to_owned());
+    });
+    bar.finish_and_clear();
+    let Some(comparison) = compared? else {
+        debug_assert!(stop.load(Ordering::Relaxed));
+        return Ok(Ending::Stopped);
+    };
+    messages::result(&if args.json {
+        serde_json::to_string(&comparison)?
+    } else {
+        show(&comparison)
+    })?;
+    let good = comparison.shaped.is_good() && comparison.netem.is_none_or(|netem| netem.is_good());
+    if args.check && !good {
+        return Err(Failed("virtual time does not agree with the other worlds".into()).into());
+    }
+    Ok(Ending::Done)
+}
+
+fn bar(jobs: usize, quiet: bool) -> ProgressBar {
+    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(Some(jobs as u64), target);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} jobs  {msg}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+fn show(comparison: &Comparison) -> String {
+    let with_netem = comparison.netem.is_some();
+    let mut header =
+        vec!["job", "closed form", "virtual", "shaped", "error", "staleness", "shaped", "distance"];
+    if with_netem {
+        header.extend(["netem", "error", "staleness", "distance"]);
+    }
+    let rows = comparison.jobs.iter().map(|row| cells_of(row, with_netem)).collect();
+    let mut text = table::table(&header, 1, rows);
+    text += "\n\nTotal times are in seconds; errors are virtual time against the other world; distances are \
+             the total variation (0 to 1) between the distributions of the staleness.\n";
+    text += &agreement("shaped", comparison.shaped);
+    let lateness = comparison.jobs.iter().filter_map(|row| row.shaped.lateness_ms);
+    if let Some(worst) = lateness.max_by(f64::total_cmp) {
+        text += &format!(
+            "shaping: messages were late by {:.3} ms at the median of the worst job\n",
+            worst
+        );
+    }
+    match (comparison.netem, &comparison.no_netem) {
+        (Some(netem), _) => text += &agreement("netem", netem),
+        (None, Some(why)) => text += &format!("netem: not measured: {why}\n"),
+        (None, None) => {}
+    }
+    for row in &comparison.jobs {
+        if let Err(why) = &row.closed_form_s {
+            text += &format!("no closed form for {}: {why}\n", row.job);
+        }
+    }
+    text
+}
+
+fn cells_of(row: &Row, with_netem: bool) -> Vec<String> {
+    let seconds = |value: f64| format!("{value:.3}");
+    let share = |value: f64| format!("{:+.2} %", 100.0 * value);
+    let number = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.3}"));
+    let world = |world: &World| {
+        [
+            seconds(world.time_s),
+            share(world.error),
+            number(Some(world.staleness_mean)),
+            number(world.staleness_variation),
+        ]
+    };
+    let [time, error, staleness, distance] = world(&row.shaped);
+    let mut cells = vec![
+        row.job.clone(),
+        row.closed_form_s.as_ref().map_or_else(|_| "-".into(), |&time| seconds(time)),
+        seconds(row.simulated.time_s),
+        time,
+        error,
+        number(Some(row.simulated.staleness_mean)),
+        staleness,
+        distance,
+    ];
+    if with_netem {
+        match &row.netem {
+            Some(netem) => cells.extend(world(netem)),
+            None => cells.extend(std::iter::repeat_n("-".to_owned(), 4)),
+        }
+    }
+    cells
+}
+
+fn agreement(name: &str, agreement: Agreement) -> String {
+    let ranks = match agreement.ranks {
+        None => String::new(),
+        Some(tau) => format!(", ranks agree to {tau:.3} (Kendall's tau)"),
+    };
+    let verdict = if agreement.is_good() { "good" } else { "not good" };
+    format!(
+        "{name}: largest error {:.2} %{ranks}: {verdict} (allowed: {:.0} %, and the same ranks)\n",
+        100.0 * agreement.largest_error,
+        100.0 * TOLERANCE,
+    )
+}

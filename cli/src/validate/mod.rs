@@ -1,0 +1,156 @@
+//! The same jobs by closed form, in virtual time, in shaped real time and, where the kernel has it,
+//! over netem: how far are they apart, and do they rank the jobs alike?
+
+mod closed_form;
+mod netem;
+mod predict;
+
+use std::sync::atomic::AtomicBool;
+
+use pstrain_core::model::Model;
+use serde::Serialize;
+
+use crate::experiment::{Cell, Execute, RealTime, Record, Run, Spec, VirtualTime};
+use crate::statistics::{rank_agreement, total_variation, wasserstein_counts};
+use closed_form::Prediction;
+use netem::OverNetem;
+
+/// Total times that differ by more than this share are not the same.
+pub(crate) const TOLERANCE: f64 = 0.05;
+
+/// One job in every world.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) job: String,
+    /// Total training time by closed form, in seconds, or why there is none.
+    pub(crate) closed_form_s: Result<f64, String>,
+    /// The mean staleness by closed form.
+    pub(crate) closed_form_staleness: Option<f64>,
+    #[serde(rename = "virtual")]
+    pub(crate) simulated: World,
+    pub(crate) shaped: World,
+    pub(crate) netem: Option<World>,
+}
+
+/// What a job came to in one world.
+#[derive(Debug, Serialize)]
+pub(crate) struct World {
+    /// Total training time, in seconds.
+    pub(crate) time_s: f64,
+    pub(crate) staleness_mean: f64,
+    pub(crate) accuracy: Option<f64>,
+    /// Virtual time by this time, less 1.
+    pub(crate) error: f64,
+    /// How far the distribution of the staleness is from that of virtual time: the total variation
+    /// (0 to 1), and Wasserstein's distance in updates.
+    pub(crate) staleness_variation: Option<f64>,
+    pub(crate) staleness_distance: Option<f64>,
+    /// By how much messages were late against the model, in milliseconds: the median.
+    pub(crate) lateness_ms: Option<f64>,
+}
+
+/// All jobs, and what they say together.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison {
+    pub(crate) jobs: Vec<Row>,
+    pub(crate) shaped: Agreement,
+    pub(crate) netem: Option<Agreement>,
+    /// Why there is nothing over netem.
+    pub(crate) no_netem: Option<String>,
+}
+
+/// How well virtual time agrees with another world.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Agreement {
+    /// The largest error of a total time, as a share.
+    pub(crate) largest_error: f64,
+    /// Kendall's tau of the total times: 1 if both rank all jobs alike. None for a single job.
+    pub(crate) ranks: Option<f64>,
+}
+
+impl Agreement {
+    fn of<'a>(pairs: impl Iterator<Item = (&'a World, &'a World)>) -> Self {
+        let (mut simulated, mut other, mut largest) = (Vec::new(), Vec::new(), 0.0_f64);
+        for (virtual_time, world) in pairs {
+            simulated.push(virtual_time.time_s);
+            other.push(world.time_s);
+            largest = largest.max(world.error.abs());
+        }
+        Self { largest_error: largest, ranks: rank_agreement(&simulated, &other) }
+    }
+
+    /// Whether every time is within [`TOLERANCE`] and all jobs are ranked alike.
+    pub(crate) fn is_good(&self) -> bool {
+        self.largest_error <= TOLERANCE && self.ranks.is_none_or(|ranks| ranks > 1.0 - 1e-9)
+    }
+}
+
+impl World {
+    fn of(record: &Record, simulated: &Record) -> Self {
+        let metric = |record: &Record, path: &str| record.metrics.get(path).copied();
+        let time_s = metric(record, "time_s").unwrap_or(f64::NAN);
+        let reference = metric(simulated, "time_s").unwrap_or(f64::NAN);
+        Self {
+            time_s,
+            staleness_mean: metric(record, "staleness.mean").unwrap_or(f64::NAN),
+            accuracy: metric(record, "accuracy"),
+            error: reference / time_s - 1.0,
+            staleness_variation: total_variation(&record.staleness, &simulated.staleness),
+            staleness_distance: wasserstein_counts(&record.staleness, &simulated.staleness),
+            lateness_ms: metric(record, "shaping.messages.late_median_ms"),
+        }
+    }
+}
+
+/// What arithmetic says of a run; `simulated` knows how many gradients it takes.
+fn closed_form(run: &Run<'_>, simulated: &Record) -> anyhow::Result<Result<Prediction, String>> {
+    let layers = run.layers()?;
+    let job = layers.resolve()?.job;
+    let parameters = Model::new(&job.model, job.data.shape)?.parameters() as u64;
+    let gradients = simulated.metrics.get("batches.applied").map_or(0, |&applied| applied as u64);
+    Ok(predict::of_job(&job, &layers.scenario()?, parameters, gradients))
+}
+
+/// Runs every job of `spec` in every world, one after another: real time needs the machine for
+/// itself. `progress` is told of each job before it begins. `None` if `stop` was raised.
+pub(crate) fn compare(
+    spec: &Spec,
+    cells: &[Cell],
+    stop: &AtomicBool,
+    mut progress: impl FnMut(usize, &str),
+) -> anyhow::Result<Option<Comparison>> {
+    let (virtual_time, real_time) = (VirtualTime::default(), RealTime::new()?);
+    let mut jobs = Vec::new();
+    let mut no_netem = None;
+    for cell in cells {
+        let run = Run::new(spec, cell, 0)?;
+        progress(cell.index, &run.place);
+        let Some(simulated) = virtual_time.execute(&run, stop)? else { return Ok(None) };
+        let Some(shaped) = real_time.in_one_process(&run, stop)? else { return Ok(None) };
+        let mut over_netem = None;
+        if no_netem.is_none() {
+            match netem::execute(&run)? {
+                OverNetem::Done(record) => over_netem = Some(World::of(&record, &simulated)),
+                OverNetem::NotHere(why) => no_netem = Some(why),
+            }
+        }
+        let closed = closed_form(&run, &simulated)?;
+        jobs.push(Row {
+            job: cell.describe(spec),
+            closed_form_staleness: closed
+                .as_ref()
+                .ok()
+                .and_then(|form| Some(form.staleness.as_ref()?.mean)),
+            closed_form_s: closed.map(|form| form.total.as_secs_f64()),
+            simulated: World::of(&simulated, &simulated),
+            shaped: World::of(&shaped, &simulated),
+            netem: over_netem,
+        });
+    }
+    let shaped = Agreement::of(jobs.iter().map(|row| (&row.simulated, &row.shaped)));
+    let netem = no_netem.is_none().then(|| {
+        let pairs = jobs.iter().filter_map(|row| Some((&row.simulated, row.netem.as_ref()?)));
+        Agreement::of(pairs)
+    });
+    Ok(Some(Comparison { jobs, shaped, netem, no_netem }))
+}

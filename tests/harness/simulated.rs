@@ -1,0 +1,309 @@
+//! A job in virtual time, as `pstrain simulate` runs it, with every checker looking on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pstrain_core::examples::Examples;
+use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::job::Job;
+use pstrain_core::model::Model;
+use pstrain_core::node::{
+    Compute, Computed, Evaluate, Evaluated, Event, Input, Ledger, Node, Point, Prepare, Prepared,
+    Server, WorkerError,
+};
+use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
+use pstrain_core::protocol::{Message, frame_len};
+use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+use pstrain_transports::scenario::Scenario;
+use pstrain_transports::simulation::{Host, Laboratory, Origin, Setup, SimulationError, simulate};
+
+use crate::checkers::Checker;
+use crate::toy::{Toy, partition_of};
+use crate::wire::Wire;
+
+/// A run in virtual time, before it begins.
+#[derive(Clone, Debug)]
+pub struct VirtualRun {
+    /// The job.
+    pub job: Job,
+    /// The examples of each worker.
+    pub partitions: Vec<Examples>,
+    /// What the server evaluates on.
+    pub evaluation: Examples,
+    /// Links, machines and faults.
+    pub scenario: Scenario,
+    /// The stream of all that is drawn for them.
+    pub stream: Stream,
+    /// How long a mini-batch takes on this machine, if that was measured.
+    pub measured: Option<Duration>,
+    /// What gradients and parameters weigh on the wire, if not their own size.
+    pub weight: Option<u64>,
+    /// When it must be over.
+    pub limit: Time,
+}
+
+/// What came out of a run in virtual time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Simulated {
+    /// Why it ended.
+    pub reason: EndReason,
+    /// When.
+    pub ended: Time,
+    /// The hash of all that happened.
+    pub trace: [u8; 32],
+    /// How much happened.
+    pub happened: u64,
+    /// The final parameters.
+    pub parameters: Vec<f32>,
+    /// The end of the training curve. Its time is that from the first parameters being given out
+    /// to the last update.
+    pub point: Point,
+    /// What became of the mini-batches.
+    pub ledger: Ledger,
+    /// Everything that was reported.
+    pub events: Vec<(Time, Origin, Event)>,
+    /// The messages that reached the server.
+    pub arrivals: Vec<Arrival>,
+    /// How each worker's last process ended.
+    pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
+    /// Whether nobody came or went from the start of the run to its end.
+    pub membership_was_fixed: bool,
+}
+
+/// A message that reached the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When it had wholly arrived.
+    pub at: Time,
+    /// Over which connection.
+    pub peer: PeerId,
+    /// Whether it carries a gradient.
+    pub is_push: bool,
+    /// Its bytes, with its gradient's own size.
+    pub bytes: u64,
+}
+
+impl Simulated {
+    /// When a worker was given parameters.
+    #[must_use]
+    pub fn grants(&self, worker: u32) -> Vec<Time> {
+        let granted = |(at, _, event): &(Time, Origin, Event)| match event {
+            Event::Granted { worker: who, .. } if who.0 == worker => Some(*at),
+            _ => None,
+        };
+        self.events.iter().filter_map(granted).collect()
+    }
+
+    /// When a gradient of a worker was applied, and how stale it was.
+    #[must_use]
+    pub fn applied(&self, worker: u32) -> Vec<(Time, u64)> {
+        let applied = |(at, _, event): &(Time, Origin, Event)| match event {
+            Event::Applied { worker: who, staleness, .. } if who.0 == worker => {
+                Some((*at, *staleness))
+            }
+            _ => None,
+        };
+        self.events.iter().filter_map(applied).collect()
+    }
+
+    /// When the parameters got new versions.
+    #[must_use]
+    pub fn updates(&self) -> Vec<Time> {
+        let updated = |(at, _, event): &(Time, Origin, Event)| {
+            matches!(event, Event::Updated { .. }).then_some(*at)
+        };
+        self.events.iter().filter_map(updated).collect()
+    }
+}
+
+impl VirtualRun {
+    /// The job of `toy` over `link` with the computation times `compute`.
+    ///
+    /// # Panics
+    /// If the texts make no sense.
+    #[must_use]
+    #[expect(clippy::unwrap_used, reason = "a test's own texts are right")]
+    pub fn new(toy: &Toy, link: &str, compute: &str) -> Self {
+        let workers = toy.job.membership.workers;
+        let partition = |worker| partition_of(&toy.train, workers, WorkerId(worker));
+        Self {
+            stream: Stream::new(toy.job.seed).fork("scenario", 0),
+            job: toy.job.clone(),
+            partitions: (0..workers).map(partition).collect(),
+            evaluation: toy.train.clone(),
+            scenario: Scenario::parse(link, compute, "none").unwrap(),
+            measured: None,
+            weight: None,
+            limit: Time::from_nanos(u64::MAX),
+        }
+    }
+
+    /// The same with these faults.
+    ///
+    /// # Panics
+    /// If the text makes no sense.
+    #[must_use]
+    #[expect(clippy::unwrap_used, reason = "a test's own texts are right")]
+    pub fn with_faults(mut self, faults: &str) -> Self {
+        self.scenario.faults = faults.parse().unwrap();
+        self
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If the scenario lacks something, or the run gets stuck.
+    ///
+    /// # Panics
+    /// If a checker finds a fault.
+    #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+    pub fn try_run(&self) -> Result<Simulated, SimulationError> {
+        let mut job = self.job.clone();
+        job.scenario = self.scenario.to_text();
+        let seed = job.seed;
+        let mut server = Server::new(job, seed).unwrap();
+        let rows: Vec<u64> = self.partitions.iter().map(|part| part.len() as u64).collect();
+        let model = Model::new(&self.job.model, self.job.data.shape).unwrap();
+        let load = |order: &Prepare| {
+            let examples = self.partitions[order.worker.0 as usize].clone();
+            let train = Some(self.job.data.train.clone());
+            let prepared = Prepared { rows: examples.len() as u64, train };
+            Ok((examples, prepared))
+        };
+        let partition = |worker: WorkerId| self.partitions[worker.0 as usize].clone();
+        let ignore: fn(Time, Origin, Event) = |_, _, _| {};
+        let mut watcher = Watcher {
+            laboratory: Laboratory::new(load, model, &self.evaluation, partition, ignore),
+            checker: Checker::new(&server, Duration::ZERO, rows),
+            wire: Wire::default(),
+            step: Vec::new(),
+            peer: None,
+            events: Vec::new(),
+            arrivals: Vec::new(),
+            evaluations: 0,
+            limit: self.limit,
+            scratch: Vec::new(),
+        };
+        let setup = Setup {
+            server: &mut server,
+            scenario: &self.scenario,
+            stream: self.stream,
+            measured: self.measured,
+            weight: self.weight,
+        };
+        let outcome = simulate(setup, &mut watcher)?;
+        watcher.checker.finish(&server);
+        Ok(Simulated {
+            reason: outcome.reason,
+            ended: outcome.ended,
+            trace: outcome.trace,
+            happened: outcome.events,
+            parameters: server.parameters().to_vec(),
+            point: server.point(),
+            ledger: server.ledger(),
+            events: watcher.events,
+            arrivals: watcher.arrivals,
+            workers: outcome.workers,
+            membership_was_fixed: watcher.checker.membership_was_fixed(),
+        })
+    }
+
+    /// Runs it.
+    ///
+    /// # Panics
+    /// If the scenario lacks something, the run gets stuck, or a checker finds a fault.
+    #[must_use]
+    #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+    pub fn run(&self) -> Simulated {
+        self.try_run().unwrap()
+    }
+}
+
+/// The host of a run, with whom nothing goes by unseen.
+struct Watcher<'a> {
+    laboratory: Laboratory<'a, fn(Time, Origin, Event)>,
+    checker: Checker,
+    wire: Wire,
+    /// What the server reported in this step.
+    step: Vec<Event>,
+    /// Who made it take this step.
+    peer: Option<PeerId>,
+    events: Vec<(Time, Origin, Event)>,
+    arrivals: Vec<Arrival>,
+    evaluations: u32,
+    limit: Time,
+    scratch: Vec<u8>,
+}
+
+impl Host for Watcher<'_> {
+    fn report(&mut self, now: Time, from: Origin, event: Event) {
+        if from == Origin::Server {
+            self.step.push(event.clone());
+        }
+        self.events.push((now, from, event));
+    }
+
+    fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String> {
+        self.laboratory.prepare(worker, order)
+    }
+
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed {
+        let parameters = Arc::clone(&order.parameters);
+        let seen = Compute { parameters, scratch: Vec::new(), ..order };
+        let computed = self.laboratory.compute(worker, order);
+        self.checker.computed(worker, &seen, &computed.gradient);
+        computed
+    }
+
+    fn evaluate(&mut self, order: Evaluate) -> Evaluated {
+        self.checker.evaluate();
+        self.evaluations += 1;
+        self.laboratory.evaluate(order)
+    }
+
+    fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
+        self.laboratory.examples(worker, from)
+    }
+
+    fn before_server(&mut self, now: Time, input: &Input) {
+        assert!(now <= self.limit, "it never ends");
+        self.peer = None;
+        match input {
+            Input::Connected(peer) => {
+                self.checker.connected(now, *peer);
+                self.peer = Some(*peer);
+            }
+            Input::Message(peer, message) => {
+                self.checker.heard(now, *peer);
+                self.wire.arrived(*peer, message);
+                let is_push = matches!(message, Message::Push(_));
+                let bytes = frame_len(message, &mut self.scratch);
+                self.arrivals.push(Arrival { at: now, peer: *peer, is_push, bytes });
+                self.peer = Some(*peer);
+            }
+            Input::Disconnected { peer, why } => self.wire.hung_up(*peer, why),
+            Input::Evaluated(_) => self.evaluations -= 1,
+            _ => {}
+        }
+    }
+
+    fn after_server(&mut self, now: Time, server: &Server) {
+        let events = std::mem::take(&mut self.step);
+        self.checker.step(now, server, &events, self.peer);
+        let ended = events.iter().any(|event| matches!(event, Event::Ended { .. }));
+        let waits = server.deadline().is_some() || self.evaluations > 0;
+        assert!(waits || self.checker.has_ended() || ended, "the server waits for nothing");
+    }
+
+    fn closed(&mut self, peer: PeerId) {
+        self.checker.closed(peer);
+    }
+
+    fn sent(&mut self, worker: WorkerId, message: &Message) {
+        if let Message::Push(push) = message {
+            self.checker.sent(worker, push);
+        }
+        self.wire.sent(worker, message);
+    }
+}

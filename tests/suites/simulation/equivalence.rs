@@ -1,0 +1,123 @@
+//! One job, one result: in virtual time over whatever links, over real transports, and without a
+//! server.
+
+use std::time::Duration;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::id::WorkerId;
+use pstrain_core::job::{DataFrom, Exchange};
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rng::Stream;
+use pstrain_tests::{Kind, Simulated, Toy, VirtualRun, run_cluster, sequential_bsp, within};
+use pstrain_transports::simulation::SimulationError;
+
+/// Links and machines of all sorts.
+const SCENARIOS: [(&str, &str); 4] = [
+    ("delay=0ms", "0ms"),
+    ("1.delay=1ms 1.down.delay=1ms all.delay=40ms down.delay=60ms", "4.5ms 1.factor=7"),
+    (
+        "delay=10ms jitter=5ms down.delay=10ms down.jitter=9ms down.distribution=pareto loss=2% \
+         down.loss=3% rate=1mbit down.rate=2mbit server.rate=3mbit",
+        "normal:5ms,2ms 1.time=pareto:2ms,1.5",
+    ),
+    (
+        "delay=30ms down.delay=30ms slow-start=on down.slow-start=on outage=300ms+200ms",
+        "straggler:2ms,50ms,0.1,0.3 1.slow=10x@100ms+1s",
+    ),
+];
+
+fn bits(parameters: &[f32]) -> Vec<u32> {
+    parameters.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn bsp_in_virtual_time_is_what_it_is_over_real_transports() {
+    for consistency in [ConsistencySpec::Bsp, ConsistencySpec::Ssp { slack: 0 }] {
+        for workers in [1, 2, 4] {
+            let mut toy = Toy::new(workers, 203);
+            toy.job.consistency = consistency;
+            let reference = bits(&sequential_bsp(&toy));
+            for kind in [Kind::Memory, Kind::Tcp] {
+                let real = toy.clone();
+                let real = within(Duration::from_secs(60), move || run_cluster(kind, &real));
+                assert_eq!(bits(&real.parameters), reference, "{workers} workers over {kind:?}");
+            }
+            for exchange in [Exchange::Combined, Exchange::Separate] {
+                for from in [DataFrom::Worker, DataFrom::Server] {
+                    toy.job.exchange = exchange;
+                    toy.job.data.from = from;
+                    for (link, compute) in SCENARIOS {
+                        let run = VirtualRun::new(&toy, link, compute).run();
+                        assert_eq!(run.reason, EndReason::BudgetReached);
+                        let who = format!("{workers} workers, {exchange}, {from}, {link}");
+                        assert_eq!(bits(&run.parameters), reference, "{who}");
+                        let told = |end: &Option<_>| *end == Some(Ok(EndReason::BudgetReached));
+                        assert!(run.workers.iter().all(told), "{who}: {:?}", run.workers);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn asynchronous() -> VirtualRun {
+    let mut toy = Toy::new(3, 150);
+    toy.job.consistency = ConsistencySpec::Asp;
+    VirtualRun::new(&toy, "delay=10ms jitter=5ms down.delay=7ms loss=1%", "exponential:5ms")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_on_any_number_of_threads() {
+    let run = asynchronous().with_faults("1.crash@40ms 1.restart@90ms 2.duplicate@30ms");
+    let once = run.run();
+    assert_eq!(run.run(), once);
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let run = run.clone();
+            std::thread::spawn(move || run.run())
+        })
+        .collect();
+    for thread in threads {
+        assert_eq!(thread.join().expect("a run"), once);
+    }
+}
+
+#[test]
+fn whatever_is_changed_changes_the_trace() {
+    let trace = |run: &VirtualRun| -> [u8; 32] { run.run().trace };
+    let as_it_was = trace(&asynchronous());
+    let mut other = asynchronous();
+    other.stream = Stream::new(2);
+    assert_ne!(trace(&other), as_it_was, "the network's seed");
+    let mut other = asynchronous();
+    other.job.seed += 1;
+    assert_ne!(trace(&other), as_it_was, "the job's seed");
+    let mut other = asynchronous();
+    other.scenario.links = "delay=10ms jitter=5ms down.delay=7.000001ms loss=1%".parse().unwrap();
+    assert_ne!(trace(&other), as_it_was, "a nanosecond of delay");
+    let mut other = asynchronous();
+    other.scenario.compute = "exponential:5.001ms".parse().unwrap();
+    assert_ne!(trace(&other), as_it_was, "the machines");
+    assert_ne!(trace(&asynchronous().with_faults("2.cut@20ms 2.heal@30ms")), as_it_was, "a cut");
+    assert_eq!(trace(&asynchronous()), as_it_was);
+}
+
+#[test]
+fn what_is_missing_is_an_error_and_never_zero() {
+    let toy = Toy::new(2, 40);
+    let error = |link: &str, compute: &str| -> Result<Simulated, SimulationError> {
+        VirtualRun::new(&toy, link, compute).try_run()
+    };
+    let second = WorkerId(1);
+    assert_eq!(error("1.delay=1ms", "1ms").err(), Some(SimulationError::Link(second)));
+    assert_eq!(error("none", "1ms").err(), Some(SimulationError::Link(WorkerId(0))));
+    assert_eq!(error("server.rate=1mbit", "1ms").err(), Some(SimulationError::Link(WorkerId(0))));
+    assert_eq!(error("delay=1ms", "1.time=1ms").err(), Some(SimulationError::Compute(second)));
+    assert_eq!(error("delay=1ms", "none").err(), Some(SimulationError::Compute(WorkerId(0))));
+    let measured = "1ms 2.time=measured";
+    assert_eq!(error("delay=1ms", measured).err(), Some(SimulationError::Measured(second)));
+    let mut run = VirtualRun::new(&toy, "delay=1ms", measured);
+    run.measured = Some(Duration::from_millis(3));
+    let said = VirtualRun::new(&toy, "delay=1ms", "1ms 2.time=3ms");
+    assert_eq!(run.run().point, said.run().point, "measured is what was measured");
+}

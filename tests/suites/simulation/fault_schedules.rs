@@ -1,0 +1,235 @@
+//! Thousands of random fault schedules: crash, restart, cut, heal, duplicate, slow machines,
+//! jitter, loss and outages, over every policy, budget and exchange.
+//!
+//! `PSTRAIN_SEEDS=100000` tries more of them; `PSTRAIN_SEED=17` that one alone. A seed that fails
+//! prints the `pstrain simulate` command that does the same without the checkers; that it really
+//! does the same, event by event, is a test of the binary.
+//!
+//! After each step of the server the harness's checkers, which keep books of their own, hold it to
+//! these invariants:
+//!
+//! - I1, a push that was accepted is applied exactly once: `Books` trace every gradient from its
+//!   computation to its update, and do the training a second time, bit for bit.
+//! - I2, no gradient is staler than its policy allows: `Ranks`, from events alone.
+//! - I3, versions rise by one: `Books`.
+//! - I4, in a round all have read the same version: `Ranks`; that the order of arrival does not
+//!   matter: the bit-identical parameters of [`super::equivalence`], and the second training.
+//! - I5, no barrier waits for somebody who does not count: `Checker` (a round that is open is
+//!   owed something by a member) and the time limits of each loss.
+//! - I6, there is always something to wait for: the server has a deadline after each step, no
+//!   wake-up is missed, and every run comes to its end.
+//! - I7, an old incarnation never pushes: `Books` accept the pushes of the latest only.
+//! - I10, `assigned = applied + discarded + lost + outstanding`: `Books`, against the server's
+//!   ledger. Queued bytes are bounded by real transports; see the conformance suite.
+//!
+//! I8 (a server that crashes and recovers) and I9 (a switch of the policy) are about what servers
+//! cannot do yet. And the links themselves are held to what TCP promises: see [`super::links`].
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::id::WorkerId;
+use pstrain_core::node::{Event, WorkerError};
+use pstrain_core::protocol::Refusal;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_tests::{Simulated, Trial, trial_of};
+use pstrain_transports::simulation::Origin;
+
+/// Seeds of the largest test.
+const LARGEST: u64 = 10_000;
+
+fn alone() -> bool {
+    std::env::var_os("PSTRAIN_SEED").is_some()
+}
+
+/// Runs `check` on the trials of `count` seeds, or of those that the environment asks for, and
+/// says of the first that fails how to repeat it.
+#[expect(clippy::print_stderr, reason = "whoever reads of a failure wants to repeat it")]
+fn for_trials(test: &str, count: u64, check: impl Fn(u64, &Trial)) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let seeds = match number("PSTRAIN_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("PSTRAIN_SEEDS").map_or(count, |seeds: u64| seeds * count / LARGEST),
+    };
+    for seed in seeds {
+        let trial = trial_of(seed);
+        if let Err(fault) = catch_unwind(AssertUnwindSafe(|| check(seed, &trial))) {
+            eprintln!("replay: PSTRAIN_SEED={seed} cargo test -p pstrain-tests {test}");
+            eprintln!("the same without the checkers: {trial}");
+            std::panic::resume_unwind(fault);
+        }
+    }
+}
+
+/// What came up in a run, in words.
+fn words(trial: &Trial, run: &Simulated) -> Vec<String> {
+    let mut words = vec![
+        format!("policy {}", trial.run.job.consistency),
+        format!("budget {}", trial.run.job.budget.kind),
+        format!("exchange {}", trial.run.job.exchange),
+        format!("data from {}", trial.run.job.data.from),
+        format!("on loss {}", trial.run.job.membership.on_loss),
+        format!("minimum {}", trial.run.job.membership.min_workers.is_some()),
+    ];
+    words.extend(trial.faults_until(run.ended).iter().map(|fault| format!("fault {fault}")));
+    let scenario = format!("{} {}", trial.run.scenario.links, trial.run.scenario.compute);
+    let items = scenario.split(' ').filter_map(|item| item.split_once('='));
+    words.extend(items.map(|(path, value)| {
+        let key = path.rsplit('.').next().unwrap_or_default();
+        let kind = value.split_once(':').map_or("", |(kind, _)| kind);
+        format!("item {key} {kind}").trim_end().into()
+    }));
+    for (_, from, event) in &run.events {
+        words.push(match event {
+            Event::Joined { resumed, .. } => format!("Joined, resumed: {resumed}"),
+            Event::Departed { how, .. } => format!("Departed {how:?}"),
+            Event::Dropped { reason, .. } => format!("Dropped {reason:?}"),
+            Event::Ended { reason } => {
+                let reason = format!("Ended {reason:?}");
+                reason.split(['(', '{']).next().unwrap_or_default().trim_end().into()
+            }
+            event => {
+                let name = format!("{event:?}");
+                let side = if *from == Origin::Server { "" } else { "worker: " };
+                format!("{side}{}", name.split([' ', '{', '(']).next().unwrap_or_default())
+            }
+        });
+    }
+    words
+}
+
+/// Every word that must have come up in the largest test, or nothing was checked.
+const MUST_COME_UP: &[&str] = &[
+    "CutOff",
+    "Departed Left",
+    "Departed Lost",
+    "Departed Replaced",
+    "Dropped Over",
+    "Ended BudgetReached",
+    "Ended TooFewWorkers",
+    "Ended WorkerLost",
+    "Joined, resumed: false",
+    "Joined, resumed: true",
+    "Paused",
+    "Refused",
+    "Repeated",
+    "Unpaused",
+    "budget global",
+    "budget partition",
+    "data from server",
+    "data from worker",
+    "exchange combined",
+    "exchange separate",
+    "fault crash",
+    "fault cut",
+    "fault duplicate",
+    "fault heal",
+    "fault restart",
+    "item distribution",
+    "item factor",
+    "item jitter",
+    "item loss",
+    "item outage",
+    "item rate",
+    "item slow",
+    "item slow-start",
+    "item time exponential",
+    "item time lognormal",
+    "item time normal",
+    "item time pareto",
+    "item time straggler",
+    "minimum false",
+    "minimum true",
+    "on loss continue",
+    "on loss stop",
+    "on loss wait",
+    "policy asp",
+    "policy bsp",
+    "policy ssp:0",
+    "policy ssp:1",
+    "policy ssp:4",
+    "worker: Received",
+    "worker: Redialling",
+    "worker: Sent",
+    "worker: Welcomed",
+];
+
+#[test]
+fn whatever_befalls_them_the_invariants_hold_and_the_run_ends() {
+    let seen: RefCell<BTreeMap<String, u64>> = RefCell::default();
+    for_trials("whatever_befalls_them", LARGEST, |_, trial| {
+        let run = trial.run.run();
+        check_ends(&run);
+        for word in words(trial, &run) {
+            *seen.borrow_mut().entry(word).or_default() += 1;
+        }
+    });
+    let seen = seen.borrow();
+    for word in MUST_COME_UP.iter().filter(|_| !alone()) {
+        assert!(seen.contains_key(*word), "{word} never came up in {seen:#?}");
+    }
+}
+
+/// Nobody breaks the protocol, and nobody is told of another end than the run's.
+fn check_ends(run: &Simulated) {
+    let ledger = run.ledger;
+    assert_eq!(ledger.assigned, ledger.applied + ledger.discarded + ledger.lost, "{ledger:?}");
+    for (end, worker) in run.workers.iter().zip((0..).map(WorkerId)) {
+        match end {
+            None | Some(Err(WorkerError::Unreachable { .. })) => {}
+            Some(Err(WorkerError::Refused(Refusal::Over))) => {}
+            Some(Ok(reason)) => assert_eq!(*reason, run.reason, "worker {worker}"),
+            Some(Err(error)) => panic!("worker {worker} failed: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_trial_repeated_is_the_same_event_by_event() {
+    for_trials("a_trial_repeated", 500, |seed, trial| {
+        let once = trial.run.run();
+        let again = trial_of(seed).run.run();
+        assert_eq!(again.trace, once.trace);
+        // Losses may be no numbers, which are not equal to themselves.
+        assert_eq!(format!("{again:?}"), format!("{once:?}"));
+    });
+}
+
+#[test]
+fn without_faults_every_trial_reaches_its_budget_and_every_worker_knows() {
+    for_trials("without_faults", 1000, |_, trial| {
+        let mut run = trial.run.clone().with_faults("none");
+        // Without outages, for a long one is as good as a cut, and nothing that is very late.
+        let items = run.scenario.links.to_string();
+        let calm = |item: &&str| !item.contains("outage") && !item.contains("loss");
+        let items: Vec<&str> = items.split(' ').filter(calm).collect();
+        run.scenario.links = items.join(" ").parse().expect("what was written");
+        let run = run.run();
+        assert_eq!(run.reason, EndReason::BudgetReached);
+        assert_eq!(run.ledger.lost, 0);
+        assert!(run.membership_was_fixed || trial.run.job.membership.min_workers.is_some());
+        let told = |end: &&Option<_>| **end == Some(Ok(EndReason::BudgetReached));
+        assert_eq!(run.workers.iter().filter(told).count(), run.workers.len(), "{:?}", run.workers);
+    });
+}
+
+#[test]
+fn faults_that_nobody_dies_of_do_not_change_what_bsp_computes() {
+    let compared = RefCell::new(0);
+    for_trials("faults_that_nobody_dies_of", 2000, |_, trial| {
+        let mut run = trial.run.clone();
+        run.job.consistency = ConsistencySpec::Bsp;
+        run.job.membership.min_workers = None;
+        let disturbed = run.run();
+        if disturbed.membership_was_fixed && disturbed.reason == EndReason::BudgetReached {
+            let mut peaceful = run.with_faults("none");
+            peaceful.scenario.links = "delay=1ms".parse().expect("a link");
+            peaceful.scenario.compute = "1ms".parse().expect("a time");
+            assert_eq!(peaceful.run().parameters, disturbed.parameters);
+            *compared.borrow_mut() += 1;
+        }
+    });
+    assert!(alone() || *compared.borrow() > 500, "only {} comparable runs", compared.borrow());
+}

@@ -1,0 +1,98 @@
+//! Gradients that take as long as a scenario says, in real time.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pstrain_core::id::WorkerId;
+use pstrain_core::job::Job;
+use pstrain_core::node::{Compute, Input};
+use pstrain_core::time::Time;
+use pstrain_core::trainer::Trainer;
+
+use crate::clock::WallClock;
+use crate::compute::run;
+use crate::driver::Handle;
+use crate::punctuality::Punctuality;
+use crate::scenario::{Pace, Scenario};
+
+/// How long the gradients of one worker are to take.
+#[derive(Debug)]
+pub(crate) struct Pacing {
+    pace: Pace,
+    /// Whether a gradient takes what it takes here, but for factor and slow-downs.
+    measured: bool,
+    /// The scenario's time.
+    pub(crate) clock: WallClock,
+    punctuality: Arc<Mutex<Punctuality>>,
+}
+
+impl Pacing {
+    /// What the job says of the worker; none if nothing. The scenario's time is that of `clock`.
+    ///
+    /// # Errors
+    /// In words, if the job's scenario cannot be read.
+    pub(crate) fn of(
+        job: &Job,
+        worker: WorkerId,
+        clock: WallClock,
+        punctuality: &Arc<Mutex<Punctuality>>,
+    ) -> Result<Option<Self>, String> {
+        let scenario = Scenario::from_text(&job.scenario)
+            .map_err(|error| format!("the job's scenario does not read: {error}"))?;
+        let stream = Scenario::stream(job.seed);
+        Ok(scenario.compute.of(worker).map(|spec| Self {
+            measured: spec.needs_measurement(),
+            pace: spec.pace(worker, stream),
+            clock,
+            punctuality: Arc::clone(punctuality),
+        }))
+    }
+
+    /// Waits until a gradient that was begun at `begin` and took `took` to compute is due.
+    fn keep(&mut self, begin: Time, took: Duration) {
+        let time =
+            if self.measured { self.pace.stretch(begin, took) } else { self.pace.take(begin) };
+        let due = begin + time;
+        let is_late = self.clock.now() > due;
+        while self.clock.now() < due {
+            std::thread::sleep(due - self.clock.now());
+        }
+        let late = self.clock.now() - due;
+        let mut punctuality = self.punctuality.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_late && !self.measured {
+            punctuality.overruns += 1;
+        } else {
+            punctuality.batches.note(late);
+        }
+    }
+}
+
+/// A trainer on a thread that keeps to a pace.
+#[derive(Debug)]
+pub(crate) struct Paced {
+    orders: Sender<(Compute, Time)>,
+    clock: WallClock,
+}
+
+impl Paced {
+    pub(crate) fn start(mut trainer: Trainer, mut pacing: Pacing, handle: Handle) -> Self {
+        let (orders, inbox) = channel::<(Compute, Time)>();
+        let clock = pacing.clock;
+        std::thread::spawn(move || {
+            for (order, begin) in inbox {
+                let mut computed = run(&mut trainer, order, clock);
+                pacing.keep(begin, computed.took);
+                computed.took = clock.now() - begin;
+                handle.post(Input::Computed(computed));
+            }
+        });
+        Self { orders, clock }
+    }
+
+    /// Begins a gradient; the answer comes through the handle.
+    pub(crate) fn compute(&self, order: Compute) {
+        // The thread ends when its sender is gone, not before.
+        let _sent = self.orders.send((order, self.clock.now()));
+    }
+}

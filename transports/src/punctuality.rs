@@ -1,0 +1,95 @@
+//! How well real time keeps to what is modelled.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How late things were, to the microsecond.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// How many were late by so many microseconds.
+    micros: BTreeMap<u64, u64>,
+    count: u64,
+}
+
+impl Lateness {
+    /// Counts something that was late by `by`.
+    pub fn note(&mut self, by: Duration) {
+        let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        *self.micros.entry(micros).or_default() += 1;
+        self.count += 1;
+    }
+
+    /// Counts what another has counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (micros, times) in &other.micros {
+            *self.micros.entry(*micros).or_default() += times;
+        }
+        self.count += other.count;
+    }
+
+    /// How many were counted.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The lateness that a `share` of all did not exceed; none if nothing was counted.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<Duration> {
+        let mut seen = 0;
+        let (micros, _) = self.micros.iter().find(|(_, times)| {
+            seen += **times;
+            seen as f64 >= share * self.count as f64
+        })?;
+        Some(Duration::from_micros(*micros))
+    }
+}
+
+/// How well a node kept to the link and to the computation times that are modelled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Punctuality {
+    /// Messages: when they were handed over, against when they should have been.
+    pub messages: Lateness,
+    /// Gradients that were there in time.
+    pub batches: Lateness,
+    /// Gradients that took longer to compute than the model says.
+    pub overruns: u64,
+}
+
+impl Punctuality {
+    /// Counts what another has counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.messages.merge(&other.messages);
+        self.batches.merge(&other.batches);
+        self.overruns += other.overruns;
+    }
+
+    /// Whether anything was modelled.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.messages.count() == 0 && self.batches.count() == 0 && self.overruns == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_all_that_was_counted() {
+        let mut lateness = Lateness::default();
+        assert_eq!(lateness.quantile(0.5), None);
+        for micros in 1..=50 {
+            lateness.note(Duration::from_micros(micros));
+        }
+        let mut other = Lateness::default();
+        for micros in 51..=100 {
+            other.note(Duration::from_micros(micros));
+        }
+        lateness.merge(&other);
+        assert_eq!(lateness.count(), 100);
+        assert_eq!(lateness.quantile(0.5), Some(Duration::from_micros(50)));
+        assert_eq!(lateness.quantile(0.99), Some(Duration::from_micros(99)));
+        assert_eq!(lateness.quantile(1.0), Some(Duration::from_micros(100)));
+    }
+}

@@ -1,0 +1,146 @@
+//! One direction of a shaped transport: what is on its way, and when each thing arrives.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pstrain_core::id::PeerId;
+use pstrain_core::time::Time;
+
+use crate::punctuality::Lateness;
+use crate::scenario::{Bottleneck, Pipe};
+
+/// What a direction does to messages.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// Nothing is modelled.
+    Open,
+    /// A worker's own link, whose time began at the given moment.
+    Link(Box<Pipe>, Time),
+    /// The link that all share at the server.
+    Shared(Bottleneck),
+}
+
+impl Way {
+    /// A new connection begins.
+    pub(super) fn reconnect(&mut self) {
+        if let Self::Link(pipe, _) = self {
+            pipe.reconnect();
+        }
+    }
+
+    /// When a message arrives that is handed over now.
+    fn pass(&mut self, now: Time, bytes: u64) -> Time {
+        match self {
+            Self::Open => now,
+            Self::Link(pipe, origin) => {
+                let arrival = pipe.send(Time::ZERO + (now - *origin), bytes);
+                *origin + arrival.since(Time::ZERO)
+            }
+            Self::Shared(link) => link.pass(now, bytes),
+        }
+    }
+}
+
+/// Things on their way in one direction, in order.
+#[derive(Debug)]
+pub(super) struct Lane<I> {
+    pub(super) way: Way,
+    queue: VecDeque<Held<I>>,
+    /// How many things, and bytes, are on their way from or to each peer.
+    held: BTreeMap<PeerId, (usize, usize)>,
+    last_due: Time,
+    pub(super) lateness: Lateness,
+}
+
+#[derive(Debug)]
+struct Held<I> {
+    due: Time,
+    peer: PeerId,
+    bytes: usize,
+    item: I,
+}
+
+impl<I> Lane<I> {
+    pub(super) fn new(way: Way) -> Self {
+        Self {
+            way,
+            queue: VecDeque::new(),
+            held: BTreeMap::new(),
+            last_due: Time::ZERO,
+            lateness: Lateness::default(),
+        }
+    }
+
+    /// Whether nothing is modelled and nothing is on its way.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.way, Way::Open) && self.queue.is_empty()
+    }
+
+    /// Takes a message of so many bytes on its way; gives it back if it is there at once.
+    pub(super) fn begin(&mut self, now: Time, peer: PeerId, bytes: u64, item: I) -> Option<I> {
+        let due = self.way.pass(now, bytes).max(self.last_due);
+        if due <= now && self.queue.is_empty() {
+            return Some(item);
+        }
+        self.last_due = due;
+        self.push(due, peer, bytes as usize, item);
+        None
+    }
+
+    /// Takes something that must come after all that is on its way from or to the peer; gives it
+    /// back if nothing is.
+    pub(super) fn follow(&mut self, peer: PeerId, item: I) -> Option<I> {
+        if !self.held.contains_key(&peer) {
+            return Some(item);
+        }
+        self.push(self.last_due, peer, 0, item);
+        None
+    }
+
+    fn push(&mut self, due: Time, peer: PeerId, bytes: usize, item: I) {
+        let held = self.held.entry(peer).or_default();
+        held.0 += 1;
+        held.1 += bytes;
+        self.queue.push_back(Held { due, peer, bytes, item });
+    }
+
+    /// When the next thing arrives.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.queue.front().map(|held| held.due)
+    }
+
+    /// The next thing that has arrived by `now`.
+    pub(super) fn arrived(&mut self, now: Time) -> Option<(PeerId, I)> {
+        let due = self.due().filter(|&due| due <= now)?;
+        self.lateness.note(now - due);
+        self.hurry()
+    }
+
+    /// The next thing, whether it has arrived or not.
+    pub(super) fn hurry(&mut self) -> Option<(PeerId, I)> {
+        let held = self.queue.pop_front()?;
+        self.let_go(held.peer, held.bytes);
+        Some((held.peer, held.item))
+    }
+
+    fn let_go(&mut self, peer: PeerId, bytes: usize) {
+        if let Some(held) = self.held.get_mut(&peer) {
+            held.0 -= 1;
+            held.1 -= bytes;
+            if held.0 == 0 {
+                self.held.remove(&peer);
+            }
+        }
+    }
+
+    /// Bytes on their way from or to a peer.
+    pub(super) fn bytes(&self, peer: PeerId) -> usize {
+        self.held.get(&peer).map_or(0, |&(_, bytes)| bytes)
+    }
+
+    /// Forgets what is on its way from or to a peer.
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        if self.held.remove(&peer).is_some() {
+            self.queue.retain(|held| held.peer != peer);
+        }
+    }
+}

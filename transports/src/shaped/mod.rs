@@ -1,0 +1,289 @@
+//! A transport whose messages take as long as a scenario says.
+//!
+//! It wraps any real transport. What goes out is held until it would have arrived at the other end
+//! and sent then; what comes in is handed over when it would have arrived here. The time that the
+//! real transport takes comes on top. A worker shapes both directions of its own link, the server
+//! only the link that all share. Not modelled: how long it takes to make a connection.
+
+mod lane;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::job::Job;
+use pstrain_core::node::Event;
+use pstrain_core::protocol::{Limits, Message, frame_len};
+use pstrain_core::time::Time;
+
+use crate::punctuality::Lateness;
+use crate::scenario::{Bottleneck, Scenario, ServerLink};
+use crate::transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};
+use lane::{Lane, Way};
+
+/// The last stretch before something is due is slept in steps of this length, and between them is
+/// looked what has come: the wait of the operating system is too coarse.
+const STEP: Duration = Duration::from_micros(100);
+
+/// A transport that models links over a real one.
+#[derive(Debug)]
+pub struct Shaped<T> {
+    inner: T,
+    outward: Lane<Outgoing>,
+    inward: Lane<TransportEvent>,
+    /// The link that is modelled: whose, of which job.
+    link: Option<(WorkerId, String)>,
+    /// Peers of which nothing more is heard although the real transport may still report them:
+    /// those that were closed here and are to be told, and those that were given up.
+    closing: BTreeSet<PeerId>,
+    /// What became known outside a wait.
+    lost: Vec<TransportEvent>,
+    /// Whether the waker was used.
+    woken: Arc<AtomicBool>,
+    events: Vec<TransportEvent>,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Outgoing {
+    Message(Message),
+    Close,
+}
+
+impl<T: Transport> Shaped<T> {
+    fn new(inner: T, outward: Way, inward: Way) -> Self {
+        Self {
+            inner,
+            outward: Lane::new(outward),
+            inward: Lane::new(inward),
+            link: None,
+            closing: BTreeSet::new(),
+            lost: Vec::new(),
+            woken: Arc::default(),
+            events: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// A worker's transport. It shapes nothing until the server has welcomed the worker: the job
+    /// then says what its link is like.
+    pub fn worker(inner: T) -> Self {
+        Self::new(inner, Way::Open, Way::Open)
+    }
+
+    /// A server's transport, with the link that all workers share.
+    pub fn server(inner: T, link: ServerLink) -> Self {
+        let way =
+            |rate: Option<_>| rate.map_or(Way::Open, |rate| Way::Shared(Bottleneck::new(rate)));
+        Self::new(inner, way(link.down), way(link.up))
+    }
+
+    /// How late messages were handed over.
+    #[must_use]
+    pub fn lateness(&self) -> Lateness {
+        let mut lateness = self.outward.lateness.clone();
+        lateness.merge(&self.inward.lateness);
+        lateness
+    }
+
+    /// Shapes the link of `worker` from now on. A scenario that cannot be read is left to whoever
+    /// prepares the worker's computation, which fails then.
+    fn shape(&mut self, worker: WorkerId, job: &Job) {
+        if self.link.as_ref().is_some_and(|(id, text)| *id == worker && *text == job.scenario) {
+            return; // The link goes on, with what is on its way.
+        }
+        self.link = Some((worker, job.scenario.clone()));
+        let link = Scenario::from_text(&job.scenario).ok().and_then(|it| it.links.of(worker));
+        (self.outward.way, self.inward.way) = match link {
+            None => (Way::Open, Way::Open),
+            Some(link) => {
+                let (up, down) = link.pipes(worker, Scenario::stream(job.seed));
+                let origin = self.inner.now();
+                (Way::Link(Box::new(up), origin), Way::Link(Box::new(down), origin))
+            }
+        };
+    }
+
+    fn is_open(&self) -> bool {
+        self.outward.is_open() && self.inward.is_open()
+    }
+
+    /// Takes what the transport reported on its way.
+    fn take_in(&mut self, events: &mut Vec<TransportEvent>) {
+        let now = self.inner.now();
+        let mut reported = std::mem::take(&mut self.events);
+        for event in reported.drain(..) {
+            let passed = match event {
+                TransportEvent::Message(peer, _)
+                | TransportEvent::Garbage(peer, _)
+                | TransportEvent::Disconnected { peer, .. }
+                    if self.closing.contains(&peer) =>
+                {
+                    None
+                }
+                TransportEvent::Message(peer, message) => {
+                    let bytes = frame_len(&message, &mut self.scratch);
+                    let event = TransportEvent::Message(peer, message);
+                    let passed = self.inward.begin(now, peer, bytes, event);
+                    if self.inward.bytes(peer) > MAX_BACKLOG_BYTES {
+                        self.give_up(peer, "it sends far more than its link is modelled to carry");
+                    }
+                    passed
+                }
+                TransportEvent::Garbage(peer, _) | TransportEvent::Disconnected { peer, .. } => {
+                    self.inward.follow(peer, event)
+                }
+                TransportEvent::Connected(_) => {
+                    self.outward.way.reconnect();
+                    self.inward.way.reconnect();
+                    Some(event)
+                }
+                TransportEvent::DialFailed { .. } => Some(event),
+            };
+            events.extend(passed);
+        }
+        self.events = reported;
+    }
+
+    fn give_up(&mut self, peer: PeerId, why: &str) {
+        self.inward.forget(peer);
+        self.outward.forget(peer);
+        self.closing.insert(peer);
+        self.inner.close(peer);
+        self.lost.push(TransportEvent::Disconnected { peer, why: why.into() });
+    }
+
+    /// Hands over all that has arrived.
+    fn release(&mut self, events: &mut Vec<TransportEvent>) {
+        while let Some((peer, item)) = self.outward.arrived(self.inner.now()) {
+            self.send_on(peer, item);
+        }
+        while let Some((_, event)) = self.inward.arrived(self.inner.now()) {
+            events.push(event);
+        }
+    }
+
+    fn send_on(&mut self, peer: PeerId, item: Outgoing) {
+        match item {
+            Outgoing::Message(message) => self.inner.send(peer, message),
+            Outgoing::Close => {
+                self.closing.remove(&peer);
+                self.inner.close(peer);
+            }
+        }
+    }
+
+    /// Lets the real transport wait, but not beyond the moment at which something arrives.
+    fn wait_once(&mut self, until: Option<Time>) -> Result<(), TransportError> {
+        let due = [self.outward.due(), self.inward.due()].into_iter().flatten().min();
+        let Some(due) = due else { return self.inner.wait(until, &mut self.events) };
+        let left = due - self.inner.now();
+        let coarseness = self.inner.coarseness();
+        if coarseness.is_zero() || left > coarseness {
+            let early = Time::from_nanos(due.as_nanos() - coarseness.as_nanos() as u64);
+            let until = until.map_or(early, |until| until.min(early));
+            return self.inner.wait(Some(until), &mut self.events);
+        }
+        std::thread::sleep(left.min(STEP));
+        self.inner.wait(Some(Time::ZERO), &mut self.events)
+    }
+}
+
+impl<T: Transport> Transport for Shaped<T> {
+    fn now(&self) -> Time {
+        self.inner.now()
+    }
+
+    fn dial(&mut self) {
+        self.inner.dial();
+    }
+
+    fn send(&mut self, peer: PeerId, message: Message) {
+        if self.outward.is_open() {
+            return self.inner.send(peer, message);
+        }
+        if self.closing.contains(&peer) {
+            return;
+        }
+        let (now, bytes) = (self.inner.now(), frame_len(&message, &mut self.scratch));
+        let message = Outgoing::Message(message);
+        if let Some(passed) = self.outward.begin(now, peer, bytes, message) {
+            self.send_on(peer, passed);
+        }
+        if self.outward.bytes(peer) > MAX_BACKLOG_BYTES {
+            self.give_up(peer, "far more is sent to it than its link is modelled to carry");
+        }
+    }
+
+    fn limit(&mut self, peer: PeerId, limits: Limits) {
+        self.inner.limit(peer, limits);
+    }
+
+    fn close(&mut self, peer: PeerId) {
+        self.inward.forget(peer);
+        self.lost.retain(|event| !matches!(event, TransportEvent::Disconnected { peer: lost, .. } if *lost == peer));
+        match self.outward.follow(peer, Outgoing::Close) {
+            Some(close) => self.send_on(peer, close),
+            None => drop(self.closing.insert(peer)),
+        }
+    }
+
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        events: &mut Vec<TransportEvent>,
+    ) -> Result<(), TransportError> {
+        if self.is_open() && self.lost.is_empty() {
+            return self.inner.wait(until, events);
+        }
+        loop {
+            let at_once = !self.lost.is_empty();
+            self.wait_once(if at_once { Some(Time::ZERO) } else { until })?;
+            self.take_in(events);
+            events.append(&mut self.lost);
+            self.release(events);
+            let woken = self.woken.swap(false, Ordering::AcqRel);
+            let late = until.is_some_and(|until| until <= self.inner.now());
+            if woken || late || !events.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let (woken, inner) = (Arc::clone(&self.woken), self.inner.waker());
+        Waker::new(move || {
+            woken.store(true, Ordering::Release);
+            inner.wake();
+        })
+    }
+
+    /// What has not arrived by `until` is sent then, too early: a real network would deliver it
+    /// after its sender has gone.
+    fn flush(&mut self, until: Time) -> Result<(), TransportError> {
+        while self.outward.due().is_some() && self.inner.now() < until {
+            self.wait_once(Some(until))?;
+            self.events.clear();
+            while let Some((peer, item)) = self.outward.arrived(self.inner.now()) {
+                self.send_on(peer, item);
+            }
+        }
+        while let Some((peer, item)) = self.outward.hurry() {
+            self.send_on(peer, item);
+        }
+        self.inner.flush(until)
+    }
+
+    fn coarseness(&self) -> Duration {
+        self.inner.coarseness()
+    }
+
+    fn note(&mut self, event: &Event) {
+        if let Event::Welcomed { worker, job, .. } = event {
+            self.shape(*worker, job);
+        }
+        self.inner.note(event);
+    }
+}
