@@ -18,3 +18,4 @@ mod signals;
 mod status;
 mod tools;
 mod training;
+mod trials;
