@@ -73,7 +73,7 @@ pub fn trial_of(seed: u64) -> Trial {
     let run = VirtualRun {
         stream: Stream::new(seed).fork("scenario", 0),
         partitions: (0..workers).map(|worker| data.partition(WorkerId(worker))).collect(),
-        evaluation: data.evaluation.clone(),
+        evaluation: data.evaluation,
         measured: None,
         weight: timing.map(|parameters| parameters * size_of::<f32>() as u64),
         limit: last_fault + drawn.busy * 100 + job.membership.lease * 1000,
@@ -126,7 +126,7 @@ impl Drawn {
     fn settings(&self, scenario: &Scenario) -> Vec<(&'static str, String)> {
         let Job { membership, budget, .. } = &self.job;
         let momentum = self.job.update.optimizer == OptimizerSpec::MOMENTUM;
-        let model = self.timing.map_or("softmax".into(), |size| format!("timing:{size}"));
+        let model = self.timing.map_or_else(|| "softmax".into(), |size| format!("timing:{size}"));
         let mut settings = vec![
             ("seed", self.job.seed.to_string()),
             ("data", format!("synthetic:{}", self.rows)),

@@ -1,6 +1,13 @@
 //! A world in virtual time, small and hostile: the real server and real workers over links that
 //! delay and break, on machines that are slow and die. Whatever happens is drawn from the
 //! settings' seed, so a run can be repeated exactly; the checkers look on.
+//!
+//! `pstrain_transports::simulation` drives the same nodes, and [`crate::trial_of`] draws its fault
+//! schedules. This world has what a simulator of training must not have: things that happen at
+//! the same time come in random order, wake-ups are late, a connection may break in one direction
+//! or without anybody being told, strangers connect and bytes come that are no message, gradients
+//! are not finite, data are other than the job's or cannot be read, nodes are drained, and
+//! processes without a number of their own compete for one.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 

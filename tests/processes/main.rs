@@ -21,3 +21,4 @@ mod signals;
 mod status;
 mod tools;
 mod training;
+mod trials;

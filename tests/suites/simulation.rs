@@ -1,7 +1,7 @@
 //! Virtual time, proved: the nodes of a run driven by `pstrain_transports::simulation`, with
 //! checkers outside the code under test looking on in every run.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
+#![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
 #[path = "simulation/closed_forms.rs"]
 mod closed_forms;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::job::{BudgetKind, Exchange};
 use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
 use pstrain_tests::{Simulated, Toy, VirtualRun};
 
 fn us(micros: u64) -> Duration {
@@ -210,5 +209,4 @@ fn an_outage_costs_exactly_what_it_keeps_from_arriving() {
         let link = format!("delay=5ms down.delay=2ms {way}.outage={from}ms+{length}ms");
         assert_eq!(time(&link), undisturbed + ms(costs), "{link}");
     }
-    let _from_the_start: Time = Time::ZERO;
 }

@@ -93,10 +93,11 @@ fn whatever_is_changed_changes_the_trace() {
     other.job.seed += 1;
     assert_ne!(trace(&other), as_it_was, "the job's seed");
     let mut other = asynchronous();
-    other.scenario.links = "delay=10ms jitter=5ms down.delay=7.000001ms loss=1%".parse().unwrap();
+    other.scenario.links =
+        "delay=10ms jitter=5ms down.delay=7.000001ms loss=1%".parse().expect("a setting");
     assert_ne!(trace(&other), as_it_was, "a nanosecond of delay");
     let mut other = asynchronous();
-    other.scenario.compute = "exponential:5.001ms".parse().unwrap();
+    other.scenario.compute = "exponential:5.001ms".parse().expect("a setting");
     assert_ne!(trace(&other), as_it_was, "the machines");
     assert_ne!(trace(&asynchronous().with_faults("2.cut@20ms 2.heal@30ms")), as_it_was, "a cut");
     assert_eq!(trace(&asynchronous()), as_it_was);
