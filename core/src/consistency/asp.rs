@@ -25,6 +25,10 @@ impl Consistency for Asp {
         true
     }
 
+    fn gate(&self, _cohort: &Cohort) -> u64 {
+        0
+    }
+
     fn in_rounds(&self) -> bool {
         false
     }

@@ -29,6 +29,10 @@ impl Consistency for Bsp {
         !cohort.contributed(worker)
     }
 
+    fn gate(&self, cohort: &Cohort) -> u64 {
+        cohort.version().0
+    }
+
     fn in_rounds(&self) -> bool {
         true
     }

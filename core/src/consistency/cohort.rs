@@ -20,6 +20,7 @@ pub struct Cohort {
     contributions: usize,
     /// Members that have not contributed to the open round.
     owing: usize,
+    joins: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,8 +107,15 @@ impl Cohort {
         self.owing
     }
 
+    /// How often somebody has joined so far.
+    #[must_use]
+    pub const fn joins(&self) -> u64 {
+        self.joins
+    }
+
     /// Lets `worker` count from now on, at `clock`.
     pub fn join(&mut self, worker: WorkerId, clock: Clock) {
+        self.joins += 1;
         self.leave(worker);
         self.members.insert(worker, Standing { clock, contributed: false });
         *self.clocks.entry(clock).or_default() += 1;

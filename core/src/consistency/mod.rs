@@ -35,6 +35,10 @@ pub trait Consistency: Debug + Send {
     /// Whether `worker`, which has no batch to compute, may be given the current parameters.
     fn may_start(&self, cohort: &Cohort, worker: WorkerId) -> bool;
 
+    /// A number that changes whenever somebody who may not start now may start: while it and the
+    /// membership stay, nobody who was made to wait needs to be looked at again.
+    fn gate(&self, cohort: &Cohort) -> u64;
+
     /// Whether an update gathers the gradients of several workers in a round. A worker that joins
     /// then waits for the next round to count, and a round is not closed while too few workers
     /// are there. Otherwise each gradient is an update of its own, whatever happens.

@@ -39,6 +39,10 @@ impl Consistency for Ssp {
         cohort.lead(worker) <= self.slack
     }
 
+    fn gate(&self, cohort: &Cohort) -> u64 {
+        cohort.slowest().map_or(0, |slowest| slowest.0 + 1)
+    }
+
     fn in_rounds(&self) -> bool {
         false
     }

@@ -123,6 +123,7 @@ impl Server {
         self.phase_since = now;
         self.discard_round();
         self.waiting.clear();
+        self.asking.clear();
         out.push(Effect::Report(Event::Ended { reason }));
         if self.training_since.is_some() {
             self.evaluate(out);

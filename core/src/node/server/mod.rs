@@ -46,6 +46,10 @@ pub struct Server {
     strangers: BTreeSet<(Time, PeerId)>,
     /// Members that wait for parameters and are connected.
     waiting: BTreeSet<WorkerId>,
+    /// Those of them that have not been looked at since they asked.
+    asking: Vec<WorkerId>,
+    /// Joins and gate of the policy when all who wait were last looked at.
+    gate: Option<(u64, u64)>,
     /// Members that will count from the next round on.
     joining: BTreeSet<WorkerId>,
     /// Members that have used up their share of a partition budget.
@@ -134,6 +138,8 @@ impl Server {
             roster: Roster::new(job.membership.workers),
             strangers: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            asking: Vec::new(),
+            gate: None,
             joining: BTreeSet::new(),
             finished: BTreeSet::new(),
             busy: 0,

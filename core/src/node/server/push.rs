@@ -44,6 +44,7 @@ impl Server {
                 slot.since = now;
             }
             self.waiting.insert(worker);
+            self.asking.push(worker);
         }
     }
 

@@ -214,9 +214,25 @@ impl Server {
     /// Gives parameters to every member that waits for them and may go on.
     fn give_out(&mut self, now: Time, out: &mut Outbox) {
         let mut next = core::mem::take(&mut self.round.next);
-        next.extend(self.waiting.iter().copied().filter(|&worker| {
-            self.cohort.contains(worker) && self.policy.may_start(&self.cohort, worker)
-        }));
+        let may_start = |worker: &WorkerId| {
+            self.cohort.contains(*worker) && self.policy.may_start(&self.cohort, *worker)
+        };
+        // The cost of a push does not grow with those who wait: they are looked at when something
+        // has changed for them.
+        let gate = Some((self.cohort.joins(), self.policy.gate(&self.cohort)));
+        if gate == self.gate {
+            self.asking.sort_unstable();
+            self.asking.dedup();
+            next.extend(
+                self.asking
+                    .drain(..)
+                    .filter(|worker| self.waiting.contains(worker) && may_start(worker)),
+            );
+        } else {
+            self.gate = gate;
+            self.asking.clear();
+            next.extend(self.waiting.iter().copied().filter(may_start));
+        }
         for worker in next.drain(..) {
             self.grant(now, worker, out);
         }
