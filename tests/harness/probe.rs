@@ -170,7 +170,8 @@ impl Net {
             }
             Kind::ShapedMemory => {
                 let hub = MemoryHub::new();
-                let server = Probe::new(Shaped::server(hub.server(), ServerLink::default()));
+                let server =
+                    Probe::new(Shaped::server(hub.server(), ServerLink::default(), PATIENCE));
                 let dial = Box::new(move || Probe::new(Shaped::worker(hub.worker())));
                 return Self { server, address: None, dial, _folder: None };
             }
@@ -185,7 +186,7 @@ impl Net {
         let target = address.clone();
         let dialer = move || SocketTransport::dialer(target.clone()).unwrap();
         let (server, dial): (_, Box<dyn Fn() -> Probe + Send>) = if kind == Kind::ShapedTcp {
-            let server = Probe::new(Shaped::server(server, ServerLink::default()));
+            let server = Probe::new(Shaped::server(server, ServerLink::default(), PATIENCE));
             (server, Box::new(move || Probe::new(Shaped::worker(dialer()))))
         } else {
             (Probe::new(server), Box::new(move || Probe::new(dialer())))

@@ -282,6 +282,7 @@ impl Host for Watcher<'_> {
                 self.arrivals.push(Arrival { at: now, peer: *peer, is_push, bytes });
                 self.peer = Some(*peer);
             }
+            Input::Receiving(peer) => self.checker.heard(now, *peer),
             Input::Disconnected { peer, why } => self.wire.hung_up(*peer, why),
             Input::Evaluated(_) => self.evaluations -= 1,
             _ => {}

@@ -221,9 +221,9 @@ impl Draw {
         let batches = (rows * u64::from(epochs)).div_ceil(u64::from(batch_size)) as u32 + workers;
         let busy = (compute + delay * 2) * batches;
         let horizon = busy / workers + lease * self.below(4) as u32;
-        // A message that takes a lease or longer is silence for the nodes.
+        // The slowest links take two leases for a message.
         let most_bytes = timing.unwrap_or_default() * 4 + 24_000;
-        let kbit = most_bytes * 8 / (lease.as_millis() as u64 / 10);
+        let kbit = most_bytes * 8 / (lease.as_millis() as u64 * 2);
         Drawn {
             link: self.links(workers, delay, kbit, lease, horizon),
             compute: self.compute(workers, compute, horizon),

@@ -279,7 +279,7 @@ impl<'a> World<'a> {
         }
         match &input {
             Input::Connected(peer) => self.checker.connected(self.now, *peer),
-            Input::Message(peer, _) => self.checker.heard(self.now, *peer),
+            Input::Message(peer, _) | Input::Receiving(peer) => self.checker.heard(self.now, *peer),
             _ => {}
         }
         let mut out = Outbox::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::job::{Aggregation, BudgetKind, DataFrom, Exchange};
-use pstrain_core::node::Event;
+use pstrain_core::node::{Departure, Event};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::{Kind, Toy, run_cluster, run_cluster_staggered, sequential_bsp, within};
 use pstrain_transports::scenario::Scenario;
@@ -164,5 +164,27 @@ fn under_a_partition_budget_everybody_does_their_own_share() {
             })
             .sum();
         assert_eq!(samples, 3 * 101, "{consistency}");
+    }
+}
+
+/// A message takes more than two leases each way.
+#[test]
+fn a_slow_link_is_no_death() {
+    let mut toy = Toy::new(2, 32);
+    toy.job.batch_size = 16;
+    toy.job.budget.epochs = 2;
+    toy.job.membership.lease = Duration::from_millis(250);
+    let scenario = Scenario::parse("all.rate=8kbit all.down.rate=8kbit", "1ms", "none");
+    toy.job.scenario = scenario.unwrap().to_text();
+    for kind in [Kind::ShapedMemory, Kind::ShapedTcp] {
+        let toy = toy.clone();
+        let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+        let mut training =
+            outcome.events.iter().take_while(|event| !matches!(event, Event::Ended { .. }));
+        let lost = training.find(|event| {
+            matches!(event, Event::Departed { how: Departure::Lost, .. } | Event::CutOff { .. })
+        });
+        assert_eq!(lost, None, "{kind:?}");
+        assert_eq!(outcome.version, 2);
     }
 }

@@ -119,6 +119,7 @@ fn peer_of(event: &TransportEvent) -> Option<PeerId> {
     match event {
         TransportEvent::Connected(peer)
         | TransportEvent::Message(peer, _)
+        | TransportEvent::Receiving(peer)
         | TransportEvent::Garbage(peer, _)
         | TransportEvent::Disconnected { peer, .. } => Some(*peer),
         TransportEvent::DialFailed { .. } => None,
@@ -130,6 +131,7 @@ fn input_of(event: TransportEvent) -> Input {
         TransportEvent::Connected(peer) => Input::Connected(peer),
         TransportEvent::DialFailed { why, permanent } => Input::DialFailed { why, permanent },
         TransportEvent::Message(peer, message) => Input::Message(peer, message),
+        TransportEvent::Receiving(peer) => Input::Receiving(peer),
         TransportEvent::Garbage(peer, error) => Input::Garbage(peer, error),
         TransportEvent::Disconnected { peer, why } => Input::Disconnected { peer, why },
     }

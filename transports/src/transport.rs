@@ -84,6 +84,8 @@ pub enum TransportEvent {
     },
     /// A message came.
     Message(PeerId, Message),
+    /// Part of a message came; the rest is still on its way.
+    Receiving(PeerId),
     /// Bytes came that are no frame. Nothing more is read from this peer; it can still be told.
     Garbage(PeerId, FrameError),
     /// A connection is gone.

@@ -132,7 +132,8 @@ impl Host {
         if link == ServerLink::default() {
             return self.drive(&mut transport);
         }
-        let mut shaped = Shaped::server(transport, link);
+        let lease = self.server.job().membership.lease;
+        let mut shaped = Shaped::server(transport, link, lease);
         let reason = self.drive(&mut shaped);
         self.punctuality.messages.merge(&shaped.lateness());
         reason

@@ -42,7 +42,7 @@ fn ask(args: &StatusArgs) -> anyhow::Result<Status> {
                 }
                 TransportEvent::Message(_, Message::Status(status)) => return Ok(*status),
                 TransportEvent::Message(_, Message::Refused(why)) => bail!("{address}: {why}"),
-                TransportEvent::Message(_, _) => {}
+                TransportEvent::Message(_, _) | TransportEvent::Receiving(_) => {}
                 TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
                 TransportEvent::DialFailed { why, .. } => {
                     bail!("cannot reach {address}: {why}; is a server running there?")

@@ -56,6 +56,9 @@ pub enum Input {
     },
     /// A message came.
     Message(PeerId, Message),
+    /// Part of a message came; the rest is still on its way. Whoever sends it is alive, however
+    /// long a large message takes over a slow link.
+    Receiving(PeerId),
     /// Bytes came that are no frame; the driver closes the connection after this.
     Garbage(PeerId, crate::protocol::FrameError),
     /// A connection is gone.

@@ -7,7 +7,7 @@ use pstrain_core::id::{BatchId, Sequence, Version};
 use pstrain_core::model::ModelSpec;
 use pstrain_core::node::Event;
 use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{Decided, Parameters, ParametersHeader};
+use pstrain_core::protocol::message::{Decided, EndReason, Parameters, ParametersHeader};
 use pstrain_core::protocol::{Message, frame_len};
 use pstrain_core::time::Time;
 use pstrain_tests::{Arrival, Simulated, Toy, VirtualRun};
@@ -191,4 +191,26 @@ fn without_idle_time_the_window_stays_open() {
     let updates = run.updates();
     let late = updates.windows(2).skip(3).all(|two| two[1] - two[0] == Duration::from_millis(60));
     assert!(late, "{updates:?}");
+}
+
+/// A message that takes four leases, each way, and again over a link that all share.
+#[test]
+fn who_is_long_about_a_message_is_not_taken_for_dead() {
+    for (consistency, link) in [
+        (ConsistencySpec::Bsp, "all.delay=1ms all.rate=100kbit all.down.rate=100kbit"),
+        (ConsistencySpec::Asp, "all.delay=1ms all.rate=100kbit all.down.rate=100kbit"),
+        (ConsistencySpec::Bsp, "all.delay=1ms server.rate=200kbit"),
+    ] {
+        let mut run = timing(2, 200, consistency, link, "1ms", 50_000);
+        run.job.membership.lease = Duration::from_secs(1);
+        let done = run.run();
+        let training = done.events.iter().map(|(.., event)| event);
+        let mut training = training.take_while(|event| !matches!(event, Event::Ended { .. }));
+        let cut = training.find(|event| {
+            let gone = matches!(event, Event::CutOff { .. } | Event::Departed { .. });
+            gone || matches!(event, Event::Redialling { .. })
+        });
+        assert_eq!(cut, None, "{link}");
+        assert_eq!(done.reason, EndReason::BudgetReached);
+    }
 }

@@ -132,6 +132,11 @@ impl<I> Lane<I> {
         }
     }
 
+    /// The peers from or to which something is on its way.
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.held.keys().copied()
+    }
+
     /// Bytes on their way from or to a peer.
     pub(super) fn bytes(&self, peer: PeerId) -> usize {
         self.held.get(&peer).map_or(0, |&(_, bytes)| bytes)

@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pstrain_core::id::{PeerId, WorkerId};
-use pstrain_core::job::Job;
+use pstrain_core::job::{Job, heartbeat};
 use pstrain_core::node::Event;
+use pstrain_core::protocol::message::Heartbeat;
 use pstrain_core::protocol::{Limits, Message, frame_len};
 use pstrain_core::time::Time;
 
@@ -38,6 +39,9 @@ pub struct Shaped<T> {
     /// Peers of which nothing more is heard although the real transport may still report them:
     /// those that were closed here and are to be told, and those that were given up.
     closing: BTreeSet<PeerId>,
+    /// How often the other end of a long message hears of it, if nothing silences the link.
+    beat: Option<Duration>,
+    beat_at: Time,
     /// What became known outside a wait.
     lost: Vec<TransportEvent>,
     /// Whether the waker was used.
@@ -60,6 +64,8 @@ impl<T: Transport> Shaped<T> {
             inward: Lane::new(inward),
             link: None,
             closing: BTreeSet::new(),
+            beat: None,
+            beat_at: Time::ZERO,
             lost: Vec::new(),
             woken: Arc::default(),
             events: Vec::new(),
@@ -73,11 +79,12 @@ impl<T: Transport> Shaped<T> {
         Self::new(inner, Way::Open, Way::Open)
     }
 
-    /// A server's transport, with the link that all workers share.
-    pub fn server(inner: T, link: ServerLink) -> Self {
+    /// A server's transport, with the link that all workers share; `lease` is that of the job.
+    pub fn server(inner: T, link: ServerLink, lease: Duration) -> Self {
         let way =
             |rate: Option<_>| rate.map_or(Way::Open, |rate| Way::Shared(Bottleneck::new(rate)));
-        Self::new(inner, way(link.down), way(link.up))
+        let beat = Some(heartbeat(lease));
+        Self { beat, ..Self::new(inner, way(link.down), way(link.up)) }
     }
 
     /// How late messages were handed over.
@@ -96,6 +103,10 @@ impl<T: Transport> Shaped<T> {
         }
         self.link = Some((worker, job.scenario.clone()));
         let link = Scenario::from_text(&job.scenario).ok().and_then(|it| it.links.of(worker));
+        self.beat = link
+            .as_ref()
+            .filter(|link| link.up.outages.is_empty() && link.down.outages.is_empty())
+            .map(|_| job.membership.heartbeat());
         (self.outward.way, self.inward.way) = match link {
             None => (Way::Open, Way::Open),
             Some(link) => {
@@ -123,6 +134,7 @@ impl<T: Transport> Shaped<T> {
                 {
                     None
                 }
+                TransportEvent::Receiving(peer) if self.closing.contains(&peer) => None,
                 TransportEvent::Message(peer, message) => {
                     let bytes = frame_len(&message, &mut self.scratch);
                     let event = TransportEvent::Message(peer, message);
@@ -140,7 +152,7 @@ impl<T: Transport> Shaped<T> {
                     self.inward.way.reconnect();
                     Some(event)
                 }
-                TransportEvent::DialFailed { .. } => Some(event),
+                TransportEvent::DialFailed { .. } | TransportEvent::Receiving(_) => Some(event),
             };
             events.extend(passed);
         }
@@ -165,6 +177,21 @@ impl<T: Transport> Shaped<T> {
         }
     }
 
+    /// Over a real link a long message comes in parts, from which the other end hears that its
+    /// sender is alive. One that is held is heard of by heartbeats.
+    fn tell_of_parts(&mut self, events: &mut Vec<TransportEvent>) {
+        let (Some(beat), now) = (self.beat, self.inner.now()) else { return };
+        let nothing = self.outward.due().is_none() && self.inward.due().is_none();
+        if now < self.beat_at && !nothing {
+            return;
+        }
+        self.beat_at = now + beat;
+        for peer in self.outward.peers() {
+            self.inner.send(peer, Message::Heartbeat(Heartbeat { incarnation: None }));
+        }
+        events.extend(self.inward.peers().map(TransportEvent::Receiving));
+    }
+
     fn send_on(&mut self, peer: PeerId, item: Outgoing) {
         match item {
             Outgoing::Message(message) => self.inner.send(peer, message),
@@ -179,6 +206,7 @@ impl<T: Transport> Shaped<T> {
     fn wait_once(&mut self, until: Option<Time>) -> Result<(), TransportError> {
         let due = [self.outward.due(), self.inward.due()].into_iter().flatten().min();
         let Some(due) = due else { return self.inner.wait(until, &mut self.events) };
+        let due = if self.beat.is_some() { due.min(self.beat_at) } else { due };
         let left = due - self.inner.now();
         let coarseness = self.inner.coarseness();
         if coarseness.is_zero() || left > coarseness {
@@ -244,6 +272,7 @@ impl<T: Transport> Transport for Shaped<T> {
             self.take_in(events);
             events.append(&mut self.lost);
             self.release(events);
+            self.tell_of_parts(events);
             let woken = self.woken.swap(false, Ordering::AcqRel);
             let late = until.is_some_and(|until| until <= self.inner.now());
             if woken || late || !events.is_empty() {

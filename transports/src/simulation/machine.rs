@@ -28,6 +28,9 @@ pub(super) struct Machine {
     down: Pipe,
     /// Whether the time on the way up, and down, depends on the size.
     weighs: [bool; 2],
+    /// How long after its beginning the first of a long message arrives, where there are no
+    /// outages in which nothing does.
+    first_bytes: [Option<Duration>; 2],
     pace: Pace,
     /// Until when it computes what it was last asked for.
     busy_until: Time,
@@ -68,6 +71,7 @@ impl Machine {
             wake: None,
             connection: None,
             weighs: [weighs(&up), weighs(&down)],
+            first_bytes: [&up, &down].map(|way| way.outages.is_empty().then_some(way.delay)),
             up: Pipe::new(up, round_trip, stream.fork("link up", number)),
             down: Pipe::new(down, round_trip, stream.fork("link down", number)),
             pace: Pace::new(compute, stream.fork("compute", number)),
@@ -85,6 +89,11 @@ impl Machine {
             End::Server => &mut self.up,
             End::Worker => &mut self.down,
         }
+    }
+
+    /// When the other end hears the first of a message that begins at `now`, if it does.
+    pub(super) fn first_bytes(&self, to: End, now: Time) -> Option<Time> {
+        self.first_bytes[to as usize].map(|delay| now + delay)
     }
 
     /// Whether the time that an item takes towards an end depends on its size.

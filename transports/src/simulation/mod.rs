@@ -87,6 +87,8 @@ enum Due {
     Arrive(u32, End, Item),
     /// An item of so many bytes reaches the link that all share at the server.
     Merge(u32, Item, u64),
+    /// Part of a large message has come.
+    Receiving(u32, End),
     /// A dial has taken as long as one may.
     DialOver(u32),
     Fault(WorkerId, Fault),
@@ -131,6 +133,7 @@ mod kind {
     pub(super) const INPUT: u8 = 131;
     pub(super) const COMPUTED: u8 = 132;
     pub(super) const FAULT: u8 = 133;
+    pub(super) const RECEIVING: u8 = 135;
     pub(super) const RESET: u8 = 134;
 }
 
@@ -209,6 +212,7 @@ impl<'a, H: Host> Simulation<'a, H> {
             Due::ToWorker(machine, life, input) => self.done(machine, life, input),
             Due::Arrive(connection, end, item) => self.arrive(connection, end, item),
             Due::Merge(connection, item, bytes) => self.merge(connection, item, bytes),
+            Due::Receiving(connection, end) => self.receiving(connection, end),
             Due::DialOver(connection) => self.dial_over(connection),
             Due::Fault(worker, fault) => {
                 self.trace.note(at, kind::FAULT, worker.0, fault as u64);

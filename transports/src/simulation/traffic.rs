@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pstrain_core::node::Input;
 use pstrain_core::protocol::{Message, frame_len, payload};
+use pstrain_core::time::Time;
 
 use super::connection::{Connection, End};
 use super::{Due, Host, Item, SERVER, Simulation, kind};
@@ -68,6 +69,11 @@ impl<H: Host> Simulation<'_, H> {
             at = shared.pass(at, bytes);
         }
         at = self.machines[machine].pipe(to).send(at, bytes);
+        if (weighs || shared)
+            && let Some(begin) = self.machines[machine].first_bytes(to, self.now)
+        {
+            self.trickle(number, to, begin, at);
+        }
         let due = if to == End::Server && shared {
             Due::Merge(number, item, bytes)
         } else {
@@ -88,9 +94,37 @@ impl<H: Host> Simulation<'_, H> {
         }
     }
 
+    /// A message that is under way for long comes in parts, from which the other end hears that
+    /// its sender is alive.
+    fn trickle(&mut self, number: u32, to: End, begin: Time, end: Time) {
+        let step = self.server.job().membership.heartbeat();
+        let mut at = begin + step;
+        while at < end {
+            self.agenda.put(at, Due::Receiving(number, to));
+            at = at + step;
+        }
+    }
+
+    /// Part of a message comes out of the link, unless that is cut.
+    pub(super) fn receiving(&mut self, number: u32, end: End) {
+        let connection = &self.connections[number as usize];
+        let (machine, life) = (connection.machine, connection.life);
+        let heard = connection.is_open(end) && !connection.is_broken();
+        if !heard || self.machines[machine].is_cut {
+            return;
+        }
+        self.trace.note(self.now, kind::RECEIVING, machine as u32, end as u64);
+        let input = Input::Receiving(Self::peer(number));
+        match end {
+            End::Server => self.server_input(input),
+            End::Worker => self.worker_input(machine, life, input),
+        }
+    }
+
     /// An item has come over a worker's link to the one that all share at the server.
     pub(super) fn merge(&mut self, number: u32, item: Item, bytes: u64) {
         let at = self.shared_up.as_mut().map_or(self.now, |shared| shared.pass(self.now, bytes));
+        self.trickle(number, End::Server, self.now, at);
         self.agenda.put(at, Due::Arrive(number, End::Server, item));
     }
 

@@ -167,7 +167,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there and finds the messages in it.
+    /// Reads what is there and finds the messages in it. If there is only part of one, says so.
     ///
     /// # Errors
     /// Why the connection is gone, in words.
@@ -177,14 +177,28 @@ impl Connection {
         id: PeerId,
         events: &mut Vec<TransportEvent>,
     ) -> Result<Progress, String> {
-        let mut turn = 0;
+        let (before, mut turn) = (events.len(), 0);
+        let progress = self.read_on(buffer, id, events, &mut turn)?;
+        if turn > 0 && events.len() == before && self.decoder.is_mid_frame() && !self.failed {
+            events.push(TransportEvent::Receiving(id));
+        }
+        Ok(progress)
+    }
+
+    fn read_on(
+        &mut self,
+        buffer: &mut [u8],
+        id: PeerId,
+        events: &mut Vec<TransportEvent>,
+        turn: &mut usize,
+    ) -> Result<Progress, String> {
         loop {
             if self.owes_reading() {
                 self.paused = true;
                 return Ok(Progress::Drained);
             }
             self.paused = false;
-            if turn > TURN_BYTES {
+            if *turn > TURN_BYTES {
                 return Ok(Progress::More);
             }
             let read = match self.stream.read(buffer) {
@@ -196,7 +210,7 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.to_string()),
             };
-            turn += read;
+            *turn += read;
             if self.state == State::Lingering || self.failed {
                 self.thrown_away += read;
                 if self.thrown_away > LINGER_BYTES {

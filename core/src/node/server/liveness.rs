@@ -8,7 +8,7 @@ use super::roster::Presence;
 use crate::id::{PeerId, WorkerId};
 use crate::job::OnLoss;
 use crate::node::{Departure, Effect, Event, Outbox};
-use crate::protocol::message::{End, EndReason};
+use crate::protocol::message::{End, EndReason, Heartbeat};
 use crate::protocol::{Message, Phase, Refusal};
 use crate::time::Time;
 
@@ -29,6 +29,18 @@ impl Server {
             }
             out.push(Effect::Report(Event::CutOff { worker, why }));
             self.settle(now, out);
+        }
+    }
+
+    /// A worker that is long about a message is alive. It is told now and then that it is heard,
+    /// or it would take the silence until its message is whole for the server's death.
+    pub(super) fn on_receiving(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        let heartbeat = self.job.membership.heartbeat();
+        let Some((_, slot)) = self.roster.of_peer(peer) else { return };
+        slot.heard = now;
+        if now >= slot.told + heartbeat {
+            slot.told = now;
+            out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
         }
     }
 

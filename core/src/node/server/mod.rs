@@ -290,6 +290,7 @@ impl Node for Server {
                 out.push(Effect::Limit(peer, Limits::STRANGER));
             }
             Input::Message(peer, message) => self.on_message(now, peer, message, out),
+            Input::Receiving(peer) => self.on_receiving(now, peer, out),
             Input::Garbage(peer, error) => self.refuse(now, peer, error.into(), out),
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {

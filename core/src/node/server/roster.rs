@@ -20,6 +20,8 @@ pub(super) struct Slot {
     pub(super) peer: Option<PeerId>,
     /// When it was last heard.
     pub(super) heard: Time,
+    /// When it was last told that a message of its is being received.
+    pub(super) told: Time,
     /// Since when it does what it does.
     pub(super) since: Time,
     /// Iterations, while it does not count in the cohort.
@@ -97,6 +99,7 @@ impl Roster {
             presence: Presence::Awaited,
             peer: None,
             heard: Time::ZERO,
+            told: Time::ZERO,
             since: Time::ZERO,
             clock: Clock(0),
             batch: BatchId(0),

@@ -285,6 +285,13 @@ impl Node for Worker {
                     self.on_message(now, message, out);
                 }
             }
+            Input::Receiving(from) => {
+                if let Link::Up { peer, heard, .. } = &mut self.link
+                    && *peer == from
+                {
+                    *heard = now;
+                }
+            }
             Input::Garbage(_, error) => {
                 self.finish(Err(WorkerError::Protocol(error.to_string())), out);
             }
