@@ -67,6 +67,10 @@ fn a_sweep_gives_tables_pictures_claims_and_a_page_and_the_same_with_any_number_
     assert_eq!((&cell["at"]["consistency"], &cell["at"]["delay"]), (&"asp".into(), &"50".into()));
     assert_eq!(number(&cell["metrics"]["time_s"]["n"]), 2);
     assert!(real(&cell["metrics"]["staleness.mean"]["mean"]) > 0.5, "{cell}");
+    let of_data =
+        |worker: u32| real(&cell["metrics"][format!("workers.{worker}.data_share")]["mean"]);
+    assert!((of_data(1) - 0.5).abs() < 0.01, "{cell}");
+    assert!((of_data(1) + of_data(2) - 1.0).abs() < 1e-9, "{cell}");
 
     assert_eq!(read(&one, "runs.csv").lines().count(), 1 + 8);
     assert_eq!(read(&one, "timeline.csv").lines().count(), 1 + 8 * 2);

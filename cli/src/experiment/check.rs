@@ -155,6 +155,11 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
         return Err("use letters, digits, - and _ in its name".into());
     }
     place(spec, &picture.only)?;
+    for label in [&picture.x_label, &picture.y_label] {
+        for expression in super::claims::expressions(label) {
+            names(spec, expression, &[])?;
+        }
+    }
     let mut open = spec.open_axes();
     open.retain(|axis| !picture.only.contains_key(*axis));
     for axis in picture.lines.iter().chain(&picture.each) {

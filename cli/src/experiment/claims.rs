@@ -97,6 +97,37 @@ fn decided(
     evaluate(runs, &claim.holds, &own)
 }
 
+/// A text in which an expression in brackets stands for its value, such as `the delay [t2 * 1000]`.
+pub(super) fn filled(runs: &Runs<'_>, text: &str) -> String {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, inner, after)) = bracketed(rest) {
+        filled.push_str(before);
+        let value = evaluate(runs, inner, &[]);
+        filled.push_str(&value.map_or_else(|_| "unknown".into(), |value| value.to_string()));
+        rest = after;
+    }
+    filled + rest
+}
+
+/// The expressions in the brackets of a text.
+pub(super) fn expressions(text: &str) -> Vec<&str> {
+    let mut rest = text;
+    let next = || {
+        let (_, inner, after) = bracketed(rest)?;
+        rest = after;
+        Some(inner)
+    };
+    std::iter::from_fn(next).collect()
+}
+
+/// What is before, in and after the first brackets.
+fn bracketed(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once('[')?;
+    let (inner, after) = rest.split_once(']')?;
+    Some((before, inner, after))
+}
+
 /// The value of an expression: names are those in `own`, definitions, and quantities.
 fn evaluate(runs: &Runs<'_>, text: &str, own: &[(&str, Bounds)]) -> Result<Bounds, String> {
     expression::evaluate(text, |name| {

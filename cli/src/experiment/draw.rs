@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::claims::filled;
 use super::grid::Cell;
 use super::metric::{Answer, Field, Metric};
 use super::runs::Runs;
@@ -113,7 +114,7 @@ impl Panel<'_> {
             Some(axis) => (axis.title().to_owned(), axis.unit.clone()),
             None => described(what),
         };
-        let label = if label.is_empty() { own } else { label.to_owned() };
+        let label = if label.is_empty() { own } else { filled(self.runs, label) };
         Axis { label, unit, log }
     }
 

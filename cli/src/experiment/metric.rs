@@ -1,6 +1,7 @@
 //! Metrics: what can be asked of one run.
 //!
 //! - `accuracy`, `time_s`, `staleness.mean`, `workers.1.share`, ...: how the run ended;
+//! - `workers.1.share away from workers.1.data_share`: how far two such numbers are apart;
 //! - `accuracy @ epoch = 10`: the evaluation nearest to a point of the curve;
 //! - `epoch to accuracy 0.94`: where the mean of three evaluations first reaches a target;
 //! - `setting compute`, `setting link.2.delay`: what the run was told, in seconds where it is a
@@ -16,6 +17,8 @@ use super::record::{CurvePoint, Record};
 pub(crate) enum Metric {
     /// A number of the report, by its path.
     Final(String),
+    /// The distance of two numbers of the report.
+    Apart(String, String),
     /// A number of the evaluation nearest to a point.
     At { field: Field, along: Field, at: f64 },
     /// Where the mean of the last [`WINDOW`] evaluations first reaches a target.
@@ -106,6 +109,7 @@ impl FromStr for Metric {
         };
         Ok(match words.as_slice() {
             [path] => Self::Final((*path).to_owned()),
+            [one, "away", "from", other] => Self::Apart((*one).to_owned(), (*other).to_owned()),
             ["setting", key] => {
                 let (key, item) = key.split_once('.').unwrap_or((key, ""));
                 Self::Setting { key: key.to_owned(), item: item.to_owned() }
@@ -143,10 +147,11 @@ impl Metric {
     /// What `record`, a run of `cell`, answers.
     pub(crate) fn of(&self, record: &Record, cell: &Cell) -> Answer {
         match self {
-            Self::Final(path) => record
-                .metrics
-                .get(path)
-                .map_or_else(|| Answer::Missing(missing(path, record)), |value| Answer::Is(*value)),
+            Self::Final(path) => number(path, record).map_or_else(Answer::Missing, Answer::Is),
+            Self::Apart(one, other) => {
+                let apart = || Ok((number(one, record)? - number(other, record)?).abs());
+                apart().map_or_else(Answer::Missing, Answer::Is)
+            }
             Self::At { field, along, at } => look_up(&record.curve, *field, *along, *at),
             Self::To { along, field, target } => reach(&record.curve, *along, *field, *target),
             Self::Setting { key, item } => match setting(cell, key, item) {
@@ -155,6 +160,11 @@ impl Metric {
             },
         }
     }
+}
+
+/// A number of the report, or why there is none.
+fn number(path: &str, record: &Record) -> Result<f64, String> {
+    record.metrics.get(path).copied().ok_or_else(|| missing(path, record))
 }
 
 fn missing(path: &str, record: &Record) -> String {
@@ -260,6 +270,7 @@ mod tests {
     fn ask(metric: &str, accuracies: &[f64]) -> Answer {
         let mut record = Record { curve: curve(accuracies), ..Record::default() };
         record.metrics.insert("staleness.mean".into(), 1.5);
+        record.metrics.insert("staleness.max".into(), 4.0);
         let settings = [
             ("link", "1.delay=1ms delay=7ms 2.delay=3ms 2.delay=100ms"),
             ("compute", "4.5ms 2.factor=4"),
@@ -276,6 +287,13 @@ mod tests {
         assert_eq!(ask("staleness.mean", &[]), Answer::Is(1.5));
         let Answer::Missing(why) = ask("stalenes.mean", &[]) else { panic!("it is not there") };
         assert!(why.contains("did you mean \"staleness.mean\""), "{why}");
+    }
+
+    #[test]
+    fn two_numbers_of_the_end_are_compared() {
+        assert_eq!(ask("staleness.mean away from staleness.max", &[]), Answer::Is(2.5));
+        assert_eq!(ask("staleness.max away from staleness.mean", &[]), Answer::Is(2.5));
+        assert!(matches!(ask("staleness.max away from rows", &[]), Answer::Missing(_)));
     }
 
     #[test]

@@ -78,6 +78,7 @@ pub(crate) struct PictureSpec {
     /// The metric of a heat map.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) value: String,
+    /// An expression in brackets stands for its value, here and in `y_label`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) x_label: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -254,6 +254,24 @@ fn claims_are_decided_by_the_runs() {
 }
 
 #[test]
+fn labels_say_what_the_runs_say() {
+    let spec = spec("[define]\nslow = '{time_s; consistency=bsp, delay=100}'\n");
+    let folder = tempfile::tempdir().unwrap();
+    make(folder.path(), &spec, 1, &MadeUp::default());
+    let cells = cells(&spec);
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let records = store.records(cells.len(), spec.reps).unwrap();
+    let runs = Runs { spec: &spec, cells: &cells, records };
+    let filled = |text| claims::filled(&runs, text);
+    assert_eq!(filled("up to [slow] s, half of it [slow / 2] s"), "up to 200 s, half of it 100 s");
+    assert_eq!(
+        filled("[{loss; consistency=bsp, delay=1}] [, ] and none"),
+        "unknown unknown and none"
+    );
+    assert_eq!(filled("a [ b"), "a [ b");
+}
+
+#[test]
 fn what_was_cut_short_or_is_missing_is_not_guessed() {
     // Async ends after 10 epochs at 0.8; sync is at 0.9 on average of three after 5.
     let ratio = "{epoch to accuracy 0.9; consistency=asp, delay=1} / {epoch to accuracy 0.9; consistency=bsp, delay=1}";
@@ -352,6 +370,7 @@ fn what_is_wrong_with_a_specification_is_said() {
         ("lines = ['consistency']", "lines = ['policy']", "no axis \"policy\""),
         ("kind = 'curve'", "kind = 'pie'", "unknown variant `pie`"),
         ("value = 'epoch to accuracy 0.9'", "value = 'epoch to'", "no metric"),
+        ("y = 'time_s'", "y = 'time_s'\nx-label = 'at [fast]'", "of consistency"),
     ] {
         let text = SWEEP.replacen(from, to, 1);
         assert!(text != SWEEP, "{from}");

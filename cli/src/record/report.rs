@@ -71,6 +71,10 @@ pub(crate) struct WorkerReport {
     pub(crate) samples: u64,
     /// This worker's share of all gradients applied.
     pub(crate) share: f64,
+    /// Examples in its partition, where the recording saw it get ready.
+    pub(crate) rows: Option<u64>,
+    /// This worker's share of all workers' examples, where that is known of all.
+    pub(crate) data_share: Option<f64>,
     pub(crate) staleness_mean: f64,
     pub(crate) compute_s: f64,
     /// Parameters on their way down and gradients on their way up.
@@ -86,8 +90,16 @@ pub(crate) struct WorkerReport {
     pub(crate) age_of_information: AgeOfInformation,
 }
 
+/// What all workers have together.
+#[derive(Clone, Copy, Debug)]
+struct All {
+    updates: u64,
+    /// None if any of them is unknown.
+    rows: Option<u64>,
+}
+
 impl WorkerReport {
-    fn of(id: WorkerId, totals: &WorkerTotals, all_updates: u64) -> Self {
+    fn of(id: WorkerId, totals: &WorkerTotals, all: All) -> Self {
         let compute_s = totals.compute.as_secs_f64();
         let communicate_s = totals.communicate.as_secs_f64();
         let wait_s = totals.wait.as_secs_f64();
@@ -98,7 +110,9 @@ impl WorkerReport {
             name: totals.name.clone(),
             updates: totals.updates,
             samples: totals.samples,
-            share: ratio(totals.updates as f64, all_updates as f64),
+            share: ratio(totals.updates as f64, all.updates as f64),
+            rows: totals.rows,
+            data_share: totals.rows.zip(all.rows).map(|(rows, all)| ratio(rows as f64, all as f64)),
             staleness_mean: ratio(totals.staleness as f64, totals.updates as f64),
             compute_s,
             communicate_s,
@@ -122,7 +136,10 @@ impl Summary {
         let (updates, samples, epochs, time) = self.point.map_or((0, 0, 0.0, 0.0), |point| {
             (point.version.0, point.samples, point.epoch, point.time.as_secs_f64())
         });
-        let all: u64 = self.workers.iter().map(|totals| totals.updates).sum();
+        let all = All {
+            updates: self.workers.iter().map(|totals| totals.updates).sum(),
+            rows: self.workers.iter().map(|totals| totals.rows).sum(),
+        };
         let workers = (0..).map(WorkerId).zip(&self.workers);
         let workers: Vec<_> =
             workers.map(|(id, totals)| WorkerReport::of(id, totals, all)).collect();

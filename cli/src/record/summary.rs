@@ -32,6 +32,8 @@ pub(crate) struct Summary {
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkerTotals {
     pub(super) name: String,
+    /// Examples in its partition, once it has said so.
+    pub(super) rows: Option<u64>,
     pub(super) updates: u64,
     pub(super) samples: u64,
     pub(super) staleness: u64,
@@ -107,6 +109,11 @@ impl Summary {
             Event::Joined { worker, name, .. } => {
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
                     totals.name.clone_from(name);
+                }
+            }
+            Event::Ready { worker, rows } => {
+                if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
+                    totals.rows = Some(*rows);
                 }
             }
             Event::Granted { worker, waited, .. } => {
