@@ -23,6 +23,8 @@ pub struct Probe {
     /// The transport.
     pub transport: Box<dyn Transport + Send>,
     events: VecDeque<TransportEvent>,
+    /// How often it said that part of a message is there. When that happens is chance.
+    pub parts: u64,
 }
 
 impl std::fmt::Debug for Probe {
@@ -36,7 +38,7 @@ impl Probe {
     /// Watches `transport`.
     #[must_use]
     pub fn new(transport: impl Transport + Send + 'static) -> Self {
-        Self { transport: Box::new(transport), events: VecDeque::new() }
+        Self { transport: Box::new(transport), events: VecDeque::new(), parts: 0 }
     }
 
     /// Lets the transport work once, for at most `span`; says whether it has events.
@@ -47,7 +49,12 @@ impl Probe {
         let mut events = Vec::new();
         let until = self.transport.now() + span;
         self.transport.wait(Some(until), &mut events).unwrap();
-        self.events.extend(events);
+        for event in events {
+            match event {
+                TransportEvent::Receiving(_) => self.parts += 1,
+                event => self.events.push_back(event),
+            }
+        }
         !self.events.is_empty()
     }
 

@@ -122,6 +122,7 @@ fn a_frame_may_come_byte_by_byte() {
             }
             assert_eq!(net.server.message(), (peer, push(1, &zeroes(40))));
             assert_eq!(net.server.message(), (peer, numbered(2)));
+            assert!(net.server.parts > 20, "whoever is slow is not silent");
         }
     });
 }
