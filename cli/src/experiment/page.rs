@@ -37,7 +37,8 @@ pub(super) fn page(
     if !pictures.is_empty() {
         page.heading("Pictures");
         page.paragraph(
-            "Means over the repetitions with their 95 % confidence intervals (Student's t).",
+            "Means over the repetitions with their 95 % confidence intervals (Student's t; those of \
+             shares end at 0 and 1). A dash in a map: not every repetition reached what is asked.",
         );
         for drawn in pictures {
             page.picture(&drawn.picture, &drawn.title)?;
