@@ -105,7 +105,8 @@ impl Execute for MadeUp {
 }
 
 fn about() -> About {
-    About { mode: Mode::VirtualTime, environment: Environment::here("pstrain".into()) }
+    let environment = Environment::here("pstrain".into());
+    About { mode: Mode::VirtualTime, environment, calibration: None }
 }
 
 /// Makes the runs that `folder` lacks; says how many are missing still.
