@@ -196,7 +196,7 @@ fn maps_that_are_compared_have_the_same_colours_and_numbers_that_differ() {
     let values = vec![vec![Some(0.957), Some(0.964), None]];
     let alone = HeatMap { x, y, values, ..HeatMap::default() };
     let among = HeatMap { span: Some((0.5, 0.99)), ..alone.clone() };
-    has(&Picture::HeatMap(alone.clone()), &["0.9570", "0.9640", "–", "0.958"]);
+    has(&Picture::HeatMap(alone), &["0.9570", "0.9640", "–", "0.958"]);
     has(&Picture::HeatMap(among), &["0.9570", "0.5", "0.9", "–"]);
 }
 

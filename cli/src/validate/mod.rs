@@ -4,6 +4,8 @@
 mod closed_form;
 mod netem;
 mod predict;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::AtomicBool;
 
