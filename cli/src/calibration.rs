@@ -18,7 +18,7 @@ use pstrain_core::rng::Stream;
 use pstrain_core::trainer::Trainer;
 use pstrain_data::{Prepared, Settings};
 use pstrain_transports::WallClock;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::job::source_of;
 
@@ -26,7 +26,7 @@ use crate::job::source_of;
 const SEED: u64 = 1;
 
 /// What this machine takes for the fixed work.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Calibration {
     /// The product of two square matrices of 32-bit floats.
     pub(crate) matrix_product: MatrixProduct,
@@ -37,7 +37,7 @@ pub(crate) struct Calibration {
 }
 
 /// The product of two square matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MatrixProduct {
     /// Rows and columns.
     pub(crate) size: usize,
@@ -47,7 +47,7 @@ pub(crate) struct MatrixProduct {
 }
 
 /// Training steps on the reference task.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReferenceSteps {
     /// How many steps are one repetition.
     pub(crate) steps: u64,
@@ -59,7 +59,7 @@ pub(crate) struct ReferenceSteps {
 }
 
 /// Times of the same work done again and again.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Times {
     /// The shortest.
     pub(crate) best_s: f64,

@@ -21,9 +21,12 @@ use serde::Serialize;
 
 use crate::job::{Layers, Resolved};
 
-/// Files that were read, for the runs that follow.
+/// Files that were read and computing times that were measured, for the runs that follow.
 #[derive(Debug, Default)]
-pub(crate) struct DataCache(Mutex<BTreeMap<String, Arc<Encoded>>>);
+pub(crate) struct DataCache {
+    files: Mutex<BTreeMap<String, Arc<Encoded>>>,
+    measured: Mutex<BTreeMap<String, Duration>>,
+}
 
 impl DataCache {
     /// Prepares data as settings say; reads their source if nobody has yet.
@@ -33,7 +36,7 @@ impl DataCache {
         settings: &Settings,
     ) -> Result<Prepared, pstrain_data::DataError> {
         let key = format!("{source:?} {:?}", settings.recipe);
-        let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let encoded = match read.get(&key) {
             Some(encoded) => Arc::clone(encoded),
             None => {
@@ -45,6 +48,19 @@ impl DataCache {
         drop(read);
         Prepared::of(&encoded, settings)
     }
+
+    /// How long a mini-batch of the job takes on this machine. Whoever else asks waits meanwhile:
+    /// the same jobs of one process stand on the same number.
+    fn measured(&self, job: &Job, examples: Examples) -> anyhow::Result<Duration> {
+        let key = format!("{:?} {:?} {}", job.model, job.data.shape, job.batch_size);
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(time) = measured.get(&key) {
+            return Ok(*time);
+        }
+        let time = measure(job, examples)?;
+        measured.insert(key, time);
+        Ok(time)
+    }
 }
 
 /// A job that is ready to be run in virtual time.
@@ -53,7 +69,7 @@ pub(crate) struct Virtual {
     pub(crate) job: Job,
     pub(crate) data: Arc<Prepared>,
     scenario: Scenario,
-    measured: Option<Duration>,
+    pub(crate) measured: Option<Duration>,
     weight: Option<u64>,
 }
 
@@ -66,14 +82,18 @@ pub(crate) struct VirtualReport {
     pub(crate) virtual_time_s: f64,
     /// Things that happened.
     pub(crate) events: u64,
+    /// The computing time of a mini-batch that was measured, where the job asks for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) measured_s: Option<f64>,
 }
 
 impl VirtualReport {
-    pub(crate) fn of(outcome: &Outcome) -> Self {
+    pub(crate) fn of(outcome: &Outcome, measured: Option<Duration>) -> Self {
         Self {
             trace_sha256: crate::record::hexadecimal(&outcome.trace),
             virtual_time_s: outcome.ended.as_secs_f64(),
             events: outcome.events,
+            measured_s: measured.map(|time| time.as_secs_f64()),
         }
     }
 }
@@ -82,8 +102,9 @@ impl Virtual {
     /// Reads the data, measures what is to be measured.
     pub(crate) fn resolve(layers: &Layers, data: &DataCache) -> anyhow::Result<Self> {
         let scenario = layers.scenario()?;
+        let cache = data;
         let Resolved { mut job, data } =
-            layers.resolve_with(|source, settings| data.prepare(source, settings))?;
+            layers.resolve_with(|source, settings| cache.prepare(source, settings))?;
         // Messages and times without arithmetic: the real size is a number, not memory.
         let weight = match &mut job.model {
             ModelSpec::Timing { layers } => {
@@ -96,7 +117,7 @@ impl Virtual {
         let measured = (0..job.membership.workers)
             .filter_map(|worker| scenario.compute.of(WorkerId(worker)))
             .any(|spec| spec.needs_measurement())
-            .then(|| measure(&job, data.partition(WorkerId(0))))
+            .then(|| cache.measured(&job, data.partition(WorkerId(0))))
             .transpose()?;
         Ok(Self { job, data: Arc::new(data), scenario, measured, weight })
     }

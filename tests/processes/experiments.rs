@@ -67,6 +67,9 @@ fn a_sweep_gives_tables_pictures_claims_and_a_page_and_the_same_with_any_number_
     assert_eq!((&cell["at"]["consistency"], &cell["at"]["delay"]), (&"asp".into(), &"50".into()));
     assert_eq!(number(&cell["metrics"]["time_s"]["n"]), 2);
     assert!(real(&cell["metrics"]["staleness.mean"]["mean"]) > 0.5, "{cell}");
+    for absent in ["time_steps", "measured_s"] {
+        assert!(cell["metrics"][absent].is_null(), "{cell}");
+    }
     let of_data =
         |worker: u32| real(&cell["metrics"][format!("workers.{worker}.data_share")]["mean"]);
     assert!((of_data(1) - 0.5).abs() < 0.01, "{cell}");
@@ -142,9 +145,36 @@ fn the_same_specification_runs_with_real_processes() {
     assert_eq!(number(&summary["done"]), 4);
     let metrics = &summary["cells"][0]["metrics"];
     assert!(real(&metrics["time_s"]["mean"]) > 0.0 && real(&metrics["accuracy"]["mean"]) > 0.5);
-    assert!(read(&out, "report.html").contains("process of its own"));
+    let (time, step) = (&metrics["time_s"]["mean"], &metrics["reference_step_s"]["mean"]);
+    let steps = real(&metrics["time_steps"]["mean"]);
+    assert!((steps * real(step) / real(time) - 1.0).abs() < 1e-9, "{metrics}");
+    let page = read(&out, "report.html");
+    for part in ["process of its own", "time (steps)", "reference step"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let about: serde_json::Value = serde_json::from_str(&read(&out, "environment.json")).unwrap();
+    assert_eq!(real(&about["calibration"]["reference_step_s"]), real(step));
+    // Nothing is missing: nothing is measured again.
+    let again = finish(&run).with_code(0).json();
+    assert_eq!(again["cells"], summary["cells"]);
+    let after: serde_json::Value = serde_json::from_str(&read(&out, "environment.json")).unwrap();
+    assert_eq!(after["calibration"], about["calibration"]);
     // Runs of the other kind do not belong beside them.
     finish(&["experiment", "run", &file, "--out", path(&out)]).refused(2, &["another experiment"]);
+}
+
+#[test]
+fn a_measured_computing_time_is_that_of_all_runs_and_told_with_each() {
+    let folder = TempDir::new().unwrap();
+    let file = file(&folder, &SWEEP.replace("'4.5ms'", "'measured'"));
+    let out = folder.path().join("out");
+    let run = ["experiment", "run", &file, "--json", "--out", path(&out)];
+    let summary = finish(&run).with_code(0).json();
+    let measured = |cell: usize| &summary["cells"][cell]["metrics"]["measured_s"];
+    let (least, most) = (real(&measured(0)["mean"]), real(&measured(3)["mean"]));
+    assert!(least > 0.0 && (most - least).abs() < 1e-12, "{summary}");
+    assert_eq!((number(&measured(0)["n"]), real(&measured(0)["sd"])), (2, 0.0));
+    assert!(read(&out, "runs.csv").lines().next().unwrap().contains("measured_s"));
 }
 
 #[test]

@@ -22,3 +22,5 @@ mod status;
 mod tools;
 mod training;
 mod trials;
+#[cfg(feature = "pictures")]
+mod validation;

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::bail;
 
 use crate::args::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs};
+use crate::calibration;
 use crate::exit::{Ending, Failed};
 use crate::experiment::{
     About, Cell, Environment, Execute, Finding, Mode, RealTime, Report, Run, Runner, Spec, Store,
@@ -55,7 +56,8 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
     let cells = cells(&spec);
     let out = args.out.clone().unwrap_or_else(|| Path::new("results").join(&spec.name));
     let mode = if args.real_time { Mode::RealTime } else { Mode::VirtualTime };
-    let about = About { mode, environment: Environment::here(again(args, &out)) };
+    let environment = Environment::here(again(args, &out));
+    let mut about = About { mode, environment, calibration: None };
 
     let mut runs = Vec::new();
     // Repetition by repetition: an interrupted experiment then has something of every cell.
@@ -82,8 +84,15 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
     } else {
         "stopping: letting the runs under way finish (again to give them up; what is done is kept)"
     })?;
-    let execute: Box<dyn Execute> =
-        if args.real_time { Box::new(RealTime::new()?) } else { Box::new(VirtualTime::default()) };
+    let execute: Box<dyn Execute> = if args.real_time {
+        if !runs.is_empty() {
+            about.calibration = Some(calibration::measure()?);
+            store.tell(&about)?;
+        }
+        Box::new(RealTime::new(about.calibration)?)
+    } else {
+        Box::new(VirtualTime::default())
+    };
     let stop: &AtomicBool = &stop;
     let missing = Runner { store: &store, jobs, quiet, stop }.make(&runs, all, execute.as_ref())?;
     if missing > 0 {

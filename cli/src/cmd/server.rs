@@ -112,7 +112,7 @@ impl Host {
             Origin::Server => recorder.note(now, &event),
             Origin::Worker(worker) => recorder.note_worker(now, worker, &event),
         })?;
-        self.virtual_time = Some(VirtualReport::of(&outcome));
+        self.virtual_time = Some(VirtualReport::of(&outcome, run.measured));
         Ok(outcome.reason)
     }
 

@@ -168,6 +168,9 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
         }
         open.remove(axis.as_str());
     }
+    if picture.from.is_some() && matches!(picture.kind, Kind::Bar | Kind::Heatmap) {
+        return Err("from is for curves and lines".into());
+    }
     let metric = |text: &str| text.parse::<Metric>().map(|_| ());
     match picture.kind {
         Kind::Curve => {

@@ -20,8 +20,9 @@ pub(crate) struct Drawn {
 
 /// All pictures of the specification.
 pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
-    let mut drawn = Vec::new();
+    let mut drawn: Vec<Drawn> = Vec::new();
     for wanted in &runs.spec.picture {
+        let first = drawn.len();
         for (place, name, title) in places(runs, &wanted.each) {
             let only = wanted.only.iter().map(|(axis, Text(value))| (axis.clone(), value.clone()));
             let place: BTreeMap<String, String> = only.chain(place).collect();
@@ -40,8 +41,26 @@ pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
             };
             drawn.push(Drawn { file: format!("{}{suffix}", wanted.file), title, picture });
         }
+        share_colours(&mut drawn[first..]);
     }
     Ok(drawn)
+}
+
+/// Lets the same colour mean the same in all heat maps.
+fn share_colours(drawn: &mut [Drawn]) {
+    let values = drawn.iter().flat_map(|drawn| match &drawn.picture {
+        Picture::HeatMap(map) => map.values.iter().flatten().flatten().copied().collect(),
+        Picture::Chart(_) | Picture::Bars(_) => Vec::new(),
+    });
+    let span = values.filter(|value| value.is_finite()).fold(None, |span, value| {
+        let (low, high) = span.unwrap_or((value, value));
+        Some((value.min(low), value.max(high)))
+    });
+    for drawn in drawn {
+        if let Picture::HeatMap(map) = &mut drawn.picture {
+            map.span = span;
+        }
+    }
 }
 
 type Place = (BTreeMap<String, String>, String, String);
@@ -69,14 +88,28 @@ fn places(runs: &Runs<'_>, axes: &[String]) -> Vec<Place> {
     places
 }
 
+fn labelled(label: &str, unit: &str) -> String {
+    if unit.is_empty() { label.to_owned() } else { format!("{label} ({unit})") }
+}
+
+/// What people call the value that a place has on an axis.
+fn values_of(place: &BTreeMap<String, String>, axis: &SpecAxis) -> Option<String> {
+    Some(axis.value_label(axis.position(place.get(&axis.name)?)?))
+}
+
 fn joined(before: &str, between: &str, after: &str) -> String {
     if before.is_empty() { after.to_owned() } else { format!("{before}{between}{after}") }
 }
 
-/// A value of an axis, in a legend: bare if it explains itself.
+/// Whether the values of an axis do not say what they are of.
+fn is_bare(axis: &SpecAxis) -> bool {
+    axis.labels.is_empty() && axis.values.iter().any(|Text(value)| value.parse::<f64>().is_ok())
+}
+
+/// A value of an axis: bare if it explains itself.
 fn value_label(axis: &SpecAxis, index: usize) -> String {
     let label = axis.value_label(index);
-    if axis.labels.is_empty() && label.parse::<f64>().is_ok() {
+    if is_bare(axis) {
         let unit = if axis.unit.is_empty() { String::new() } else { format!(" {}", axis.unit) };
         format!("{} {label}{unit}", axis.title())
     } else {
@@ -94,6 +127,17 @@ struct Panel<'a> {
 }
 
 impl Panel<'_> {
+    /// What the legend is of, if that is left to it: the one axis whose values do not say it.
+    fn legend(&self) -> Option<&SpecAxis> {
+        let [axis] = self.wanted.lines.as_slice() else { return None };
+        self.runs.spec.axis(axis).filter(|axis| is_bare(axis))
+    }
+
+    /// The name of the legend.
+    fn legend_title(&self) -> String {
+        self.legend().map_or_else(String::new, |axis| labelled(axis.title(), &axis.unit))
+    }
+
     /// The cells of each line, by the line's name.
     fn lines(&self) -> Vec<(String, Vec<&Cell>)> {
         let lines = places(self.runs, &self.wanted.lines).into_iter().map(|(values, _, title)| {
@@ -102,9 +146,10 @@ impl Panel<'_> {
                 .place
                 .iter()
                 .all(|(axis, value)| values.get(axis).is_none_or(|other| other == value));
-            let at = self.place.clone().into_iter().chain(values).collect();
+            let at: BTreeMap<_, _> = self.place.clone().into_iter().chain(values).collect();
             let cells = if fixed { self.runs.cells_at(&at) } else { Vec::new() };
-            (title, cells)
+            let bare = self.legend().and_then(|axis| values_of(&at, axis));
+            (bare.unwrap_or(title), cells)
         });
         lines.filter(|(_, cells)| !cells.is_empty()).collect()
     }
@@ -126,11 +171,18 @@ impl Panel<'_> {
         Names { label, unit, names }
     }
 
-    fn chart(&self, series: Vec<Series>) -> Picture {
+    fn chart(&self, mut series: Vec<Series>) -> Picture {
+        if let Some(from) = self.wanted.from {
+            for series in &mut series {
+                // What is not finite interrupts the line.
+                series.marks.retain(|mark| !mark.x.is_finite() || mark.x >= from);
+            }
+        }
         Picture::Chart(Chart {
             title: self.title.clone(),
             x: self.axis(&self.wanted.x_label, &self.wanted.x, self.wanted.x_log),
             y: self.axis(&self.wanted.y_label, &self.wanted.y, self.wanted.y_log),
+            legend: self.legend_title(),
             series,
         })
     }
@@ -148,7 +200,7 @@ impl Panel<'_> {
                     let points = curves.iter().filter_map(|curve| curve.get(index));
                     points.filter_map(|point| field.of(point)).collect()
                 };
-                mark(&at(x), &at(y))
+                mark(&at(x), &at(y), y == Field::Accuracy)
             };
             Series { name, marks: (0..length).map(mark).collect() }
         });
@@ -174,7 +226,7 @@ impl Panel<'_> {
                         vec![value.parse().unwrap_or(place as f64)]
                     }
                 };
-                mark(&at, &self.answers(&y, cell))
+                mark(&at, &self.answers(&y, cell), y.is_share())
             };
             let mut marks: Vec<Mark> = cells.iter().map(mark).collect();
             if x.is_some() {
@@ -196,7 +248,7 @@ impl Panel<'_> {
                 let slot = cell.at.get(number).and_then(|&at| bars.get_mut(at));
                 if let (Some(slot), false) = (slot, values.is_empty()) {
                     let estimate = statistics::estimate(&values);
-                    let (low, high) = interval(&estimate);
+                    let (low, high) = interval(&estimate, y.is_share());
                     *slot = Some(Bar { value: estimate.mean, low, high });
                 }
             }
@@ -204,7 +256,8 @@ impl Panel<'_> {
         });
         let series = series.collect();
         let y = self.axis(&self.wanted.y_label, &self.wanted.y, self.wanted.y_log);
-        Ok(Picture::Bars(Bars { title: self.title.clone(), x, y, series }))
+        let legend = self.legend_title();
+        Ok(Picture::Bars(Bars { title: self.title.clone(), x, y, legend, series }))
     }
 
     fn heat_map(&self) -> Result<Picture, String> {
@@ -226,7 +279,7 @@ impl Panel<'_> {
             }
         }
         let value = self.axis("", &self.wanted.value, self.wanted.y_log);
-        Ok(Picture::HeatMap(HeatMap { title: self.title.clone(), x, y, value, values }))
+        Ok(Picture::HeatMap(HeatMap { title: self.title.clone(), x, y, value, span: None, values }))
     }
 
     /// The place of an axis among the axes.
@@ -247,21 +300,25 @@ impl Panel<'_> {
 }
 
 /// The mean of the values with its interval, at the mean of the places.
-fn mark(at: &[f64], values: &[f64]) -> Mark {
+fn mark(at: &[f64], values: &[f64], is_share: bool) -> Mark {
     if at.is_empty() || values.is_empty() {
         return Mark { x: f64::NAN, y: f64::NAN, low: f64::NAN, high: f64::NAN };
     }
     let estimate = statistics::estimate(values);
-    let (low, high) = interval(&estimate);
+    let (low, high) = interval(&estimate, is_share);
     Mark { x: statistics::estimate(at).mean, y: estimate.mean, low, high }
 }
 
-/// The ends of the interval; of a single value, the value.
-fn interval(estimate: &statistics::Estimate) -> (f64, f64) {
-    if estimate.low.is_finite() && estimate.high.is_finite() {
-        (estimate.low, estimate.high)
-    } else {
+/// The ends of the interval; of a single value, the value. Student's interval knows no limits, a
+/// share does.
+fn interval(estimate: &statistics::Estimate, is_share: bool) -> (f64, f64) {
+    let (low, high) = (estimate.low, estimate.high);
+    if !low.is_finite() || !high.is_finite() {
         (estimate.mean, estimate.mean)
+    } else if is_share {
+        (low.max(0.0), high.min(1.0))
+    } else {
+        (low, high)
     }
 }
 
@@ -273,10 +330,13 @@ fn described(metric: &str) -> (String, String) {
         return (format!("{along} to {field} {target}"), unit);
     }
     let (name, unit) = match metric {
-        "time_s" => ("training time", "s"),
-        "epoch" | "epochs" => ("epoch", ""),
-        "accuracy" => ("accuracy", ""),
-        "staleness.mean" => ("mean staleness", "updates"),
+        "time_s" => ("Training time", "s"),
+        "epoch" | "epochs" => ("Epoch", ""),
+        "loss" => ("Loss", ""),
+        "samples" => ("Examples", ""),
+        "updates" => ("Updates", ""),
+        "accuracy" => ("Accuracy", ""),
+        "staleness.mean" => ("Mean staleness", "updates"),
         other => match other.strip_suffix("_s") {
             Some(name) => (name, "s"),
             None => (other, ""),

@@ -83,7 +83,7 @@ impl Execute for VirtualTime {
             Origin::Worker(worker) => summary.note_worker(now, worker, &event),
         })?;
         let mut report = summary.report(&server, &CLASSES, "virtual");
-        report.virtual_time = Some(VirtualReport::of(&outcome));
+        report.virtual_time = Some(VirtualReport::of(&outcome, ready.measured));
         record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
         record.staleness = summary.staleness_histogram().clone();
         Ok(Some(record))

@@ -144,6 +144,19 @@ fn progress(text: &str) -> Result<Field, String> {
 }
 
 impl Metric {
+    /// Whether it lies between 0 and 1 by its nature.
+    pub(crate) fn is_share(&self) -> bool {
+        match self {
+            Self::Final(path) => {
+                let name = path.rsplit('.').next().unwrap_or(path);
+                path.starts_with("recall.")
+                    || ["accuracy", "share", "data_share", "idleness", "jain"].contains(&name)
+            }
+            Self::At { field, .. } => *field == Field::Accuracy,
+            Self::Apart(..) | Self::To { .. } | Self::Setting { .. } => false,
+        }
+    }
+
     /// What `record`, a run of `cell`, answers.
     pub(crate) fn of(&self, record: &Record, cell: &Cell) -> Answer {
         match self {

@@ -1,11 +1,14 @@
 //! `report.html`: claims, pictures, parameters, environment, in one file that needs no other.
 
+use super::bounds::readable;
 use super::claims::Finding;
 use super::draw::Drawn;
+use super::grid::Cell;
 use super::runs::Runs;
 use super::spec::Text;
 use super::store::{About, Mode};
 use crate::html::Page;
+use crate::statistics::estimate;
 
 /// The page.
 pub(super) fn page(
@@ -37,7 +40,8 @@ pub(super) fn page(
     if !pictures.is_empty() {
         page.heading("Pictures");
         page.paragraph(
-            "Means over the repetitions with their 95 % confidence intervals (Student's t).",
+            "Means over the repetitions with their 95 % confidence intervals (Student's t; those of \
+             shares end at 0 and 1). A dash in a map: not every repetition reached what is asked.",
         );
         for drawn in pictures {
             page.picture(&drawn.picture, &drawn.title)?;
@@ -98,6 +102,28 @@ fn parameters(page: &mut Page, runs: &Runs<'_>) {
     page.table("What all runs share", &["setting", "value"], 2, &settings);
 }
 
+/// Training times of the cells, in seconds and in reference steps.
+fn times_in_steps(page: &mut Page, runs: &Runs<'_>) {
+    let mean = |cell: &Cell, name: &str| {
+        let values = runs.of(cell).filter_map(|record| record.metrics.get(name).copied());
+        estimate(&values.collect::<Vec<_>>())
+    };
+    let row = |cell: &Cell| {
+        let steps = mean(cell, "time_steps");
+        let number = |value: f64| if steps.n > 0 { readable(value) } else { "-".into() };
+        vec![
+            cell.describe(runs.spec),
+            readable(mean(cell, "time_s").mean),
+            number(steps.mean),
+            number(steps.sd),
+        ]
+    };
+    let rows: Vec<_> = runs.cells.iter().filter(|cell| runs.of(cell).next().is_some()).collect();
+    let rows: Vec<_> = rows.into_iter().map(row).collect();
+    let header = ["cell", "time (s)", "time (steps)", "standard deviation (steps)"];
+    page.table("Training times in reference steps of the machine", &header, 1, &rows);
+}
+
 fn making(page: &mut Page, runs: &Runs<'_>, about: &About) {
     let slow_start = runs
         .cells
@@ -114,10 +140,22 @@ fn making(page: &mut Page, runs: &Runs<'_>, about: &About) {
         Mode::RealTime => page.paragraph(
             "Real time: every node is a process of its own, over TCP on the loopback address; \
              delays, rates and computation times are added as the settings say, and what the \
-             machine itself takes comes on top.",
+             machine itself takes comes on top. Times in reference steps of the machine \
+             (`time_steps`, see `pstrain calibrate`) compare machines where computation is what \
+             takes the time; modelled delays are the same everywhere.",
         ),
     }
     let mut facts = about.environment.rows().to_vec();
+    if let Some(calibration) = &about.calibration {
+        let step = format!("{} µs", readable(1e6 * calibration.reference_step_s));
+        facts.push(("reference step", step));
+        let product = &calibration.matrix_product;
+        let time = format!("{} ms", readable(1e3 * product.times.best_s));
+        facts.push(("matrix product", format!("{} x {}: {time}", product.size, product.size)));
+    }
+    if about.mode == Mode::RealTime {
+        times_in_steps(page, runs);
+    }
     let seeds = || runs.records.values().map(|record| record.seed);
     if let (Some(first), Some(last)) = (seeds().min(), seeds().max()) {
         facts.push(("seeds", format!("{first} to {last}, one a repetition")));

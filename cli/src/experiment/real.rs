@@ -14,12 +14,15 @@ use serde::Deserialize;
 
 use super::execute::{Execute, Run};
 use super::record::{CurvePoint, Record};
+use crate::calibration::Calibration;
 use crate::job::Layers;
 
 /// Runs in real time.
 #[derive(Debug)]
 pub(crate) struct RealTime {
     program: PathBuf,
+    /// The speed of this machine, where times are to be told in its reference steps too.
+    calibration: Option<Calibration>,
 }
 
 /// How often processes are looked at.
@@ -41,9 +44,9 @@ struct Process {
 
 impl RealTime {
     /// Runs of this very program.
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new(calibration: Option<Calibration>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find the program of this process")?;
-        Ok(Self { program })
+        Ok(Self { program, calibration })
     }
 
     /// Makes a run with server and workers in one process, over TCP. Such a run knows how late its
@@ -122,7 +125,14 @@ impl Execute for RealTime {
         if !processes.wait(stop)? {
             return Ok(None);
         }
-        record_of(run, Path::new(&out)).map(Some)
+        let mut record = record_of(run, Path::new(&out))?;
+        if let Some(calibration) = &self.calibration
+            && let Some(&time) = record.metrics.get("time_s")
+        {
+            let step = ("reference_step_s".to_owned(), calibration.reference_step_s);
+            record.metrics.extend([("time_steps".to_owned(), calibration.in_steps(time)), step]);
+        }
+        Ok(Some(record))
     }
 }
 

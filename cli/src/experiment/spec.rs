@@ -83,6 +83,9 @@ pub(crate) struct PictureSpec {
     pub(crate) x_label: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) y_label: String,
+    /// Curve and line: what is drawn begins here on the x axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<f64>,
     /// A line, or kind of bar, for each combination of the values of these axes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lines: Vec<String>,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::environment::Environment;
 use super::record::Record;
 use super::spec::Spec;
+use crate::calibration::Calibration;
 
 const SPEC: &str = "spec.toml";
 const RUNS: &str = "runs";
@@ -35,6 +36,9 @@ pub(crate) enum Mode {
 pub(crate) struct About {
     pub(crate) mode: Mode,
     pub(crate) environment: Environment,
+    /// The speed of the machine, where times depend on it: of the process that made the last runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) calibration: Option<Calibration>,
 }
 
 impl Store {
@@ -65,7 +69,11 @@ impl Store {
         fs::create_dir_all(&runs)
             .with_context(|| format!("cannot make the folder {}", runs.display()))?;
         store.write(SPEC, spec.to_toml()?.as_bytes())?;
-        store.write_json(ABOUT, about)?;
+        // Runs that are there already keep the calibration they were made with.
+        let before = store.read_if_there(ABOUT)?.and_then(|text| serde_json::from_str(&text).ok());
+        let calibration =
+            about.calibration.or_else(|| before.and_then(|before: About| before.calibration));
+        store.tell(&About { calibration, ..about.clone() })?;
         Ok(store)
     }
 
@@ -88,6 +96,11 @@ impl Store {
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_str(&text).with_context(|| format!("{} does not read", path.display()))
+    }
+
+    /// Replaces what it tells of the making of its runs.
+    pub(crate) fn tell(&self, about: &About) -> anyhow::Result<()> {
+        self.write_json(ABOUT, about)
     }
 
     /// All runs that are there, of `cells` cells and `reps` repetitions.

@@ -105,7 +105,8 @@ impl Execute for MadeUp {
 }
 
 fn about() -> About {
-    About { mode: Mode::VirtualTime, environment: Environment::here("pstrain".into()) }
+    let environment = Environment::here("pstrain".into());
+    About { mode: Mode::VirtualTime, environment, calibration: None }
 }
 
 /// Makes the runs that `folder` lacks; says how many are missing still.
@@ -369,6 +370,7 @@ fn what_is_wrong_with_a_specification_is_said() {
         ("where = { delay = 100 }", "where = { delay = 7 }", "never is \"7\", but 1, 10, 100"),
         ("lines = ['consistency']", "lines = ['policy']", "no axis \"policy\""),
         ("kind = 'curve'", "kind = 'pie'", "unknown variant `pie`"),
+        ("kind = 'bar'", "kind = 'bar'\nfrom = 1", "curves and lines"),
         ("value = 'epoch to accuracy 0.9'", "value = 'epoch to'", "no metric"),
         ("y = 'time_s'", "y = 'time_s'\nx-label = 'at [fast]'", "of consistency"),
     ] {

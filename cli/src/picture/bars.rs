@@ -20,7 +20,7 @@ pub(super) fn draw(bars: &Bars, area: &Area<'_>) -> Drawn {
 
     let top = canvas::title(area, &bars.title)?;
     let names: Vec<&str> = bars.series.iter().map(|series| series.name.as_str()).collect();
-    let top = style::legend(area, &names, top, |series, upper_left, lower_right| {
+    let top = style::legend(area, &bars.legend, &names, top, |series, upper_left, lower_right| {
         block(area, series, upper_left, lower_right)
     })?;
     let number = frame::widest_number(area, &y)?;

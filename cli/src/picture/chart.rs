@@ -16,26 +16,42 @@ const MARKERS: usize = 6;
 pub(super) fn draw(chart: &Chart, area: &Area<'_>) -> Drawn {
     let marks = || chart.series.iter().flat_map(|series| &series.marks);
     let few = chart.series.iter().all(|series| series.marks.len() <= FEW);
-    let x = Scale::new(marks().map(|mark| mark.x), chart.x.log, if few { 0.03 } else { 0.0 });
+    let mut x = Scale::new(marks().map(|mark| mark.x), chart.x.log, if few { 0.03 } else { 0.0 });
     let drawn = marks().filter(|mark| x.place(mark.x).is_some());
     let heights = drawn.flat_map(|mark| [mark.y, mark.low, mark.high]);
     let y = Scale::heights(heights, chart.y.log);
 
     let top = canvas::title(area, &chart.title)?;
     let names: Vec<&str> = chart.series.iter().map(|series| series.name.as_str()).collect();
-    let top = style::legend(area, &names, top, |series, (left, upper), (right, lower)| {
-        let y = (upper + lower) / 2;
-        if !few && has_interval(&chart.series[series]) {
-            let band = [(left, upper), (right, upper), (right, lower), (left, lower)];
-            area.draw(&Polygon::new(band.to_vec(), style::colour(series).mix(BAND).filled()))?;
-        }
-        style::line(area, series, &[(left, y), (right, y)])?;
-        style::marker(area, series, ((left + right) / 2, y))
-    })?;
+    let top = style::legend(
+        area,
+        &chart.legend,
+        &names,
+        top,
+        |series, (left, upper), (right, lower)| {
+            let y = (upper + lower) / 2;
+            if !few && has_interval(&chart.series[series]) {
+                let band = [(left, upper), (right, upper), (right, lower), (left, lower)];
+                area.draw(&Polygon::new(band.to_vec(), style::colour(series).mix(BAND).filled()))?;
+            }
+            style::line(area, series, &[(left, y), (right, y)])?;
+            style::marker(area, series, ((left + right) / 2, y))
+        },
+    )?;
 
-    let last = x.ticks.last().map_or_else(String::new, |tick| x.label(*tick));
-    let right = SIZE.0 - 24 - (canvas::width(area, &last, SMALL)? / 2).max(16);
-    let frame = Frame::new(top + SMALL / 3, (frame::widest_number(area, &y)?, SMALL), right);
+    let number = frame::widest_number(area, &y)?;
+    let framed = |x: &Scale| -> Drawn<Frame> {
+        let last = x.ticks.last().map_or_else(String::new, |tick| x.label(*tick));
+        let right = SIZE.0 - 24 - (canvas::width(area, &last, SMALL)? / 2).max(16);
+        Ok(Frame::new(top + SMALL / 3, (number, SMALL), right))
+    };
+    let mut frame = framed(&x)?;
+    while !frame.fits_x(area, &x)?
+        && let Some(sparser) = x.sparser()
+    {
+        x = sparser;
+        frame = framed(&x)?;
+    }
     frame.numbers_y(area, &y)?;
     frame.numbers_x(area, &x)?;
     frame.axes(area)?;

@@ -11,6 +11,8 @@ const TICK: i32 = 14;
 /// Between a tick and its label.
 const GAP: i32 = 14;
 const EDGE: i32 = 24;
+/// Between two labels of the horizontal axis, at least.
+const BETWEEN: i32 = 20;
 
 /// The rectangle, in fine units.
 #[derive(Clone, Copy, Debug)]
@@ -92,10 +94,24 @@ impl Frame {
             if x - half >= free {
                 let at = (x, self.bottom + TICK + GAP);
                 canvas::write(area, &label, at, Stands::Below, &style)?;
-                free = x + half + 20;
+                free = x + half + BETWEEN;
             }
         }
         Ok(())
+    }
+
+    /// Whether all labels of the horizontal axis can be written.
+    pub(super) fn fits_x(&self, area: &Area<'_>, scale: &Scale) -> Drawn<bool> {
+        let mut free = i32::MIN;
+        for tick in &scale.ticks {
+            let x = self.x((tick - scale.low) / (scale.high - scale.low));
+            let half = canvas::width(area, &scale.label(*tick), SMALL)? / 2;
+            if x - half < free {
+                return Ok(false);
+            }
+            free = x + half + BETWEEN;
+        }
+        Ok(true)
     }
 
     /// Names along the vertical axis, each in the middle of its share.

@@ -14,7 +14,8 @@ const UNKNOWN: RGBColor = RGBColor(235, 235, 235);
 
 pub(super) fn draw(map: &HeatMap, area: &Area<'_>) -> Drawn {
     let cells = map.values.iter().flatten().filter_map(|value| *value);
-    let colours = Scale::new(cells, map.value.log, 0.0);
+    let span = map.span.into_iter().flat_map(|(low, high)| [low, high]);
+    let colours = Scale::new(cells.chain(span), map.value.log, 0.0);
     let top = canvas::title(area, &map.title)? + SMALL / 3;
 
     let texts = || map.y.names.iter().map(String::as_str);
@@ -55,18 +56,23 @@ fn fill(map: &HeatMap, area: &Area<'_>, frame: &Frame, colours: &Scale) -> Drawn
             ];
             let Some((value, share)) = value.and_then(|v| Some((v, colours.share(v)?))) else {
                 area.draw(&Rectangle::new(corners, UNKNOWN.filled()))?;
+                let style = canvas::style(size.max(SMALLEST / 2), BLACK);
+                canvas::write(area, "–", middle(corners), Stands::Around, &style)?;
                 continue;
             };
             let colour = ViridisRGB.get_color(share);
             area.draw(&Rectangle::new(corners, colour.filled()))?;
             if fits {
-                let middle = ((corners[0].0 + corners[1].0) / 2, (corners[0].1 + corners[1].1) / 2);
                 let style = canvas::style(size, readable_on(colour));
-                canvas::write(area, &number.text(value), middle, Stands::Around, &style)?;
+                canvas::write(area, &number.text(value), middle(corners), Stands::Around, &style)?;
             }
         }
     }
     Ok(())
+}
+
+fn middle([from, to]: [(i32, i32); 2]) -> (i32, i32) {
+    ((from.0 + to.0) / 2, (from.1 + to.1) / 2)
 }
 
 fn colour_bar(map: &HeatMap, area: &Area<'_>, frame: &Frame, colours: &Scale) -> Drawn {
@@ -91,7 +97,8 @@ fn colour_bar(map: &HeatMap, area: &Area<'_>, frame: &Frame, colours: &Scale) ->
     canvas::write(area, &label, at, Stands::Upwards, &canvas::style(size, BLACK))
 }
 
-/// How the numbers of one map are written: with the same decimals, as in a table.
+/// How the numbers of one map are written: with the same decimals, as in a table, and with so many
+/// that different colours have different numbers.
 enum Numbers {
     Fixed(usize),
     Significant,
@@ -99,11 +106,15 @@ enum Numbers {
 
 impl Numbers {
     fn of(map: &HeatMap) -> Self {
-        let values = map.values.iter().flatten().flatten().filter(|value| value.is_finite());
-        let largest = values.fold(0.0_f64, |largest, value| largest.max(value.abs()));
+        let values = || map.values.iter().flatten().flatten().filter(|value| value.is_finite());
+        let largest = values().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+        let least = values().fold(f64::INFINITY, |least, value| least.min(*value));
+        let most = values().fold(f64::NEG_INFINITY, |most, value| most.max(*value));
+        let apart = (1.0 - (most - least).log10().floor()).clamp(0.0, 4.0) as usize;
         match largest {
             _ if map.value.log => Self::Significant,
-            0.1..10.0 => Self::Fixed(2),
+            0.1..1.0 => Self::Fixed(apart.max(2)),
+            1.0..10.0 => Self::Fixed(2),
             10.0..100.0 => Self::Fixed(1),
             100.0..1e5 => Self::Fixed(0),
             _ => Self::Significant,

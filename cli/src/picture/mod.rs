@@ -112,6 +112,8 @@ pub(crate) struct Chart {
     pub(crate) x: Axis,
     /// From bottom to top.
     pub(crate) y: Axis,
+    /// What the names of the lines are values of; may be empty.
+    pub(crate) legend: String,
     /// The lines. The legend is left out if there is only one.
     pub(crate) series: Vec<Series>,
 }
@@ -145,6 +147,8 @@ pub(crate) struct Bars {
     pub(crate) x: Names,
     /// The height. It begins at zero, unless it is logarithmic.
     pub(crate) y: Axis,
+    /// What the names of the series are values of; may be empty.
+    pub(crate) legend: String,
     /// The bars. The legend is left out if there is only one series.
     pub(crate) series: Vec<BarSeries>,
 }
@@ -160,6 +164,8 @@ pub(crate) struct HeatMap {
     pub(crate) y: Names,
     /// What the colours mean.
     pub(crate) value: Axis,
-    /// `values[row][column]`; none, or a number that is not finite, is an empty cell.
+    /// Values that the colours span too, so that several maps have the same.
+    pub(crate) span: Option<(f64, f64)>,
+    /// `values[row][column]`; none, or a number that is not finite, is a cell with a dash.
     pub(crate) values: Vec<Vec<Option<f64>>>,
 }

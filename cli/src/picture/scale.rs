@@ -15,7 +15,12 @@ pub(super) struct Scale {
     pub(super) ticks: Vec<f64>,
     /// The distance between ticks of a linear axis.
     step: f64,
+    /// How many ticks a decade of a logarithmic axis has at most: an index of [`DECADES`].
+    decade: usize,
 }
+
+/// Ticks of a decade, from many to few.
+const DECADES: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
 
 impl Scale {
     /// An axis that holds all values that can be drawn, with a margin given as a share of its
@@ -35,8 +40,20 @@ impl Scale {
     }
 
     fn between(low: f64, high: f64, log: bool) -> Self {
-        let (ticks, step) = if log { log_ticks(low, high) } else { linear_ticks(low, high) };
-        Self { log, low, high, ticks, step }
+        let decade = if high - low > 3.0 { 2 } else { 0 };
+        let (ticks, step) =
+            if log { log_ticks(low, high, decade) } else { linear_ticks(low, high) };
+        Self { log, low, high, ticks, step, decade }
+    }
+
+    /// The same axis with fewer ticks; none if fewer would be too few.
+    pub(super) fn sparser(&self) -> Option<Self> {
+        let decade = self.decade + 1;
+        if !self.log || decade >= DECADES.len() {
+            return None;
+        }
+        let (ticks, step) = log_ticks(self.low, self.high, decade);
+        (ticks.len() < self.ticks.len()).then(|| Self { ticks, step, decade, ..self.clone() })
     }
 
     /// The place of a value; none if it is not finite, or not positive on a logarithmic axis.
@@ -95,25 +112,26 @@ fn bounds(values: impl IntoIterator<Item = f64>, log: bool) -> (f64, f64) {
     (low - around, high + around)
 }
 
-/// Four to eight multiples of 1, 2 or 5 times a power of ten, and their distance.
+/// Four to ten multiples of 1, 2 or 5 times a power of ten, and their distance: the largest that
+/// gives as many.
 fn linear_ticks(low: f64, high: f64) -> (Vec<f64>, f64) {
-    let rough = (high - low) / 5.0;
-    let power = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .map(|factor| factor * power)
-        .into_iter()
-        .find(|step| *step >= 0.9 * rough)
-        .unwrap_or(10.0 * power);
-    let first = (low / step - 1e-6).ceil();
-    let count = (high / step + 1e-6).floor() - first;
-    let ticks = (0..=count.clamp(0.0, 20.0) as u32).map(|tick| (first + f64::from(tick)) * step);
-    (ticks.collect(), step)
+    let power = 10_f64.powf((high - low).log10().floor());
+    let ends = |step: f64| ((low / step - 1e-6).ceil(), (high / step + 1e-6).floor());
+    let enough = |step: &f64| {
+        let (first, last) = ends(*step);
+        last - first >= 3.0
+    };
+    let steps = [5.0, 2.0, 1.0, 0.5, 0.2].map(|factor| factor * power);
+    let step = steps.into_iter().find(enough).unwrap_or(0.1 * power);
+    let (first, last) = ends(step);
+    let count = (last - first).clamp(0.0, 20.0) as u32;
+    ((0..=count).map(|tick| (first + f64::from(tick)) * step).collect(), step)
 }
 
-/// Powers of ten; with 2 and 5 between them where there are few; a linear axis's ticks where there
+/// Powers of ten, with what [`DECADES`] has between them; a linear axis's ticks where there
 /// would be fewer than two.
-fn log_ticks(low: f64, high: f64) -> (Vec<f64>, f64) {
-    let factors: &[f64] = if high - low > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+fn log_ticks(low: f64, high: f64, decade: usize) -> (Vec<f64>, f64) {
+    let factors = DECADES[decade];
     let stride = ((high - low) / 7.0).ceil().max(1.0) as usize;
     let decades = (low.floor() as i32..=high.ceil() as i32).step_by(stride);
     let ticks: Vec<f64> = decades
@@ -204,6 +222,26 @@ mod tests {
         assert_eq!(labels(&[1.0, 100.0], true), ["1", "2", "5", "10", "20", "50", "100"]);
         assert_eq!(labels(&[31.0, 34.0], true), ["31", "32", "33", "34"]);
         assert!(labels(&[0.0, -3.0, f64::NAN], true).len() >= 2);
+    }
+
+    #[test]
+    fn fewer_ticks_still_reach_the_last_decade() {
+        let many = Scale::new([3.9, 3861.0], true, 0.0);
+        let few = many.sparser().unwrap();
+        let labels: Vec<_> = few.ticks.iter().map(|tick| few.label(*tick)).collect();
+        assert_eq!(labels, ["10", "30", "100", "300", "1000", "3000"]);
+        assert_eq!(few.sparser().unwrap().ticks.len(), 3);
+        assert_eq!(few.sparser().unwrap().sparser(), None);
+        assert_eq!(Scale::new([0.0, 1.0], false, 0.0).sparser(), None);
+    }
+
+    #[test]
+    fn a_linear_axis_has_four_ticks_or_more() {
+        assert_eq!(labels(&[0.862, 0.973], false), ["0.88", "0.90", "0.92", "0.94", "0.96"]);
+        for high in 1..500 {
+            let count = labels(&[0.3, 0.3 + 0.01 * f64::from(high)], false).len();
+            assert!((4..=10).contains(&count), "{high}: {count}");
+        }
     }
 
     #[test]

@@ -44,8 +44,16 @@ pub(super) fn line(area: &Area<'_>, series: usize, points: &[(i32, i32)]) -> Dra
     }
 }
 
-/// The marker of a series.
-pub(super) fn marker(area: &Area<'_>, series: usize, (x, y): (i32, i32)) -> Drawn {
+/// The marker of a series; beyond the eighth, with a hole.
+pub(super) fn marker(area: &Area<'_>, series: usize, at: (i32, i32)) -> Drawn {
+    shape(area, series, at)?;
+    if series < COLOURS.len() {
+        return Ok(());
+    }
+    area.draw(&Circle::new(at, MARKER * 2 / 5, WHITE.filled()))
+}
+
+fn shape(area: &Area<'_>, series: usize, (x, y): (i32, i32)) -> Drawn {
     let colour = colour(series);
     let shape = |corners: &[(i32, i32)]| -> Drawn {
         let corners = corners.iter().map(|(dx, dy)| (x + dx * MARKER / 10, y + dy * MARKER / 10));
@@ -88,10 +96,11 @@ pub(super) fn interval(
     Ok(())
 }
 
-/// Writes the legend in rows under `top` and says where the room under it begins. `sample` draws
+/// Writes the legend in rows under `top`, after what it is a legend of, and says where the room under it begins. `sample` draws
 /// a series' sample into a rectangle. Nothing is written for fewer than two series.
 pub(super) fn legend(
     area: &Area<'_>,
+    heading: &str,
     names: &[&str],
     top: i32,
     sample: impl Fn(usize, (i32, i32), (i32, i32)) -> Drawn,
@@ -104,27 +113,37 @@ pub(super) fn legend(
         return Ok(top);
     }
     let size = canvas::fitting(area, names.iter().copied(), SMALL, NAME)?;
-    let mut rows: Vec<Vec<(usize, i32)>> = vec![Vec::new()];
+    let mut rows: Vec<Vec<(Option<usize>, i32)>> = vec![Vec::new()];
     let mut used = 0;
-    for (series, name) in names.iter().enumerate() {
-        let width = SAMPLE + 20 + canvas::width(area, name, size)?.min(NAME) + 50;
+    let heading = if heading.is_empty() { String::new() } else { format!("{heading}:") };
+    let headed = (!heading.is_empty()).then_some(None);
+    for item in headed.into_iter().chain((0..names.len()).map(Some)) {
+        let width = match item {
+            Some(series) => SAMPLE + 20 + canvas::width(area, names[series], size)?.min(NAME) + 50,
+            None => canvas::width(area, &heading, size)?.min(ROOM) + 50,
+        };
         if used + width > ROOM && used > 0 {
             rows.push(Vec::new());
             used = 0;
         }
         used += width;
         if let Some(row) = rows.last_mut() {
-            row.push((series, width));
+            row.push((item, width));
         }
     }
     for (number, row) in rows.iter().enumerate() {
         let y = top + number as i32 * ROW + ROW / 2;
         let mut x = (SIZE.0 - row.iter().map(|(_, width)| width).sum::<i32>() + 50) / 2;
-        for (series, width) in row {
-            sample(*series, (x, y - ROW * 3 / 10), (x + SAMPLE, y + ROW * 3 / 10))?;
+        for (item, width) in row {
             let style = canvas::style(size, BLACK);
-            let name = canvas::shortened(area, names[*series], size, NAME)?;
-            canvas::write(area, &name, (x + SAMPLE + 20, y), Stands::Right, &style)?;
+            if let Some(series) = item {
+                sample(*series, (x, y - ROW * 3 / 10), (x + SAMPLE, y + ROW * 3 / 10))?;
+                let name = canvas::shortened(area, names[*series], size, NAME)?;
+                canvas::write(area, &name, (x + SAMPLE + 20, y), Stands::Right, &style)?;
+            } else {
+                let heading = canvas::shortened(area, &heading, size, ROOM)?;
+                canvas::write(area, &heading, (x, y), Stands::Right, &style)?;
+            }
             x += width;
         }
     }

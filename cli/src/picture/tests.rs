@@ -18,6 +18,7 @@ fn curves() -> Picture {
         series.into_iter().map(|(name, slow)| learning(name, slow, 0.3)).collect();
     series.push(learning("async, non-IID", 30.0, 2.0));
     Picture::Chart(Chart {
+        legend: String::new(),
         title: "Accuracy over epochs & <delay>".into(),
         x: axis("epoch", "", false),
         y: axis("accuracy", "%", false),
@@ -45,6 +46,7 @@ fn sweep(log: bool) -> Picture {
         Series { name: name.into(), marks: marks.to_vec() }
     });
     Picture::Chart(Chart {
+        legend: String::new(),
         title: "Training time against the difference in delay".into(),
         x: axis("difference in delay", "ms", log),
         y: axis("training time", "s", log),
@@ -61,6 +63,7 @@ fn map() -> Picture {
         (0..9).map(cell).collect()
     });
     Picture::HeatMap(HeatMap {
+        span: None,
         title: "Accuracy after 20 epochs, asynchronous".into(),
         x: names(
             "difference in delay",
@@ -77,6 +80,7 @@ fn bars() -> Picture {
     let bar = |value: f64| Some(Bar { value, low: value * 0.9, high: value * 1.1 });
     let series = [("compute", 4.5), ("send", 2.0), ("wait", 7.0)].into_iter();
     Picture::Bars(Bars {
+        legend: String::new(),
         title: "Where the time goes".into(),
         x: names("consistency", "", &["bsp", "ssp, slack 3", "asp"]),
         y: axis("time", "ms", false),
@@ -187,6 +191,16 @@ fn nothing_and_one_point_can_be_drawn() {
 }
 
 #[test]
+fn maps_that_are_compared_have_the_same_colours_and_numbers_that_differ() {
+    let (x, y) = (names("x", "", &["a", "b", "c"]), names("y", "", &["d"]));
+    let values = vec![vec![Some(0.957), Some(0.964), None]];
+    let alone = HeatMap { x, y, values, ..HeatMap::default() };
+    let among = HeatMap { span: Some((0.5, 0.99)), ..alone.clone() };
+    has(&Picture::HeatMap(alone), &["0.9570", "0.9640", "–", "0.958"]);
+    has(&Picture::HeatMap(among), &["0.9570", "0.5", "0.9", "–"]);
+}
+
+#[test]
 fn any_text_leaves_the_document_well_formed() {
     let odd = "<&>\"'\u{0}\u{1b}\u{ffff}]]>--\u{7f}é";
     let Picture::Chart(mut chart) = sweep(false) else { panic!("a chart") };
@@ -230,7 +244,8 @@ fn many() -> Picture {
     let series = (0..9)
         .map(|number| learning(&format!("series {number}"), 5.0 + 9.0 * f64::from(number), 0.1));
     let (x, y) = (axis("time", "s", false), axis("accuracy", "%", false));
-    Picture::Chart(Chart { series: series.collect(), x, y, title: String::new() })
+    let (title, legend) = (String::new(), "seed".into());
+    Picture::Chart(Chart { series: series.collect(), x, y, title, legend })
 }
 
 #[test]
@@ -257,4 +272,5 @@ fn names_that_do_not_fit_are_turned_and_shortened() {
     let svg = crowded().svg().unwrap();
     assert!(svg.contains("rotate(270") && svg.contains("synchronous, back…"));
     assert_eq!(elements(&many(), "text"), texts(&many()).len());
+    has(&many(), &["seed:", "series 8"]);
 }

@@ -122,8 +122,9 @@ pub(crate) fn predict(job: &Constant) -> Result<Prediction, String> {
 /// A worker's cycle in nanoseconds; none if it has no end.
 fn cycle(worker: &Worker) -> Option<u64> {
     let ways = [worker.up, worker.down].map(|way| {
-        let seconds = way.rate.map_or(0.0, |rate| way.bytes as f64 * 8.0 / rate);
-        Duration::try_from_secs_f64(seconds).ok()?.checked_add(way.delay)
+        // The last bit is out by a whole nanosecond.
+        let nanos = way.rate.map_or(0.0, |rate| (way.bytes as f64 * 8e9 / rate).ceil());
+        Duration::try_from_secs_f64(nanos / 1e9).ok()?.checked_add(way.delay)
     });
     let time = worker.compute.checked_add(ways[0]?)?.checked_add(ways[1]?)?;
     u64::try_from(time.as_nanos()).ok()

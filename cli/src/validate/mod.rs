@@ -4,6 +4,8 @@
 mod closed_form;
 mod netem;
 mod predict;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::AtomicBool;
 
@@ -119,7 +121,7 @@ pub(crate) fn compare(
     stop: &AtomicBool,
     mut progress: impl FnMut(usize, &str),
 ) -> anyhow::Result<Option<Comparison>> {
-    let (virtual_time, real_time) = (VirtualTime::default(), RealTime::new()?);
+    let (virtual_time, real_time) = (VirtualTime::default(), RealTime::new(None)?);
     let mut jobs = Vec::new();
     let mut no_netem = None;
     for cell in cells {

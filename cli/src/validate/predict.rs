@@ -1,15 +1,49 @@
 //! From a job's settings to what arithmetic alone says of it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
 use pstrain_core::job::{BudgetKind, Exchange, Job};
-use pstrain_core::protocol::HEADER_BYTES;
+use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::frame_len;
+use pstrain_core::protocol::message::{
+    Decided, Message, Parameters, ParametersHeader, Push, PushHeader,
+};
 use pstrain_transports::scenario::{LinkSpec, Loss, Scenario, TimeModel};
 
 use super::closed_form::{Constant, Policy, Prediction, Way, Worker, predict};
 
-/// Bytes of the control part of a push or of parameters, about: it depends on the numbers in it.
-const CONTROL_BYTES: u64 = 24;
+/// Bytes of a push and of parameters on the wire. Their control parts depend on the numbers in
+/// them, which grow: taken are those of the last of `gradients`, after `compute` each.
+fn sizes(gradients: u64, parameters: u64, samples: u32, compute: Duration) -> Option<[u64; 2]> {
+    let (sequence, batch) = (Sequence(gradients), BatchId(gradients));
+    let keys = KeyRange::new(0, parameters).ok()?;
+    let push = PushHeader {
+        incarnation: Incarnation(1),
+        sequence,
+        base: Version(gradients),
+        batch,
+        samples,
+        loss: 0.0,
+        compute_ns: compute.as_nanos() as u64,
+        keys,
+        pull: true,
+    };
+    let header = ParametersHeader {
+        version: Version(gradients),
+        keys,
+        sequence,
+        batch,
+        decided: Some(Decided { sequence, dropped: None }),
+    };
+    let empty = Arc::new(Vec::new());
+    let push = Message::Push(Push { header: push, gradient: Arc::clone(&empty) });
+    let answer = Message::Parameters(Parameters { header, values: empty });
+    let payload = parameters * size_of::<f32>() as u64;
+    Some([push, answer].map(|message| frame_len(&message, &mut Vec::new()) + payload))
+}
 
 /// Predicts the job, if all its times are constant; `gradients` is how many it takes.
 ///
@@ -38,7 +72,6 @@ pub(super) fn of_job(
     obstacle(!scenario.faults.is_none(), "faults");
     let shared = scenario.links.server();
     obstacle(shared.up.is_some() || shared.down.is_some(), "a link that all share");
-    let bytes = HEADER_BYTES as u64 + CONTROL_BYTES + parameters * size_of::<f32>() as u64;
     let mut workers = Vec::new();
     for worker in (0..job.membership.workers).map(WorkerId) {
         let link = scenario.links.of(worker).unwrap_or_default();
@@ -48,12 +81,12 @@ pub(super) fn of_job(
             obstacle(!way.outages.is_empty(), "outages");
             obstacle(way.slow_start, "slow start");
         }
-        let way = |spec: &LinkSpec| Way {
+        let way = |spec: &LinkSpec, bytes: u64| Way {
             delay: spec.delay,
             rate: spec.rate.map(|rate| rate.bits_per_second() as f64),
             bytes,
         };
-        let mut time = std::time::Duration::ZERO;
+        let mut time = Duration::ZERO;
         match scenario.compute.of(worker) {
             Some(spec) => {
                 obstacle(!spec.slow.is_empty(), "machines that are slower for a while");
@@ -65,7 +98,10 @@ pub(super) fn of_job(
             }
             None => obstacle(true, "computing times that are not modelled"),
         }
-        workers.push(Worker { compute: time, up: way(&link.up), down: way(&link.down) });
+        let [push, answer] = sizes(gradients, parameters, job.batch_size, time)
+            .ok_or("no closed form: a model without parameters")?;
+        let (up, down) = (way(&link.up, push), way(&link.down, answer));
+        workers.push(Worker { compute: time, up, down });
     }
     predict(&Constant { policy, workers, gradients, obstacles })
 }

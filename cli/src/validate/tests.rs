@@ -1,0 +1,69 @@
+//! Arithmetic against virtual time, which knows nothing of it.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::*;
+use crate::experiment::{cells, resolve};
+
+/// What both say of a job: the closed form, then virtual time. No sign of life is due in it, which
+/// would take its time on a link with a rate.
+fn both(settings: &str) -> (Duration, Duration) {
+    let text = format!(
+        "name = 'job'\ntitle = 'A job'\n[job]\ndata = 'synthetic:600'\nbatch-size = 16\n\
+         epochs = 2\nlease = '1h'\nmodel = 'mlp:4'\n{settings}"
+    );
+    let mut spec = Spec::parse("job.toml", &text).unwrap();
+    resolve(&mut spec, &[]).unwrap();
+    let cells = cells(&spec);
+    let run = Run::new(&spec, &cells[0], 0).unwrap();
+    let stop = AtomicBool::new(false);
+    let simulated = VirtualTime::default().execute(&run, &stop).unwrap().unwrap();
+    let closed = closed_form(&run, &simulated).unwrap().unwrap();
+    (closed.total, Duration::from_secs_f64(simulated.metrics["time_s"]))
+}
+
+const POLICIES: [&str; 4] = ["bsp", "asp", "ssp:1", "ssp:3"];
+const LINKS: [(u32, &str); 3] = [
+    (2, "1.delay=1ms 2.delay=37ms"),
+    (2, "delay=3ms 1.down.delay=2ms 2.down.delay=11ms"),
+    (3, "1.delay=2ms 2.delay=9ms 3.delay=31ms"),
+];
+
+#[test]
+fn without_rates_both_are_the_same() {
+    for policy in POLICIES {
+        for (workers, link) in LINKS {
+            for compute in ["4500us", "7ms 2.factor=3"] {
+                let job = format!(
+                    "consistency = '{policy}'\nworkers = {workers}\nlink = '{link}'\n\
+                     compute = '{compute}'"
+                );
+                let (closed, simulated) = both(&job);
+                assert_eq!(closed, simulated, "{job}");
+            }
+        }
+    }
+}
+
+#[test]
+fn with_rates_they_differ_by_a_few_bytes_of_the_first_cycle() {
+    // No number of a run as short as this takes a second byte on the wire, so all pushes have one
+    // size, and all answers but each worker's first, which tells of no push: 2 bytes less. On the
+    // way up, a worker's first pull of 25 bytes comes behind its word that it is ready, which may
+    // be what the run begins with.
+    let (up, down) = (1_000_000, 100_000);
+    let time =
+        |bytes: u32, rate: u32| Duration::from_secs_f64(f64::from(bytes * 8) / f64::from(rate));
+    for policy in POLICIES {
+        for (workers, link) in LINKS {
+            let job = format!(
+                "consistency = '{policy}'\nworkers = {workers}\ncompute = '4500us'\n\
+                 link = '{link} rate={up}bit 2.down.rate={down}bit'"
+            );
+            let (closed, simulated) = both(&job);
+            assert!(simulated + time(2, down) >= closed, "{job}: {closed:?} {simulated:?}");
+            assert!(simulated <= closed + time(25, up), "{job}: {closed:?} {simulated:?}");
+        }
+    }
+}
