@@ -8,6 +8,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/netem/link.sh
 source "$here/link.sh"
 out=${OUT:-$(mktemp -d)}
+mkdir -p "$out"
 wrong=0
 
 # expect NAME WANTED FOUND

@@ -67,11 +67,10 @@ fn show(comparison: &Comparison) -> String {
             worst
         );
     }
-    match (comparison.netem, &comparison.no_netem) {
-        (Some(netem), _) => text += &agreement("netem", netem),
-        (None, Some(why)) => text += &format!("netem: not measured: {why}\n"),
-        (None, None) => {}
+    if let Some(netem) = comparison.netem {
+        text += &agreement("netem", netem);
     }
+    text += &not_measured(&comparison.jobs);
     for row in &comparison.jobs {
         if let Err(why) = &row.closed_form_s {
             text += &format!("no closed form for {}: {why}\n", row.job);
@@ -105,11 +104,26 @@ fn cells_of(row: &Row, with_netem: bool) -> Vec<String> {
     ];
     if with_netem {
         match &row.netem {
-            Some(netem) => cells.extend(world(netem)),
-            None => cells.extend(std::iter::repeat_n("-".to_owned(), 4)),
+            Ok(netem) => cells.extend(world(netem)),
+            Err(_) => cells.extend(std::iter::repeat_n("-".to_owned(), 4)),
         }
     }
     cells
+}
+
+/// Why jobs were not measured over netem: one line where it is the same for all.
+fn not_measured(jobs: &[Row]) -> String {
+    let reasons: Vec<_> =
+        jobs.iter().filter_map(|row| Some((&row.job, row.netem.as_ref().err()?))).collect();
+    match reasons.first() {
+        Some((_, why)) if reasons.len() == jobs.len() && reasons.iter().all(|(_, w)| w == why) => {
+            format!("netem: not measured: {why}\n")
+        }
+        _ => reasons
+            .iter()
+            .map(|(job, why)| format!("netem: {job} is not measured: {why}\n"))
+            .collect(),
+    }
 }
 
 fn agreement(name: &str, agreement: Agreement) -> String {

@@ -33,7 +33,7 @@ pub(crate) use claims::{Finding, Verdict};
 pub(crate) use environment::Environment;
 pub(crate) use execute::{Execute, Run, VirtualTime, check_settings};
 pub(crate) use grid::{Cell, cells};
-pub(crate) use real::{RealTime, record_of};
+pub(crate) use real::{RealTime, record_of, without_settings};
 pub(crate) use record::Record;
 pub(crate) use resolve::resolve;
 pub(crate) use runner::Runner;

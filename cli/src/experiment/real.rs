@@ -28,7 +28,7 @@ pub(crate) struct RealTime {
 /// How often processes are looked at.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// What begins the environment variables of settings: the job file says them all.
+/// What begins the environment variables of settings.
 const VARIABLES: &str = "PSTRAIN_JOB_";
 
 /// Processes that end with this, whatever happens.
@@ -70,15 +70,20 @@ impl RealTime {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        for (variable, _) in std::env::vars_os() {
-            if variable.to_str().is_some_and(|variable| variable.starts_with(VARIABLES)) {
-                command.env_remove(variable);
-            }
-        }
+        without_settings(&mut command);
         // Ctrl-C is for this process to hear, and to decide about.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command
+    }
+}
+
+/// Takes the environment variables of settings away from `command`: its job file says them all.
+pub(crate) fn without_settings(command: &mut Command) {
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_str().is_some_and(|variable| variable.starts_with(VARIABLES)) {
+            command.env_remove(variable);
+        }
     }
 }
 

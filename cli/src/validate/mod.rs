@@ -31,7 +31,8 @@ pub(crate) struct Row {
     #[serde(rename = "virtual")]
     pub(crate) simulated: World,
     pub(crate) shaped: World,
-    pub(crate) netem: Option<World>,
+    /// Or why there is nothing over netem.
+    pub(crate) netem: Result<World, String>,
 }
 
 /// What a job came to in one world.
@@ -56,9 +57,8 @@ pub(crate) struct World {
 pub(crate) struct Comparison {
     pub(crate) jobs: Vec<Row>,
     pub(crate) shaped: Agreement,
+    /// Over the jobs that were measured; none if no job was.
     pub(crate) netem: Option<Agreement>,
-    /// Why there is nothing over netem.
-    pub(crate) no_netem: Option<String>,
 }
 
 /// How well virtual time agrees with another world.
@@ -123,19 +123,16 @@ pub(crate) fn compare(
 ) -> anyhow::Result<Option<Comparison>> {
     let (virtual_time, real_time) = (VirtualTime::default(), RealTime::new(None)?);
     let mut jobs = Vec::new();
-    let mut no_netem = None;
     for cell in cells {
         let run = Run::new(spec, cell, 0)?;
         progress(cell.index, &run.place);
         let Some(simulated) = virtual_time.execute(&run, stop)? else { return Ok(None) };
         let Some(shaped) = real_time.in_one_process(&run, stop)? else { return Ok(None) };
-        let mut over_netem = None;
-        if no_netem.is_none() {
-            match netem::execute(&run)? {
-                OverNetem::Done(record) => over_netem = Some(World::of(&record, &simulated)),
-                OverNetem::NotHere(why) => no_netem = Some(why),
-            }
-        }
+        let netem = match netem::execute(&run, stop)? {
+            OverNetem::Done(record) => Ok(World::of(&record, &simulated)),
+            OverNetem::NotMeasured(why) => Err(why),
+            OverNetem::Stopped => return Ok(None),
+        };
         let closed = closed_form(&run, &simulated)?;
         jobs.push(Row {
             job: cell.describe(spec),
@@ -146,13 +143,12 @@ pub(crate) fn compare(
             closed_form_s: closed.map(|form| form.total.as_secs_f64()),
             simulated: World::of(&simulated, &simulated),
             shaped: World::of(&shaped, &simulated),
-            netem: over_netem,
+            netem,
         });
     }
     let shaped = Agreement::of(jobs.iter().map(|row| (&row.simulated, &row.shaped)));
-    let netem = no_netem.is_none().then(|| {
-        let pairs = jobs.iter().filter_map(|row| Some((&row.simulated, row.netem.as_ref()?)));
-        Agreement::of(pairs)
-    });
-    Ok(Some(Comparison { jobs, shaped, netem, no_netem }))
+    let over_netem: Vec<_> =
+        jobs.iter().filter_map(|row| Some((&row.simulated, row.netem.as_ref().ok()?))).collect();
+    let netem = (!over_netem.is_empty()).then(|| Agreement::of(over_netem.into_iter()));
+    Ok(Some(Comparison { jobs, shaped, netem }))
 }

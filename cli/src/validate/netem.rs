@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 
-use crate::experiment::{Record, Run, record_of};
+use crate::experiment::{Record, Run, record_of, without_settings};
 
 /// The script, and the one it reads.
 const SCRIPTS: [(&str, &str); 2] = [
@@ -13,21 +14,42 @@ const SCRIPTS: [(&str, &str); 2] = [
     ("link.sh", include_str!("../../../tests/netem/link.sh")),
 ];
 
-/// What the script ends with when the machine lacks something it needs ...
+/// What the script ends with when the machine, or netem, lacks something that the job needs ...
 const NOT_HERE: i32 = 2;
 /// ... and when a measured delay was not the one asked for.
 const INVALID: i32 = 3;
+
+/// How often a run is made, as long as its delays are not the ones asked for.
+const ATTEMPTS: u32 = 3;
 
 /// A run over a real network.
 #[derive(Debug)]
 pub(super) enum OverNetem {
     Done(Box<Record>),
-    /// Why it cannot be made on this machine.
-    NotHere(String),
+    /// Why there is none.
+    NotMeasured(String),
+    Stopped,
 }
 
 /// Makes a run over links that the kernel shapes.
-pub(super) fn execute(run: &Run<'_>) -> anyhow::Result<OverNetem> {
+pub(super) fn execute(run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<OverNetem> {
+    let mut why = String::new();
+    for _ in 0..ATTEMPTS {
+        match attempt(run, stop)? {
+            Attempt::Over(done) => return Ok(done),
+            Attempt::Invalid(reason) => why = reason,
+        }
+    }
+    Ok(OverNetem::NotMeasured(format!("not valid {ATTEMPTS} times: {why}")))
+}
+
+enum Attempt {
+    Over(OverNetem),
+    /// Which delay was not the one asked for.
+    Invalid(String),
+}
+
+fn attempt(run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<Attempt> {
     let folder = tempfile::tempdir().context("cannot make a folder for the run")?;
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -39,24 +61,31 @@ pub(super) fn execute(run: &Run<'_>) -> anyhow::Result<OverNetem> {
     write("job.toml", &run.layers()?.to_toml())?;
     let out = folder.path().join("out");
     let program = std::env::current_exe().context("cannot find the program of this process")?;
-    let done = Command::new("bash")
+    let mut script = Command::new("bash");
+    script
         .arg(folder.path().join("cluster.sh"))
         .arg("--out")
         .arg(&out)
         .arg("--job")
         .arg(folder.path().join("job.toml"))
-        .env("PSTRAIN", program)
-        .stdin(Stdio::null())
-        .output();
-    let done = match done {
+        .stdin(Stdio::null());
+    without_settings(&mut script);
+    let done = match script.env("PSTRAIN", program).output() {
         Ok(done) => done,
-        Err(error) => return Ok(OverNetem::NotHere(format!("cannot run bash: {error}"))),
+        Err(error) => {
+            let why = format!("cannot run bash: {error}");
+            return Ok(Attempt::Over(OverNetem::NotMeasured(why)));
+        }
     };
     let said = String::from_utf8_lossy(&done.stderr);
+    // Ctrl-C is heard by the script, too: it cleans up and ends with a status of its own.
+    if stop.load(Ordering::Relaxed) {
+        return Ok(Attempt::Over(OverNetem::Stopped));
+    }
     match done.status.code() {
-        Some(0) => Ok(OverNetem::Done(Box::new(record_of(run, &out)?))),
-        Some(NOT_HERE) => Ok(OverNetem::NotHere(reason(&said))),
-        Some(INVALID) => bail!("{}: {}", run.place, invalid(&out)),
+        Some(0) => Ok(Attempt::Over(OverNetem::Done(Box::new(record_of(run, &out)?)))),
+        Some(NOT_HERE) => Ok(Attempt::Over(OverNetem::NotMeasured(reason(&said)))),
+        Some(INVALID) => Ok(Attempt::Invalid(invalid(&out))),
         _ => bail!("{} over netem ended with {}:\n{}", run.place, done.status, said.trim_end()),
     }
 }
@@ -71,5 +100,5 @@ fn invalid(out: &Path) -> String {
     std::fs::read_to_string(out.join("INVALID"))
         .unwrap_or_else(|_| "a measured delay is not the one asked for".into())
         .trim_end()
-        .to_owned()
+        .replace('\n', "; ")
 }
