@@ -1,10 +1,7 @@
 //! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the process.
 
-#[cfg(feature = "pictures")]
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use pstrain_core::node::Input;
@@ -15,7 +12,6 @@ use signal_hook::iterator::Signals;
 use crate::{exit, messages};
 
 /// From now on, the first signal raises a flag and says `what`, the second ends the process.
-#[cfg(feature = "pictures")]
 pub(crate) fn flag_on_signal(what: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
     let flag = Arc::new(AtomicBool::new(false));

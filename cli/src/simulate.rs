@@ -1,6 +1,7 @@
 //! A run in virtual time, from its settings to its end. Commands and experiments use the same.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use pstrain_core::id::{BatchId, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::model::{Model, ModelSpec};
 use pstrain_core::node::{Event, Prepare, Prepared as Ready, Server};
+use pstrain_core::protocol::job_digest;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_core::trainer::Trainer;
@@ -20,6 +22,7 @@ use pstrain_transports::simulation::{self, Laboratory, Origin, Outcome, Setup};
 use serde::Serialize;
 
 use crate::job::{Layers, Resolved};
+use crate::record::hexadecimal;
 
 /// Files that were read and computing times that were measured, for the runs that follow.
 #[derive(Debug, Default)]
@@ -71,6 +74,7 @@ pub(crate) struct Virtual {
     scenario: Scenario,
     pub(crate) measured: Option<Duration>,
     weight: Option<u64>,
+    job_sha256: String,
 }
 
 /// What only virtual time can say of a run.
@@ -85,15 +89,19 @@ pub(crate) struct VirtualReport {
     /// The computing time of a mini-batch that was measured, where the job asks for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) measured_s: Option<f64>,
+    /// The digest of the job as it was given, before what has only a size became a number.
+    #[serde(skip)]
+    pub(crate) job_sha256: String,
 }
 
 impl VirtualReport {
-    pub(crate) fn of(outcome: &Outcome, measured: Option<Duration>) -> Self {
+    pub(crate) fn of(outcome: &Outcome, run: &Virtual) -> Self {
         Self {
-            trace_sha256: crate::record::hexadecimal(&outcome.trace),
+            trace_sha256: hexadecimal(&outcome.trace),
             virtual_time_s: outcome.ended.as_secs_f64(),
             events: outcome.events,
-            measured_s: measured.map(|time| time.as_secs_f64()),
+            measured_s: run.measured.map(|time| time.as_secs_f64()),
+            job_sha256: run.job_sha256.clone(),
         }
     }
 }
@@ -105,6 +113,8 @@ impl Virtual {
         let cache = data;
         let Resolved { mut job, data } =
             layers.resolve_with(|source, settings| cache.prepare(source, settings))?;
+        let job_sha256 = hexadecimal(&job_digest(&job));
+        Model::new(&job.model, job.data.shape)?;
         // Messages and times without arithmetic: the real size is a number, not memory.
         let weight = match &mut job.model {
             ModelSpec::Timing { layers } => {
@@ -119,7 +129,7 @@ impl Virtual {
             .any(|spec| spec.needs_measurement())
             .then(|| cache.measured(&job, data.partition(WorkerId(0))))
             .transpose()?;
-        Ok(Self { job, data: Arc::new(data), scenario, measured, weight })
+        Ok(Self { job, data: Arc::new(data), scenario, measured, weight, job_sha256 })
     }
 
     /// A server for the job.
@@ -127,10 +137,11 @@ impl Virtual {
         Ok(Server::new(self.job.clone(), self.job.seed)?)
     }
 
-    /// Runs the job; `report` hears everything.
+    /// Runs the job, or as far as it comes until `stop` is raised; `report` hears everything.
     pub(crate) fn run(
         &self,
         server: &mut Server,
+        stop: &AtomicBool,
         report: impl FnMut(Time, Origin, Event),
     ) -> anyhow::Result<Outcome> {
         let data = &*self.data;
@@ -148,6 +159,7 @@ impl Virtual {
             stream: Stream::new(self.job.seed).fork("scenario", 0),
             measured: self.measured,
             weight: self.weight,
+            stop,
         };
         Ok(simulation::simulate(setup, &mut host)?)
     }

@@ -64,6 +64,8 @@ impl Probe {
     /// If `links` are none.
     pub fn welcome(&mut self, links: &str) {
         let mut job = Toy::new(1, 8).job;
+        // Nothing is held for so long that it would be heard of in parts.
+        job.membership.lease = Duration::from_secs(3600);
         job.scenario = Scenario::parse(links, "none", "none").unwrap().to_text();
         let (worker, job) = (WorkerId(0), Box::new(job));
         self.transport.note(&Event::Welcomed { worker, resumed: false, job });

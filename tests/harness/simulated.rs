@@ -1,6 +1,7 @@
 //! A job in virtual time, as `pstrain simulate` runs it, with every checker looking on.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pstrain_core::examples::Examples;
@@ -191,6 +192,7 @@ impl VirtualRun {
             stream: self.stream,
             measured: self.measured,
             weight: self.weight,
+            stop: &AtomicBool::new(false),
         };
         let outcome = simulate(setup, &mut watcher)?;
         watcher.checker.finish(&server);

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use pstrain_core::evaluation::evaluate;
 use pstrain_core::id::Version;
-use pstrain_core::model::{Model, Workspace};
+use pstrain_core::model::{Model, ModelSpec, Workspace};
 use pstrain_core::node::Server;
 use pstrain_data::{CLASSES, Prepared, Settings, Source};
 use serde::Serialize;
@@ -72,6 +72,9 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
         bail!("--until {until}: {} has versions 0 to {last}", args.log.display());
     }
     let Resolved { job, data } = resolve(args, &header)?;
+    if matches!(job.model, ModelSpec::Timing { .. }) {
+        bail!("{}: a job of messages and times has no parameters to compute", args.log.display());
+    }
     let server = Server::new(job, 0)?;
     check(args, &header, &Header::of(&server))?;
     let job = server.job();

@@ -108,11 +108,14 @@ impl Host {
     /// Runs in virtual time until the run is over.
     pub(crate) fn simulate(&mut self, run: &Virtual) -> anyhow::Result<EndReason> {
         let recorder = self.recorder.clone();
-        let outcome = run.run(&mut self.server, |now, from, event| match from {
+        let stop = signals::flag_on_signal(
+            "draining: letting outstanding gradients come back (again to abort)",
+        )?;
+        let outcome = run.run(&mut self.server, &stop, |now, from, event| match from {
             Origin::Server => recorder.note(now, &event),
             Origin::Worker(worker) => recorder.note_worker(now, worker, &event),
         })?;
-        self.virtual_time = Some(VirtualReport::of(&outcome, run.measured));
+        self.virtual_time = Some(VirtualReport::of(&outcome, run));
         Ok(outcome.reason)
     }
 
@@ -160,7 +163,9 @@ impl Host {
         let job = server.job();
         let params = server.parameters();
         let mut report = summary.report(&server, &CLASSES, transport);
-        report.virtual_time = virtual_time;
+        if let Some(virtual_time) = virtual_time {
+            report.was_virtual(virtual_time);
+        }
         report.shaping = Shaping::of(&punctuality);
         if let Some(folder) = folder {
             let about = ModelFile {

@@ -66,24 +66,25 @@ impl Execute for VirtualTime {
         let mut server = ready.server()?;
         let mut summary = Summary::new(ready.job.membership.workers);
         let mut record = run.record();
-        let outcome = ready.run(&mut server, |now, from, event| match from {
-            Origin::Server => {
-                summary.note(now, &event);
-                if let Event::Evaluated { point, evaluation } = &event {
-                    record.curve.push(CurvePoint {
-                        version: point.version.0,
-                        samples: point.samples,
-                        epoch: point.epoch,
-                        time_s: point.time.as_secs_f64(),
-                        accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
-                        loss: Some(evaluation.loss).filter(|value| value.is_finite()),
-                    });
+        let outcome =
+            ready.run(&mut server, &AtomicBool::new(false), |now, from, event| match from {
+                Origin::Server => {
+                    summary.note(now, &event);
+                    if let Event::Evaluated { point, evaluation } = &event {
+                        record.curve.push(CurvePoint {
+                            version: point.version.0,
+                            samples: point.samples,
+                            epoch: point.epoch,
+                            time_s: point.time.as_secs_f64(),
+                            accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
+                            loss: Some(evaluation.loss).filter(|value| value.is_finite()),
+                        });
+                    }
                 }
-            }
-            Origin::Worker(worker) => summary.note_worker(now, worker, &event),
-        })?;
+                Origin::Worker(worker) => summary.note_worker(now, worker, &event),
+            })?;
         let mut report = summary.report(&server, &CLASSES, "virtual");
-        report.virtual_time = Some(VirtualReport::of(&outcome, ready.measured));
+        report.was_virtual(VirtualReport::of(&outcome, &ready));
         record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
         record.staleness = summary.staleness_histogram().clone();
         Ok(Some(record))

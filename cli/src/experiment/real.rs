@@ -234,8 +234,9 @@ struct Line {
     samples: u64,
     epoch: f64,
     time_s: f64,
-    accuracy: f64,
-    loss: f64,
+    /// Nothing where there is no number.
+    accuracy: Option<f64>,
+    loss: Option<f64>,
 }
 
 /// The record of a run from its results folder.
@@ -253,8 +254,8 @@ pub(crate) fn record_of(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
             samples: line.samples,
             epoch: line.epoch,
             time_s: line.time_s,
-            accuracy: Some(line.accuracy).filter(|value| value.is_finite()),
-            loss: Some(line.loss).filter(|value| value.is_finite()),
+            accuracy: line.accuracy,
+            loss: line.loss,
         });
     }
     record.staleness = staleness(&open("staleness.csv")?)?;

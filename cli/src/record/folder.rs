@@ -142,8 +142,8 @@ impl Folder {
                 point.samples.to_string(),
                 format!("{:.4}", point.epoch),
                 format!("{:.6}", point.time.as_secs_f64()),
-                evaluation.accuracy().to_string(),
-                evaluation.loss.to_string(),
+                number(evaluation.accuracy()),
+                number(evaluation.loss),
             ];
             self.curve.write_record(row).map_err(|error| (CURVE, error.into()))?;
             self.curve.flush().map_err(|error| (CURVE, error))?;
@@ -188,4 +188,9 @@ const fn is_told_elsewhere(event: &Event) -> bool {
             | Event::Applied { .. }
             | Event::Updated { .. }
     )
+}
+
+/// A number, or nothing where there is none: of a run that diverged.
+fn number(value: f64) -> String {
+    if value.is_finite() { value.to_string() } else { String::new() }
 }

@@ -125,6 +125,14 @@ impl WorkerReport {
     }
 }
 
+impl Report {
+    /// Adds what only virtual time can say.
+    pub(crate) fn was_virtual(&mut self, virtual_time: VirtualReport) {
+        self.job_sha256.clone_from(&virtual_time.job_sha256);
+        self.virtual_time = Some(virtual_time);
+    }
+}
+
 impl Summary {
     /// The report of the whole run.
     pub(crate) fn report(&self, server: &Server, classes: &[&str], transport: &str) -> Report {

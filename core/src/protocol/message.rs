@@ -288,7 +288,10 @@ impl fmt::Display for EndReason {
             Self::BudgetReached => f.write_str("the budget is used up"),
             Self::Stopped => f.write_str("stopped on request"),
             Self::WorkerLost(worker) => {
-                write!(f, "worker {worker} was lost (on-worker-loss = stop)")
+                write!(
+                    f,
+                    "worker {worker} was lost, and on-worker-loss does not let the run go on without it"
+                )
             }
             Self::TooFewWorkers { present, needed } => {
                 write!(f, "{present} workers were there for too long, and {needed} are needed")

@@ -124,6 +124,7 @@ impl<T: Transport> Shaped<T> {
     /// Takes what the transport reported on its way.
     fn take_in(&mut self, events: &mut Vec<TransportEvent>) {
         let now = self.inner.now();
+        self.rouse(now);
         let mut reported = std::mem::take(&mut self.events);
         for event in reported.drain(..) {
             let passed = match event {
@@ -177,12 +178,19 @@ impl<T: Transport> Shaped<T> {
         }
     }
 
+    /// Nothing is long under way that has only begun.
+    fn rouse(&mut self, now: Time) {
+        let idle = self.outward.due().is_none() && self.inward.due().is_none();
+        if let Some(beat) = self.beat.filter(|_| idle) {
+            self.beat_at = now + beat;
+        }
+    }
+
     /// Over a real link a long message comes in parts, from which the other end hears that its
     /// sender is alive. One that is held is heard of by heartbeats.
     fn tell_of_parts(&mut self, events: &mut Vec<TransportEvent>) {
         let (Some(beat), now) = (self.beat, self.inner.now()) else { return };
-        let nothing = self.outward.due().is_none() && self.inward.due().is_none();
-        if now < self.beat_at && !nothing {
+        if now < self.beat_at {
             return;
         }
         self.beat_at = now + beat;
@@ -236,6 +244,7 @@ impl<T: Transport> Transport for Shaped<T> {
             return;
         }
         let (now, bytes) = (self.inner.now(), frame_len(&message, &mut self.scratch));
+        self.rouse(now);
         let message = Outgoing::Message(message);
         if let Some(passed) = self.outward.begin(now, peer, bytes, message) {
             self.send_on(peer, passed);

@@ -13,6 +13,7 @@ mod machine;
 mod trace;
 mod traffic;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pstrain_core::id::{PeerId, WorkerId};
@@ -45,6 +46,8 @@ pub struct Setup<'a> {
     /// What gradients and parameters weigh on the wire, in bytes, where that is not their own
     /// size: a job of messages and times without arithmetic has one parameter and any weight.
     pub weight: Option<u64>,
+    /// Raised by somebody who wants the run to finish in order.
+    pub stop: &'a AtomicBool,
 }
 
 /// What came out.
@@ -67,10 +70,16 @@ pub struct Outcome {
 /// # Errors
 /// [`SimulationError`] if the scenario lacks what the model needs: nothing is taken for zero.
 pub fn simulate<H: Host>(setup: Setup<'_>, host: &mut H) -> Result<Outcome, SimulationError> {
+    let stop = setup.stop;
     let mut simulation = Simulation::new(setup, host)?;
     simulation.begin();
+    let mut stopping = false;
     while simulation.reason.is_none() {
         simulation.step()?;
+        if !stopping && stop.load(Ordering::Relaxed) {
+            stopping = true;
+            simulation.server_input(Input::Drain);
+        }
     }
     Ok(simulation.finish())
 }
@@ -142,7 +151,7 @@ const SERVER: u32 = u32::MAX;
 
 impl<'a, H: Host> Simulation<'a, H> {
     fn new(setup: Setup<'a>, host: &'a mut H) -> Result<Self, SimulationError> {
-        let Setup { server, scenario, stream, measured, weight } = setup;
+        let Setup { server, scenario, stream, measured, weight, .. } = setup;
         let membership = server.job().membership;
         let config = |worker: WorkerId| WorkerConfig {
             name: format!("virtual-{worker}"),

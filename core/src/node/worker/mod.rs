@@ -93,6 +93,8 @@ pub struct Worker {
     /// Memory for the next gradient.
     scratch: Vec<f32>,
     draining: bool,
+    /// Until when a gradient that is being computed is waited for.
+    drain_by: Time,
     done: bool,
 }
 
@@ -166,6 +168,7 @@ impl Worker {
             work: Work::Pulling,
             scratch: Vec::new(),
             draining: false,
+            drain_by: Time::ZERO,
             done: false,
         }
     }
@@ -236,6 +239,9 @@ impl Worker {
     }
 
     fn drain(&mut self, now: Time, out: &mut Outbox) {
+        if !self.draining {
+            self.drain_by = now + self.lease();
+        }
         self.draining = true;
         if !matches!((&self.work, self.server()), (Work::Computing(_), Some(_))) {
             self.leave(now, EndReason::Stopped, out);
@@ -243,6 +249,9 @@ impl Worker {
     }
 
     fn on_wake(&mut self, now: Time, out: &mut Outbox) {
+        if self.draining && now >= self.drain_by {
+            return self.leave(now, EndReason::Stopped, out);
+        }
         match self.link {
             Link::Down { dial_at } if now >= dial_at => {
                 self.link = Link::Dialling;
@@ -318,10 +327,12 @@ impl Node for Worker {
         if self.done {
             return None;
         }
-        match self.link {
+        let link = match self.link {
             Link::Down { dial_at } => Some(dial_at),
             Link::Dialling => None,
             Link::Up { heard, beat_at, .. } => Some(beat_at.min(heard + self.lease())),
-        }
+        };
+        let drain = self.draining.then_some(self.drain_by);
+        link.into_iter().chain(drain).min()
     }
 }
