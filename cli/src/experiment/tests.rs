@@ -209,6 +209,29 @@ fn a_folder_of_another_experiment_is_refused_but_other_claims_and_more_repetitio
 }
 
 #[test]
+fn a_folder_of_something_else_is_refused_and_one_without_runs_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let before = spec("");
+    for name in ["summary.json", "spec.toml"] {
+        std::fs::write(path.join(name), "mine").unwrap();
+        let refused = Store::create(path, &before, &about(), false).unwrap_err().to_string();
+        assert!(refused.contains("holds no experiment"), "{refused}");
+        assert_eq!(std::fs::read_to_string(path.join(name)).unwrap(), "mine");
+        std::fs::remove_file(path.join(name)).unwrap();
+    }
+    std::fs::write(path.join("summary.json"), "mine").unwrap();
+    Store::create(path, &before, &about(), true).unwrap();
+    // No run was made: another one may take its place.
+    let mut other = before.clone();
+    other.job.insert("epochs".into(), spec::Text("3".into()));
+    let real = About { mode: Mode::RealTime, ..about() };
+    Store::create(path, &other, &real, false).unwrap();
+    let (store, kept) = Store::open(path).unwrap();
+    assert_eq!((store.about().unwrap().mode, &kept.job["epochs"].0[..]), (Mode::RealTime, "3"));
+}
+
+#[test]
 fn the_resolved_specification_makes_the_same_runs() {
     let before = spec("");
     let again = Spec::parse("spec.toml", &before.to_toml().unwrap()).unwrap();
