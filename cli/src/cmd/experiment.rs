@@ -94,7 +94,8 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
         Box::new(VirtualTime::default())
     };
     let stop: &AtomicBool = &stop;
-    let missing = Runner { store: &store, jobs, quiet, stop }.make(&runs, all, execute.as_ref())?;
+    let runner = Runner { spec: &spec, cells: &cells, store: &store, jobs, quiet, stop };
+    let missing = runner.make(&runs, all, execute.as_ref())?;
     if missing > 0 {
         messages::say(&format!(
             "stopped: {} of {all} runs are done; go on with\n  {}",
@@ -155,6 +156,9 @@ fn quoted(word: &str) -> String {
 }
 
 fn tell(report: &Report, store: &Store, json: bool, quiet: bool) -> anyhow::Result<()> {
+    if let Some(warning) = &report.warning {
+        messages::warn(warning);
+    }
     if json {
         messages::result(&serde_json::to_string(&report.json)?)
     } else if quiet {

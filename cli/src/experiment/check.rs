@@ -171,7 +171,7 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
     if picture.from.is_some() && matches!(picture.kind, Kind::Bar | Kind::Heatmap) {
         return Err("from is for curves and lines".into());
     }
-    let metric = |text: &str| text.parse::<Metric>().map(|_| ());
+    let metric = |text: &str| text.parse::<Metric>()?.setting().map_or(Ok(()), is_setting);
     match picture.kind {
         Kind::Curve => {
             let (x, y): (Field, Field) = (picture.x.parse()?, picture.y.parse()?);

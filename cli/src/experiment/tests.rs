@@ -121,7 +121,7 @@ fn make(folder: &Path, spec: &Spec, jobs: usize, execute: &MadeUp) -> usize {
     let all = runs.len();
     runs.retain(|run| !there.contains_key(&(run.cell.index, run.rep)));
     let stop = AtomicBool::new(false);
-    let runner = Runner { store: &store, jobs, quiet: true, stop: &stop };
+    let runner = Runner { spec, cells: &cells, store: &store, jobs, quiet: true, stop: &stop };
     let missing = runner.make(&runs, all, execute).unwrap();
     report(&store, spec).unwrap();
     missing
@@ -313,7 +313,7 @@ fn what_was_cut_short_or_is_missing_is_not_guessed() {
     assert_eq!(found[0].value, None);
     for (number, why) in [
         (1, "ended before they reached"),
-        (2, "there is no recall.U2R; the run ended: the budget is used up"),
+        (2, "there is no metric \"recall.U2R\""),
         (3, "did you mean \"time_s\""),
         (4, "the curve ends"),
         (5, "do not decide"),
@@ -321,6 +321,36 @@ fn what_was_cut_short_or_is_missing_is_not_guessed() {
         assert_eq!(found[number].verdict, Verdict::CannotBeTold, "{:?}", found[number]);
         assert!(found[number].why.contains(why), "{:?}", found[number]);
     }
+}
+
+#[test]
+fn runs_that_ended_early_and_unknown_metrics_are_told() {
+    let spec = spec("");
+    let folder = tempfile::tempdir().unwrap();
+    make(folder.path(), &spec, 1, &MadeUp::default());
+    let (store, _) = Store::open(folder.path()).unwrap();
+    assert_eq!(report(&store, &spec).unwrap().warning, None);
+    let mut early = store.records(6, 3).unwrap().remove(&(4, 1)).unwrap();
+    early.texts.insert("ended".into(), "training diverged".into());
+    early.texts.insert("consistency".into(), "asp".into());
+    store.save(&early).unwrap();
+    let told = report(&store, &spec).unwrap();
+    let warning = told.warning.unwrap();
+    let words = "1 of 18 runs ended without reaching their goal: consistency=asp delay=10, \
+                 repetition 2: training diverged";
+    assert_eq!(warning, words);
+    assert_eq!(told.json["not_reached"][0]["ended"], "training diverged");
+    let read = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(read("report.html").contains(words));
+    let header = read("runs.csv").lines().next().unwrap().to_owned();
+    assert_eq!(header, "consistency,delay,rep,seed,accuracy,time_s,ended");
+
+    let mut other = spec.clone();
+    other.picture[0].y = "tim_s".into();
+    let said = report(&store, &other).unwrap_err().to_string();
+    let words =
+        "picture \"line\": y = \"tim_s\": there is no metric \"tim_s\"; did you mean \"time_s\"";
+    assert!(said.contains(words), "{said}");
 }
 
 #[test]
@@ -395,6 +425,7 @@ fn what_is_wrong_with_a_specification_is_said() {
         ("kind = 'curve'", "kind = 'pie'", "unknown variant `pie`"),
         ("kind = 'bar'", "kind = 'bar'\nfrom = 1", "curves and lines"),
         ("value = 'epoch to accuracy 0.9'", "value = 'epoch to'", "no metric"),
+        ("y = 'time_s'", "y = 'setting epoch'", "did you mean \"epochs\""),
         ("y = 'time_s'", "y = 'time_s'\nx-label = 'at [fast]'", "of consistency"),
     ] {
         let text = SWEEP.replacen(from, to, 1);
