@@ -202,12 +202,11 @@ fn show(findings: &[Finding]) -> String {
 }
 
 fn verdict(report: &Report, check: bool) -> anyhow::Result<Ending> {
-    let doubtful = report.findings.iter().filter(|finding| finding.verdict != Verdict::Holds);
-    match doubtful.count() {
-        0 => Ok(Ending::Done),
-        _ if !check => Ok(Ending::Done),
-        count => {
-            bail!(Failed(format!("{count} of {} claims do not hold", report.findings.len())))
-        }
+    let claims = report.findings.len();
+    let [wrong, unknown] = [Verdict::DoesNotHold, Verdict::CannotBeTold]
+        .map(|verdict| report.findings.iter().filter(|f| f.verdict == verdict).count());
+    if check && wrong + unknown > 0 {
+        bail!(Failed(format!("of {claims} claims {wrong} do not hold, {unknown} cannot be told")));
     }
+    Ok(Ending::Done)
 }

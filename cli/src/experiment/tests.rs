@@ -316,7 +316,7 @@ fn what_was_cut_short_or_is_missing_is_not_guessed() {
         (2, "there is no metric \"recall.U2R\""),
         (3, "did you mean \"time_s\""),
         (4, "the curve ends"),
-        (5, "do not decide"),
+        (5, "what is measured is no number"),
     ] {
         assert_eq!(found[number].verdict, Verdict::CannotBeTold, "{:?}", found[number]);
         assert!(found[number].why.contains(why), "{:?}", found[number]);
@@ -440,6 +440,8 @@ fn what_is_wrong_with_a_specification_is_said() {
         (claim("{max time_s; consistency=bsp}", "measured > 1"), "max of what"),
         (claim("{time_s over delay; consistency=bsp}", "measured > 1"), "over an axis, begin with"),
         (claim("1 +", "measured > 1"), "no expression"),
+        (claim("9e999", "measured > 1"), "no expression"),
+        (claim(&"1+".repeat(6000), "measured > 1"), "measured has 12000 characters"),
         (claim("a", "measured > 1"), "names no value of consistency"),
         (claim("a", "measured > 1") + "[define]\na = 'b'\nb = '1 + a'\n", "defined by itself"),
         ("[[exclude]]\nconsistency = 'ssp'\n".into(), "never is \"ssp\""),
