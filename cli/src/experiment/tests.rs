@@ -223,7 +223,7 @@ fn a_folder_of_something_else_is_refused_and_one_without_runs_is_replaced() {
     std::fs::write(path.join("summary.json"), "mine").unwrap();
     Store::create(path, &before, &about(), true).unwrap();
     // No run was made: another one may take its place.
-    let mut other = before.clone();
+    let mut other = before;
     other.job.insert("epochs".into(), spec::Text("3".into()));
     let real = About { mode: Mode::RealTime, ..about() };
     Store::create(path, &other, &real, false).unwrap();
@@ -345,7 +345,7 @@ fn runs_that_ended_early_and_unknown_metrics_are_told() {
     let header = read("runs.csv").lines().next().unwrap().to_owned();
     assert_eq!(header, "consistency,delay,rep,seed,accuracy,time_s,ended");
 
-    let mut other = spec.clone();
+    let mut other = spec;
     other.picture[0].y = "tim_s".into();
     let said = report(&store, &other).unwrap_err().to_string();
     let words =
