@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::args::ValidateArgs;
 use crate::exit::{Ending, Failed};
 use crate::experiment::{Spec, cells, resolve};
-use crate::validate::{Agreement, Comparison, Row, TOLERANCE, World, compare};
+use crate::validate::{Agreement, Comparison, Row, SHORTEST_S, TOLERANCE, World, compare};
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
     } else {
         show(&comparison)
     })?;
-    let good = comparison.shaped.is_good() && comparison.netem.is_none_or(|netem| netem.is_good());
+    let good = comparison.shaped.good && comparison.netem.is_none_or(|netem| netem.good);
     if args.check && !good {
         return Err(Failed("virtual time does not agree with the other worlds".into()).into());
     }
@@ -70,9 +70,10 @@ fn show(comparison: &Comparison) -> String {
     if let Some(netem) = comparison.netem {
         text += &agreement("netem", netem);
     }
+    text += &too_short(&comparison.jobs);
     text += &not_measured(&comparison.jobs);
     for row in &comparison.jobs {
-        if let Err(why) = &row.closed_form_s {
+        if let Some(why) = &row.closed_form_missing {
             text += &format!("no closed form for {}: {why}\n", row.job);
         }
     }
@@ -94,7 +95,7 @@ fn cells_of(row: &Row, with_netem: bool) -> Vec<String> {
     let [time, error, staleness, distance] = world(&row.shaped);
     let mut cells = vec![
         row.job.clone(),
-        row.closed_form_s.as_ref().map_or_else(|_| "-".into(), |&time| seconds(time)),
+        row.closed_form_s.map_or_else(|| "-".into(), seconds),
         seconds(row.simulated.time_s),
         time,
         error,
@@ -104,17 +105,33 @@ fn cells_of(row: &Row, with_netem: bool) -> Vec<String> {
     ];
     if with_netem {
         match &row.netem {
-            Ok(netem) => cells.extend(world(netem)),
-            Err(_) => cells.extend(std::iter::repeat_n("-".to_owned(), 4)),
+            Some(netem) => cells.extend(world(netem)),
+            None => cells.extend(std::iter::repeat_n("-".to_owned(), 4)),
         }
     }
     cells
 }
 
+/// Which jobs say nothing about virtual time, since they take too little.
+fn too_short(jobs: &[Row]) -> String {
+    let is_short = |row: &&Row| {
+        row.shaped.too_short || row.netem.as_ref().is_some_and(|netem| netem.too_short)
+    };
+    let names: Vec<&str> = jobs.iter().filter(is_short).map(|row| row.job.as_str()).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!(
+        "note: below {SHORTEST_S} s a job is too short to judge by {:.0} %: {}\n",
+        100.0 * TOLERANCE,
+        names.join(", ")
+    )
+}
+
 /// Why jobs were not measured over netem: one line where it is the same for all.
 fn not_measured(jobs: &[Row]) -> String {
     let reasons: Vec<_> =
-        jobs.iter().filter_map(|row| Some((&row.job, row.netem.as_ref().err()?))).collect();
+        jobs.iter().filter_map(|row| Some((&row.job, row.netem_missing.as_ref()?))).collect();
     match reasons.first() {
         Some((_, why)) if reasons.len() == jobs.len() && reasons.iter().all(|(_, w)| w == why) => {
             format!("netem: not measured: {why}\n")
@@ -131,7 +148,11 @@ fn agreement(name: &str, agreement: Agreement) -> String {
         None => String::new(),
         Some(tau) => format!(", ranks agree to {tau:.3} (Kendall's tau)"),
     };
-    let verdict = if agreement.is_good() { "good" } else { "not good" };
+    let verdict = match agreement {
+        Agreement { judged: 0, .. } => "too short to judge",
+        Agreement { good: true, .. } => "good",
+        Agreement { good: false, .. } => "not good",
+    };
     format!(
         "{name}: largest error {:.2} %{ranks}: {verdict} (allowed: {:.0} %, and the same ranks)\n",
         100.0 * agreement.largest_error,

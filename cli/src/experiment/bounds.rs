@@ -4,7 +4,6 @@
 //! from that is still certain often enough: more than 100 epochs against 9 is more than 3 times.
 
 use std::fmt;
-use std::num::ParseFloatError;
 use std::str::FromStr;
 
 /// All that is known of a number: it lies between `low` and `high`, both included. Truth is 1,
@@ -16,6 +15,8 @@ pub(crate) struct Bounds {
 }
 
 const ANYTHING: Bounds = Bounds { low: f64::NEG_INFINITY, high: f64::INFINITY };
+/// What is no number, such as 1 / 0.
+const NO_NUMBER: Bounds = Bounds::exactly(f64::NAN);
 const TRUE: Bounds = Bounds::exactly(1.0);
 const FALSE: Bounds = Bounds::exactly(0.0);
 const EITHER: Bounds = Bounds { low: 0.0, high: 1.0 };
@@ -27,6 +28,18 @@ impl Bounds {
 
     pub(crate) const fn at_least(low: f64) -> Self {
         Self { low, high: f64::INFINITY }
+    }
+
+    /// Whether there is no such number, as opposed to one that is not known.
+    pub(crate) const fn is_no_number(self) -> bool {
+        self.low.is_nan() || self.high.is_nan()
+    }
+
+    /// The bounds, if a number can lie between them. What is too large for a number is none.
+    fn between(low: f64, high: f64) -> Self {
+        let bounds = Self { low, high };
+        let too_large = low == f64::INFINITY || high == f64::NEG_INFINITY;
+        if bounds.is_no_number() || too_large { NO_NUMBER } else { bounds }
     }
 
     /// The number itself, if it is known.
@@ -46,16 +59,20 @@ impl Bounds {
     }
 
     fn hull(values: [f64; 4]) -> Self {
+        if values.iter().all(|value| value.is_nan()) {
+            return NO_NUMBER;
+        }
         if values.iter().any(|value| value.is_nan()) {
             return ANYTHING;
         }
-        Self {
-            low: values.into_iter().fold(f64::INFINITY, f64::min),
-            high: values.into_iter().fold(f64::NEG_INFINITY, f64::max),
-        }
+        let low = values.into_iter().fold(f64::INFINITY, f64::min);
+        Self::between(low, values.into_iter().fold(f64::NEG_INFINITY, f64::max))
     }
 
     fn corners(self, other: Self, apply: impl Fn(f64, f64) -> f64) -> Self {
+        if self.is_no_number() || other.is_no_number() {
+            return NO_NUMBER;
+        }
         Self::hull([
             apply(self.low, other.low),
             apply(self.low, other.high),
@@ -70,7 +87,7 @@ impl Bounds {
     }
 
     pub(super) fn plus(self, other: Self) -> Self {
-        Self { low: self.low + other.low, high: self.high + other.high }
+        Self::between(self.low + other.low, self.high + other.high)
     }
 
     pub(super) fn minus(self, other: Self) -> Self {
@@ -87,6 +104,9 @@ impl Bounds {
     }
 
     pub(super) fn over(self, other: Self) -> Self {
+        if self.is_no_number() || other == FALSE {
+            return NO_NUMBER;
+        }
         if other.low <= 0.0 && other.high >= 0.0 {
             return ANYTHING;
         }
@@ -94,14 +114,14 @@ impl Bounds {
     }
 
     pub(super) fn to_the(self, exponent: Self) -> Self {
-        if self.low < 0.0 && self.exact().is_none() {
+        if self.low < 0.0 && self.exact().is_none() && !exponent.is_no_number() {
             return ANYTHING;
         }
         self.corners(exponent, f64::powf)
     }
 
     pub(super) fn abs(self) -> Self {
-        if self.low >= 0.0 {
+        if self.low >= 0.0 || self.is_no_number() {
             self
         } else if self.high <= 0.0 {
             self.negated()
@@ -123,15 +143,23 @@ impl Bounds {
     }
 
     pub(super) fn lesser(self, other: Self) -> Self {
+        if self.is_no_number() || other.is_no_number() {
+            return NO_NUMBER;
+        }
         Self { low: self.low.min(other.low), high: self.high.min(other.high) }
     }
 
     pub(super) fn greater(self, other: Self) -> Self {
+        if self.is_no_number() || other.is_no_number() {
+            return NO_NUMBER;
+        }
         Self { low: self.low.max(other.low), high: self.high.max(other.high) }
     }
 
     pub(super) fn below(self, other: Self) -> Self {
-        if self.high < other.low {
+        if self.is_no_number() || other.is_no_number() {
+            NO_NUMBER
+        } else if self.high < other.low {
             TRUE
         } else if self.low >= other.high {
             FALSE
@@ -148,6 +176,7 @@ impl Bounds {
         match self.truth() {
             Some(true) => FALSE,
             Some(false) => TRUE,
+            None if self.is_no_number() => NO_NUMBER,
             None => EITHER,
         }
     }
@@ -156,6 +185,7 @@ impl Bounds {
         match (self.truth(), other.truth()) {
             (Some(false), _) | (_, Some(false)) => FALSE,
             (Some(true), Some(true)) => TRUE,
+            _ if self.is_no_number() || other.is_no_number() => NO_NUMBER,
             _ => EITHER,
         }
     }
@@ -166,15 +196,21 @@ impl Bounds {
 }
 
 impl FromStr for Bounds {
-    type Err = ParseFloatError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, ParseFloatError> {
-        text.parse().map(Self::exactly)
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        number
+            .map(Self::exactly)
+            .ok_or_else(|| format!("{text} is no number, or too large for one"))
     }
 }
 
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_no_number() {
+            return f.write_str("no number");
+        }
         match (self.low.is_finite(), self.high.is_finite()) {
             (true, true) if self.low == self.high => f.write_str(&readable(self.low)),
             (true, true) => write!(f, "{} to {}", readable(self.low), readable(self.high)),
@@ -218,7 +254,40 @@ mod tests {
         assert_eq!(ratio.below(Bounds::exactly(20.0)).truth(), None);
         assert_eq!(ratio.below(Bounds::exactly(20.0)).and(FALSE).truth(), Some(false));
         assert_eq!(ratio.below(Bounds::exactly(20.0)).or(TRUE).truth(), Some(true));
-        assert_eq!(Bounds::exactly(1.0).over(Bounds::exactly(0.0)), ANYTHING);
+        assert_eq!(Bounds::exactly(1.0).over(Bounds { low: -1.0, high: 1.0 }), ANYTHING);
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none() {
+        let (zero, one) = (FALSE, TRUE);
+        let none = one.over(zero);
+        let large = Bounds::exactly(1e300);
+        for bounds in [
+            none,
+            one.negated().sqrt(),
+            zero.ln(),
+            large.times(large),
+            large.exp(),
+            none.plus(one),
+            one.minus(none),
+            zero.times(none),
+            none.over(one),
+            none.abs(),
+            none.lesser(one),
+            one.greater(none),
+            one.to_the(none),
+            none.below(one),
+            one.at_most(none).not(),
+            none.and(one),
+            none.or(zero),
+        ] {
+            assert!(bounds.is_no_number(), "{bounds}");
+            assert_eq!((bounds.truth(), bounds.exact()), (None, None));
+            assert_eq!(bounds.to_string(), "no number");
+        }
+        assert_eq!(none.and(zero).truth(), Some(false));
+        assert_eq!(none.or(one).truth(), Some(true));
+        assert!("9e999".parse::<Bounds>().unwrap_err().contains("too large"));
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::job::{find, nearest as nearest_setting};
 /// More runs than anyone waits for; a typing error makes as many.
 const MOST_RUNS: u64 = 1_000_000;
 
+/// The most characters of a text in a claim.
+const LONGEST: usize = 10_000;
+
 /// Says what is wrong with a specification.
 pub(super) fn check(spec: &Spec) -> Result<(), String> {
     if !is_file_name(&spec.name) {
@@ -42,7 +45,11 @@ pub(super) fn check(spec: &Spec) -> Result<(), String> {
             return Err(format!("there are two pictures called {:?}", picture.file));
         }
     }
+    for (number, claim) in (1..).zip(&spec.claim) {
+        check_lengths(claim).map_err(|why| format!("claim {number}: {why}"))?;
+    }
     for (name, text) in &spec.define {
+        check_length("its text", text).map_err(|why| format!("[define] {name}: {why}"))?;
         if ["measured", "expected"].contains(&name.as_str()) {
             return Err(format!("[define] {name}: this name is that of each claim's own value"));
         }
@@ -171,7 +178,7 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
     if picture.from.is_some() && matches!(picture.kind, Kind::Bar | Kind::Heatmap) {
         return Err("from is for curves and lines".into());
     }
-    let metric = |text: &str| text.parse::<Metric>().map(|_| ());
+    let metric = |text: &str| text.parse::<Metric>()?.setting().map_or(Ok(()), is_setting);
     match picture.kind {
         Kind::Curve => {
             let (x, y): (Field, Field) = (picture.x.parse()?, picture.y.parse()?);
@@ -217,6 +224,29 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
         )),
         None => Ok(()),
     }
+}
+
+/// Longer texts are no texts for people, who are shown them.
+fn check_length(name: &str, text: &str) -> Result<(), String> {
+    let length = text.chars().count();
+    if length > LONGEST {
+        return Err(format!("{name} has {length} characters, at most {LONGEST} are allowed"));
+    }
+    Ok(())
+}
+
+fn check_lengths(claim: &Claim) -> Result<(), String> {
+    let Claim { text, reported, measured, expected, holds, unit, note } = claim;
+    let parts = [
+        ("text", text),
+        ("reported", reported),
+        ("measured", measured),
+        ("expected", expected),
+        ("holds", holds),
+        ("unit", unit),
+        ("note", note),
+    ];
+    parts.into_iter().try_for_each(|(name, part)| check_length(name, part))
 }
 
 fn check_claim(spec: &Spec, claim: &Claim) -> Result<(), String> {

@@ -59,11 +59,7 @@ fn finding(runs: &Runs<'_>, claim: &Claim) -> Finding {
     let (verdict, why) = match decided.map(Bounds::truth) {
         Ok(Some(true)) => (Verdict::Holds, String::new()),
         Ok(Some(false)) => (Verdict::DoesNotHold, String::new()),
-        Ok(None) => {
-            let why = "runs ended before they reached what is asked for: the bounds that follow \
-                       do not decide it";
-            (Verdict::CannotBeTold, why.into())
-        }
+        Ok(None) => (Verdict::CannotBeTold, undecided(&measured, expected.as_ref())),
         Err(why) => (Verdict::CannotBeTold, why),
     };
     let show = |value: &Result<Bounds, String>| match value {
@@ -82,6 +78,29 @@ fn finding(runs: &Runs<'_>, claim: &Claim) -> Finding {
         why,
         note: claim.note.clone(),
     }
+}
+
+/// Why the numbers of the runs do not decide a claim.
+fn undecided(
+    measured: &Result<Bounds, String>,
+    expected: Option<&Result<Bounds, String>>,
+) -> String {
+    let is_none =
+        |value: &Result<Bounds, String>| value.as_ref().is_ok_and(|value| value.is_no_number());
+    let what = if is_none(measured) {
+        "what is measured"
+    } else if expected.is_some_and(is_none) {
+        "what is expected"
+    } else if measured.as_ref().is_ok_and(|value| value.exact().is_some())
+        && expected.is_none_or(|value| value.as_ref().is_ok_and(|value| value.exact().is_some()))
+    {
+        "a part of the condition"
+    } else {
+        return "runs ended before they reached what is asked for: the bounds that follow do not \
+                decide it"
+            .into();
+    };
+    format!("{what} is no number, as 1 / 0, sqrt(-1) and what is too large for one are not")
 }
 
 fn decided(

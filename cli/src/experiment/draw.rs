@@ -21,6 +21,9 @@ pub(crate) struct Drawn {
 /// All pictures of the specification.
 pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
     let mut drawn: Vec<Drawn> = Vec::new();
+    if let Some(why) = unknown_metrics(runs).into_iter().next() {
+        return Err(why);
+    }
     for wanted in &runs.spec.picture {
         let first = drawn.len();
         for (place, name, title) in places(runs, &wanted.each) {
@@ -44,6 +47,25 @@ pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
         share_colours(&mut drawn[first..]);
     }
     Ok(drawn)
+}
+
+/// What is wrong with pictures of numbers that no run has.
+pub(crate) fn unknown_metrics(runs: &Runs<'_>) -> Vec<String> {
+    let unknown = |wanted: &PictureSpec| {
+        let asked = match wanted.kind {
+            Kind::Curve => vec![],
+            Kind::Line => vec![("x", &wanted.x), ("y", &wanted.y)],
+            Kind::Bar => vec![("y", &wanted.y)],
+            Kind::Heatmap => vec![("value", &wanted.value)],
+        };
+        let metrics = asked.into_iter().filter(|(_, text)| runs.spec.axis(text).is_none());
+        let mut metrics = metrics.filter_map(|(key, text)| Some((key, text, text.parse().ok()?)));
+        metrics.find_map(|(key, text, metric)| {
+            let why = runs.lacks(&metric)?;
+            Some(format!("picture {:?}: {key} = {text:?}: {why}", wanted.file))
+        })
+    };
+    runs.spec.picture.iter().filter_map(unknown).collect()
 }
 
 /// Lets the same colour mean the same in all heat maps.

@@ -157,6 +157,23 @@ impl Metric {
         }
     }
 
+    /// The numbers of the report that it takes.
+    pub(crate) fn paths(&self) -> Vec<&str> {
+        match self {
+            Self::Final(path) => vec![path],
+            Self::Apart(one, other) => vec![one, other],
+            Self::At { .. } | Self::To { .. } | Self::Setting { .. } => Vec::new(),
+        }
+    }
+
+    /// The setting that it tells of.
+    pub(crate) fn setting(&self) -> Option<&str> {
+        match self {
+            Self::Setting { key, .. } => Some(key),
+            _ => None,
+        }
+    }
+
     /// What `record`, a run of `cell`, answers.
     pub(crate) fn of(&self, record: &Record, cell: &Cell) -> Answer {
         match self {
@@ -181,12 +198,20 @@ fn number(path: &str, record: &Record) -> Result<f64, String> {
 }
 
 fn missing(path: &str, record: &Record) -> String {
-    let near = super::check::nearest(path, record.metrics.keys().map(String::as_str));
-    match near {
-        // What a run of this kind usually has, it may lack because of how it ended.
-        _ if ["accuracy", "loss"].contains(&path) || path.starts_with("recall.") => {
-            format!("there is no {path}; the run ended: {}", record.ended())
-        }
+    if is_usual(path) && !record.reached_its_goal() {
+        return format!("there is no {path}; the run ended: {}", record.ended());
+    }
+    no_metric(path, record.metrics.keys().map(String::as_str))
+}
+
+/// Whether runs have this number, unless they ended badly.
+pub(super) fn is_usual(path: &str) -> bool {
+    ["accuracy", "loss"].contains(&path) || path.starts_with("recall.")
+}
+
+/// Says that there is no such number among `names`.
+pub(super) fn no_metric<'a>(path: &str, names: impl Iterator<Item = &'a str>) -> String {
+    match super::check::nearest(path, names) {
         Some(near) => format!("there is no metric {path:?}; did you mean {near:?}?"),
         None => format!("there is no metric {path:?}; runs.csv has them all in its first line"),
     }

@@ -50,6 +50,8 @@ const PICTURES: &str = "pictures";
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) findings: Vec<Finding>,
+    /// What a reader of the numbers must know.
+    pub(crate) warning: Option<String>,
     /// `summary.json`.
     pub(crate) json: serde_json::Value,
 }
@@ -74,5 +76,6 @@ pub(crate) fn report(store: &Store, spec: &Spec) -> anyhow::Result<Report> {
     let summary = tables::summary(&runs, about.mode, &findings);
     store.write_json("summary.json", &summary)?;
     let json = serde_json::to_value(&summary).context("cannot write the summary")?;
-    Ok(Report { findings, json })
+    let warning = runs.warning();
+    Ok(Report { findings, warning, json })
 }

@@ -33,6 +33,9 @@ pub(super) fn page(
         runs.cells.len(),
         spec.reps
     ));
+    if let Some(warning) = runs.warning() {
+        page.paragraph(&format!("{warning}. They are part of all numbers below."));
+    }
     if !findings.is_empty() {
         page.heading("Claims");
         claims(&mut page, findings);

@@ -118,6 +118,7 @@ impl FromStr for Quantity {
 impl Quantity {
     /// Says what is wrong with it, given the axes there are.
     pub(crate) fn check(&self, spec: &Spec) -> Result<(), String> {
+        self.metric.setting().map_or(Ok(()), super::check::is_setting)?;
         for (name, value) in &self.at {
             let axis = spec.axis(name).ok_or_else(|| super::check::no_axis(spec, name))?;
             if axis.position(value).is_none() {

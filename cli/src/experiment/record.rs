@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pstrain_core::protocol::message::EndReason;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -86,6 +87,11 @@ impl Record {
         self.texts.get("ended").map_or("", String::as_str)
     }
 
+    /// Whether it did all that it was asked to do.
+    pub(crate) fn reached_its_goal(&self) -> bool {
+        self.ended() == EndReason::BudgetReached.to_string()
+    }
+
     /// How many workers there are figures of.
     pub(crate) fn workers(&self) -> impl Iterator<Item = usize> {
         (1..).take_while(|worker| self.metrics.contains_key(&format!("workers.{worker}.updates")))
@@ -117,6 +123,7 @@ mod tests {
         ];
         assert_eq!(paths, expected);
         assert_eq!(record.ended(), "the budget is used up");
+        assert!(record.reached_its_goal() && !Record::default().reached_its_goal());
         assert_eq!(record.workers().collect::<Vec<_>>(), [1, 2]);
         record.keep(&report, false);
         assert_eq!(record.metrics["peak_rss_mib"], 12.5);

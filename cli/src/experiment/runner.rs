@@ -9,12 +9,19 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::draw::unknown_metrics;
 use super::execute::{Execute, Run};
+use super::grid::Cell;
+use super::runs::Runs;
+use super::spec::Spec;
 use super::store::Store;
+use crate::messages;
 
 /// How runs are made.
 #[derive(Debug)]
 pub(crate) struct Runner<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) cells: &'a [Cell],
     pub(crate) store: &'a Store,
     pub(crate) jobs: usize,
     pub(crate) quiet: bool,
@@ -38,6 +45,7 @@ impl Runner<'_> {
         let next = AtomicUsize::new(0);
         let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
         let made = AtomicUsize::new(0);
+        let looked_at = AtomicBool::new(false);
         let work = || {
             while !self.stop.load(Ordering::Relaxed) && is_none(&failed) {
                 let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
@@ -45,6 +53,9 @@ impl Runner<'_> {
                     Ok(true) => {
                         made.fetch_add(1, Ordering::Relaxed);
                         bar.inc(1);
+                        if !looked_at.swap(true, Ordering::Relaxed) {
+                            bar.suspend(|| self.look_at(run));
+                        }
                     }
                     Ok(false) => {}
                     Err(error) => {
@@ -73,6 +84,17 @@ impl Runner<'_> {
         };
         self.store.save(&record)?;
         Ok(true)
+    }
+
+    /// Warns of pictures that ask for what the first run that is done does not have: others may have
+    /// it, but a typing error is better known now than at the end.
+    fn look_at(&self, run: &Run<'_>) {
+        let all = self.store.records(self.cells.len(), self.spec.reps).unwrap_or_default();
+        let records = all.into_iter().filter(|(at, _)| *at == (run.cell.index, run.rep)).collect();
+        let runs = Runs { spec: self.spec, cells: self.cells, records };
+        for why in unknown_metrics(&runs) {
+            messages::warn(&format!("{}: {why}", run.place));
+        }
     }
 
     fn bar(&self, missing: usize, all: usize) -> ProgressBar {

@@ -2,11 +2,25 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::grid::Cell;
-use super::metric::Metric;
+use super::metric::{Metric, is_usual, no_metric};
 use super::quantity::Sample;
 use super::record::Record;
 use super::spec::Spec;
+
+/// A run that ended before it had done what it was asked to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct NotReached {
+    pub(crate) cell: String,
+    /// From 1, as people count.
+    pub(crate) rep: u32,
+    pub(crate) ended: String,
+}
+
+/// So many runs are named; of others, how many there are.
+const NAMED: usize = 3;
 
 /// All runs that are done, with what they are runs of.
 #[derive(Debug)]
@@ -41,6 +55,48 @@ impl Runs<'_> {
             return Err(format!("{}: no run is done yet", cell.describe(self.spec)));
         }
         Ok(sample)
+    }
+
+    /// The runs that ended without reaching their goal: they are in the statistics all the same.
+    pub(crate) fn not_reached(&self) -> Vec<NotReached> {
+        let early = |cell| {
+            self.of(cell).filter(|record| !record.reached_its_goal()).map(|record| NotReached {
+                cell: cell.describe(self.spec),
+                rep: record.rep + 1,
+                ended: record.ended().to_owned(),
+            })
+        };
+        self.cells.iter().flat_map(early).collect()
+    }
+
+    /// A sentence about [`Self::not_reached`], if there are any.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let early = self.not_reached();
+        let named = |run: &NotReached| {
+            let NotReached { cell, rep, ended } = run;
+            let ended = if ended.is_empty() { "it does not say why" } else { ended };
+            format!("{cell}, repetition {rep}: {ended}")
+        };
+        let mut list: Vec<String> = early.iter().take(NAMED).map(named).collect();
+        if early.len() > NAMED {
+            list.push(format!("and {} more (summary.json names them)", early.len() - NAMED));
+        }
+        (!early.is_empty()).then(|| {
+            format!(
+                "{} of {} runs ended without reaching their goal: {}",
+                early.len(),
+                self.records.len(),
+                list.join("; ")
+            )
+        })
+    }
+
+    /// Why no run can answer a metric: none has such a number.
+    pub(crate) fn lacks(&self, metric: &Metric) -> Option<String> {
+        let names = self.metrics();
+        let there = |path: &str| names.binary_search(&path).is_ok() || is_usual(path);
+        let path = metric.paths().into_iter().find(|path| !there(path))?;
+        (!self.records.is_empty()).then(|| no_metric(path, names.into_iter()))
     }
 
     /// The names of all numbers that any run reports.

@@ -247,6 +247,9 @@ impl Spec {
             return std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read the experiment {name}"));
         }
+        if path.is_dir() {
+            bail!("{name} is a folder; name the file of an experiment, such as {name}/spec.toml");
+        }
         if name.contains(['/', '.']) {
             bail!("{name}: there is no such file");
         }

@@ -52,25 +52,16 @@ impl Store {
         let store = Self { path: path.to_owned() };
         if overwrite {
             store.clear()?;
+        } else {
+            store.check_what_is_there(spec, about.mode)?;
         }
-        if let Some(before) = store.read_if_there(SPEC)? {
-            let same = Spec::parse(&store.file(SPEC).display().to_string(), &before)
-                .is_ok_and(|before| has_the_same_runs(&before, spec));
-            let mode = store.about().map(|before| before.mode);
-            if !same || mode.is_ok_and(|mode| mode != about.mode) {
-                bail!(
-                    "{} holds the runs of another experiment; choose another folder with --out, \
-                     or --overwrite",
-                    path.display()
-                );
-            }
-        }
+        let before = if store.has_runs()? { store.read_if_there(ABOUT)? } else { None };
         let runs = store.file(RUNS);
         fs::create_dir_all(&runs)
             .with_context(|| format!("cannot make the folder {}", runs.display()))?;
         store.write(SPEC, spec.to_toml()?.as_bytes())?;
         // Runs that are there already keep the calibration they were made with.
-        let before = store.read_if_there(ABOUT)?.and_then(|text| serde_json::from_str(&text).ok());
+        let before = before.and_then(|text| serde_json::from_str(&text).ok());
         let calibration =
             about.calibration.or_else(|| before.and_then(|before: About| before.calibration));
         store.tell(&About { calibration, ..about.clone() })?;
@@ -176,6 +167,38 @@ impl Store {
         Ok(())
     }
 
+    /// Refuses a folder of something else, and one with the runs of another experiment.
+    fn check_what_is_there(&self, spec: &Spec, mode: Mode) -> anyhow::Result<()> {
+        let path = self.path.display();
+        let before = self.read_if_there(SPEC)?;
+        // A specification alone may be one that somebody wrote.
+        let Some(before) = before.filter(|_| self.file(ABOUT).exists()) else {
+            if has_entries(&self.path)? {
+                bail!(
+                    "{path} is not empty and holds no experiment; choose another folder with \
+                     --out, or --overwrite"
+                );
+            }
+            return Ok(());
+        };
+        if !self.has_runs()? {
+            return Ok(());
+        }
+        let same = Spec::parse(&self.file(SPEC).display().to_string(), &before)
+            .is_ok_and(|before| has_the_same_runs(&before, spec));
+        if !same || self.about().is_ok_and(|before| before.mode != mode) {
+            bail!(
+                "{path} holds the runs of another experiment; choose another folder with --out, \
+                 or --overwrite"
+            );
+        }
+        Ok(())
+    }
+
+    fn has_runs(&self) -> anyhow::Result<bool> {
+        has_entries(&self.file(RUNS))
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -186,6 +209,17 @@ impl Store {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+}
+
+/// Whether there is anything in a folder; a folder that is not there has nothing.
+fn has_entries(folder: &Path) -> anyhow::Result<bool> {
+    match fs::read_dir(folder) {
+        Ok(mut entries) => Ok(entries.next().is_some()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot read the folder {}", folder.display()))
         }
     }
 }

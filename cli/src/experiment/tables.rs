@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::claims::Finding;
 use super::grid::Cell;
 use super::record::Record;
-use super::runs::Runs;
+use super::runs::{NotReached, Runs};
 use super::store::{Mode, Store};
 use crate::statistics;
 
@@ -23,6 +23,8 @@ pub(crate) struct Summary<'a> {
     /// The runs that are done, and those there would be.
     pub(crate) done: usize,
     pub(crate) of: usize,
+    /// Those that ended early.
+    pub(crate) not_reached: Vec<NotReached>,
     pub(crate) cells: Vec<CellSummary<'a>>,
     pub(crate) claims: &'a [Finding],
 }
@@ -77,6 +79,7 @@ pub(crate) fn summary<'a>(runs: &'a Runs<'a>, mode: Mode, claims: &'a [Finding])
         reps: runs.spec.reps,
         done: runs.records.len(),
         of: runs.cells.len() * runs.spec.reps as usize,
+        not_reached: runs.not_reached(),
         cells: runs.cells.iter().map(cell).collect(),
         claims,
     }
@@ -89,17 +92,19 @@ fn at<'a>(runs: &Runs<'a>, cell: &Cell) -> BTreeMap<&'a str, &'a str> {
 
 /// Writes `runs.csv`, `curve.csv`, `staleness.csv` and `timeline.csv`.
 pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
-    let metrics = runs.metrics();
-    let texts: BTreeSet<&str> =
-        runs.records.values().flat_map(|record| record.texts.keys().map(String::as_str)).collect();
-    let columns: Vec<&str> =
-        ["seed"].into_iter().chain(metrics.iter().copied()).chain(texts.iter().copied()).collect();
+    // What an axis says has its column already.
+    let is_new = |name: &&str| runs.spec.axis(name).is_none();
+    let metrics: Vec<&str> = runs.metrics().into_iter().filter(is_new).collect();
+    let texts = runs.records.values().flat_map(|record| record.texts.keys().map(String::as_str));
+    let texts: BTreeSet<&str> = texts.filter(is_new).collect();
+    let seed: Vec<&str> = ["seed"].into_iter().filter(is_new).collect();
+    let columns: Vec<&str> = seed.iter().chain(&metrics).chain(&texts).copied().collect();
     table(runs, store, "runs.csv", &columns, |record, row| {
         let number =
             |name: &&str| record.metrics.get(*name).map_or_else(String::new, f64::to_string);
         let text = |name: &&str| record.texts.get(*name).cloned().unwrap_or_default();
-        let seed = [record.seed.to_string()].into_iter();
-        row(seed.chain(metrics.iter().map(number)).chain(texts.iter().map(text)).collect())
+        let seeds = seed.iter().map(|_| record.seed.to_string());
+        row(seeds.chain(metrics.iter().map(number)).chain(texts.iter().map(text)).collect())
     })?;
     let columns = ["version", "samples", "epoch", "time_s", "accuracy", "loss"];
     let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());

@@ -1,5 +1,7 @@
 //! Experiments with made-up runs: what no run has to be made for.
 
+mod folders;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -121,7 +123,7 @@ fn make(folder: &Path, spec: &Spec, jobs: usize, execute: &MadeUp) -> usize {
     let all = runs.len();
     runs.retain(|run| !there.contains_key(&(run.cell.index, run.rep)));
     let stop = AtomicBool::new(false);
-    let runner = Runner { store: &store, jobs, quiet: true, stop: &stop };
+    let runner = Runner { spec, cells: &cells, store: &store, jobs, quiet: true, stop: &stop };
     let missing = runner.make(&runs, all, execute).unwrap();
     report(&store, spec).unwrap();
     missing
@@ -183,29 +185,6 @@ fn the_number_of_threads_changes_nothing() {
     make(one.path(), &spec, 1, &MadeUp::default());
     make(three.path(), &spec, 3, &MadeUp::default());
     assert!(files(one.path()) == files(three.path()));
-}
-
-#[test]
-fn a_folder_of_another_experiment_is_refused_but_other_claims_and_more_repetitions_are_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let before = spec("");
-    make(folder.path(), &before, 2, &MadeUp::default());
-    let mut other = before.clone();
-    other.job.insert("epochs".into(), spec::Text("3".into()));
-    let refused = Store::create(folder.path(), &other, &about(), false).unwrap_err().to_string();
-    assert!(refused.contains("another experiment") && refused.contains("--overwrite"), "{refused}");
-    let real = About { mode: Mode::RealTime, ..about() };
-    assert!(Store::create(folder.path(), &before, &real, false).is_err());
-
-    let mut more = spec(&claim("{time_s; consistency=bsp, delay=1}", "measured > 0"));
-    more.reps = 4;
-    let execute = MadeUp::default();
-    assert_eq!(make(folder.path(), &more, 2, &execute), 0);
-    assert_eq!(execute.asked.into_inner().unwrap().len(), 6, "one more of each cell");
-
-    Store::create(folder.path(), &other, &about(), true).unwrap();
-    let (store, _) = Store::open(folder.path()).unwrap();
-    assert!(store.records(6, 4).unwrap().is_empty());
 }
 
 #[test]
@@ -290,10 +269,10 @@ fn what_was_cut_short_or_is_missing_is_not_guessed() {
     assert_eq!(found[0].value, None);
     for (number, why) in [
         (1, "ended before they reached"),
-        (2, "there is no recall.U2R; the run ended: the budget is used up"),
+        (2, "there is no metric \"recall.U2R\""),
         (3, "did you mean \"time_s\""),
         (4, "the curve ends"),
-        (5, "do not decide"),
+        (5, "what is measured is no number"),
     ] {
         assert_eq!(found[number].verdict, Verdict::CannotBeTold, "{:?}", found[number]);
         assert!(found[number].why.contains(why), "{:?}", found[number]);
@@ -372,6 +351,7 @@ fn what_is_wrong_with_a_specification_is_said() {
         ("kind = 'curve'", "kind = 'pie'", "unknown variant `pie`"),
         ("kind = 'bar'", "kind = 'bar'\nfrom = 1", "curves and lines"),
         ("value = 'epoch to accuracy 0.9'", "value = 'epoch to'", "no metric"),
+        ("y = 'time_s'", "y = 'setting epoch'", "did you mean \"epochs\""),
         ("y = 'time_s'", "y = 'time_s'\nx-label = 'at [fast]'", "of consistency"),
     ] {
         let text = SWEEP.replacen(from, to, 1);
@@ -386,6 +366,8 @@ fn what_is_wrong_with_a_specification_is_said() {
         (claim("{max time_s; consistency=bsp}", "measured > 1"), "max of what"),
         (claim("{time_s over delay; consistency=bsp}", "measured > 1"), "over an axis, begin with"),
         (claim("1 +", "measured > 1"), "no expression"),
+        (claim("9e999", "measured > 1"), "no expression"),
+        (claim(&"1+".repeat(6000), "measured > 1"), "measured has 12000 characters"),
         (claim("a", "measured > 1"), "names no value of consistency"),
         (claim("a", "measured > 1") + "[define]\na = 'b'\nb = '1 + a'\n", "defined by itself"),
         ("[[exclude]]\nconsistency = 'ssp'\n".into(), "never is \"ssp\""),

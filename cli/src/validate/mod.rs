@@ -9,10 +9,11 @@ mod tests;
 
 use std::sync::atomic::AtomicBool;
 
+use anyhow::bail;
 use pstrain_core::model::Model;
 use serde::Serialize;
 
-use crate::experiment::{Cell, Execute, RealTime, Record, Run, Spec, VirtualTime};
+use crate::experiment::{Cell, Execute, RealTime, Record, Run, Spec, VirtualTime, check_settings};
 use crate::statistics::{rank_agreement, total_variation, wasserstein_counts};
 use closed_form::Prediction;
 use netem::OverNetem;
@@ -20,19 +21,26 @@ use netem::OverNetem;
 /// Total times that differ by more than this share are not the same.
 pub(crate) const TOLERANCE: f64 = 0.05;
 
+/// Total times in real time below this many seconds are too short to be held against
+/// [`TOLERANCE`]: what the machine itself takes weighs too much in them.
+pub(crate) const SHORTEST_S: f64 = 1.0;
+
 /// One job in every world.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) job: String,
-    /// Total training time by closed form, in seconds, or why there is none.
-    pub(crate) closed_form_s: Result<f64, String>,
+    /// Total training time by closed form, in seconds.
+    pub(crate) closed_form_s: Option<f64>,
+    /// Why there is no closed form.
+    pub(crate) closed_form_missing: Option<String>,
     /// The mean staleness by closed form.
     pub(crate) closed_form_staleness: Option<f64>,
     #[serde(rename = "virtual")]
     pub(crate) simulated: World,
     pub(crate) shaped: World,
-    /// Or why there is nothing over netem.
-    pub(crate) netem: Result<World, String>,
+    pub(crate) netem: Option<World>,
+    /// Why there is nothing over netem.
+    pub(crate) netem_missing: Option<String>,
 }
 
 /// What a job came to in one world.
@@ -44,6 +52,8 @@ pub(crate) struct World {
     pub(crate) accuracy: Option<f64>,
     /// Virtual time by this time, less 1.
     pub(crate) error: f64,
+    /// Whether the time is too short to judge the error.
+    pub(crate) too_short: bool,
     /// How far the distribution of the staleness is from that of virtual time: the total variation
     /// (0 to 1), and Wasserstein's distance in updates.
     pub(crate) staleness_variation: Option<f64>,
@@ -68,23 +78,29 @@ pub(crate) struct Agreement {
     pub(crate) largest_error: f64,
     /// Kendall's tau of the total times: 1 if both rank all jobs alike. None for a single job.
     pub(crate) ranks: Option<f64>,
+    /// The jobs that are long enough to be judged.
+    pub(crate) judged: usize,
+    /// Whether every time of those is within [`TOLERANCE`] and they are ranked alike.
+    pub(crate) good: bool,
 }
 
 impl Agreement {
-    fn of<'a>(pairs: impl Iterator<Item = (&'a World, &'a World)>) -> Self {
-        let (mut simulated, mut other, mut largest) = (Vec::new(), Vec::new(), 0.0_f64);
-        for (virtual_time, world) in pairs {
-            simulated.push(virtual_time.time_s);
-            other.push(world.time_s);
-            largest = largest.max(world.error.abs());
-        }
-        Self { largest_error: largest, ranks: rank_agreement(&simulated, &other) }
+    fn of(pairs: &[(&World, &World)]) -> Self {
+        let (largest_error, ranks) = largest_and_ranks(pairs);
+        let long: Vec<_> = pairs.iter().copied().filter(|(_, world)| !world.too_short).collect();
+        let (error, alike) = largest_and_ranks(&long);
+        let good = error <= TOLERANCE && alike.is_none_or(|ranks| ranks > 1.0 - 1e-9);
+        Self { largest_error, ranks, judged: long.len(), good }
     }
+}
 
-    /// Whether every time is within [`TOLERANCE`] and all jobs are ranked alike.
-    pub(crate) fn is_good(&self) -> bool {
-        self.largest_error <= TOLERANCE && self.ranks.is_none_or(|ranks| ranks > 1.0 - 1e-9)
-    }
+/// The largest error of the times of jobs in virtual time and in another world, and how alike both
+/// rank the jobs.
+fn largest_and_ranks(pairs: &[(&World, &World)]) -> (f64, Option<f64>) {
+    let simulated: Vec<f64> = pairs.iter().map(|(simulated, _)| simulated.time_s).collect();
+    let other: Vec<f64> = pairs.iter().map(|(_, world)| world.time_s).collect();
+    let largest = pairs.iter().fold(0.0_f64, |largest, (_, world)| largest.max(world.error.abs()));
+    (largest, rank_agreement(&simulated, &other))
 }
 
 impl World {
@@ -97,6 +113,7 @@ impl World {
             staleness_mean: metric(record, "staleness.mean").unwrap_or(f64::NAN),
             accuracy: metric(record, "accuracy"),
             error: reference / time_s - 1.0,
+            too_short: time_s < SHORTEST_S,
             staleness_variation: total_variation(&record.staleness, &simulated.staleness),
             staleness_distance: wasserstein_counts(&record.staleness, &simulated.staleness),
             lateness_ms: metric(record, "shaping.messages.late_median_ms"),
@@ -113,6 +130,15 @@ fn closed_form(run: &Run<'_>, simulated: &Record) -> anyhow::Result<Result<Predi
     Ok(predict::of_job(&job, &layers.scenario()?, parameters, gradients))
 }
 
+/// Refuses what cannot be run in every world, before anything is run.
+fn check_job(run: &Run<'_>) -> anyhow::Result<()> {
+    check_settings(run)?;
+    if !run.layers()?.scenario()?.faults.is_none() {
+        bail!("{}: faults happen in virtual time only; leave the setting faults out", run.place);
+    }
+    Ok(())
+}
+
 /// Runs every job of `spec` in every world, one after another: real time needs the machine for
 /// itself. `progress` is told of each job before it begins. `None` if `stop` was raised.
 pub(crate) fn compare(
@@ -121,6 +147,9 @@ pub(crate) fn compare(
     stop: &AtomicBool,
     mut progress: impl FnMut(usize, &str),
 ) -> anyhow::Result<Option<Comparison>> {
+    for cell in cells {
+        check_job(&Run::new(spec, cell, 0)?)?;
+    }
     let (virtual_time, real_time) = (VirtualTime::default(), RealTime::new(None)?);
     let mut jobs = Vec::new();
     for cell in cells {
@@ -128,9 +157,9 @@ pub(crate) fn compare(
         progress(cell.index, &run.place);
         let Some(simulated) = virtual_time.execute(&run, stop)? else { return Ok(None) };
         let Some(shaped) = real_time.in_one_process(&run, stop)? else { return Ok(None) };
-        let netem = match netem::execute(&run, stop)? {
-            OverNetem::Done(record) => Ok(World::of(&record, &simulated)),
-            OverNetem::NotMeasured(why) => Err(why),
+        let (netem, netem_missing) = match netem::execute(&run, stop)? {
+            OverNetem::Done(record) => (Some(World::of(&record, &simulated)), None),
+            OverNetem::NotMeasured(why) => (None, Some(why)),
             OverNetem::Stopped => return Ok(None),
         };
         let closed = closed_form(&run, &simulated)?;
@@ -140,15 +169,18 @@ pub(crate) fn compare(
                 .as_ref()
                 .ok()
                 .and_then(|form| Some(form.staleness.as_ref()?.mean)),
-            closed_form_s: closed.map(|form| form.total.as_secs_f64()),
+            closed_form_s: closed.as_ref().ok().map(|form| form.total.as_secs_f64()),
+            closed_form_missing: closed.err(),
             simulated: World::of(&simulated, &simulated),
             shaped: World::of(&shaped, &simulated),
             netem,
+            netem_missing,
         });
     }
-    let shaped = Agreement::of(jobs.iter().map(|row| (&row.simulated, &row.shaped)));
+    let shaped: Vec<_> = jobs.iter().map(|row| (&row.simulated, &row.shaped)).collect();
+    let shaped = Agreement::of(&shaped);
     let over_netem: Vec<_> =
-        jobs.iter().filter_map(|row| Some((&row.simulated, row.netem.as_ref().ok()?))).collect();
-    let netem = (!over_netem.is_empty()).then(|| Agreement::of(over_netem.into_iter()));
+        jobs.iter().filter_map(|row| Some((&row.simulated, row.netem.as_ref()?))).collect();
+    let netem = (!over_netem.is_empty()).then(|| Agreement::of(&over_netem));
     Ok(Some(Comparison { jobs, shaped, netem }))
 }
