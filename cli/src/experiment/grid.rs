@@ -127,6 +127,13 @@ mod tests {
     }
 
     #[test]
+    fn items_may_be_listed_one_by_one() {
+        let spec =
+            spec("name = 'x'\ntitle = 'x'\njob = { link = ['1.delay=5ms', '2.delay=40ms'] }\n");
+        assert_eq!(cells(&spec)[0].job["link"], "1.delay=5ms 2.delay=40ms");
+    }
+
+    #[test]
     fn without_axes_there_is_one_cell() {
         let spec = spec("name = 'x'\ntitle = 'x'\n");
         let cells = cells(&spec);

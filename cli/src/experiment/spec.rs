@@ -147,11 +147,13 @@ pub(crate) struct Claim {
 pub(crate) struct Text(pub(crate) String);
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged, expecting = "expected a number or a text")]
+#[serde(untagged, expecting = "expected a number, a text or a list of texts")]
 enum Scalar {
     Integer(i64),
     Float(f64),
     Text(String),
+    /// Items of a setting that lists some, one after the other.
+    Items(Vec<String>),
 }
 
 impl From<Scalar> for Text {
@@ -160,6 +162,7 @@ impl From<Scalar> for Text {
             Scalar::Integer(number) => number.to_string(),
             Scalar::Float(number) => number.to_string(),
             Scalar::Text(text) => text,
+            Scalar::Items(items) => items.join(" "),
         })
     }
 }
