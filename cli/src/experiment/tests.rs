@@ -331,7 +331,7 @@ fn what_is_wrong_with_a_specification_is_said() {
         ("'made-up'", "'made up'", "letters, digits"),
         ("reps = 3", "reps = 0", "at least one"),
         ("epochs = 2", "epoch = 2", "did you mean \"epochs\""),
-        ("epochs = 2", "epochs = [2]", "a number or a text"),
+        ("epochs = 2", "epochs = [2]", "a number, a text or a list of texts"),
         ("epochs = 2", "consistency = 'bsp'", "and [job] too"),
         ("name = 'delay'", "name = 'consistency'", "two of this name"),
         ("[1, 10, 100]", "[1, 1]", "twice"),
