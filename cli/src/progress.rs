@@ -10,6 +10,16 @@ use pstrain_transports::WallClock;
 use crate::messages;
 use crate::record::Summary;
 
+/// A bar of this length, drawn as `template` says, on a terminal only.
+pub(crate) fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
+    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
 /// Shows where a run is, and says what a person should know.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -29,13 +39,7 @@ impl Progress {
     /// `guests` it also says who comes.
     pub(crate) fn new(epochs: u32, train_rows: u64, quiet: bool, guests: bool) -> Self {
         let samples = u64::from(epochs) * train_rows;
-        let target =
-            if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let bar = ProgressBar::with_draw_target(Some(samples), target);
-        let template = "{bar:30} {msg}  {elapsed_precise}, {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("=> "));
-        }
+        let bar = bar(samples, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
         Self { bar, train_rows, quiet, guests, clock: WallClock::start(), shown: None }
     }
 

@@ -156,7 +156,7 @@ impl Virtual {
         let setup = Setup {
             server,
             scenario: &self.scenario,
-            stream: Stream::new(self.job.seed).fork("scenario", 0),
+            stream: Scenario::stream(self.job.seed),
             measured: self.measured,
             weight: self.weight,
             stop,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -20,6 +21,14 @@ pub(crate) struct Server {
     pub(crate) address: String,
     pub(crate) out: PathBuf,
     _folder: TempDir,
+}
+
+/// What an interrupted server left behind.
+pub(crate) struct Interrupted {
+    pub(crate) out: PathBuf,
+    pub(crate) summary: Value,
+    /// Holds `out` while it is held.
+    pub(crate) _folder: TempDir,
 }
 
 impl Server {
@@ -52,7 +61,18 @@ impl Server {
         Process::start(&[&["worker", "--server", &self.address], args].concat())
     }
 
-    /// Starts workers that claim the ids from 0 up to `count`.
+    /// Interrupts the server, and waits until it and its workers have ended as they should then.
+    #[track_caller]
+    pub(crate) fn interrupt(self, workers: Vec<Process>) -> Interrupted {
+        self.process.signal(Signal::INT);
+        for worker in workers {
+            worker.wait().with_code(3);
+        }
+        let summary = self.process.wait().with_code(3).json();
+        Interrupted { out: self.out, summary, _folder: self._folder }
+    }
+
+    /// Starts workers that claim the numbers from 1 up to `count`.
     pub(crate) fn workers(&self, count: u32) -> Vec<Process> {
         (1..=count).map(|id| self.worker(&["--id", &id.to_string()])).collect()
     }

@@ -4,11 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::books::{check_books, timeline};
-use crate::cluster::{ENDLESS, SLOW, Server, number, path, real};
+use crate::cluster::{ENDLESS, Interrupted, SLOW, Server, number, path, real};
 use crate::process::{Ended, finish};
 
 /// Updates in which the past matters: momentum, clipping and a schedule.
@@ -101,12 +100,7 @@ fn a_run_whose_worker_died_and_came_back_is_computed_again_to_the_same_bits() {
         let lost = server.wait_for("loss", |status| status["workers"][2]["state"] == "lost");
         workers.push(server.worker(&["--id", "3"]));
         server.wait_for_updates_of(2, number(&lost["workers"][2]["updates"]) + 20);
-        server.process.signal(Signal::INT);
-        for worker in workers {
-            worker.wait().with_code(3);
-        }
-        let Server { process, out, .. } = server;
-        let summary = process.wait().with_code(3).json();
+        let Interrupted { out, summary, _folder } = server.interrupt(workers);
         check_replay(&out, &summary);
         let incarnations = timeline(&out).iter().map(|row| row.incarnation).max();
         assert_eq!(incarnations, Some(2), "it was taken in again");

@@ -37,13 +37,31 @@ pub(crate) enum ExperimentCommand {
     },
 }
 
+/// Settings over those of the base job.
+#[derive(Debug, Args)]
+pub(crate) struct BaseArgs {
+    /// The data of all runs, as the job setting `data`
+    #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
+    pub(crate) data: Option<String>,
+    /// Give all runs another setting; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    pub(crate) set: Vec<(String, String)>,
+}
+
+impl BaseArgs {
+    /// The settings with their values.
+    pub(crate) fn settings(&self) -> Vec<(String, String)> {
+        let data = self.data.iter().map(|data| ("data".to_owned(), data.clone()));
+        data.chain(self.set.iter().cloned()).collect()
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ExperimentRunArgs {
     /// A shipped experiment (`pstrain experiment list`), or a file (TOML)
     pub(crate) experiment: String,
-    /// The data of all runs, as the job setting `data`
-    #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
-    pub(crate) data: Option<String>,
+    #[command(flatten)]
+    pub(crate) base: BaseArgs,
     /// The results folder; runs that it holds already are not made again [default: results/NAME]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -53,9 +71,6 @@ pub(crate) struct ExperimentRunArgs {
     /// Runs at a time [default: the number of cores]
     #[arg(long, value_name = "NUMBER", value_parser = one_or_more)]
     pub(crate) jobs: Option<usize>,
-    /// Give all runs another setting; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
-    pub(crate) set: Vec<(String, String)>,
     /// Real processes over shaped links instead of virtual time, one run after the other
     #[arg(long, conflicts_with = "jobs")]
     pub(crate) real_time: bool,
@@ -78,12 +93,8 @@ pub(crate) struct ValidateArgs {
     /// A job file (TOML), or an experiment: a shipped one or a file. `validation` is a grid made for
     /// this
     pub(crate) jobs: String,
-    /// The data of all jobs, as the job setting `data`
-    #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
-    pub(crate) data: Option<String>,
-    /// Give all jobs another setting; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
-    pub(crate) set: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) base: BaseArgs,
     /// End with exit code 1 unless all times agree within 5 % and rank the jobs alike
     #[arg(long)]
     pub(crate) check: bool,

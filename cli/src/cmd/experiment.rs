@@ -50,9 +50,7 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
     if let Some(reps) = args.reps {
         spec.reps = reps;
     }
-    let data = args.data.iter().map(|data| ("data".to_owned(), data.clone()));
-    let set: Vec<_> = data.chain(args.set.iter().cloned()).collect();
-    resolve(&mut spec, &set)?;
+    resolve(&mut spec, &args.base.settings())?;
     let cells = cells(&spec);
     let out = args.out.clone().unwrap_or_else(|| Path::new("results").join(&spec.name));
     let mode = if args.real_time { Mode::RealTime } else { Mode::VirtualTime };
@@ -128,13 +126,13 @@ fn again(args: &ExperimentRunArgs, out: &Path) -> String {
     let mut words = vec!["pstrain".to_owned(), "experiment".into(), "run".into()];
     words.push(args.experiment.clone());
     let mut option = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
-    if let Some(data) = &args.data {
+    if let Some(data) = &args.base.data {
         option("--data", data);
     }
     if let Some(reps) = args.reps {
         option("--reps", &reps.to_string());
     }
-    for (key, value) in &args.set {
+    for (key, value) in &args.base.set {
         option("--set", &format!("{key}={value}"));
     }
     option("--out", &out.display().to_string());

@@ -2,22 +2,19 @@
 
 use std::sync::atomic::Ordering;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
 use crate::args::ValidateArgs;
 use crate::exit::{Ending, Failed};
 use crate::experiment::{Spec, cells, resolve};
 use crate::validate::{Agreement, Comparison, Row, SHORTEST_S, TOLERANCE, World, compare};
-use crate::{messages, signals, table};
+use crate::{messages, progress, signals, table};
 
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
     let mut spec = Spec::find_or_job(&args.jobs)?;
-    let data = args.data.iter().map(|data| ("data".to_owned(), data.clone()));
-    let set: Vec<_> = data.chain(args.set.iter().cloned()).collect();
-    resolve(&mut spec, &set)?;
+    resolve(&mut spec, &args.base.settings())?;
     let cells = cells(&spec);
     let stop = signals::flag_on_signal("stopping (again to abort)")?;
-    let bar = bar(cells.len(), args.quiet || args.json);
+    let template = "{bar:30} {pos}/{len} jobs  {msg}";
+    let bar = progress::bar(cells.len() as u64, template, args.quiet || args.json);
     let compared = compare(&spec, &cells, &stop, |done, job| {
         bar.set_position(done as u64);
         bar.set_message(job.to_owned());
@@ -37,15 +34,6 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
         return Err(Failed("virtual time does not agree with the other worlds".into()).into());
     }
     Ok(Ending::Done)
-}
-
-fn bar(jobs: usize, quiet: bool) -> ProgressBar {
-    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let bar = ProgressBar::with_draw_target(Some(jobs as u64), target);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} jobs  {msg}") {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar
 }
 
 fn show(comparison: &Comparison) -> String {

@@ -8,8 +8,9 @@ use anyhow::Context;
 use super::grid::Cell;
 use super::record::{CurvePoint, Record};
 use super::spec::Spec;
+use pstrain_core::job::Job;
 use pstrain_core::node::Event;
-use pstrain_data::{CLASSES, DataError};
+use pstrain_data::{CLASSES, DataError, Settings, Source};
 use pstrain_transports::simulation::Origin;
 
 use crate::job::Layers;
@@ -60,12 +61,21 @@ pub(crate) struct VirtualTime {
     data: DataCache,
 }
 
+impl VirtualTime {
+    /// The job of a run. Data that were read for a run before are not read again.
+    pub(crate) fn job(&self, run: &Run<'_>) -> anyhow::Result<Job> {
+        let load = |source: &Source, settings: &Settings| self.data.prepare(source, settings);
+        Ok(run.layers()?.resolve_with(load)?.job)
+    }
+}
+
 impl Execute for VirtualTime {
     fn execute(&self, run: &Run<'_>, _stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
         let ready = Virtual::resolve(&run.layers()?, &self.data)?;
         let mut server = ready.server()?;
         let mut summary = Summary::new(ready.job.membership.workers);
         let mut record = run.record();
+        // A run is whole or not at all; those under way are short and are let finish.
         let outcome =
             ready.run(&mut server, &AtomicBool::new(false), |now, from, event| match from {
                 Origin::Server => {

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::spec::{Spec, Text};
+use crate::job::find;
 
-/// Settings that list items; an axis adds to them, and later items win over earlier ones.
-const LISTS: [&str; 3] = ["link", "compute", "faults"];
-
-/// Whether an axis adds to the setting instead of replacing it.
+/// Whether an axis adds to the setting instead of replacing it: it lists items, of which later ones
+/// win over earlier ones.
 pub(super) fn is_list(key: &str) -> bool {
-    LISTS.contains(&key)
+    find(key).is_some_and(|setting| setting.many)
 }
 
 /// One combination of values.

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::execute::{Execute, Run};
 use super::record::{CurvePoint, Record};
 use crate::calibration::Calibration;
-use crate::job::Layers;
+use crate::job::{ENVIRONMENT, Layers};
 
 /// Runs in real time.
 #[derive(Debug)]
@@ -27,9 +27,6 @@ pub(crate) struct RealTime {
 
 /// How often processes are looked at.
 const GLANCE: Duration = Duration::from_millis(20);
-
-/// What begins the environment variables of settings.
-const VARIABLES: &str = "PSTRAIN_JOB_";
 
 /// Processes that end with this, whatever happens.
 #[derive(Debug, Default)]
@@ -81,7 +78,7 @@ impl RealTime {
 /// Takes the environment variables of settings away from `command`: its job file says them all.
 pub(crate) fn without_settings(command: &mut Command) {
     for (variable, _) in std::env::vars_os() {
-        if variable.to_str().is_some_and(|variable| variable.starts_with(VARIABLES)) {
+        if variable.to_str().is_some_and(|variable| variable.starts_with(ENVIRONMENT)) {
             command.env_remove(variable);
         }
     }

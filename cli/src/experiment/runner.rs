@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::draw::unknown_metrics;
 use super::execute::{Execute, Run};
@@ -15,7 +15,7 @@ use super::grid::Cell;
 use super::runs::Runs;
 use super::spec::Spec;
 use super::store::Store;
-use crate::messages;
+use crate::{messages, progress};
 
 /// How runs are made.
 #[derive(Debug)]
@@ -98,14 +98,8 @@ impl Runner<'_> {
     }
 
     fn bar(&self, missing: usize, all: usize) -> ProgressBar {
-        let target =
-            if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let bar = ProgressBar::with_draw_target(Some(all as u64), target);
-        if let Ok(style) =
-            ProgressStyle::with_template("{bar:30} {pos}/{len} runs  {elapsed_precise}, {eta} left")
-        {
-            bar.set_style(style.progress_chars("=> "));
-        }
+        let template = "{bar:30} {pos}/{len} runs  {elapsed_precise}, {eta} left";
+        let bar = progress::bar(all as u64, template, self.quiet);
         // What is there already took no time of this process.
         let there = all.saturating_sub(missing) as u64;
         let bar = bar.with_position(there);

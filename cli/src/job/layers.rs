@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use super::settings::{SETTINGS, find, nearest};
 
 /// What the environment variable of a setting begins with.
-const ENVIRONMENT: &str = "PSTRAIN_JOB_";
+pub(crate) const ENVIRONMENT: &str = "PSTRAIN_JOB_";
 
 const HEADING: &str = "Job settings: flags, keys of the job file without the dashes, and (stronger \
                        than both) variables such as PSTRAIN_JOB_LEARNING_RATE";

@@ -6,6 +6,8 @@ mod resolve;
 mod settings;
 mod words;
 
+#[cfg(feature = "pictures")]
+pub(crate) use layers::ENVIRONMENT;
 pub(crate) use layers::{JobFlags, Layers};
 pub(crate) use resolve::{Resolved, source_of};
 #[cfg(feature = "pictures")]

@@ -10,6 +10,7 @@ mod tests;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::bail;
+use pstrain_core::job::Job;
 use pstrain_core::model::Model;
 use serde::Serialize;
 
@@ -121,13 +122,15 @@ impl World {
     }
 }
 
-/// What arithmetic says of a run; `simulated` knows how many gradients it takes.
-fn closed_form(run: &Run<'_>, simulated: &Record) -> anyhow::Result<Result<Prediction, String>> {
-    let layers = run.layers()?;
-    let job = layers.resolve()?.job;
+/// What arithmetic says of a run of `job`; `simulated` knows how many gradients it takes.
+fn closed_form(
+    job: &Job,
+    run: &Run<'_>,
+    simulated: &Record,
+) -> anyhow::Result<Result<Prediction, String>> {
     let parameters = Model::new(&job.model, job.data.shape)?.parameters() as u64;
     let gradients = simulated.metrics.get("batches.applied").map_or(0, |&applied| applied as u64);
-    Ok(predict::of_job(&job, &layers.scenario()?, parameters, gradients))
+    Ok(predict::of_job(job, &run.layers()?.scenario()?, parameters, gradients))
 }
 
 /// Refuses what cannot be run in every world, before anything is run.
@@ -162,7 +165,7 @@ pub(crate) fn compare(
             OverNetem::NotMeasured(why) => (None, Some(why)),
             OverNetem::Stopped => return Ok(None),
         };
-        let closed = closed_form(&run, &simulated)?;
+        let closed = closed_form(&virtual_time.job(&run)?, &run, &simulated)?;
         jobs.push(Row {
             job: cell.describe(spec),
             closed_form_staleness: closed

@@ -18,8 +18,9 @@ fn both(settings: &str) -> (Duration, Duration) {
     let cells = cells(&spec);
     let run = Run::new(&spec, &cells[0], 0).unwrap();
     let stop = AtomicBool::new(false);
-    let simulated = VirtualTime::default().execute(&run, &stop).unwrap().unwrap();
-    let closed = closed_form(&run, &simulated).unwrap().unwrap();
+    let world = VirtualTime::default();
+    let simulated = world.execute(&run, &stop).unwrap().unwrap();
+    let closed = closed_form(&world.job(&run).unwrap(), &run, &simulated).unwrap().unwrap();
     (closed.total, Duration::from_secs_f64(simulated.metrics["time_s"]))
 }
 

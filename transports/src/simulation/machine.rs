@@ -10,7 +10,7 @@ use pstrain_core::time::Time;
 
 use super::connection::End;
 use super::{Due, Host, Item, Origin, Simulation, SimulationError, kind};
-use crate::scenario::{Fault, LinkSpec, Loss, Pace, Pipe, Scenario, WorkerLink};
+use crate::scenario::{Fault, LinkSpec, Loss, Pace, Pipe, Scenario};
 
 /// A machine with a worker on it.
 #[derive(Debug)]
@@ -51,18 +51,19 @@ impl Machine {
         measured: Option<Duration>,
     ) -> Result<Self, SimulationError> {
         let link = scenario.links.of(worker).ok_or(SimulationError::Link(worker))?;
-        let round_trip = link.round_trip();
-        let WorkerLink { up, down } = link;
         let compute = scenario.compute.of(worker).ok_or(SimulationError::Compute(worker))?;
         let compute = match (compute.needs_measurement(), measured) {
             (false, _) => compute,
             (true, Some(measured)) => compute.with_measured(measured),
             (true, None) => return Err(SimulationError::Measured(worker)),
         };
-        let number = u64::from(worker.0);
         let weighs = |link: &LinkSpec| {
             link.rate.is_some() || link.slow_start || link.loss != Loss::default()
         };
+        let ways = [&link.up, &link.down];
+        let weighs = ways.map(weighs);
+        let first_bytes = ways.map(|way| way.outages.is_empty().then_some(way.delay));
+        let (up, down) = link.pipes(worker, stream);
         Ok(Self {
             worker,
             config,
@@ -70,11 +71,11 @@ impl Machine {
             life: 0,
             wake: None,
             connection: None,
-            weighs: [weighs(&up), weighs(&down)],
-            first_bytes: [&up, &down].map(|way| way.outages.is_empty().then_some(way.delay)),
-            up: Pipe::new(up, round_trip, stream.fork("link up", number)),
-            down: Pipe::new(down, round_trip, stream.fork("link down", number)),
-            pace: Pace::new(compute, stream.fork("compute", number)),
+            weighs,
+            first_bytes,
+            up,
+            down,
+            pace: compute.pace(worker, stream),
             busy_until: Time::ZERO,
             is_cut: false,
             held_back: Vec::new(),
