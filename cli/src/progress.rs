@@ -53,7 +53,7 @@ impl Progress {
         }
         // The run's own time may be virtual; a person watches in real time.
         if !self.bar.is_hidden()
-            && let Event::Updated { point } = event
+            && let Event::Updated { point, .. } = event
             && let now = self.clock.now()
             && self.shown.is_none_or(|at| now - at >= BETWEEN)
         {

@@ -8,9 +8,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::consistency::ConsistencySpec;
 use crate::examples::Shape;
 use crate::fingerprint::Fingerprint;
+use crate::mode::Mode;
 use crate::model::ModelSpec;
 use crate::optim::UpdateSpec;
 
@@ -27,8 +27,8 @@ pub struct Job {
     pub update: UpdateSpec,
     /// How the gradients of one update are combined.
     pub aggregation: Aggregation,
-    /// When gradients are applied and workers go on.
-    pub consistency: ConsistencySpec,
+    /// When gradients are applied and workers go on, and what gradients count for, to begin with.
+    pub mode: Mode,
     /// Whether push and pull travel as one message.
     pub exchange: Exchange,
     /// Examples of one mini-batch of one worker.

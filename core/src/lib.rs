@@ -17,6 +17,7 @@ pub mod examples;
 pub mod fingerprint;
 pub mod id;
 pub mod job;
+pub mod mode;
 pub mod model;
 pub mod node;
 pub mod optim;

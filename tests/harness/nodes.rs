@@ -192,7 +192,7 @@ impl ServerThread {
     pub fn wait_for_version(&self, version: u64) {
         self.wait_for("updates", |events| {
             events.iter().rev().any(
-                |event| matches!(event, Event::Updated { point } if point.version.0 >= version),
+                |event| matches!(event, Event::Updated { point, .. } if point.version.0 >= version),
             )
         });
     }

@@ -9,6 +9,7 @@ use pstrain_core::id::WorkerId;
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
+use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, ModelSpec};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::Stream;
@@ -48,7 +49,7 @@ impl Toy {
                 clip_norm: None,
             },
             aggregation: Aggregation::Mean,
-            consistency: ConsistencySpec::Bsp,
+            mode: Mode::of(ConsistencySpec::Bsp),
             exchange: Exchange::Combined,
             batch_size: 8,
             budget: Budget { epochs: 3, kind: BudgetKind::Global },

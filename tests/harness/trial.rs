@@ -10,6 +10,7 @@ use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::WorkerId;
 use pstrain_core::job::{Budget, Job, JobData, Membership};
+use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
@@ -133,7 +134,7 @@ impl Drawn {
             ("model", model),
             ("optimizer", String::from(if momentum { "momentum" } else { "sgd" })),
             ("aggregation", self.job.aggregation.to_string()),
-            ("consistency", self.job.consistency.to_string()),
+            ("consistency", self.job.mode.consistency.to_string()),
             ("exchange", self.job.exchange.to_string()),
             ("batch-size", self.job.batch_size.to_string()),
             ("epochs", budget.epochs.to_string()),
@@ -198,7 +199,7 @@ impl Draw {
                 clip_norm: None,
             },
             aggregation: self.word(&["mean", "sum"]),
-            consistency: self.word(&["bsp", "ssp:0", "ssp:1", "ssp:4", "asp", "asp", "bsp"]),
+            mode: Mode::of(self.word(&["bsp", "ssp:0", "ssp:1", "ssp:4", "asp", "asp", "bsp"])),
             exchange: self.word(&["combined", "separate"]),
             batch_size,
             budget: Budget { epochs, kind: self.word(&["global", "partition"]) },

@@ -59,7 +59,7 @@ fn a_round_takes_at_least_what_its_links_and_its_computation_take() {
         let toy = toy.clone();
         let outcome = within(LIMIT, move || run_cluster(kind, &toy));
         let mut points = outcome.events.iter().filter_map(|event| match event {
-            Event::Updated { point } => Some(point.time),
+            Event::Updated { point, .. } => Some(point.time),
             _ => None,
         });
         // Down, a mini-batch, and up again, each time.
@@ -112,7 +112,7 @@ fn examples_from_the_server_train_the_same_as_local_ones() {
 fn ssp_without_slack_is_bsp() {
     let mut toy = Toy::new(3, 150);
     let reference = bits(&sequential_bsp(&toy));
-    toy.job.consistency = ConsistencySpec::Ssp { slack: 0 };
+    toy.job.mode.consistency = ConsistencySpec::Ssp { slack: 0 };
     let outcome = within(LIMIT, move || run_cluster(Kind::Memory, &toy));
     assert_eq!(bits(&outcome.parameters), reference);
 }
@@ -137,7 +137,7 @@ fn one_asynchronous_worker_is_sequential_sgd() {
     for consistency in [ConsistencySpec::Asp, ConsistencySpec::Ssp { slack: 2 }] {
         let mut toy = Toy::new(1, 100);
         let reference = bits(&sequential_bsp(&toy));
-        toy.job.consistency = consistency;
+        toy.job.mode.consistency = consistency;
         let outcome = within(LIMIT, move || run_cluster(Kind::Tcp, &toy));
         assert_eq!(bits(&outcome.parameters), reference, "{consistency}");
     }
@@ -150,7 +150,7 @@ fn under_a_partition_budget_everybody_does_their_own_share() {
     {
         // 101 rows among 3 workers, batches of 8: 34 rows are 5 batches a pass, 33 are 5 as well.
         let mut toy = Toy::new(3, 101);
-        toy.job.consistency = consistency;
+        toy.job.mode.consistency = consistency;
         toy.job.budget.kind = BudgetKind::Partition;
         let outcome = within(LIMIT, move || run_cluster(Kind::Unix, &toy));
         assert_eq!(outcome.reason, EndReason::BudgetReached);

@@ -58,7 +58,7 @@ fn bits(parameters: &[f32]) -> Vec<u32> {
 fn check_unharmed(toy: &Toy, end: &ServerEnd) {
     assert_eq!(end.reason, EndReason::BudgetReached);
     check_exactly_once(&end.events, &end.ledger);
-    if toy.job.consistency == ConsistencySpec::Bsp {
+    if toy.job.mode.consistency == ConsistencySpec::Bsp {
         assert_eq!(bits(&end.parameters), bits(&sequential_bsp(toy)), "other bits than sequential");
     }
 }
@@ -80,7 +80,7 @@ fn a_worker_cut_off_for_two_seconds_resumes_and_nothing_is_applied_twice() {
     within(LIMIT, || {
         for consistency in [ConsistencySpec::Bsp, ConsistencySpec::Ssp { slack: 1 }] {
             let mut toy = toy(3, 5000);
-            toy.job.consistency = consistency;
+            toy.job.mode.consistency = consistency;
             toy.job.budget.epochs = 300;
             let server = ServerThread::start(&toy);
             let proxy = Proxy::new(&server.address, rng("for a while"));
@@ -111,7 +111,7 @@ fn connections_cut_again_and_again_change_nothing() {
     within(LIMIT, || {
         for consistency in [ConsistencySpec::Bsp, ConsistencySpec::Asp] {
             let mut toy = toy(3, 2000);
-            toy.job.consistency = consistency;
+            toy.job.mode.consistency = consistency;
             toy.job.budget.epochs = 200;
             let server = ServerThread::start(&toy);
             let proxies: Vec<Proxy> = (0..3)
@@ -162,7 +162,7 @@ fn a_stall_within_the_lease_is_sat_out() {
 fn after_a_stall_longer_than_the_lease_the_worker_comes_back() {
     within(LIMIT, || {
         let mut toy = endless(2, 300);
-        toy.job.consistency = ConsistencySpec::Asp;
+        toy.job.mode.consistency = ConsistencySpec::Asp;
         let server = ServerThread::start(&toy);
         let proxy = Proxy::new(&server.address, rng("long stall"));
         let near = WorkerThread::start(&toy, 0, &server.address);

@@ -17,6 +17,7 @@ use pstrain_core::id::WorkerId;
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
+use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec, Workspace};
 use pstrain_core::node::{self, Prepare, Server, Worker, WorkerConfig};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
@@ -46,7 +47,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             clip_norm: None,
         },
         aggregation,
-        consistency: ConsistencySpec::Bsp,
+        mode: Mode::of(ConsistencySpec::Bsp),
         exchange: Exchange::Combined,
         batch_size: 64,
         budget: Budget { epochs: 10, kind: BudgetKind::Global },

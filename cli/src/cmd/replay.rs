@@ -132,7 +132,7 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
     let mut contributions = Vec::new();
     loop {
         match reader.next(&mut contributions)? {
-            Step::Update(version) => {
+            Step::Update(version, _) => {
                 survey.last = version;
                 if args.until.is_none_or(|until| version.0 <= until) {
                     survey.uses.count(&contributions)?;
@@ -206,10 +206,10 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
     let (_, mut reader) = OrderReader::open(&args.log)?;
     let (mut contributions, mut gradients) = (Vec::new(), 0);
     while args.until.is_none_or(|until| replay.version().0 < until)
-        && let Step::Update(version) = reader.next(&mut contributions)?
+        && let Step::Update(version, closing) = reader.next(&mut contributions)?
     {
         let place = || format!("cannot make version {version} of {}", args.log.display());
-        replay.combine(&contributions).with_context(place)?;
+        replay.combine(&contributions, closing).with_context(place)?;
         if let Some(most) = args.break_norm {
             let norm = replay.norm();
             // One that is no number is larger than any.

@@ -101,7 +101,7 @@ fn worth_saying(event: &Event) -> Option<String> {
     Some(match event {
         Event::Welcomed { worker, resumed: false, job } => format!(
             "worker {worker} of {} in job {:?} ({})",
-            job.membership.workers, job.name, job.consistency
+            job.membership.workers, job.name, job.mode.consistency
         ),
         Event::Welcomed { worker, .. } => format!("worker {worker} is connected again"),
         Event::Redialling { attempt, pause, why } => {

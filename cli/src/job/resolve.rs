@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
+use pstrain_core::mode::Mode;
 use pstrain_core::optim::UpdateSpec;
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{DataError, Prepared, Settings, Source};
@@ -120,7 +121,7 @@ impl Layers {
             model,
             update,
             aggregation,
-            consistency,
+            mode: Mode::of(consistency),
             exchange,
             batch_size,
             budget,

@@ -1,8 +1,10 @@
 //! order.log: which gradients each update was made of, in the order in which they were combined.
 //!
 //! The first line is a JSON object that says of what run it is. Then there is a line for each
-//! update: the version it made, and its gradients as `worker,incarnation,sequence,batch,base,
-//! samples`, the worker counted from 1. The last line is `end` with the last version; without it
+//! update: the version it made, and its gradients as
+//! `worker,incarnation,sequence,batch,clock,base,samples`, the worker counted from 1; then, if those
+//! were not all that the server had, `oldest` (all of the oldest iteration) or `latest` (the one that
+//! came last). The last line is `end` with the last version; without it
 //! the run, or its record, broke off.
 
 use std::fs::File;
@@ -10,7 +12,8 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::consistency::Closing;
+use pstrain_core::id::{BatchId, Clock, Incarnation, Sequence, Version, WorkerId};
 use pstrain_core::node::{Event, Server};
 use pstrain_data::DataSpec;
 use serde::{Deserialize, Serialize};
@@ -19,7 +22,7 @@ use super::digest::{hexadecimal, sha256};
 use super::lines::Lines;
 
 const FORMAT: &str = "pstrain order of updates";
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 
 /// The run that an order of updates is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,22 +73,30 @@ impl OrderLog {
 
     pub(super) fn note(&mut self, event: &Event) -> io::Result<()> {
         match event {
-            Event::Applied { worker, incarnation, sequence, batch, base, samples, .. } => {
+            Event::Applied {
+                worker, incarnation, sequence, batch, clock, base, samples, ..
+            } => {
                 if !self.begun {
                     self.lines.number(self.version.next().0);
                     self.begun = true;
                 }
                 self.lines.text(b" ");
-                self.lines.number(u64::from(worker.0) + 1);
-                for number in [incarnation.0, sequence.0, batch.0, base.0, u64::from(*samples)] {
+                self.lines.number(worker.number());
+                let samples = u64::from(*samples);
+                for number in [incarnation.0, sequence.0, batch.0, clock.0, base.0, samples] {
                     self.lines.text(b",");
                     self.lines.number(number);
                 }
                 Ok(())
             }
-            Event::Updated { point } => {
+            Event::Updated { point, closing } => {
                 self.version = point.version;
                 self.begun = false;
+                match closing {
+                    Closing::Oldest => self.lines.text(b" oldest"),
+                    Closing::Latest => self.lines.text(b" latest"),
+                    Closing::Everything | Closing::NotYet => {}
+                }
                 self.lines.end()
             }
             _ => Ok(()),
@@ -111,6 +122,7 @@ pub(crate) struct Contribution {
     pub(crate) incarnation: Incarnation,
     pub(crate) sequence: Sequence,
     pub(crate) batch: BatchId,
+    pub(crate) clock: Clock,
     pub(crate) base: Version,
     pub(crate) samples: u32,
 }
@@ -118,8 +130,8 @@ pub(crate) struct Contribution {
 /// What comes next in an order of updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// An update, which makes this version.
-    Update(Version),
+    /// An update, which makes this version of the gradients that were chosen so.
+    Update(Version, Closing),
     /// The end of the run.
     End,
     /// The end of a record that broke off.
@@ -209,7 +221,16 @@ impl<R: BufRead> OrderReader<R> {
             return Err(format!("version {version} follows version {}", self.version));
         }
         contributions.clear();
+        let mut closing = Closing::Everything;
         for word in words {
+            closing = match word {
+                "oldest" => Closing::Oldest,
+                "latest" => Closing::Latest,
+                _ => closing,
+            };
+            if closing != Closing::Everything {
+                break;
+            }
             let contribution = contribution(word)?;
             if contribution.base >= version {
                 return Err(format!(
@@ -223,7 +244,7 @@ impl<R: BufRead> OrderReader<R> {
             return Err(format!("version {version} is made of no gradients"));
         }
         self.version = version;
-        Ok(Step::Update(version))
+        Ok(Step::Update(version, closing))
     }
 }
 
@@ -233,8 +254,10 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 
 fn contribution(word: &str) -> Result<Contribution, String> {
     let fields: Vec<&str> = word.split(',').collect();
-    let &[worker, incarnation, sequence, batch, base, samples] = &fields[..] else {
-        return Err(format!("{word:?} is not worker,incarnation,sequence,batch,base,samples"));
+    let &[worker, incarnation, sequence, batch, clock, base, samples] = &fields[..] else {
+        return Err(format!(
+            "{word:?} is not worker,incarnation,sequence,batch,clock,base,samples"
+        ));
     };
     let worker: u32 = number(worker)?;
     Ok(Contribution {
@@ -242,6 +265,7 @@ fn contribution(word: &str) -> Result<Contribution, String> {
         incarnation: Incarnation(number(incarnation)?),
         sequence: Sequence(number(sequence)?),
         batch: BatchId(number(batch)?),
+        clock: Clock(number(clock)?),
         base: Version(number(base)?),
         samples: number(samples)?,
     })
@@ -251,7 +275,7 @@ fn contribution(word: &str) -> Result<Contribution, String> {
 mod tests {
     use super::*;
 
-    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":1,"job_sha256":"",
+    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":2,"job_sha256":"",
         "data_sha256":"","parameters_sha256":"","source":""}"#;
 
     fn steps(text: &str) -> anyhow::Result<Vec<(Step, usize)>> {
@@ -261,7 +285,7 @@ mod tests {
         loop {
             let step = reader.next(&mut contributions)?;
             steps.push((step, contributions.len()));
-            if !matches!(step, Step::Update(_)) {
+            if !matches!(step, Step::Update(..)) {
                 return Ok(steps);
             }
         }
@@ -269,32 +293,43 @@ mod tests {
 
     #[test]
     fn updates_come_back_with_their_gradients() {
-        let read = steps("1 1,1,1,0,0,64 2,1,1,0,0,32\n2 1,1,2,1,1,64\nend 2\n").unwrap();
-        let update = |version| Step::Update(Version(version));
+        let read = steps("1 1,1,1,0,0,0,64 2,1,1,0,0,0,32\n2 1,1,2,1,1,1,64\nend 2\n").unwrap();
+        let update = |version| Step::Update(Version(version), Closing::Everything);
         assert_eq!(read, [(update(1), 2), (update(2), 1), (Step::End, 1)]);
-        let read = contribution("2,3,4,5,6,7").unwrap();
+        let read = steps("1 1,1,1,0,0,0,64 latest\n2 1,1,2,1,0,1,64 oldest\nend 2\n").unwrap();
+        let update = |version, closing| Step::Update(Version(version), closing);
+        assert_eq!(read[0], (update(1, Closing::Latest), 1));
+        assert_eq!(read[1], (update(2, Closing::Oldest), 1));
+        let read = contribution("2,3,4,5,6,7,8").unwrap();
         assert_eq!(read.worker, WorkerId(1));
-        let Contribution { incarnation, sequence, batch, base, samples, .. } = read;
-        assert_eq!((incarnation.0, sequence.0, batch.0, base.0, samples), (3, 4, 5, 6, 7));
+        let Contribution { incarnation, sequence, batch, clock, base, samples, .. } = read;
+        let numbers = [incarnation.0, sequence.0, batch.0, clock.0, base.0, u64::from(samples)];
+        assert_eq!(numbers, [3, 4, 5, 6, 7, 8]);
     }
 
     #[test]
     fn a_torn_tail_and_a_missing_end_are_known_as_such() {
-        for torn in ["1 1,1,1,0,0,64\n2 1,1,2,1,1,6", "1 1,1,1,0,0,64\n", "1 1,1,1,0,0,64\nend"] {
+        for torn in
+            ["1 1,1,1,0,0,0,64\n2 1,1,2,1,1,1,6", "1 1,1,1,0,0,0,64\n", "1 1,1,1,0,0,0,64\nend"]
+        {
             let read = steps(torn).unwrap();
-            assert_eq!(read, [(Step::Update(Version(1)), 1), (Step::BrokeOff, 1)], "{torn}");
+            assert_eq!(
+                read,
+                [(Step::Update(Version(1), Closing::Everything), 1), (Step::BrokeOff, 1)],
+                "{torn}"
+            );
         }
     }
 
     #[test]
     fn damage_is_named_with_its_line() {
         for (text, words) in [
-            ("1 1,1,1,0,0,64\n3 1,1,2,1,1,64\n", &["order.log:3", "version 3 follows"][..]),
-            ("1 1,1,1,0,1,64\n", &["order.log:2", "computed on version 1"]),
+            ("1 1,1,1,0,0,0,64\n3 1,1,2,1,1,1,64\n", &["order.log:3", "version 3 follows"][..]),
+            ("1 1,1,1,0,0,1,64\n", &["order.log:2", "computed on version 1"]),
             ("1\n", &["no gradients"]),
-            ("1 0,1,1,0,0,64\n", &["counted from 1"]),
+            ("1 0,1,1,0,0,0,64\n", &["counted from 1"]),
             ("1 1,1,1,0,0\n", &["worker,incarnation"]),
-            ("1 1,1,1,0,x,64\n", &["\"x\""]),
+            ("1 1,1,1,0,0,x,64\n", &["\"x\""]),
             ("end 1\n", &["\"end 1\" after version 0"]),
             ("\u{0}\n", &["order.log:2", "damaged"]),
         ] {

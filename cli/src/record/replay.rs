@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
-use pstrain_core::aggregate::Aggregator;
+use pstrain_core::aggregate::{Aggregator, Gradient};
+use pstrain_core::consistency::Closing;
 use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::model::Model;
@@ -65,9 +66,14 @@ impl Replay {
             Trainer::new(model.clone(), examples, seed, worker, job.batch_size)
         };
         let workers = (0..job.membership.workers).map(WorkerId);
+        let mut aggregator =
+            Aggregator::new(job.aggregation, &job.update, &job.mode, parameters.len())?;
+        for worker in workers.clone() {
+            aggregator.set_rows(worker, data.partition(worker).len() as u64);
+        }
         Ok(Self {
             trainers: workers.map(trainer).collect::<Result<_, _>>()?,
-            aggregator: Aggregator::new(job.aggregation, &job.update, parameters.len())?,
+            aggregator,
             version: Version(0),
             kept: BTreeMap::from([(Version(0), parameters.to_vec())]),
             uses: uses.0,
@@ -77,7 +83,11 @@ impl Replay {
     }
 
     /// Computes and combines the gradients of the next update.
-    pub(crate) fn combine(&mut self, contributions: &[Contribution]) -> anyhow::Result<()> {
+    pub(crate) fn combine(
+        &mut self,
+        contributions: &[Contribution],
+        closing: Closing,
+    ) -> anyhow::Result<()> {
         self.gradients.resize_with(self.gradients.len().max(contributions.len()), Vec::new);
         for (contribution, gradient) in contributions.iter().zip(&mut self.gradients) {
             let Contribution { worker, batch, base, samples, .. } = *contribution;
@@ -96,8 +106,15 @@ impl Replay {
                 );
             }
         }
-        let gradients = self.gradients.iter().map(Vec::as_slice);
-        self.aggregator.combine(contributions.iter().map(|c| c.samples).zip(gradients));
+        let (kept, version) = (&self.kept, self.version);
+        let gradients = contributions.iter().zip(&self.gradients).map(|(contribution, values)| {
+            let Contribution { worker, clock, base, samples, .. } = *contribution;
+            let staleness = version.since(base);
+            let base = kept.get(&base).map(Vec::as_slice);
+            Gradient { worker, clock, samples, staleness, base, values }
+        });
+        let parameters = kept.get(&version).map_or(&[][..], Vec::as_slice);
+        self.aggregator.combine(gradients, parameters, closing);
         for Contribution { base, .. } in contributions {
             let left = &mut self.uses[base.0 as usize];
             *left -= 1;

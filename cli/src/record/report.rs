@@ -156,7 +156,7 @@ impl Summary {
         Report {
             job: job.name.clone(),
             job_sha256: hexadecimal(server.job_digest()),
-            consistency: job.consistency.to_string(),
+            consistency: job.mode.consistency.to_string(),
             transport: transport.to_owned(),
             ended: self.reason.map_or_else(String::new, |reason| reason.to_string()),
             accuracy: evaluation.map(Evaluation::accuracy).filter(|value| value.is_finite()),

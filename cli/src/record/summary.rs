@@ -135,7 +135,7 @@ impl Summary {
                     totals.age.applied(now, *age);
                 }
             }
-            Event::Updated { point } => {
+            Event::Updated { point, .. } => {
                 self.first_update.get_or_insert(now);
                 self.point = Some(*point);
             }

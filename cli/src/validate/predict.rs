@@ -62,7 +62,7 @@ pub(super) fn of_job(
             obstacles.push(what.to_owned());
         }
     };
-    let policy = match job.consistency {
+    let policy = match job.mode.consistency {
         ConsistencySpec::Bsp => Policy::Bsp,
         ConsistencySpec::Asp => Policy::Asp,
         ConsistencySpec::Ssp { slack } => Policy::Ssp { slack },

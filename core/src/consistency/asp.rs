@@ -1,6 +1,6 @@
 //! Asynchronous parallel.
 
-use super::{Admission, Cohort, Consistency};
+use super::{Admission, Closing, Cohort, Consistency};
 use crate::id::{Version, WorkerId};
 
 /// ASP: every gradient is an update of its own, applied on arrival; nobody waits.
@@ -17,11 +17,11 @@ impl Consistency for Asp {
         Admission::Contribute
     }
 
-    fn closes(&self, _cohort: &Cohort) -> bool {
-        true
+    fn closes(&self, _cohort: &Cohort) -> Closing {
+        Closing::Everything
     }
 
-    fn may_start(&self, _cohort: &Cohort, _worker: WorkerId) -> bool {
+    fn may_start(&self, _cohort: &Cohort, _worker: WorkerId, _under_way: u32) -> bool {
         true
     }
 

@@ -1,6 +1,6 @@
 //! Bulk-synchronous parallel.
 
-use super::{Admission, Cohort, Consistency, DropReason};
+use super::{Admission, Closing, Cohort, Consistency, DropReason};
 use crate::id::{Version, WorkerId};
 
 /// BSP: every member contributes once to each update, and nobody starts before it.
@@ -21,11 +21,11 @@ impl Consistency for Bsp {
         }
     }
 
-    fn closes(&self, cohort: &Cohort) -> bool {
-        cohort.owing() == 0
+    fn closes(&self, cohort: &Cohort) -> Closing {
+        if cohort.owing() == 0 { Closing::Everything } else { Closing::NotYet }
     }
 
-    fn may_start(&self, cohort: &Cohort, worker: WorkerId) -> bool {
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, _under_way: u32) -> bool {
         !cohort.contributed(worker)
     }
 

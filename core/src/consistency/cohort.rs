@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::Closing;
 use crate::id::{Clock, Version, WorkerId};
 
 /// The members that count, their clocks, and the round that is open.
@@ -17,7 +18,13 @@ pub struct Cohort {
     clocks: BTreeMap<Clock, usize>,
     /// Members that have contributed to the open round, and those that have left since.
     contributors: Vec<WorkerId>,
+    /// How many of the contributors do not count any more.
+    gone: usize,
+    /// Contributions to the open round, by the iteration they belong to.
+    pending: BTreeMap<Clock, usize>,
     contributions: usize,
+    /// The iteration of the contribution that came last.
+    latest: Clock,
     /// Members that have not contributed to the open round.
     owing: usize,
     joins: u64,
@@ -92,6 +99,25 @@ impl Cohort {
         self.members.get(&worker).is_some_and(|standing| standing.contributed)
     }
 
+    /// Workers that have contributed to the open round; some of them may have left.
+    #[must_use]
+    pub fn contributors(&self) -> usize {
+        self.contributors.len()
+    }
+
+    /// Workers that have contributed to the open round or still can: how many different ones a
+    /// round may ask for without waiting for ever.
+    #[must_use]
+    pub fn within_reach(&self) -> usize {
+        self.members.len() + self.gone
+    }
+
+    /// The oldest iteration that has contributions.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Clock> {
+        self.pending.keys().next().copied()
+    }
+
     /// Contributions to the open round.
     #[must_use]
     pub const fn contributions(&self) -> usize {
@@ -126,17 +152,22 @@ impl Cohort {
     pub fn leave(&mut self, worker: WorkerId) -> Option<Clock> {
         let standing = self.members.remove(&worker)?;
         self.release(standing.clock);
-        if !standing.contributed {
+        if standing.contributed {
+            self.gone += 1;
+        } else {
             self.owing -= 1;
         }
         Some(standing.clock)
     }
 
-    /// Notes a contribution of `worker`, whose clock moves on.
-    pub fn contribute(&mut self, worker: WorkerId) {
+    /// Notes a contribution of `worker`, whose clock moves on. Returns the iteration that it is a
+    /// part of: the worker's own, or the slowest one's if it does not count.
+    pub fn contribute(&mut self, worker: WorkerId) -> Clock {
         self.contributions += 1;
-        let Some(standing) = self.members.get_mut(&worker) else { return };
-        let clock = standing.clock;
+        let clock = self.clock(worker).or_else(|| self.slowest()).unwrap_or_default();
+        *self.pending.entry(clock).or_default() += 1;
+        self.latest = clock;
+        let Some(standing) = self.members.get_mut(&worker) else { return clock };
         standing.clock = Clock(clock.0 + 1);
         if !standing.contributed {
             standing.contributed = true;
@@ -145,12 +176,28 @@ impl Cohort {
         }
         *self.clocks.entry(Clock(clock.0 + 1)).or_default() += 1;
         self.release(clock);
+        clock
     }
 
-    /// Ends the open round with an update: a new version, and everyone owes again.
-    pub fn close(&mut self) {
+    /// Makes an update, and with it a new version, of the contributions that `closing` chooses.
+    /// Once there are no others, the round is over and everyone owes again.
+    pub fn close(&mut self, closing: Closing) {
+        let taken = match closing {
+            Closing::NotYet => return,
+            Closing::Everything => self.contributions,
+            Closing::Oldest => self.pending.pop_first().map_or(0, |(_, count)| count),
+            Closing::Latest => {
+                take_one(&mut self.pending, self.latest);
+                1
+            }
+        };
         self.version = self.version.next();
-        self.contributions = 0;
+        self.contributions -= taken;
+        if self.contributions > 0 {
+            return;
+        }
+        self.pending.clear();
+        self.gone = 0;
         for worker in self.contributors.drain(..) {
             if let Some(standing) = self.members.get_mut(&worker)
                 && standing.contributed
@@ -161,12 +208,25 @@ impl Cohort {
         }
     }
 
+    /// Puts everyone at the clock of the fastest: what one was ahead of another under an earlier
+    /// rule shall not count under the next.
+    pub fn level(&mut self) {
+        let Some(fastest) = self.fastest() else { return };
+        self.members.values_mut().for_each(|standing| standing.clock = fastest);
+        self.clocks = BTreeMap::from([(fastest, self.members.len())]);
+    }
+
     fn release(&mut self, clock: Clock) {
-        if let Some(count) = self.clocks.get_mut(&clock) {
-            *count -= 1;
-            if *count == 0 {
-                self.clocks.remove(&clock);
-            }
+        take_one(&mut self.clocks, clock);
+    }
+}
+
+/// One less at `clock`; nothing is kept of those that come to none.
+fn take_one(counts: &mut BTreeMap<Clock, usize>, clock: Clock) {
+    if let Some(count) = counts.get_mut(&clock) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&clock);
         }
     }
 }

@@ -21,19 +21,21 @@ pub use spec::{ConsistencySpec, UnknownConsistency};
 pub use ssp::Ssp;
 
 use crate::id::{Version, WorkerId};
+use crate::time::Time;
 
 /// A consistency policy: the questions the server asks.
 pub trait Consistency: Debug + Send {
     /// What happens to a gradient of `worker` that was computed on version `base`.
     fn admit(&self, cohort: &Cohort, worker: WorkerId, base: Version) -> Admission;
 
-    /// Whether the contributions gathered so far become an update now.
+    /// Which of the contributions gathered so far become an update now.
     ///
     /// Asked only when there is at least one.
-    fn closes(&self, cohort: &Cohort) -> bool;
+    fn closes(&self, cohort: &Cohort) -> Closing;
 
-    /// Whether `worker`, which has no batch to compute, may be given the current parameters.
-    fn may_start(&self, cohort: &Cohort, worker: WorkerId) -> bool;
+    /// Whether `worker`, which has `under_way` mini-batches that have not come back, may be given
+    /// the current parameters and one more.
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool;
 
     /// A number that changes whenever somebody who may not start now may start: while it and the
     /// membership stay, nobody who was made to wait needs to be looked at again.
@@ -43,6 +45,54 @@ pub trait Consistency: Debug + Send {
     /// then waits for the next round to count, and a round is not closed while too few workers
     /// are there. Otherwise each gradient is an update of its own, whatever happens.
     fn in_rounds(&self) -> bool;
+
+    /// Whether a worker that joins does so in front, with the fastest, instead of with the
+    /// slowest: where whole iterations are applied in order, those behind would have to wait for
+    /// all that it has missed.
+    fn joins_in_front(&self) -> bool {
+        false
+    }
+
+    /// The most mini-batches of one worker that may be under way, at least 1. What a worker is
+    /// asked for beyond the first it begins as soon as it has sent the one before.
+    fn window(&self) -> u32 {
+        1
+    }
+
+    /// Whether an update makes the gradients worthless that are still being computed on an earlier
+    /// version: those workers are given the new one at once, and begin anew.
+    fn cancels(&self) -> bool {
+        false
+    }
+
+    /// Takes note of a contribution of `worker`, which is in `cohort` already.
+    fn contributed(&mut self, cohort: &Cohort, worker: WorkerId, now: Time) {
+        let _unheeded = (cohort, worker, now);
+    }
+
+    /// Takes note of an update from contributions that were chosen by `closing`.
+    fn closed(&mut self, cohort: &Cohort, closing: Closing) {
+        let _unheeded = (cohort, closing);
+    }
+
+    /// Takes note that `worker`, which is not in `cohort` any more, does not count.
+    fn left(&mut self, cohort: &Cohort, worker: WorkerId) {
+        let _unheeded = (cohort, worker);
+    }
+}
+
+/// Which contributions become an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Closing {
+    /// None yet.
+    NotYet,
+    /// All.
+    Everything,
+    /// Those of the oldest iteration that has any.
+    Oldest,
+    /// The one that came last; the others stay where they are.
+    Latest,
 }
 
 /// What happens to a pushed gradient.

@@ -1,6 +1,6 @@
 //! Stale-synchronous parallel.
 
-use super::{Admission, Cohort, Consistency};
+use super::{Admission, Closing, Cohort, Consistency};
 use crate::id::{Version, WorkerId};
 
 /// SSP(s): gradients are applied on arrival, but nobody starts an iteration more than `slack`
@@ -31,11 +31,11 @@ impl Consistency for Ssp {
         Admission::Contribute
     }
 
-    fn closes(&self, _cohort: &Cohort) -> bool {
-        true
+    fn closes(&self, _cohort: &Cohort) -> Closing {
+        Closing::Everything
     }
 
-    fn may_start(&self, cohort: &Cohort, worker: WorkerId) -> bool {
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, _under_way: u32) -> bool {
         cohort.lead(worker) <= self.slack
     }
 

@@ -7,9 +7,9 @@ use core::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::{Evaluated, Point};
-use crate::consistency::DropReason;
+use crate::consistency::{Closing, DropReason};
 use crate::evaluation::Evaluation;
-use crate::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::job::Job;
 use crate::protocol::Refusal;
 use crate::protocol::message::EndReason;
@@ -102,6 +102,8 @@ pub enum Event {
         sequence: Sequence,
         /// The mini-batch.
         batch: BatchId,
+        /// The iteration of that worker.
+        clock: Clock,
         /// The version it was computed on.
         base: Version,
         /// Updates between the version it was computed on and this one.
@@ -118,6 +120,8 @@ pub enum Event {
         /// Where on the training curve.
         #[serde(flatten)]
         point: Point,
+        /// Which of the gradients that were there it was made of.
+        closing: Closing,
     },
     /// A worker's connection is gone; its lease is not over.
     CutOff {

@@ -15,6 +15,7 @@ use pstrain_core::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
+use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
 use pstrain_core::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, Server};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
@@ -83,7 +84,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
             clip_norm: None,
         },
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
-        consistency,
+        mode: Mode::of(consistency),
         exchange: if choices.coin() { Exchange::Combined } else { Exchange::Separate },
         batch_size: 4,
         budget: Budget { epochs: 3, kind },

@@ -134,7 +134,7 @@ impl Books {
             Event::Applied { worker, incarnation, sequence, staleness, samples, .. } => {
                 self.applied((*worker, *incarnation, *sequence), *staleness, *samples);
             }
-            Event::Updated { point } => self.updated(point.version, point.samples),
+            Event::Updated { point, .. } => self.updated(point.version, point.samples),
             Event::Departed { worker, lost_batch, .. } => {
                 let account = &mut self.workers[worker.0 as usize];
                 assert_eq!(account.granted.take().is_some(), *lost_batch, "{worker}'s mini-batch");

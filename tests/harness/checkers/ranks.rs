@@ -41,7 +41,7 @@ struct Rank {
 impl Ranks {
     pub(super) fn new(job: &Job) -> Self {
         Self {
-            slack: match job.consistency {
+            slack: match job.mode.consistency {
                 ConsistencySpec::Bsp | ConsistencySpec::Ssp { slack: 0 } => None,
                 ConsistencySpec::Ssp { slack } => Some(slack),
                 ConsistencySpec::Asp => Some(u64::MAX),

@@ -10,6 +10,7 @@ use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
+use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
@@ -240,7 +241,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             clip_norm: None,
         },
         aggregation: [Aggregation::Mean, Aggregation::Sum][rng.below(2) as usize],
-        consistency,
+        mode: Mode::of(consistency),
         exchange: [Exchange::Combined, Exchange::Separate][rng.below(2) as usize],
         batch_size,
         budget: Budget {

@@ -22,7 +22,7 @@ fn ms(millis: u64) -> Duration {
 pub(super) fn patient(workers: u32, rows: usize, consistency: ConsistencySpec) -> Toy {
     let mut toy = Toy::new(workers, rows);
     toy.job.membership.lease = Duration::from_secs(3600);
-    toy.job.consistency = consistency;
+    toy.job.mode.consistency = consistency;
     toy
 }
 

@@ -35,7 +35,7 @@ fn bsp_in_virtual_time_is_what_it_is_over_real_transports() {
     for consistency in [ConsistencySpec::Bsp, ConsistencySpec::Ssp { slack: 0 }] {
         for workers in [1, 2, 4] {
             let mut toy = Toy::new(workers, 203);
-            toy.job.consistency = consistency;
+            toy.job.mode.consistency = consistency;
             let reference = bits(&sequential_bsp(&toy));
             for kind in [Kind::Memory, Kind::Tcp] {
                 let real = toy.clone();
@@ -62,7 +62,7 @@ fn bsp_in_virtual_time_is_what_it_is_over_real_transports() {
 
 fn asynchronous() -> VirtualRun {
     let mut toy = Toy::new(3, 150);
-    toy.job.consistency = ConsistencySpec::Asp;
+    toy.job.mode.consistency = ConsistencySpec::Asp;
     VirtualRun::new(&toy, "delay=10ms jitter=5ms down.delay=7ms loss=1%", "exponential:5ms")
 }
 

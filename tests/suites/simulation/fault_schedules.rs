@@ -66,7 +66,7 @@ fn for_trials(test: &str, count: u64, check: impl Fn(u64, &Trial)) {
 /// What came up in a run, in words.
 fn words(trial: &Trial, run: &Simulated) -> Vec<String> {
     let mut words = vec![
-        format!("policy {}", trial.run.job.consistency),
+        format!("policy {}", trial.run.job.mode.consistency),
         format!("budget {}", trial.run.job.budget.kind),
         format!("exchange {}", trial.run.job.exchange),
         format!("data from {}", trial.run.job.data.from),
@@ -220,7 +220,7 @@ fn faults_that_nobody_dies_of_do_not_change_what_bsp_computes() {
     let compared = RefCell::new(0);
     for_trials("faults_that_nobody_dies_of", 2000, |_, trial| {
         let mut run = trial.run.clone();
-        run.job.consistency = ConsistencySpec::Bsp;
+        run.job.mode.consistency = ConsistencySpec::Bsp;
         run.job.membership.min_workers = None;
         let disturbed = run.run();
         if disturbed.membership_was_fixed && disturbed.reason == EndReason::BudgetReached {

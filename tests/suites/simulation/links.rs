@@ -26,7 +26,7 @@ fn ms(millis: u64) -> Time {
 /// Two workers, 10 ms up, 10 ms down, 30 ms a mini-batch: parameters from 50 ms on, each 50 ms.
 fn two(faults: &str) -> VirtualRun {
     let mut toy = Toy::new(2, 400);
-    toy.job.consistency = ConsistencySpec::Asp;
+    toy.job.mode.consistency = ConsistencySpec::Asp;
     toy.job.budget.epochs = 8;
     assert_eq!(toy.job.membership.lease, LEASE);
     VirtualRun::new(&toy, "delay=10ms down.delay=10ms", "30ms").with_faults(faults)

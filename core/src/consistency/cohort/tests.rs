@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::Cohort;
+use crate::consistency::Closing;
 use crate::id::{Clock, Version, WorkerId};
 
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +56,10 @@ fn take(cohort: &mut Cohort, step: Step) {
             let clock = cohort.clock(WorkerId(worker));
             assert_eq!(cohort.leave(WorkerId(worker)), clock);
         }
-        Step::Contribute(worker) => cohort.contribute(WorkerId(worker)),
-        Step::Close => cohort.close(),
+        Step::Contribute(worker) => {
+            cohort.contribute(WorkerId(worker));
+        }
+        Step::Close => cohort.close(Closing::Everything),
     }
 }
 
@@ -130,6 +133,6 @@ fn whoever_comes_back_to_an_open_round_owes_again_and_only_once() {
     assert_eq!(cohort.owing(), 1);
     cohort.contribute(WorkerId(0));
     assert_eq!(cohort.owing(), 0);
-    cohort.close();
+    cohort.close(Closing::Everything);
     assert_eq!(cohort.owing(), 1);
 }

@@ -162,6 +162,7 @@ impl Server {
             return; // repeated after a reconnect
         }
         slot.rows = ready.rows;
+        self.aggregator.set_rows(worker, ready.rows);
         self.roster.set_presence(worker, Presence::Ready, now);
         out.push(Effect::Report(Event::Ready { worker, rows: ready.rows }));
         self.awaited_back.retain(|&(_, awaited)| awaited != worker);
@@ -181,8 +182,7 @@ impl Server {
             // If there is no round to wait for, settling lets it count at once.
             self.joining.insert(worker);
         } else {
-            // A newcomer behind the others would hold them back, so it starts with the slowest.
-            let clock = self.cohort.slowest().unwrap_or(slot.clock);
+            let clock = self.entry().unwrap_or(slot.clock);
             self.cohort.join(worker, clock);
         }
     }

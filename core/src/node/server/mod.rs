@@ -122,7 +122,7 @@ impl Server {
         job.validate().map_err(ServerError::Job)?;
         let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
         let parameters = model.parameters();
-        let aggregator = Aggregator::new(job.aggregation, &job.update, parameters)
+        let aggregator = Aggregator::new(job.aggregation, &job.update, &job.mode, parameters)
             .map_err(ServerError::Optim)?;
         let keys = KeyRange::new(0, parameters as u64)
             .map_err(|_| ServerError::Model(ModelError::NoInputs))?;
@@ -132,7 +132,7 @@ impl Server {
             keys,
             parameters: Arc::new(model.initial(Stream::new(job.seed).fork("initial", 0))),
             aggregator,
-            policy: job.consistency.build(),
+            policy: job.mode.consistency.build(),
             cohort: Cohort::default(),
             round: Round::default(),
             roster: Roster::new(job.membership.workers),

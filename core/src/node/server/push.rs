@@ -211,12 +211,14 @@ impl Server {
                     incarnation: header.incarnation,
                     sequence: header.sequence,
                     batch: header.batch,
+                    clock: slot.clock,
                     base: header.base,
+                    base_parameters: None,
                     samples: header.samples,
                     granted,
                     gradient: push.gradient,
                 };
-                self.contribute(contribution);
+                self.contribute(now, contribution);
             }
             Some(reason) => {
                 self.ledger.outstanding -= 1;

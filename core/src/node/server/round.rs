@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 
 use super::Server;
 use super::roster::{Grant, Presence, Slot};
-use crate::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use crate::aggregate::Gradient;
+use crate::consistency::Closing;
+use crate::id::{BatchId, Clock, Incarnation, Sequence, Version, WorkerId};
 use crate::job::BudgetKind;
 use crate::node::{Effect, Evaluate, Event, Outbox};
 use crate::protocol::Phase;
@@ -31,7 +33,11 @@ pub(super) struct Contribution {
     pub(super) incarnation: Incarnation,
     pub(super) sequence: Sequence,
     pub(super) batch: BatchId,
+    /// The iteration it is a part of.
+    pub(super) clock: Clock,
     pub(super) base: Version,
+    /// The parameters of that version, if the aggregator needs them.
+    pub(super) base_parameters: Option<Arc<Vec<f32>>>,
     pub(super) samples: u32,
     /// When its parameters were given out.
     pub(super) granted: Time,
@@ -40,10 +46,11 @@ pub(super) struct Contribution {
 
 impl Server {
     /// Adds a gradient to the open round.
-    pub(super) fn contribute(&mut self, contribution: Contribution) {
+    pub(super) fn contribute(&mut self, now: Time, mut contribution: Contribution) {
         let worker = contribution.worker;
+        contribution.clock = self.cohort.contribute(worker);
         self.round.contributions.push(contribution);
-        self.cohort.contribute(worker);
+        self.policy.contributed(&self.cohort, worker, now);
         let Some(slot) = self.roster.slot(worker) else { return };
         if slot.batch.0 >= self.quota(slot.rows) {
             // Nothing left for it to do: nobody may wait for it any more.
@@ -59,6 +66,7 @@ impl Server {
             && let Some(slot) = self.roster.slot_mut(worker)
         {
             slot.clock = clock;
+            self.policy.left(&self.cohort, worker);
         }
     }
 
@@ -119,11 +127,9 @@ impl Server {
         }
         if self.cohort.contributions() > 0 {
             let held = self.policy.in_rounds() && self.is_short();
-            let closes = !held && self.policy.closes(&self.cohort);
-            if closes {
-                self.close(now, out);
-            }
-            return closes;
+            let closing = if held { Closing::NotYet } else { self.policy.closes(&self.cohort) };
+            self.close(now, closing, out);
+            return closing != Closing::NotYet;
         }
         if !self.cohort.is_empty() {
             return false;
@@ -149,23 +155,46 @@ impl Server {
     fn admit_joining(&mut self) {
         while let Some(worker) = self.joining.pop_first() {
             let own = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
-            let clock = self.cohort.slowest().unwrap_or(own);
+            let clock = self.entry().unwrap_or(own);
             self.cohort.join(worker, clock);
         }
     }
 
-    /// Applies the open round as one update.
-    fn close(&mut self, now: Time, out: &mut Outbox) {
+    /// The clock at which a newcomer counts, if anybody counts already: with the slowest, since
+    /// behind them it would hold them back, unless the policy wants it in front.
+    pub(super) fn entry(&self) -> Option<Clock> {
+        if self.policy.joins_in_front() { self.cohort.fastest() } else { self.cohort.slowest() }
+    }
+
+    /// Applies the contributions that `closing` chooses as one update.
+    fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
+        let all = &mut self.round.contributions;
+        let taken = match (closing, self.cohort.oldest()) {
+            (Closing::NotYet, _) => return,
+            (Closing::Oldest, Some(oldest)) => {
+                all.sort_by_key(|contribution| contribution.clock);
+                0..all.partition_point(|contribution| contribution.clock <= oldest)
+            }
+            (Closing::Latest, _) => all.len().saturating_sub(1)..all.len(),
+            _ => 0..all.len(),
+        };
         // In worker order, never in arrival order, so that the result depends on nothing else.
-        self.round.contributions.sort_by_key(|c| (c.worker, c.incarnation, c.sequence));
-        let gradients = self.round.contributions.iter();
-        self.aggregator.combine(gradients.map(|c| (c.samples, c.gradient.as_slice())));
-        let version = self.version();
+        all[taken.clone()].sort_by_key(|c| (c.worker, c.incarnation, c.sequence));
+        let version = self.cohort.version();
+        let gradients = all[taken.clone()].iter().map(|contribution| Gradient {
+            worker: contribution.worker,
+            clock: contribution.clock,
+            samples: contribution.samples,
+            staleness: version.since(contribution.base),
+            base: contribution.base_parameters.as_ref().map(|values| values.as_slice()),
+            values: &contribution.gradient,
+        });
+        self.aggregator.combine(gradients, &self.parameters, closing);
         let parameters = Arc::make_mut(&mut self.parameters);
         self.aggregator.apply(parameters, version);
         let epochs = self.samples / self.job.data.train.rows;
-        for contribution in self.round.contributions.drain(..) {
-            let Contribution { worker, incarnation, sequence, batch, base, samples, .. } =
+        for contribution in self.round.contributions.drain(taken) {
+            let Contribution { worker, incarnation, sequence, batch, clock, base, samples, .. } =
                 contribution;
             self.samples += u64::from(samples);
             self.ledger.applied += 1;
@@ -180,16 +209,18 @@ impl Server {
                 incarnation,
                 sequence,
                 batch,
+                clock,
                 base,
                 staleness,
                 samples,
                 age,
             }));
         }
-        self.cohort.close();
+        self.cohort.close(closing);
+        self.policy.closed(&self.cohort, closing);
         self.last_update = now;
         let point = self.point();
-        out.push(Effect::Report(Event::Updated { point }));
+        out.push(Effect::Report(Event::Updated { point, closing }));
         self.admit_joining();
         if self.samples / self.job.data.train.rows > epochs {
             self.evaluate(out);
@@ -215,7 +246,7 @@ impl Server {
     fn give_out(&mut self, now: Time, out: &mut Outbox) {
         let mut next = core::mem::take(&mut self.round.next);
         let may_start = |worker: &WorkerId| {
-            self.cohort.contains(*worker) && self.policy.may_start(&self.cohort, *worker)
+            self.cohort.contains(*worker) && self.policy.may_start(&self.cohort, *worker, 0)
         };
         // The cost of a push does not grow with those who wait: they are looked at when something
         // has changed for them.

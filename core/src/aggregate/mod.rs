@@ -3,11 +3,34 @@
 //!
 //! Knows gradients and the update rule; who sent them, and why they belong together, it does not.
 
+mod spec;
+
 use alloc::vec::Vec;
 
-use crate::id::Version;
+pub use spec::{ParticipationSpec, StalenessSpec, UnknownRule};
+
+use crate::consistency::Closing;
+use crate::id::{Clock, Version, WorkerId};
 use crate::job::Aggregation;
+use crate::mode::Mode;
 use crate::optim::{OptimError, UpdateSpec, Updater, norm};
+
+/// A gradient with what decides how much it counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Gradient<'a> {
+    /// Whose it is.
+    pub worker: WorkerId,
+    /// The iteration of that worker.
+    pub clock: Clock,
+    /// Examples it is the mean of.
+    pub samples: u32,
+    /// Updates since the version it was computed on.
+    pub staleness: u64,
+    /// The parameters it was computed on, if [`Aggregator::needs_base`].
+    pub base: Option<&'a [f32]>,
+    /// The values.
+    pub values: &'a [f32],
+}
 
 /// Combines gradients and updates parameters with the result, with all that has to be remembered
 /// from update to update.
@@ -27,15 +50,42 @@ impl Aggregator {
     pub fn new(
         aggregation: Aggregation,
         update: &UpdateSpec,
+        mode: &Mode,
         parameters: usize,
     ) -> Result<Self, OptimError> {
         let updater = Updater::new(update, parameters)?;
-        Ok(Self { aggregation, updater, combined: Vec::new() })
+        let mut aggregator = Self { aggregation, updater, combined: Vec::new() };
+        aggregator.set_mode(mode);
+        Ok(aggregator)
     }
 
-    /// Combines gradients, each with the number of examples it is the mean of, in the order given:
-    /// sums of floating-point numbers depend on it.
-    pub fn combine<'a>(&mut self, gradients: impl Iterator<Item = (u32, &'a [f32])> + Clone) {
+    /// Goes on under another mode. What was remembered for the one before is forgotten, the state
+    /// of the optimiser and the workers' shares are not.
+    pub fn set_mode(&mut self, mode: &Mode) {
+        let _ = mode;
+    }
+
+    /// Notes that the partition of `worker` has `rows` examples.
+    pub fn set_rows(&mut self, worker: WorkerId, rows: u64) {
+        let _ = (worker, rows);
+    }
+
+    /// Whether the parameters that a gradient was computed on are needed with it.
+    #[must_use]
+    pub fn needs_base(&self) -> bool {
+        false
+    }
+
+    /// Combines gradients, which `closing` chose, in the order given: sums of floating-point
+    /// numbers depend on it. `parameters` are the current ones.
+    pub fn combine<'a>(
+        &mut self,
+        gradients: impl Iterator<Item = Gradient<'a>> + Clone,
+        parameters: &[f32],
+        closing: Closing,
+    ) {
+        let _ = (parameters, closing);
+        let gradients = gradients.map(|gradient| (gradient.samples, gradient.values));
         let all: u64 = gradients.clone().map(|(samples, _)| u64::from(samples)).sum();
         let weight = |samples: u32| match self.aggregation {
             Aggregation::Mean => (f64::from(samples) / all as f64) as f32,
@@ -73,10 +123,24 @@ impl Aggregator {
 
 #[cfg(test)]
 mod tests {
-    use super::Aggregator;
-    use crate::id::Version;
+    use super::{Aggregator, Gradient};
+    use crate::consistency::Closing;
+    use crate::id::{Clock, Version, WorkerId};
     use crate::job::Aggregation;
+    use crate::mode::Mode;
     use crate::optim::{OptimizerSpec, Schedule, UpdateSpec};
+
+    fn combine(aggregator: &mut Aggregator, gradients: &[(u32, &[f32])]) {
+        let fresh = gradients.iter().zip(0..).map(|(&(samples, values), worker)| Gradient {
+            worker: WorkerId(worker),
+            clock: Clock(0),
+            samples,
+            staleness: 0,
+            base: None,
+            values,
+        });
+        aggregator.combine(fresh, &[], Closing::Everything);
+    }
 
     fn aggregator(aggregation: Aggregation) -> Aggregator {
         let update = UpdateSpec {
@@ -86,7 +150,7 @@ mod tests {
             weight_decay: 0.0,
             clip_norm: None,
         };
-        Aggregator::new(aggregation, &update, 2).unwrap()
+        Aggregator::new(aggregation, &update, &Mode::default(), 2).unwrap()
     }
 
     #[test]
@@ -97,7 +161,7 @@ mod tests {
         {
             let mut aggregator = aggregator(aggregation);
             let mut parameters = [0.0; 2];
-            aggregator.combine(gradients.into_iter());
+            combine(&mut aggregator, &gradients);
             aggregator.apply(&mut parameters, Version(0));
             assert_eq!(parameters, expected, "{aggregation}");
         }
@@ -106,8 +170,8 @@ mod tests {
     #[test]
     fn each_update_is_made_of_its_own_gradients_only() {
         let mut aggregator = aggregator(Aggregation::Sum);
-        aggregator.combine([(1, &[8.0, 8.0][..]), (1, &[1.0, 1.0])].into_iter());
-        aggregator.combine([(1, &[3.0, 4.0][..])].into_iter());
+        combine(&mut aggregator, &[(1, &[8.0, 8.0][..]), (1, &[1.0, 1.0])]);
+        combine(&mut aggregator, &[(1, &[3.0, 4.0][..])]);
         assert_eq!(aggregator.norm(), 5.0);
         let mut parameters = [1.0, 1.0];
         aggregator.apply(&mut parameters, Version(0));
