@@ -31,6 +31,12 @@ impl Mode {
     pub fn of(consistency: ConsistencySpec) -> Self {
         Self { consistency, ..Self::default() }
     }
+
+    /// Mini-batches of one worker that may be under way, unless the run changes it.
+    #[must_use]
+    pub fn window(&self) -> u32 {
+        self.in_flight.unwrap_or_else(|| self.consistency.build().window()).clamp(1, MOST_IN_FLIGHT)
+    }
 }
 
 impl fmt::Display for Mode {

@@ -30,12 +30,14 @@ fn sizes(gradients: u64, parameters: u64, samples: u32, compute: Duration) -> Op
         compute_ns: compute.as_nanos() as u64,
         keys,
         pull: true,
+        allowed: sequence,
     };
     let header = ParametersHeader {
         version: Version(gradients),
         keys,
         sequence,
         batch,
+        ahead: 0,
         decided: Some(Decided { sequence, dropped: None }),
     };
     let empty = Arc::new(Vec::new());
