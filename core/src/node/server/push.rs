@@ -3,7 +3,7 @@
 use super::Server;
 use super::round::Contribution;
 use crate::consistency::{Admission, DropReason};
-use crate::id::{BatchId, PeerId, WorkerId};
+use crate::id::{BatchId, PeerId, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::message::{
     Decided, EndReason, Parameters, ParametersHeader, Pull, Push, PushHeader,
@@ -166,6 +166,12 @@ impl Server {
         first_not_finite(&self.parameters).is_some()
     }
 
+    /// Whether more updates than a gradient may miss were made since version `base`.
+    fn is_too_stale(&self, base: Version) -> bool {
+        let staleness = self.version().since(base);
+        self.job.mode.max_staleness.is_some_and(|most| staleness > most)
+    }
+
     /// Decides a push that is in order.
     fn take_push(
         &mut self,
@@ -179,7 +185,12 @@ impl Server {
         let admission = if self.phase == Phase::Ending {
             Admission::Drop(DropReason::Over)
         } else {
-            self.policy.admit(&self.cohort, worker, header.base)
+            match self.policy.admit(&self.cohort, worker, header.base) {
+                Admission::Contribute if self.is_too_stale(header.base) => {
+                    Admission::Drop(DropReason::Stale)
+                }
+                admission => admission,
+            }
         };
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let granted = slot.seat.grant.take().map_or(now, |grant| grant.at);
