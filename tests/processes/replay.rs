@@ -111,7 +111,8 @@ fn every_consistency_and_budget_is_computed_again_to_the_same_bits() {
 fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let base = ["simulate", "--json", "--workers", "3", "--partition", "sizes:1,2,5"];
-    let speeds = ["--consistency", "asp", "--compute", "4ms 1.factor=3", "--link", "2.delay=20ms"];
+    let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
+    let speeds = ["--consistency", "asp", "--compute", "4ms 1.factor=3", "--link", links];
     let mut digests = BTreeSet::new();
     for rule in RULES {
         let out = folder.path().join(rule.join("-"));
