@@ -126,8 +126,10 @@ impl Server {
         job.validate().map_err(ServerError::Job)?;
         let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
         let parameters = model.parameters();
-        let aggregator = Aggregator::new(job.aggregation, &job.update, &job.mode, parameters)
-            .map_err(ServerError::Optim)?;
+        let workers = job.membership.workers;
+        let aggregator =
+            Aggregator::new(job.aggregation, &job.update, &job.mode, workers, parameters)
+                .map_err(ServerError::Optim)?;
         let keys = KeyRange::new(0, parameters as u64)
             .map_err(|_| ServerError::Model(ModelError::NoInputs))?;
         Ok(Self {

@@ -4,7 +4,7 @@ use super::Server;
 use super::roster::Grant;
 use super::round::Contribution;
 use crate::consistency::{Admission, DropReason};
-use crate::id::{PeerId, Sequence, WorkerId};
+use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::message::{
     Decided, EndReason, Parameters, ParametersHeader, Pull, Push, PushHeader,
@@ -224,6 +224,12 @@ impl Server {
         first_not_finite(&self.parameters).is_some()
     }
 
+    /// Whether more updates than a gradient may miss were made since version `base`.
+    fn is_too_stale(&self, base: Version) -> bool {
+        let staleness = self.version().since(base);
+        self.mode.max_staleness.is_some_and(|most| staleness > most)
+    }
+
     /// Decides a push that is in order.
     fn take_push(
         &mut self,
@@ -237,7 +243,12 @@ impl Server {
         let admission = if self.phase == Phase::Ending {
             Admission::Drop(DropReason::Over)
         } else {
-            self.policy.admit(&self.cohort, worker, header.base)
+            match self.policy.admit(&self.cohort, worker, header.base) {
+                Admission::Contribute if self.is_too_stale(header.base) => {
+                    Admission::Drop(DropReason::Stale)
+                }
+                admission => admission,
+            }
         };
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let granted = slot.seat.grants.pop_front().map_or(now, |grant| grant.at);
