@@ -69,6 +69,9 @@ fn compare(cohort: &Cohort, plain: &Plain) {
     assert_eq!(cohort.len(), plain.members.len());
     assert_eq!(cohort.is_empty(), plain.members.is_empty());
     assert_eq!(cohort.slowest(), clocks().min());
+    let hindmost = plain.members.iter().map(|(&worker, &(clock, _))| (clock, worker)).min();
+    let hindmost = hindmost.map(|(clock, worker)| (Clock(clock), WorkerId(worker)));
+    assert_eq!(cohort.hindmost(), hindmost);
     assert_eq!(cohort.fastest(), clocks().max());
     assert_eq!(cohort.contributions(), plain.contributions);
     assert_eq!(cohort.owing(), plain.members.values().filter(|(_, done)| !done).count());
