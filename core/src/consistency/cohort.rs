@@ -84,10 +84,13 @@ impl Cohort {
         self.clocks.first().copied()
     }
 
-    /// The clock of the fastest member.
+    /// The clock of the fastest: of the members, or of one that has left while what it contributed
+    /// is no update yet, so that nobody joins in an iteration that it has contributed to before.
     #[must_use]
     pub fn fastest(&self) -> Option<Clock> {
-        self.clocks.last().map(|&(clock, _)| clock)
+        let &(clock, _) = self.clocks.last()?;
+        let gone = self.pending.keys().next_back().map(|latest| Clock(latest.0 + 1));
+        Some(gone.map_or(clock, |gone| gone.max(clock)))
     }
 
     /// How far `worker` is ahead of the slowest member.

@@ -8,7 +8,7 @@ use crate::mode::MOST_IN_FLIGHT;
 /// as soon as iterations before t - D have.
 ///
 /// Invariant: an update has exactly one contribution of every member that took part in its
-/// iteration (two of one that left and came back in it), and iterations are updates in order; a worker is asked for at most D iterations
+/// iteration, and iterations are updates in order; a worker is asked for at most D iterations
 /// beyond the oldest that is no update yet, so no gradient is staler than D. Unlike under SSP,
 /// nobody sees part of an iteration, and a worker may begin before its own last gradient is in the
 /// parameters.

@@ -26,7 +26,6 @@ enum Step {
 #[derive(Clone, Copy, Debug)]
 struct Contribution {
     worker: u32,
-    incarnation: u64,
     clock: u64,
     staleness: u64,
 }
@@ -39,7 +38,6 @@ struct Model {
     now: Time,
     /// The versions that each member computes on, the oldest first.
     under_way: BTreeMap<u32, VecDeque<Version>>,
-    incarnations: BTreeMap<u32, u64>,
     /// Those who count from the next update on.
     joining: Vec<u32>,
     /// In the order in which they came, with the versions they were computed on.
@@ -50,6 +48,8 @@ struct Model {
     iteration: Option<u64>,
     /// Members that have had no turn since the last table; none before the first.
     turns: Option<Vec<u32>>,
+    /// Whose gradient came last, if nobody has left since.
+    latest: Option<u32>,
     /// To whom parameters were given; those of one moment in the order of their iterations.
     granted: Vec<u32>,
 }
@@ -64,12 +64,12 @@ impl Model {
             cohort: Cohort::default(),
             now: Time::ZERO,
             under_way: BTreeMap::new(),
-            incarnations: BTreeMap::new(),
             joining: Vec::new(),
             pending: Vec::new(),
             fixed: true,
             iteration: None,
             turns: None,
+            latest: None,
             granted: Vec::new(),
         };
         (0..workers).for_each(|worker| model.count(worker));
@@ -82,7 +82,6 @@ impl Model {
         let clock = if front { self.cohort.fastest() } else { self.cohort.slowest() };
         self.cohort.join(WorkerId(worker), clock.unwrap_or_default());
         self.under_way.insert(worker, VecDeque::new());
-        *self.incarnations.entry(worker).or_default() += 1;
     }
 
     fn take(&mut self, step: Step) {
@@ -119,6 +118,7 @@ impl Model {
             self.cohort.leave(WorkerId(worker));
             self.policy.left(&self.cohort, WorkerId(worker));
             self.turns.iter_mut().for_each(|turns| turns.retain(|owed| *owed != worker));
+            self.latest = None;
         }
     }
 
@@ -129,9 +129,9 @@ impl Model {
         let id = WorkerId(worker);
         if self.policy.admit(&self.cohort, id, base) == Admission::Contribute {
             let clock = self.cohort.contribute(id).0;
-            let incarnation = self.incarnations[&worker];
-            let contribution = Contribution { worker, incarnation, clock, staleness: 0 };
+            let contribution = Contribution { worker, clock, staleness: 0 };
             self.pending.push((contribution, base));
+            self.latest = Some(worker);
             self.policy.contributed(&self.cohort, id, self.now);
         } else {
             assert!(base < self.cohort.version(), "a fresh gradient was dropped");
@@ -268,8 +268,7 @@ impl Model {
             C::Delay { .. } => {
                 let clock = taken[0].clock;
                 assert!(taken.iter().all(|gradient| gradient.clock == clock));
-                let mut whose: Vec<_> =
-                    taken.iter().map(|gradient| (gradient.worker, gradient.incarnation)).collect();
+                let mut whose: Vec<u32> = taken.iter().map(|gradient| gradient.worker).collect();
                 whose.sort_unstable();
                 assert!(whose.windows(2).all(|pair| pair[0] != pair[1]), "{taken:?}");
                 assert!(self.iteration.is_none_or(|last| clock > last) || !self.fixed);
@@ -296,19 +295,20 @@ impl Model {
     }
 
     fn check_turn(&mut self, closing: Closing, taken: &[Contribution], members: &[u32]) {
-        let last = self.pending.last().map_or(taken[taken.len() - 1].worker, |_| u32::MAX);
         if closing == Closing::Everything {
             assert!(self.turns.as_ref().is_none_or(Vec::is_empty), "a table before all turns");
             let entries = |worker: &u32| taken.iter().any(|gradient| gradient.worker == *worker);
             assert!(members.iter().all(entries), "{members:?} have no entries in {taken:?}");
-            self.turns = Some(members.iter().copied().filter(|worker| *worker != last).collect());
+            self.turns =
+                Some(members.iter().copied().filter(|owed| Some(*owed) != self.latest).collect());
             return;
         }
         let worker = taken[0].worker;
         let turns = self.turns.as_mut().expect("a turn before the first table");
         let owed = turns.iter().position(|owed| *owed == worker);
         owed.map(|place| turns.remove(place));
-        assert!(owed.is_some() || !self.fixed, "{worker} has had its turn");
+        let left = !members.contains(&worker);
+        assert!(owed.is_some() || left, "{worker} has had its turn");
     }
 
     fn check(&self) {

@@ -13,48 +13,28 @@ use crate::time::Time;
 /// their turn wait for the next table, which is gathered once all have. Nobody ever waits, and
 /// nothing is dropped.
 ///
-/// Invariant: between two tables ([`Closing::Everything`]) every member has exactly one turn, the
-/// one whose gradient completed the table having had it with that, and every other one a
-/// [`Closing::Latest`] of its own. A table has a contribution of everyone who is a member when it
+/// Invariant: between two tables ([`Closing::Everything`]) every member has exactly one turn: the
+/// one whose gradient completed the table has had it with that (nobody has, if it was completed by
+/// a departure), and every other one has a [`Closing::Latest`] of its own. A table has a contribution of everyone who is a member when it
 /// begins. With a fixed membership of N no gradient is staler than 2N - 2 updates.
 ///
-/// A worker that joins while a table has turns left has one as well, with no entry before; while a
-/// table is gathered, it is waited for. Who leaves is not waited for; what it gave stays. The
+/// A worker that joins has no turn at the table that there is, and is waited for with the next.
+/// Who leaves is not waited for; what it gave stays. The
 /// authors let a worker go on with the parameters of its last turn; here it is given the current
 /// ones each time, which are never older.
 ///
 /// Maranjyan and Richtarik, 2025.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ringleader {
-    /// Whether every member has had its turn, and the next table is gathered.
-    gathering: bool,
-    /// Members that have had their turn at the table.
-    served: BTreeSet<WorkerId>,
+    /// Members that have not had their turn at the table. Once there are none, the next one is
+    /// gathered.
+    owed: BTreeSet<WorkerId>,
     /// Members that have contributed to the next table.
     gathered: BTreeSet<WorkerId>,
-    /// Whose contribution came last.
+    /// Whose contribution came last, if nobody has left since.
     latest: Option<WorkerId>,
-    /// Whether that one is a turn that has not been taken.
+    /// Whether the contribution that came last is a turn that has not been taken.
     turn: bool,
-}
-
-impl Default for Ringleader {
-    fn default() -> Self {
-        Self {
-            gathering: true,
-            served: BTreeSet::new(),
-            gathered: BTreeSet::new(),
-            latest: None,
-            turn: false,
-        }
-    }
-}
-
-impl Ringleader {
-    /// Goes over to the next table once nobody has a turn left.
-    fn turn_over(&mut self, cohort: &Cohort) {
-        self.gathering |= self.served.len() == cohort.len();
-    }
 }
 
 impl Consistency for Ringleader {
@@ -65,7 +45,7 @@ impl Consistency for Ringleader {
     fn closes(&self, cohort: &Cohort) -> Closing {
         if self.turn {
             Closing::Latest
-        } else if self.gathering && self.gathered.len() == cohort.len() {
+        } else if self.owed.is_empty() && self.gathered.len() == cohort.len() {
             Closing::Everything
         } else {
             Closing::NotYet
@@ -86,26 +66,23 @@ impl Consistency for Ringleader {
 
     fn contributed(&mut self, cohort: &Cohort, worker: WorkerId, _now: Time) {
         self.latest = Some(worker);
-        self.turn = !self.gathering && !self.served.contains(&worker);
+        self.turn = self.owed.remove(&worker);
         if !self.turn && cohort.contains(worker) {
             self.gathered.insert(worker);
         }
     }
 
     fn closed(&mut self, cohort: &Cohort, closing: Closing) {
-        if closing == Closing::Everything {
-            self.gathering = false;
-            self.served.clear();
-            self.gathered.clear();
-        }
         self.turn = false;
-        self.served.extend(self.latest.take().filter(|worker| cohort.contains(*worker)));
-        self.turn_over(cohort);
+        if closing == Closing::Everything {
+            self.gathered.clear();
+            self.owed = cohort.workers().filter(|worker| Some(*worker) != self.latest).collect();
+        }
     }
 
-    fn left(&mut self, cohort: &Cohort, worker: WorkerId) {
-        self.served.remove(&worker);
+    fn left(&mut self, _cohort: &Cohort, worker: WorkerId) {
+        self.owed.remove(&worker);
         self.gathered.remove(&worker);
-        self.turn_over(cohort);
+        self.latest = None;
     }
 }
