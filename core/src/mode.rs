@@ -49,6 +49,9 @@ impl Mode {
         {
             return Err(ModeError::InFlight(in_flight));
         }
+        if self.in_flight.is_some_and(|in_flight| in_flight > 1) && !self.consistency.pipelines() {
+            return Err(ModeError::OneByOne(self.consistency));
+        }
         if !self.staleness.is_valid() {
             return Err(ModeError::Staleness(self.staleness));
         }
@@ -66,6 +69,8 @@ impl Mode {
 pub enum ModeError {
     /// No mini-batch under way, or too many.
     InFlight(u32),
+    /// Several mini-batches under way where each must wait for the update with the one before.
+    OneByOne(ConsistencySpec),
     /// A rule with numbers out of range.
     Staleness(StalenessSpec),
     /// Two rules that each replace a worker's gradient by what they remember of the others.
@@ -78,6 +83,11 @@ impl fmt::Display for ModeError {
             Self::InFlight(in_flight) => {
                 write!(f, "in-flight = {in_flight}: must be 1 to {MOST_IN_FLIGHT}, or auto")
             }
+            Self::OneByOne(consistency) => write!(
+                f,
+                "in-flight above 1 with consistency = {consistency}, which gives a worker one \
+                 mini-batch at a time; use 1 or auto, or another consistency such as asp or delay:4"
+            ),
             Self::Staleness(rule) => {
                 write!(f, "staleness = {rule}: a number is out of its range")
             }

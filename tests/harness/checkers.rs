@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
 mod books;
+mod promises;
 mod ranks;
 
 use std::collections::BTreeMap;
@@ -132,7 +133,7 @@ impl Checker {
         self.books.balance(server);
         self.ranks.check();
         let held = self.short_since.is_some() || !self.books.has_open_round();
-        assert!(held || self.ranks.is_owed(), "a round waits for nobody who counts");
+        assert!(held || self.ranks.awaits_more(), "a round waits for nobody who counts");
         let global = self.job.budget.kind == BudgetKind::Global;
         let reached = global && self.books.samples >= server.samples_wanted();
         assert!(!reached || self.ended.is_some(), "it goes on past its budget");

@@ -21,7 +21,7 @@ use self::correction::Correction;
 use self::iterations::Iterations;
 use self::shares::Shares;
 use self::table::Table;
-use crate::consistency::Closing;
+use crate::consistency::{Closing, ConsistencySpec};
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::Aggregation;
 use crate::mode::Mode;
@@ -89,7 +89,11 @@ impl Combination {
         match (mode.participation, mode.staleness) {
             (ParticipationSpec::Incremental, _) => Self::Incremental(Table::default()),
             (_, StalenessSpec::DynSgd) => Self::Iterations(Iterations::new(workers)),
-            _ => Self::Round,
+            _ => match mode.consistency {
+                ConsistencySpec::Malenia { .. } => Self::ByWorker,
+                ConsistencySpec::Ringleader => Self::Ringleader(Table::default()),
+                _ => Self::Round,
+            },
         }
     }
 }
