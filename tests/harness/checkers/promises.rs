@@ -3,6 +3,7 @@
 
 use pstrain_core::consistency::{Closing, ConsistencySpec};
 use pstrain_core::id::{Incarnation, WorkerId};
+use pstrain_core::mode::Mode;
 
 /// A gradient that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(super) struct Promises {
     policy: ConsistencySpec,
     /// Workers of the job.
     workers: u64,
+    /// Mini-batches of one worker that may be under way.
+    window: u64,
     /// The last iteration that became an update, where updates are iterations.
     iteration: Option<u64>,
     /// Members that have had no turn since the last table; none before the first.
@@ -48,9 +51,9 @@ pub(super) struct Promises {
 }
 
 impl Promises {
-    pub(super) fn new(policy: ConsistencySpec, workers: u32) -> Self {
+    pub(super) fn new(mode: &Mode, workers: u32) -> Self {
         use ConsistencySpec as C;
-        let policy = match policy {
+        let policy = match mode.consistency {
             C::Ssp { slack: 0 } | C::Delay { bound: Some(0) } | C::Dssp { low: 0, high: 0 } => {
                 C::Bsp
             }
@@ -58,7 +61,8 @@ impl Promises {
             C::Rennala { gradients } => C::KBatchSync { gradients },
             other => other,
         };
-        Self { policy, workers: workers.into(), iteration: None, turns: None, latest: None }
+        let (window, workers) = (mode.window().into(), workers.into());
+        Self { policy, workers, window, iteration: None, turns: None, latest: None }
     }
 
     /// Whether the gradients of several workers make a round, which joiners wait for.
@@ -116,9 +120,12 @@ impl Promises {
         use ConsistencySpec as C;
         let others = self.workers - 1;
         match self.policy {
-            C::Ssp { .. } | C::Dssp { .. } => others * (2 * self.most_lead() + 1),
+            C::Ssp { .. } | C::Dssp { .. } => {
+                // And its own that were under way before it.
+                others * (2 * self.most_lead() + 1) + self.window - 1
+            }
             C::Delay { .. } => self.most_lead(),
-            C::Ringleader | C::RoundRobin => 2 * others,
+            C::Ringleader | C::RoundRobin if self.window == 1 => 2 * others,
             _ => self.staleness_below() - 1,
         }
     }

@@ -50,7 +50,7 @@ struct Rank {
 impl Ranks {
     pub(super) fn new(job: &Job) -> Self {
         Self {
-            promises: Promises::new(job.mode.consistency, job.membership.workers),
+            promises: Promises::new(&job.mode, job.membership.workers),
             ranks: vec![Rank::default(); job.membership.workers as usize],
             started: false,
             ended: false,
