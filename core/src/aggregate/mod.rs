@@ -21,7 +21,7 @@ use self::correction::Correction;
 use self::iterations::Iterations;
 use self::shares::Shares;
 use self::table::Table;
-use crate::consistency::{Closing, ConsistencySpec};
+use crate::consistency::Closing;
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::Aggregation;
 use crate::mode::Mode;
@@ -87,10 +87,6 @@ enum Combination {
 impl Combination {
     fn of(mode: &Mode, workers: u32) -> Self {
         match (mode.participation, mode.staleness) {
-            _ if matches!(mode.consistency, ConsistencySpec::Malenia { .. }) => Self::ByWorker,
-            _ if mode.consistency == ConsistencySpec::Ringleader => {
-                Self::Ringleader(Table::default())
-            }
             (ParticipationSpec::Incremental, _) => Self::Incremental(Table::default()),
             (_, StalenessSpec::DynSgd) => Self::Iterations(Iterations::new(workers)),
             _ => Self::Round,
