@@ -64,8 +64,8 @@ impl Consistency for KSync {
         if self.quorum.is_met(cohort) { Closing::Everything } else { Closing::NotYet }
     }
 
-    fn may_start(&self, cohort: &Cohort, worker: WorkerId, _under_way: u32) -> bool {
-        !cohort.contributed(worker)
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        under_way == 0 && !cohort.contributed(worker)
     }
 
     fn gate(&self, cohort: &Cohort) -> u64 {
@@ -110,8 +110,8 @@ impl Consistency for KAsync {
         if self.quorum.is_met(cohort) { Closing::Everything } else { Closing::NotYet }
     }
 
-    fn may_start(&self, cohort: &Cohort, worker: WorkerId, _under_way: u32) -> bool {
-        !cohort.contributed(worker)
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        under_way == 0 && !cohort.contributed(worker)
     }
 
     fn gate(&self, cohort: &Cohort) -> u64 {

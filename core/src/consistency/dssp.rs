@@ -93,10 +93,11 @@ impl Consistency for Dssp {
         Closing::Everything
     }
 
-    fn may_start(&self, cohort: &Cohort, worker: WorkerId, _under_way: u32) -> bool {
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        let under_way = u64::from(under_way);
         let credited = || self.paces.get(&worker).zip(cohort.clock(worker));
-        cohort.lead(worker) <= self.low
-            || credited().is_some_and(|(pace, clock)| clock < pace.credit)
+        cohort.lead(worker).saturating_add(under_way) <= self.low
+            || credited().is_some_and(|(pace, clock)| clock.0 + under_way < pace.credit.0)
     }
 
     fn gate(&self, cohort: &Cohort) -> u64 {

@@ -34,8 +34,8 @@ impl Consistency for RoundRobin {
         Closing::Everything
     }
 
-    fn may_start(&self, cohort: &Cohort, worker: WorkerId, _under_way: u32) -> bool {
-        match (cohort.lead(worker), cohort.hindmost()) {
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        match (cohort.lead(worker) + u64::from(under_way), cohort.hindmost()) {
             (0, _) => true,
             (1, Some((_, hindmost))) => worker < hindmost,
             _ => false,

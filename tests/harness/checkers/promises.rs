@@ -61,14 +61,8 @@ impl Promises {
             C::Rennala { gradients } => C::KBatchSync { gradients },
             other => other,
         };
-        Self {
-            policy,
-            workers: workers.into(),
-            window: mode.window().into(),
-            iteration: None,
-            turns: None,
-            latest: None,
-        }
+        let (window, workers) = (mode.window().into(), workers.into());
+        Self { policy, workers, window, iteration: None, turns: None, latest: None }
     }
 
     /// Whether the gradients of several workers make a round, which joiners wait for.
@@ -126,12 +120,12 @@ impl Promises {
         use ConsistencySpec as C;
         let others = self.workers - 1;
         match self.policy {
-            // And its own that were under way before it.
             C::Ssp { .. } | C::Dssp { .. } => {
-                others * (2 * self.most_lead() + 1) + (self.window - 1)
+                // And its own that were under way before it.
+                others * (2 * self.most_lead() + 1) + self.window - 1
             }
             C::Delay { .. } => self.most_lead(),
-            C::Ringleader | C::RoundRobin => 2 * others,
+            C::Ringleader | C::RoundRobin if self.window == 1 => 2 * others,
             _ => self.staleness_below() - 1,
         }
     }
