@@ -55,6 +55,14 @@ impl Mode {
         if !self.staleness.is_valid() {
             return Err(ModeError::Staleness(self.staleness));
         }
+        let weighs_workers = matches!(
+            self.consistency,
+            ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader
+        );
+        let plain = self.participation == ParticipationSpec::Plain;
+        if weighs_workers && !(plain && self.staleness != StalenessSpec::DynSgd) {
+            return Err(ModeError::WeighedTwice(self.consistency));
+        }
         let in_table = self.participation == ParticipationSpec::Incremental;
         if in_table && self.staleness == StalenessSpec::DynSgd {
             return Err(ModeError::TwoTables);
@@ -75,6 +83,8 @@ pub enum ModeError {
     Staleness(StalenessSpec),
     /// Two rules that each replace a worker's gradient by what they remember of the others.
     TwoTables,
+    /// A consistency that says itself what each worker counts for, with another rule for that.
+    WeighedTwice(ConsistencySpec),
 }
 
 impl fmt::Display for ModeError {
@@ -94,6 +104,11 @@ impl fmt::Display for ModeError {
             Self::TwoTables => f.write_str(
                 "staleness = dynsgd with participation = incremental: each makes an update of \
                  what it remembers of other gradients; choose one of them",
+            ),
+            Self::WeighedTwice(consistency) => write!(
+                f,
+                "consistency = {consistency} weighs workers by their data itself: choose \
+                 participation = plain with it, and no staleness = dynsgd"
             ),
         }
     }

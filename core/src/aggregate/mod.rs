@@ -86,14 +86,12 @@ enum Combination {
 
 impl Combination {
     fn of(mode: &Mode, workers: u32) -> Self {
-        match (mode.participation, mode.staleness) {
-            (ParticipationSpec::Incremental, _) => Self::Incremental(Table::default()),
-            (_, StalenessSpec::DynSgd) => Self::Iterations(Iterations::new(workers)),
-            _ => match mode.consistency {
-                ConsistencySpec::Malenia { .. } => Self::ByWorker,
-                ConsistencySpec::Ringleader => Self::Ringleader(Table::default()),
-                _ => Self::Round,
-            },
+        match (mode.consistency, mode.participation, mode.staleness) {
+            (ConsistencySpec::Malenia { .. }, ..) => Self::ByWorker,
+            (ConsistencySpec::Ringleader, ..) => Self::Ringleader(Table::default()),
+            (_, ParticipationSpec::Incremental, _) => Self::Incremental(Table::default()),
+            (.., StalenessSpec::DynSgd) => Self::Iterations(Iterations::new(workers)),
+            _ => Self::Round,
         }
     }
 }
