@@ -50,6 +50,7 @@ impl Toy {
             },
             aggregation: Aggregation::Mean,
             mode: Mode::of(ConsistencySpec::Bsp),
+            switches: Vec::new(),
             exchange: Exchange::Combined,
             batch_size: 8,
             budget: Budget { epochs: 3, kind: BudgetKind::Global },

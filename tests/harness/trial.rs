@@ -204,6 +204,7 @@ impl Draw {
             },
             aggregation: self.word(&["mean", "sum"]),
             mode: Mode::of(draw_policy(&mut self.random, workers)),
+            switches: Vec::new(),
             exchange: self.word(&["combined", "separate"]),
             batch_size,
             budget: Budget { epochs, kind: self.word(&["global", "partition"]) },

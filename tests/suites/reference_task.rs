@@ -48,6 +48,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         },
         aggregation,
         mode: Mode::of(ConsistencySpec::Bsp),
+        switches: Vec::new(),
         exchange: Exchange::Combined,
         batch_size: 64,
         budget: Budget { epochs: 10, kind: BudgetKind::Global },

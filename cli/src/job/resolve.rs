@@ -135,6 +135,7 @@ impl Layers {
             update,
             aggregation,
             mode,
+            switches: Vec::new(),
             exchange,
             batch_size,
             budget,

@@ -85,6 +85,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         },
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
         mode: Mode::of(consistency),
+        switches: Vec::new(),
         exchange: if choices.coin() { Exchange::Combined } else { Exchange::Separate },
         batch_size: 4,
         budget: Budget { epochs: 3, kind },

@@ -1,5 +1,6 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
+mod fence;
 mod handshake;
 mod liveness;
 mod push;
@@ -13,6 +14,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use fence::Ordered;
 use roster::Roster;
 use round::Round;
 
@@ -42,6 +44,10 @@ pub struct Server {
     mode: Mode,
     /// Mini-batches of one worker that may be under way.
     window: u32,
+    /// The mode that comes next, if one was ordered.
+    ordered: Option<Ordered>,
+    /// How many of the job's changes of consistency have been ordered.
+    switched: usize,
     policy: Box<dyn Consistency>,
     cohort: Cohort,
     round: Round,
@@ -140,6 +146,8 @@ impl Server {
             aggregator,
             mode: job.mode,
             window: job.mode.window(),
+            ordered: None,
+            switched: 0,
             policy: job.mode.consistency.build(),
             cohort: Cohort::default(),
             round: Round::default(),
@@ -239,6 +247,7 @@ impl Server {
                 self.strangers.retain(|&(_, stranger)| stranger != peer);
                 out.push(Effect::Close(peer));
             }
+            Message::Control(control) => self.on_control(now, peer, &control, out),
             message => match self.roster.worker_of(peer) {
                 Some(worker) => self.on_member_message(now, peer, worker, message, out),
                 None => self.refuse(now, peer, unexpected("a hello", &message), out),
