@@ -8,7 +8,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::aggregate::{ParticipationSpec, StalenessSpec};
-use crate::consistency::ConsistencySpec;
+use crate::consistency::{Auto, ConsistencySpec};
 use crate::id::Version;
 
 /// When gradients are applied, and what they count for.
@@ -27,7 +27,7 @@ pub struct Mode {
 }
 
 /// The most mini-batches of one worker that may be under way, whatever the mode.
-pub const MOST_IN_FLIGHT: u32 = 64;
+pub const MOST_IN_FLIGHT: u32 = 256;
 
 impl Mode {
     /// A mode with nothing but a consistency.
@@ -36,7 +36,13 @@ impl Mode {
         Self { consistency, ..Self::default() }
     }
 
-    /// Mini-batches of one worker that may be under way, unless the run changes it.
+    /// The mode that a run begins with: this one, or what `auto` begins with.
+    #[must_use]
+    pub fn at_start(self) -> Self {
+        if self.consistency == ConsistencySpec::Auto { Auto::first() } else { self }
+    }
+
+    /// The most mini-batches of one worker that may be under way, unless the run changes it.
     #[must_use]
     pub fn window(&self) -> u32 {
         self.in_flight.unwrap_or_else(|| self.consistency.build().window()).clamp(1, MOST_IN_FLIGHT)
@@ -89,6 +95,10 @@ impl Mode {
         }
         if !self.staleness.is_valid() {
             return Err(ModeError::Staleness(self.staleness));
+        }
+        let is_auto = self.consistency == ConsistencySpec::Auto;
+        if is_auto && *self != Self::of(ConsistencySpec::Auto) {
+            return Err(ModeError::NotUpToYou);
         }
         let weighs_workers = matches!(
             self.consistency,
@@ -164,6 +174,8 @@ pub enum ModeError {
     InFlight(u32),
     /// Several mini-batches under way where each must wait for the update with the one before.
     OneByOne(ConsistencySpec),
+    /// `auto` with what it chooses itself.
+    NotUpToYou,
     /// A rule with numbers out of range.
     Staleness(StalenessSpec),
     /// Two rules that each replace a worker's gradient by what they remember of the others.
@@ -182,6 +194,10 @@ impl fmt::Display for ModeError {
                 f,
                 "in-flight above 1 with consistency = {consistency}, which gives a worker one \
                  mini-batch at a time; use 1 or auto, or another consistency such as asp or delay:4"
+            ),
+            Self::NotUpToYou => f.write_str(
+                "consistency = auto chooses in-flight, staleness, max-staleness and participation \
+                 itself: leave them out, or choose a consistency",
             ),
             Self::Staleness(rule) => {
                 write!(f, "staleness = {rule}: a number is out of its range")

@@ -5,6 +5,7 @@
 //! invariant; a property test over random schedules holds it to that.
 
 mod asp;
+mod auto;
 mod batches;
 mod bsp;
 mod cohort;
@@ -23,6 +24,7 @@ use core::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 pub use asp::Asp;
+pub use auto::{Auto, Choice, Seen};
 pub use batches::{Buffered, KBatchSync};
 pub use bsp::Bsp;
 pub use cohort::Cohort;

@@ -146,6 +146,15 @@ pub enum Event {
         #[serde(serialize_with = "words")]
         cause: Cause,
     },
+    /// `auto` lets a worker have more or fewer mini-batches under way.
+    Adjusted {
+        /// The worker.
+        worker: WorkerId,
+        /// How many.
+        in_flight: u32,
+        /// Why.
+        why: String,
+    },
     /// A worker's connection is gone; its lease is not over.
     CutOff {
         /// The worker.

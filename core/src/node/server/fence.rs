@@ -10,8 +10,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::{Server, unexpected};
-use crate::consistency::Closing;
-use crate::id::PeerId;
+use crate::consistency::{Auto, Choice, Closing, ConsistencySpec, Seen};
+use crate::id::{PeerId, WorkerId};
 use crate::mode::Mode;
 use crate::node::{Cause, Effect, Event, Outbox};
 use crate::protocol::message::{Control, Controlled};
@@ -70,16 +70,20 @@ impl Server {
         if let Some(given_up) = self.ordered.take() {
             askers.extend(given_up.askers);
         }
-        let ordered = Ordered { mode, cause, askers };
+        self.take_order(Ordered { mode, cause, askers }, out);
+        self.settle(now, out);
+    }
+
+    /// Begins a mode at once, or lets it wait for what is under way.
+    fn take_order(&mut self, ordered: Ordered, out: &mut Outbox) {
         // How much may be under way, and how stale it may be, concerns no gradient but the next.
-        let same =
-            Mode { in_flight: self.mode.in_flight, max_staleness: self.mode.max_staleness, ..mode };
+        let Mode { in_flight, max_staleness, .. } = self.mode;
+        let same = Mode { in_flight, max_staleness, ..ordered.mode };
         if same == self.mode {
             self.begin_mode(ordered, out);
         } else {
             self.ordered = Some(ordered);
         }
-        self.settle(now, out);
     }
 
     /// Orders what the job says shall be ordered by now.
@@ -102,6 +106,29 @@ impl Server {
         Some(self.training_since? + switch.at.time()?)
     }
 
+    /// Mini-batches of `worker` that may be under way.
+    pub(super) fn window(&self, worker: WorkerId) -> u32 {
+        self.auto.as_ref().map_or(self.window, |auto| auto.window(worker))
+    }
+
+    /// Lets `auto` see a push, and does what it chooses.
+    pub(super) fn show_auto(&mut self, seen: Seen, out: &mut Outbox) {
+        let Some(auto) = &mut self.auto else { return };
+        if self.ordered.is_some() || self.phase != Phase::Training {
+            return;
+        }
+        match auto.pushed(&self.mode, seen) {
+            None => {}
+            Some(Choice::Window { worker, in_flight, why }) => {
+                out.push(Effect::Report(Event::Adjusted { worker, in_flight, why }));
+            }
+            Some(Choice::Mode { mode, why }) => {
+                let ordered = Ordered { mode, cause: Cause::Chosen(why), askers: Vec::new() };
+                self.take_order(ordered, out);
+            }
+        }
+    }
+
     /// Goes through the fence if nothing is left before it; whether it did.
     pub(super) fn pass_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
         let is_gathering = self.phase == Phase::Gathering; // there is nothing before the fence
@@ -122,6 +149,10 @@ impl Server {
 
     fn begin_mode(&mut self, ordered: Ordered, out: &mut Outbox) {
         let Ordered { mode, cause, askers } = ordered;
+        if !matches!(cause, Cause::Chosen(_)) {
+            self.auto = (mode.consistency == ConsistencySpec::Auto).then(Auto::new);
+        }
+        let mode = mode.at_start();
         if mode.consistency != self.mode.consistency {
             self.policy = mode.consistency.build();
             self.cohort.level();

@@ -20,7 +20,7 @@ use round::Round;
 
 use super::{Effect, Event, Input, Node, Outbox, Point};
 use crate::aggregate::Aggregator;
-use crate::consistency::{Cohort, Consistency};
+use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, Version, WorkerId};
 use crate::job::{BudgetKind, Job, JobError};
 use crate::mode::Mode;
@@ -44,6 +44,8 @@ pub struct Server {
     mode: Mode,
     /// Mini-batches of one worker that may be under way.
     window: u32,
+    /// Who chooses the mode, if it is not the user.
+    auto: Option<Auto>,
     /// The mode that comes next, if one was ordered.
     ordered: Option<Ordered>,
     /// How many of the job's changes of consistency have been ordered.
@@ -133,9 +135,14 @@ impl Server {
         let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
         let parameters = model.parameters();
         let workers = job.membership.workers;
-        let aggregator =
-            Aggregator::new(job.aggregation, &job.update, &job.mode, workers, parameters)
-                .map_err(ServerError::Optim)?;
+        let aggregator = Aggregator::new(
+            job.aggregation,
+            &job.update,
+            &job.mode.at_start(),
+            workers,
+            parameters,
+        )
+        .map_err(ServerError::Optim)?;
         let keys = KeyRange::new(0, parameters as u64)
             .map_err(|_| ServerError::Model(ModelError::NoInputs))?;
         Ok(Self {
@@ -144,11 +151,12 @@ impl Server {
             keys,
             parameters: Arc::new(model.initial(Stream::new(job.seed).fork("initial", 0))),
             aggregator,
-            mode: job.mode,
-            window: job.mode.window(),
+            mode: job.mode.at_start(),
+            window: job.mode.at_start().window(),
+            auto: (job.mode.consistency == ConsistencySpec::Auto).then(Auto::new),
             ordered: None,
             switched: 0,
-            policy: job.mode.consistency.build(),
+            policy: job.mode.at_start().consistency.build(),
             cohort: Cohort::default(),
             round: Round::default(),
             roster: Roster::new(job.membership.workers),

@@ -3,7 +3,7 @@
 use super::Server;
 use super::roster::Grant;
 use super::round::Contribution;
-use crate::consistency::{Admission, DropReason};
+use crate::consistency::{Admission, DropReason, Seen};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::message::{
@@ -31,7 +31,8 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         self.make_up(now, peer, worker, pull.allowed, out);
-        if self.roster.slot(worker).is_some_and(|slot| slot.seat.under_way() < self.window) {
+        if self.roster.slot(worker).is_some_and(|slot| slot.seat.under_way() < self.window(worker))
+        {
             self.ask(now, worker);
         }
         self.settle(now, out);
@@ -265,6 +266,9 @@ impl Server {
             turnaround,
             compute: core::time::Duration::from_nanos(header.compute_ns).min(turnaround),
         }));
+        let rows = slot.rows;
+        let compute = core::time::Duration::from_nanos(header.compute_ns).min(turnaround);
+        let seen = Seen { worker, now, compute, loss: header.loss, rows };
         let dropped = match admission {
             Admission::Contribute => {
                 slot.batches.accept();
@@ -292,6 +296,7 @@ impl Server {
                     gradient: push.gradient,
                 };
                 self.contribute(now, contribution);
+                self.show_auto(seen, out);
             }
             Some(reason) => {
                 self.ledger.outstanding -= 1;

@@ -67,6 +67,9 @@ impl Server {
         {
             slot.clock = clock;
             self.policy.left(&self.cohort, worker);
+            if let Some(auto) = &mut self.auto {
+                auto.left(worker);
+            }
         }
     }
 
@@ -275,7 +278,7 @@ impl Server {
 
     /// Gives `worker` as many mini-batches as it may have, if any.
     fn grant(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
-        let (version, window) = (self.version(), self.window);
+        let (version, window) = (self.version(), self.window(worker));
         let Some(slot) = self.roster.slot(worker) else { return };
         let (Some(peer), true) = (slot.peer, self.cohort.contains(worker)) else { return };
         let first = slot.seat.next_sequence();
