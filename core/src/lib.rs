@@ -11,6 +11,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod aggregate;
+pub mod coding;
 pub mod consistency;
 pub mod evaluation;
 pub mod examples;
