@@ -13,6 +13,7 @@ use crate::fingerprint::Fingerprint;
 use crate::mode::{Mode, ModeError};
 use crate::model::ModelSpec;
 use crate::optim::UpdateSpec;
+use crate::work::Redundancy;
 
 /// A resolved job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +34,8 @@ pub struct Job {
     pub exchange: Exchange,
     /// Examples of one mini-batch of one worker.
     pub batch_size: u32,
+    /// What is computed more than once.
+    pub redundancy: Redundancy,
     /// When the run is over.
     pub budget: Budget,
     /// Who takes part, and what happens when someone is lost.

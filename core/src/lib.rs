@@ -27,3 +27,4 @@ pub mod protocol;
 pub mod rng;
 pub mod time;
 pub mod trainer;
+pub mod work;

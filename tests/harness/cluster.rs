@@ -167,11 +167,8 @@ fn spawn_worker<T: Transport + Send + 'static>(
         stream: Stream::new(u64::from(worker.0)),
     };
     let (train, count) = (toy.train.clone(), toy.job.membership.workers);
-    let load = move |order: &Prepare| -> Result<(Examples, Prepared), String> {
-        let examples = partition_of(&train, count, order.worker);
-        let prepared =
-            Prepared { rows: examples.len() as u64, train: Some(Fingerprint::of(&train)) };
-        Ok((examples, prepared))
+    let load = move |order: &Prepare| -> Result<(Vec<Examples>, Fingerprint), String> {
+        Ok((parts_of(&train, count, order), Fingerprint::of(&train)))
     };
     std::thread::spawn(move || {
         std::thread::sleep(pause);

@@ -246,11 +246,8 @@ impl WorkerThread {
             stream: Stream::new(u64::from(worker)),
         });
         let (train, count) = (toy.train.clone(), toy.job.membership.workers);
-        let load = move |order: &Prepare| -> Result<(Examples, Prepared), String> {
-            let examples = partition_of(&train, count, order.worker);
-            let train = Some(Fingerprint::of(&train));
-            let prepared = Prepared { rows: examples.len() as u64, train };
-            Ok((examples, prepared))
+        let load = move |order: &Prepare| -> Result<(Vec<Examples>, Fingerprint), String> {
+            Ok((parts_of(&train, count, order), Fingerprint::of(&train)))
         };
         let log = Log::default();
         let report = log.clone();

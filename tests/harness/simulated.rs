@@ -167,10 +167,9 @@ impl VirtualRun {
         let rows: Vec<u64> = self.partitions.iter().map(|part| part.len() as u64).collect();
         let model = Model::new(&self.job.model, self.job.data.shape).unwrap();
         let load = |order: &Prepare| {
-            let examples = self.partitions[order.worker.0 as usize].clone();
-            let train = Some(self.job.data.train.clone());
-            let prepared = Prepared { rows: examples.len() as u64, train };
-            Ok((examples, prepared))
+            let part = |part: PartId| self.partitions[part.0 as usize].clone();
+            let parts = order.parts().into_iter().map(part).collect();
+            Ok((parts, self.job.data.train.clone()))
         };
         let partition = |worker: WorkerId| self.partitions[worker.0 as usize].clone();
         let ignore: fn(Time, Origin, Event) = |_, _, _| {};

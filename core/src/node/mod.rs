@@ -25,7 +25,7 @@ pub use worker::{Worker, WorkerConfig, WorkerError};
 use crate::evaluation::Evaluation;
 use crate::examples::Examples;
 use crate::fingerprint::Fingerprint;
-use crate::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use crate::job::Job;
 use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message};
@@ -119,22 +119,30 @@ pub enum Effect {
 /// The effects of one input, in order.
 pub type Outbox = Vec<Effect>;
 
-/// Data to get ready.
+/// Data to get ready: some parts of the training split.
 #[derive(Debug)]
 pub struct Prepare {
     /// The job, whose recipe says how.
     pub job: Job,
-    /// Whose partition.
+    /// Whose parts.
     pub worker: WorkerId,
-    /// The partition, if the server sent it.
-    pub examples: Option<Examples>,
+    /// The parts of [`Job::parts_of`], in that order, if the server sent them.
+    pub examples: Option<Vec<Examples>>,
+}
+
+impl Prepare {
+    /// The parts of the data that are wanted.
+    #[must_use]
+    pub fn parts(&self) -> Vec<PartId> {
+        self.job.parts_of(self.worker)
+    }
 }
 
 /// Data that are ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Examples in the partition.
-    pub rows: u64,
+    /// Examples in each part of [`Job::parts_of`], in that order.
+    pub rows: Vec<u64>,
     /// The training split they were taken from; none if the server sent them.
     pub train: Option<Fingerprint>,
 }

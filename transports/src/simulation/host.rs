@@ -2,6 +2,7 @@
 
 use pstrain_core::evaluation::evaluate;
 use pstrain_core::examples::Examples;
+use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::model::{Model, Workspace};
 use pstrain_core::node::{
@@ -58,8 +59,8 @@ pub trait Host {
     fn sent(&mut self, _worker: WorkerId, _message: &Message) {}
 }
 
-/// Gets the examples of a partition, with the fingerprint of the split they were taken from.
-type Loader<'a> = Box<dyn Fn(&Prepare) -> Result<(Examples, Prepared), String> + 'a>;
+/// Gets the examples of [`Prepare::parts`], with the fingerprint of the split they were taken from.
+type Loader<'a> = Box<dyn Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + 'a>;
 
 /// The host of an ordinary training run: real gradients, real evaluations.
 pub struct Laboratory<'a, R> {
@@ -82,7 +83,7 @@ impl<'a, R: FnMut(Time, Origin, Event)> Laboratory<'a, R> {
     /// A host whose workers take their examples from `loader`, whose server evaluates `model` on
     /// `held_out` and makes partitions with `partition`, and that tells `report` of every event.
     pub fn new(
-        loader: impl Fn(&Prepare) -> Result<(Examples, Prepared), String> + 'a,
+        loader: impl Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + 'a,
         model: Model,
         held_out: &'a Examples,
         partition: impl Fn(WorkerId) -> Examples + Send + 'a,
