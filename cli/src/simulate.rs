@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use pstrain_core::examples::Examples;
-use pstrain_core::id::{BatchId, WorkerId};
+use pstrain_core::id::{BatchId, PartId, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::model::{Model, ModelSpec};
 use pstrain_core::node::{Event, Prepare, Server};
@@ -151,7 +151,7 @@ impl Virtual {
             Ok((parts, data.fingerprint.clone()))
         };
         let model = Model::new(&self.job.model, self.job.data.shape)?;
-        let partition = |worker| data.partition(worker);
+        let partition = |part: PartId| data.partition(part);
         let mut host = Laboratory::new(loader, model, &data.evaluation, partition, report);
         let setup = Setup {
             server,

@@ -13,7 +13,7 @@ use crate::fingerprint::Fingerprint;
 use crate::mode::{Mode, ModeError};
 use crate::model::ModelSpec;
 use crate::optim::UpdateSpec;
-use crate::work::Redundancy;
+use crate::work::{Redundancy, WorkError};
 
 /// A resolved job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -222,7 +222,8 @@ impl Job {
         if self.scenario.len() > MOST_SCENARIO_BYTES {
             return Err(JobError::Scenario(self.scenario.len()));
         }
-        self.mode.validate().map_err(JobError::Mode)
+        self.mode.validate().map_err(JobError::Mode)?;
+        self.validate_work().map_err(JobError::Work)
     }
 }
 
@@ -272,6 +273,8 @@ pub enum JobError {
     Scenario(usize),
     /// A mode that makes no sense.
     Mode(ModeError),
+    /// Work that makes no sense.
+    Work(WorkError),
 }
 
 impl fmt::Display for JobError {
@@ -302,6 +305,7 @@ impl fmt::Display for JobError {
                  are carried: say with `all` what is the same for many workers"
             ),
             Self::Mode(error) => error.fmt(f),
+            Self::Work(error) => error.fmt(f),
         }
     }
 }

@@ -203,6 +203,12 @@ impl Trainer {
         &self.model
     }
 
+    /// Whether the worker has the part that `task` is of.
+    #[must_use]
+    pub fn has(&self, task: Task) -> bool {
+        self.parts.iter().any(|part| part.id == task.part)
+    }
+
     /// Computes the gradient of `task` at `params` into `gradient`, which takes on the length of
     /// the parameters: the mean over the examples of the mini-batch.
     ///
@@ -211,8 +217,7 @@ impl Trainer {
     /// gradients are summed, its own mean.
     ///
     /// # Panics
-    /// If `params` are not [`Model::parameters`] values, or the worker does not have the task's
-    /// part.
+    /// If `params` are not [`Model::parameters`] values, or not [`Self::has`].
     pub fn compute(&mut self, task: Task, params: &[f32], gradient: &mut Vec<f32>) -> Computed {
         let Self { model, parts, combination, batch_size, workspace } = self;
         gradient.resize(model.parameters(), 0.0);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::PartId;
 use pstrain_core::model::Model;
 use pstrain_core::node::{Effect, Event, Input, Prepare, Prepared};
 use pstrain_core::protocol::EXAMPLES_CHUNK_BYTES;
@@ -168,26 +168,26 @@ impl Services for WorkerServices {
         }
     }
 
-    fn examples(&mut self, _worker: WorkerId, _from: u64) -> Option<ExamplesChunk> {
+    fn examples(&mut self, _part: PartId, _from: u64) -> Option<ExamplesChunk> {
         None
     }
 }
 
 /// Hands out the partitions of workers that have no data of their own, in chunks.
 pub(crate) struct Partitions<'a> {
-    make: Box<dyn Fn(WorkerId) -> Examples + Send + 'a>,
+    make: Box<dyn Fn(PartId) -> Examples + Send + 'a>,
     /// The partitions that are being sent.
-    sending: BTreeMap<WorkerId, Examples>,
+    sending: BTreeMap<PartId, Examples>,
 }
 
 impl<'a> Partitions<'a> {
-    pub(crate) fn new(make: impl Fn(WorkerId) -> Examples + Send + 'a) -> Self {
+    pub(crate) fn new(make: impl Fn(PartId) -> Examples + Send + 'a) -> Self {
         Self { make: Box::new(make), sending: BTreeMap::new() }
     }
 
-    /// Rows of a worker's partition from row `from` on; none if there are none left.
-    pub(crate) fn chunk(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
-        let examples = self.sending.entry(worker).or_insert_with(|| (self.make)(worker));
+    /// Rows of a part from row `from` on; none if there are none left.
+    pub(crate) fn chunk(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
+        let examples = self.sending.entry(part).or_insert_with(|| (self.make)(part));
         let total = examples.len();
         let begin = usize::try_from(from).ok().filter(|&begin| begin < total)?;
         let rows = (EXAMPLES_CHUNK_BYTES as usize / examples.packed_row_bytes()).max(1);
@@ -195,7 +195,7 @@ impl<'a> Partitions<'a> {
         let mut packed = Vec::new();
         examples.pack(begin..end, &mut packed);
         if end == total {
-            self.sending.remove(&worker);
+            self.sending.remove(&part);
         }
         Some(ExamplesChunk { rows: ExampleRows { from, total: total as u64 }, packed })
     }
@@ -219,7 +219,7 @@ impl ServerServices {
     #[must_use]
     pub fn new(
         evaluator: Evaluator,
-        partition: impl Fn(WorkerId) -> Examples + Send + 'static,
+        partition: impl Fn(PartId) -> Examples + Send + 'static,
         report: impl FnMut(Time, Event) + Send + 'static,
     ) -> Self {
         Self { evaluator, partitions: Partitions::new(partition), report: Box::new(report) }
@@ -238,7 +238,7 @@ impl Services for ServerServices {
         None
     }
 
-    fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
-        self.partitions.chunk(worker, from)
+    fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
+        self.partitions.chunk(part, from)
     }
 }

@@ -7,6 +7,7 @@
 mod asp;
 mod bsp;
 mod cohort;
+mod redundant;
 mod spec;
 mod ssp;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use asp::Asp;
 pub use bsp::Bsp;
 pub use cohort::Cohort;
+pub use redundant::Redundant;
 pub use spec::{ConsistencySpec, UnknownConsistency};
 pub use ssp::Ssp;
 
@@ -109,6 +111,8 @@ pub enum Admission {
 pub enum DropReason {
     /// It was computed on parameters that are no longer the current ones.
     Stale,
+    /// What it was computed from is in the open round already.
+    Redundant,
     /// The run was over when it came.
     Over,
 }

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::{Evaluated, Point};
 use crate::consistency::{Closing, DropReason};
 use crate::evaluation::Evaluation;
-use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::id::{BatchId, Clock, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use crate::job::Job;
 use crate::protocol::Refusal;
 use crate::protocol::message::EndReason;
@@ -50,7 +50,9 @@ pub enum Event {
         sequence: Sequence,
         /// The version of the parameters.
         version: Version,
-        /// The mini-batch.
+        /// The part of the data.
+        part: PartId,
+        /// The mini-batch of it.
         batch: BatchId,
         /// How long the server let it wait.
         #[serde(rename = "waited_s", serialize_with = "seconds")]
@@ -64,7 +66,9 @@ pub enum Event {
         sequence: Sequence,
         /// The version it was computed on.
         base: Version,
-        /// The mini-batch.
+        /// The part of the data.
+        part: PartId,
+        /// The mini-batch of it.
         batch: BatchId,
         /// Mean loss of the mini-batch.
         loss: f32,
@@ -110,7 +114,9 @@ pub enum Event {
         incarnation: Incarnation,
         /// The push.
         sequence: Sequence,
-        /// The mini-batch.
+        /// The part of the data.
+        part: PartId,
+        /// The mini-batch of it.
         batch: BatchId,
         /// The iteration of that worker.
         clock: Clock,

@@ -5,10 +5,10 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Dealer, Share, Task, Weights, batch_samples};
+use super::{Dealer, Share, Task, Weights, batch_samples, set_rows};
 use crate::coding::{Code, CodeError, Decoder};
 use crate::consistency::Cohort;
-use crate::id::{BatchId, PartId, Version, WorkerId};
+use crate::id::{BatchId, Version, WorkerId};
 use crate::job::{Aggregation, Job};
 
 /// In round `r` every worker combines mini-batches `r` of its partitions. The round is covered
@@ -54,28 +54,30 @@ impl Coded {
 }
 
 impl Dealer for Coded {
-    fn deal(&mut self, worker: WorkerId, version: Version, _next: BatchId) -> Option<Task> {
-        if !self.has(worker, version) {
+    fn deal(&mut self, worker: WorkerId, version: Version) -> Option<Task> {
+        if self.is_there(worker) {
             return None;
         }
-        *self.given.get_mut(worker.0 as usize)? = Some(version);
+        let given = self.given.get_mut(worker.0 as usize)?;
+        if given.replace(version) == Some(version) {
+            return None;
+        }
         Some(Task::own(worker, BatchId(version.0)))
     }
 
-    fn has(&self, worker: WorkerId, version: Version) -> bool {
-        self.given.get(worker.0 as usize).is_some_and(|given| *given != Some(version))
-            && !self.is_there(worker)
+    fn renew(&mut self, worker: WorkerId, task: Task, version: Version) -> Option<Task> {
+        if task.batch.0 == version.0 { None } else { self.deal(worker, version) }
     }
 
-    fn wants(&self, worker: WorkerId, _task: Task) -> bool {
-        !self.is_there(worker)
+    fn wants(&self, worker: WorkerId, task: Task, version: Version) -> bool {
+        task.batch.0 == version.0 && !self.is_there(worker)
     }
 
     fn took(&mut self, worker: WorkerId, _task: Task) {
         self.present.insert(worker);
     }
 
-    fn left(&mut self, worker: WorkerId) {
+    fn put_back(&mut self, worker: WorkerId, _task: Task) {
         if let Some(given) = self.given.get_mut(worker.0 as usize) {
             *given = None;
         }
@@ -114,19 +116,5 @@ impl Dealer for Coded {
 
     fn updated(&mut self) {
         self.present.clear();
-    }
-}
-
-/// Notes the size of a part, which all who have it must agree on.
-pub(super) fn set_rows(known: &mut [u64], part: PartId, rows: u64) -> Result<(), String> {
-    match known.get_mut(part.0 as usize) {
-        Some(known) if *known == 0 || *known == rows => {
-            *known = rows;
-            Ok(())
-        }
-        Some(known) => Err(alloc::format!(
-            "{rows} rows in partition {part}, of which another worker has {known}"
-        )),
-        None => Err(alloc::format!("partition {part} is none of the job's")),
     }
 }

@@ -1,9 +1,10 @@
 //! Partial gradients: what a slow worker has finished counts, and another does the rest.
 
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Dealer, Task};
+use super::{Dealer, Share, Task, Weights, set_rows};
 use crate::consistency::Cohort;
 use crate::id::{BatchId, PartId, Version, WorkerId};
 
@@ -19,8 +20,10 @@ use crate::id::{BatchId, PartId, Version, WorkerId};
 #[derive(Debug)]
 pub(super) struct Partial {
     tasks: u32,
-    /// How many of its tasks each worker was given, and on which version.
-    given: Vec<(Version, u32)>,
+    /// Examples of each partition; 0 where nobody has said.
+    rows: Vec<u64>,
+    /// Which of its tasks each worker was given, bit by bit, and on which version.
+    given: Vec<(Version, u64)>,
     /// Which partitions are in the open round.
     arrived: Vec<bool>,
     /// How many are not.
@@ -32,6 +35,7 @@ impl Partial {
         let workers = workers as usize;
         Self {
             tasks,
+            rows: vec![0; workers],
             given: vec![(Version(0), 0); workers],
             arrived: vec![false; workers],
             missing: workers,
@@ -46,27 +50,29 @@ impl Partial {
         self.arrived.get(part.0 as usize).is_some_and(|arrived| *arrived)
     }
 
-    /// The number of the task that `worker` computes next on `version`.
-    fn next(&self, worker: WorkerId, version: Version) -> Option<u32> {
-        let &(last, count) = self.given.get(worker.0 as usize)?;
-        let first = if last == version { count } else { 0 };
-        (first..self.tasks).find(|&number| !self.has_arrived(self.part(worker, number)))
+    /// Which of its tasks `worker` was given on `version`.
+    fn given(&self, worker: WorkerId, version: Version) -> u64 {
+        let given = self.given.get(worker.0 as usize);
+        given.filter(|(last, _)| *last == version).map_or(0, |&(_, given)| given)
     }
 }
 
 impl Dealer for Partial {
-    fn deal(&mut self, worker: WorkerId, version: Version, _next: BatchId) -> Option<Task> {
-        let number = self.next(worker, version)?;
-        *self.given.get_mut(worker.0 as usize)? = (version, number + 1);
+    fn deal(&mut self, worker: WorkerId, version: Version) -> Option<Task> {
+        let given = self.given(worker, version);
+        let number = (0..self.tasks).find(|&number| {
+            given >> number & 1 == 0 && !self.has_arrived(self.part(worker, number))
+        })?;
+        *self.given.get_mut(worker.0 as usize)? = (version, given | 1 << number);
         Some(Task { part: self.part(worker, number), batch: BatchId(version.0) })
     }
 
-    fn has(&self, worker: WorkerId, version: Version) -> bool {
-        self.next(worker, version).is_some()
+    fn renew(&mut self, worker: WorkerId, task: Task, version: Version) -> Option<Task> {
+        if task.batch.0 == version.0 { None } else { self.deal(worker, version) }
     }
 
-    fn wants(&self, _worker: WorkerId, task: Task) -> bool {
-        !self.has_arrived(task.part)
+    fn wants(&self, _worker: WorkerId, task: Task, version: Version) -> bool {
+        task.batch.0 == version.0 && !self.has_arrived(task.part)
     }
 
     fn took(&mut self, _worker: WorkerId, task: Task) {
@@ -77,9 +83,13 @@ impl Dealer for Partial {
         }
     }
 
-    fn left(&mut self, worker: WorkerId) {
-        if let Some((_, count)) = self.given.get_mut(worker.0 as usize) {
-            *count = 0;
+    fn put_back(&mut self, worker: WorkerId, task: Task) {
+        let number = (0..self.tasks).find(|&number| self.part(worker, number) == task.part);
+        if let Some((version, given)) = self.given.get_mut(worker.0 as usize)
+            && let Some(number) = number
+            && version.0 == task.batch.0
+        {
+            *given &= !(1 << number);
         }
     }
 
@@ -97,6 +107,18 @@ impl Dealer for Partial {
             }
         }
         within_reach.contains(&false)
+    }
+
+    fn set_rows(&mut self, worker: WorkerId, rows: &[u64]) -> Result<(), String> {
+        for (number, &rows) in (0..self.tasks).zip(rows) {
+            let part = self.part(worker, number);
+            set_rows(&mut self.rows, part, rows)?;
+        }
+        Ok(())
+    }
+
+    fn weights(&self, _gradients: &[Share]) -> Option<Weights> {
+        None
     }
 
     fn updated(&mut self) {

@@ -14,6 +14,7 @@ use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
+use pstrain_core::work::Redundancy;
 
 /// Everything that decides how a world goes.
 #[derive(Clone, Debug)]
@@ -245,6 +246,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         mode: Mode { in_flight, ..Mode::of(consistency) },
         exchange: [Exchange::Combined, Exchange::Separate][rng.below(2) as usize],
         batch_size,
+        redundancy: Redundancy::None,
         budget: Budget {
             epochs: 1 + rng.below(3) as u32,
             kind: [BudgetKind::Global, BudgetKind::Partition][rng.below(2) as usize],

@@ -29,6 +29,7 @@ use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
 use crate::rng::Stream;
 use crate::time::Time;
+use crate::work::{Dealer, WorkError};
 
 /// The parameter server as a state machine.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub struct Server {
     /// Mini-batches of one worker that may be under way.
     window: u32,
     policy: Box<dyn Consistency>,
+    /// Whoever hands out tasks, where that is not each worker's own partition in turn.
+    dealer: Option<Box<dyn Dealer>>,
     cohort: Cohort,
     round: Round,
     roster: Roster,
@@ -139,8 +142,11 @@ impl Server {
             parameters: Arc::new(model.initial(Stream::new(job.seed).fork("initial", 0))),
             aggregator,
             mode: job.mode,
-            window: job.mode.window(),
-            policy: job.mode.consistency.build(),
+            window: job.window(),
+            policy: job.policy(),
+            dealer: job
+                .dealer()
+                .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?,
             cohort: Cohort::default(),
             round: Round::default(),
             roster: Roster::new(job.membership.workers),
@@ -254,8 +260,9 @@ impl Server {
         out: &mut Outbox,
     ) {
         match message {
-            Message::PullExamples(pull) => {
-                out.push(Effect::SendExamples { peer, worker, from: pull.from });
+            Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
+                let (part, from) = (pull.part, pull.from);
+                out.push(Effect::SendExamples { peer, part, from });
             }
             Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
             Message::Pull(pull) => self.on_pull(now, peer, worker, pull, out),

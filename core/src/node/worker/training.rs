@@ -9,6 +9,7 @@ use crate::node::{Compute, Computed, Effect, Event, Outbox};
 use crate::protocol::Message;
 use crate::protocol::message::{Decided, EndReason, Parameters, Pull, Push, PushHeader};
 use crate::time::Time;
+use crate::work::Task;
 
 impl Worker {
     pub(super) fn pull(&mut self, now: Time, out: &mut Outbox) {
@@ -34,6 +35,13 @@ impl Worker {
             );
             return self.finish(Err(WorkerError::Protocol(what)), out);
         }
+        let has_part = |task: Task| member.parts.contains(&task.part);
+        let tasks =
+            core::iter::successors(Some(header.task), |&task| Some(member.job.following(task)));
+        if let Some(task) = tasks.take(header.ahead as usize + 1).find(|&task| !has_part(task)) {
+            let what = alloc::format!("it asked for partition {}, which is not here", task.part);
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
         if let Some(decided) = header.decided {
             self.work.decided(decided.sequence);
         }
@@ -43,7 +51,9 @@ impl Worker {
             }
             return;
         }
-        self.work.permit(&header, parameters.values);
+        let Some(member) = &self.member else { return };
+        let following = |task| member.job.following(task);
+        self.work.permit(&header, parameters.values, following);
         self.begin(out);
     }
 
@@ -51,11 +61,12 @@ impl Worker {
     fn begin(&mut self, out: &mut Outbox) {
         let Some(member) = &self.member else { return };
         let Some((grant, parameters)) = self.work.begin() else { return };
-        let Grant { sequence, version, batch } = grant;
+        let Grant { sequence, version, task } = grant;
         out.push(Effect::Report(Event::Received { sequence, version }));
         out.push(Effect::Compute(Compute {
             ticket: member.ticket(grant),
-            batch,
+            task,
+            amount: member.job.amount(task),
             parameters,
             scratch: self.work.scratch(),
         }));
@@ -70,7 +81,7 @@ impl Worker {
             incarnation: member.incarnation,
             sequence: grant.sequence,
             base: grant.version,
-            batch: grant.batch,
+            task: grant.task,
             samples: computed.samples,
             loss: computed.loss,
             compute_ns: u64::try_from(computed.took.as_nanos()).unwrap_or(u64::MAX),
