@@ -33,7 +33,8 @@ fn parameters(folder: &Path) -> Vec<f32> {
 /// What BSP makes of the job.
 fn plain(folder: &Path) -> (Value, Vec<f32>) {
     let out = folder.join("plain");
-    let run = ["simulate", "--json", "--workers", "4", "--compute", "1ms", "--out", path(&out)];
+    let times = ["--compute", "1ms", "--link", "all.delay=0ms", "--out", path(&out)];
+    let run = [&["simulate", "--json", "--workers", "4"], &times[..]].concat();
     let summary = finish(&[&run[..], &JOB].concat()).with_code(0).json();
     (summary, parameters(&out))
 }
@@ -95,7 +96,8 @@ fn redundant_runs_in_virtual_time_are_computed_again_to_the_same_bits() {
             let out = folder.path().join(format!("{redundancy}-{aggregation}"));
             let args = [
                 &["simulate", "--json", "--workers", "4", "--aggregation", aggregation][..],
-                &["--redundancy", redundancy, "--compute", "straggler:2ms,60ms,0.3,0.5"],
+                &["--redundancy", redundancy, "--link", "all.delay=1ms"],
+                &["--compute", "straggler:2ms,60ms,0.3,0.5"],
                 &["--learning-rate", "0.01", "--optimizer", "momentum", "--out", path(&out)],
                 &JOB,
             ];
