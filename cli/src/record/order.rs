@@ -279,12 +279,15 @@ fn contribution(word: &str) -> Result<Contribution, String> {
     };
     let index = |text: &str| {
         let counted: u32 = number(text)?;
-        counted.checked_sub(1).ok_or("workers and partitions are counted from 1".to_owned())
+        counted.checked_sub(1).ok_or_else(|| "workers and partitions are counted from 1".to_owned())
     };
     let worker = WorkerId(index(worker)?);
     Ok(Contribution {
         worker,
-        part: part.first().map_or(Ok(PartId::from(worker)), |part| index(part).map(PartId))?,
+        part: match part {
+            [part] => PartId(index(part)?),
+            _ => worker.into(),
+        },
         incarnation: Incarnation(number(incarnation)?),
         sequence: Sequence(number(sequence)?),
         batch: BatchId(number(batch)?),

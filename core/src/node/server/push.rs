@@ -247,6 +247,22 @@ impl Server {
         self.mode.max_staleness.is_some_and(|most| staleness > most)
     }
 
+    /// What happens to a push that is in order.
+    fn admit(&self, worker: WorkerId, header: &PushHeader) -> Admission {
+        if self.phase == Phase::Ending {
+            return Admission::Drop(DropReason::Over);
+        }
+        match self.policy.admit(&self.cohort, worker, header.base) {
+            Admission::Contribute if self.is_too_stale(header.base) => {
+                Admission::Drop(DropReason::Stale)
+            }
+            Admission::Contribute if !self.wants(worker, header.task) => {
+                Admission::Drop(DropReason::Redundant)
+            }
+            admission => admission,
+        }
+    }
+
     /// Decides a push that is in order.
     fn take_push(
         &mut self,
@@ -257,19 +273,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let header = push.header;
-        let admission = if self.phase == Phase::Ending {
-            Admission::Drop(DropReason::Over)
-        } else {
-            match self.policy.admit(&self.cohort, worker, header.base) {
-                Admission::Contribute if self.is_too_stale(header.base) => {
-                    Admission::Drop(DropReason::Stale)
-                }
-                Admission::Contribute if !self.wants(worker, header.task) => {
-                    Admission::Drop(DropReason::Redundant)
-                }
-                admission => admission,
-            }
-        };
+        let admission = self.admit(worker, &header);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let grant = slot.seat.grants.pop_front();
         let granted = grant.map_or(now, |grant| grant.at);

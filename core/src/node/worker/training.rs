@@ -1,15 +1,35 @@
 //! Pull, compute, push.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 
 use super::work::Grant;
-use super::{Worker, WorkerError};
+use super::{Member, Worker, WorkerError};
 use crate::job::Exchange;
+use crate::mode::MOST_IN_FLIGHT;
 use crate::node::{Compute, Computed, Effect, Event, Outbox};
 use crate::protocol::Message;
-use crate::protocol::message::{Decided, EndReason, Parameters, Pull, Push, PushHeader};
+use crate::protocol::message::{
+    Decided, EndReason, Parameters, ParametersHeader, Pull, Push, PushHeader,
+};
 use crate::time::Time;
-use crate::work::Task;
+
+impl Member {
+    /// Makes sure that whatever parameters allow can be computed here.
+    fn check_tasks(&self, header: &ParametersHeader) -> Result<(), String> {
+        if header.ahead >= MOST_IN_FLIGHT {
+            return Err(alloc::format!("it allowed {} pushes more at once", header.ahead));
+        }
+        let mut task = header.task;
+        for _ in 0..=header.ahead {
+            if !self.parts.contains(&task.part) {
+                return Err(alloc::format!("it wants partition {}, which is not here", task.part));
+            }
+            task = self.job.following(task);
+        }
+        Ok(())
+    }
+}
 
 impl Worker {
     pub(super) fn pull(&mut self, now: Time, out: &mut Outbox) {
@@ -35,11 +55,7 @@ impl Worker {
             );
             return self.finish(Err(WorkerError::Protocol(what)), out);
         }
-        let has_part = |task: Task| member.parts.contains(&task.part);
-        let tasks =
-            core::iter::successors(Some(header.task), |&task| Some(member.job.following(task)));
-        if let Some(task) = tasks.take(header.ahead as usize + 1).find(|&task| !has_part(task)) {
-            let what = alloc::format!("it asked for partition {}, which is not here", task.part);
+        if let Err(what) = member.check_tasks(&header) {
             return self.finish(Err(WorkerError::Protocol(what)), out);
         }
         if let Some(decided) = header.decided {
