@@ -279,7 +279,7 @@ fn redundancy_is_refused_where_it_has_no_place() {
     };
     let asp = told(&|toy| toy.job.mode.consistency = ConsistencySpec::Asp);
     assert_eq!(asp, "redundancy = cyclic:1 needs consistency = bsp: its rounds are synchronous");
-    let ahead = told(&|toy| toy.job.mode.in_flight = Some(2));
+    let ahead = told(&|toy| toy.job.mode.in_flight = Some(1));
     assert!(ahead.contains("in-flight = auto"), "{ahead}");
     let budget = told(&|toy| toy.job.budget.kind = BudgetKind::Partition);
     assert!(budget.contains("budget = global"), "{budget}");

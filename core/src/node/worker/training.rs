@@ -10,7 +10,7 @@ use crate::mode::MOST_IN_FLIGHT;
 use crate::node::{Compute, Computed, Effect, Event, Outbox};
 use crate::protocol::Message;
 use crate::protocol::message::{
-    Decided, EndReason, Parameters, ParametersHeader, Pull, Push, PushHeader,
+    Decided, EndReason, Heartbeat, Parameters, ParametersHeader, Pull, Push, PushHeader,
 };
 use crate::time::Time;
 
@@ -68,9 +68,14 @@ impl Worker {
             return;
         }
         let Some(member) = &self.member else { return };
+        let incarnation = Some(member.incarnation);
         let following = |task| member.job.following(task);
-        self.work.permit(&header, parameters.values, following);
+        let supersedes = self.work.permit(&header, parameters.values, following);
         self.begin(out);
+        if supersedes {
+            // The server sends no newer ones before it has heard that these have come.
+            self.send(now, Message::Heartbeat(Heartbeat { incarnation }), out);
+        }
     }
 
     /// Begins the next gradient, if the server has allowed one and none is being computed.

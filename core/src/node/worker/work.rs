@@ -69,13 +69,14 @@ impl Work {
 
     /// Takes note of parameters and of what they allow, `following` being the order of tasks. If
     /// they supersede those that a gradient is being computed on, or what it is computed from, that
-    /// gradient is given up, to be begun anew.
+    /// gradient is given up, to be begun anew; whether they do.
     pub(super) fn permit(
         &mut self,
         header: &ParametersHeader,
         values: Arc<Vec<f32>>,
         following: impl Fn(Task) -> Task,
-    ) {
+    ) -> bool {
+        let mut supersedes = false;
         let mut task = header.task;
         for ahead in 0..=u64::from(header.ahead) {
             let sequence = Sequence(header.sequence.0.saturating_add(ahead));
@@ -84,6 +85,7 @@ impl Work {
                 self.permits.push_back((sequence, task));
             } else if let Some(grant) = self.computing.filter(|grant| grant.sequence == sequence) {
                 if grant.version < header.version && (ahead == 0 || grant.task != task) {
+                    supersedes = true;
                     self.computing = None;
                     self.permits.push_front((sequence, task));
                 }
@@ -98,6 +100,7 @@ impl Work {
         if self.permits.is_empty() {
             self.newest = None;
         }
+        supersedes
     }
 
     /// Begins the next gradient, if one may be begun; gives the parameters it is computed on.
