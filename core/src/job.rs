@@ -2,6 +2,7 @@
 //! the workers in the handshake.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::consistency::ImpossibleConsistency;
 use crate::examples::Shape;
 use crate::fingerprint::Fingerprint;
-use crate::mode::{Mode, ModeError};
+use crate::mode::{Mode, ModeError, Switch};
 use crate::model::ModelSpec;
 use crate::optim::UpdateSpec;
 use crate::work::{Redundancy, WorkError};
@@ -31,6 +32,8 @@ pub struct Job {
     pub aggregation: Aggregation,
     /// When gradients are applied and workers go on, and what gradients count for, to begin with.
     pub mode: Mode,
+    /// Changes of consistency, in their order.
+    pub switches: Vec<Switch>,
     /// Whether push and pull travel as one message.
     pub exchange: Exchange,
     /// Examples of one mini-batch of one worker.
@@ -225,7 +228,7 @@ impl Job {
             return Err(JobError::Scenario(self.scenario.len()));
         }
         self.mode.validate().map_err(JobError::Mode)?;
-        self.validate_work().map_err(JobError::Work)
+        self.check_work(&self.mode).map_err(JobError::Work)
     }
 }
 

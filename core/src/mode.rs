@@ -1,11 +1,15 @@
 //! The mode of a run: what may be changed while it goes on.
 
+use alloc::string::{String, ToString};
 use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::aggregate::{ParticipationSpec, StalenessSpec};
 use crate::consistency::ConsistencySpec;
+use crate::id::Version;
 
 /// When gradients are applied, and what they count for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,6 +42,37 @@ impl Mode {
         self.in_flight.unwrap_or_else(|| self.consistency.build().window()).clamp(1, MOST_IN_FLIGHT)
     }
 
+    /// This mode with another consistency, and without what does not go with that.
+    #[must_use]
+    pub fn with(self, consistency: ConsistencySpec) -> Self {
+        let in_flight = self.in_flight.filter(|_| consistency.pipelines());
+        let mode = Self { consistency, in_flight, ..self };
+        if mode.validate().is_ok() { mode } else { Self { in_flight, ..Self::of(consistency) } }
+    }
+
+    /// This mode with one of its settings changed: the key and the value as in a job file.
+    ///
+    /// # Errors
+    /// In words, if there is no such setting, or the value or the mode it makes are not valid.
+    pub fn set(self, key: &str, value: &str) -> Result<Self, String> {
+        let mut mode = self;
+        match key {
+            "consistency" => mode = self.with(parse(key, value)?),
+            "in-flight" => mode.in_flight = parse_unless(key, value, "auto")?,
+            "staleness" => mode.staleness = parse(key, value)?,
+            "max-staleness" => mode.max_staleness = parse_unless(key, value, "none")?,
+            "participation" => mode.participation = parse(key, value)?,
+            _ => {
+                return Err(alloc::format!(
+                    "{key:?} cannot be set in a running job: use consistency, in-flight, \
+                     staleness, max-staleness or participation"
+                ));
+            }
+        }
+        mode.validate().map_err(|error| error.to_string())?;
+        Ok(mode)
+    }
+
     /// Checks what the types cannot: numbers out of range, and rules that say different things
     /// about the same gradient.
     ///
@@ -68,6 +103,56 @@ impl Mode {
             return Err(ModeError::TwoTables);
         }
         Ok(())
+    }
+}
+
+fn parse<T: FromStr<Err: fmt::Display>>(key: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|error| alloc::format!("{key} = {value}: {error}"))
+}
+
+fn parse_unless<T: FromStr<Err: fmt::Display>>(
+    key: &str,
+    value: &str,
+    none: &str,
+) -> Result<Option<T>, String> {
+    if value == none { Ok(None) } else { parse(key, value).map(Some) }
+}
+
+/// A change of consistency that the job foresees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switch {
+    /// To what.
+    pub to: ConsistencySpec,
+    /// When.
+    pub at: SwitchAt,
+}
+
+/// When a change of consistency is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SwitchAt {
+    /// With this version.
+    Version(Version),
+    /// After so much training time.
+    Time(Duration),
+}
+
+impl SwitchAt {
+    /// Whether it is time, `spent` after the training began.
+    #[must_use]
+    pub fn is_due(self, version: Version, spent: Duration) -> bool {
+        match self {
+            Self::Version(at) => version >= at,
+            Self::Time(at) => spent >= at,
+        }
+    }
+
+    /// The training time, if it is a time.
+    #[must_use]
+    pub const fn time(self) -> Option<Duration> {
+        match self {
+            Self::Version(_) => None,
+            Self::Time(at) => Some(at),
+        }
     }
 }
 

@@ -52,6 +52,7 @@ impl Toy {
             },
             aggregation: Aggregation::Mean,
             mode: Mode::of(ConsistencySpec::Bsp),
+            switches: Vec::new(),
             exchange: Exchange::Combined,
             batch_size: 8,
             redundancy: Redundancy::None,

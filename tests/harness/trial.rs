@@ -205,6 +205,7 @@ impl Draw {
             },
             aggregation: self.word(&["mean", "sum"]),
             mode: Mode::of(draw_policy(&mut self.random, workers)),
+            switches: Vec::new(),
             exchange: self.word(&["combined", "separate"]),
             batch_size,
             redundancy: Redundancy::None,

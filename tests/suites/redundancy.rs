@@ -281,6 +281,8 @@ fn redundancy_is_refused_where_it_has_no_place() {
     assert_eq!(asp, "redundancy = cyclic:1 needs consistency = bsp: its rounds are synchronous");
     let ahead = told(&|toy| toy.job.mode.in_flight = Some(1));
     assert!(ahead.contains("in-flight = auto"), "{ahead}");
+    let switch = told(&|toy| toy.job.switches = vec!["asp@10".parse().unwrap()]);
+    assert!(switch.contains("no switch"), "{switch}");
     let budget = told(&|toy| toy.job.budget.kind = BudgetKind::Partition);
     assert!(budget.contains("budget = global"), "{budget}");
     let groups = told(&|toy| toy.job.redundancy = Redundancy::Fractional { tolerance: 3 });

@@ -49,6 +49,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         },
         aggregation,
         mode: Mode::of(ConsistencySpec::Bsp),
+        switches: Vec::new(),
         exchange: Exchange::Combined,
         batch_size: 64,
         redundancy: Redundancy::None,

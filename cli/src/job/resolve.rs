@@ -136,6 +136,7 @@ impl Layers {
             update,
             aggregation,
             mode,
+            switches: Vec::new(),
             exchange,
             batch_size,
             redundancy,

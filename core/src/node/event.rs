@@ -2,6 +2,7 @@
 //! state machine prints or logs on its own.
 
 use alloc::string::String;
+use core::fmt;
 use core::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -11,6 +12,7 @@ use crate::consistency::{Closing, DropReason};
 use crate::evaluation::Evaluation;
 use crate::id::{BatchId, Clock, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use crate::job::Job;
+use crate::mode::Mode;
 use crate::protocol::Refusal;
 use crate::protocol::message::EndReason;
 
@@ -139,6 +141,17 @@ pub enum Event {
         /// Which of the gradients that were there it was made of.
         closing: Closing,
     },
+    /// Another mode began: what came before was applied under the one before.
+    Switched {
+        /// The version it began with.
+        version: Version,
+        /// The mode.
+        #[serde(serialize_with = "words")]
+        mode: alloc::boxed::Box<Mode>,
+        /// Why.
+        #[serde(serialize_with = "words")]
+        cause: Cause,
+    },
     /// A worker's connection is gone; its lease is not over.
     CutOff {
         /// The worker.
@@ -229,6 +242,27 @@ pub enum Event {
     },
 }
 
+/// Why a mode began.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cause {
+    /// Somebody ordered it.
+    Ordered,
+    /// The job foresaw it.
+    Scheduled,
+    /// `auto` chose it, for this reason.
+    Chosen(String),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ordered => f.write_str("ordered"),
+            Self::Scheduled => f.write_str("foreseen by the job"),
+            Self::Chosen(why) => f.write_str(why),
+        }
+    }
+}
+
 /// How a worker went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -255,6 +289,6 @@ pub(super) fn seconds<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S:
 }
 
 /// Writes a reason in words.
-fn words<T: core::fmt::Display, S: Serializer>(reason: &T, to: S) -> Result<S::Ok, S::Error> {
+fn words<T: fmt::Display, S: Serializer>(reason: &T, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(reason)
 }

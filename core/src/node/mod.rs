@@ -18,7 +18,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use event::{Departure, Event};
+pub use event::{Cause, Departure, Event};
 pub use server::{Ledger, Server, ServerError};
 pub use worker::{Worker, WorkerConfig, WorkerError};
 

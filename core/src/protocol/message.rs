@@ -51,6 +51,10 @@ pub enum Message {
     PullStatus(PullStatus),
     /// Server to client: so it is.
     Status(Box<Status>),
+    /// Client to server: change the mode.
+    Control(Control),
+    /// Server to client: what became of that.
+    Controlled(Controlled),
 }
 
 /// Who is there and what it can do.
@@ -279,6 +283,20 @@ pub struct Bye {
     pub incarnation: Incarnation,
 }
 
+/// An order to change one setting of the mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// The newest protocol version that the client speaks.
+    pub protocol_max: u8,
+    /// The setting, as a job file names it.
+    pub key: String,
+    /// Its value, as in a job file.
+    pub value: String,
+}
+
+/// The version with which the mode began, or why it did not.
+pub type Controlled = Result<Version, String>;
+
 /// A question about the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullStatus {
@@ -360,6 +378,8 @@ kinds! {
     Bye = 13,
     PullStatus = 14,
     Status = 15,
+    Control = 16,
+    Controlled = 17,
 }
 
 impl Message {
@@ -381,6 +401,8 @@ impl Message {
             Self::Bye(fields) => codec::append(fields, bytes),
             Self::PullStatus(fields) => codec::append(fields, bytes),
             Self::Status(fields) => codec::append(fields, bytes),
+            Self::Control(fields) => codec::append(fields, bytes),
+            Self::Controlled(fields) => codec::append(fields, bytes),
         }
     }
 
@@ -419,6 +441,8 @@ impl Message {
             Kind::Bye => Self::Bye(codec::read(control)?),
             Kind::PullStatus => Self::PullStatus(codec::read(control)?),
             Kind::Status => Self::Status(codec::read(control)?),
+            Kind::Control => Self::Control(codec::read(control)?),
+            Kind::Controlled => Self::Controlled(codec::read(control)?),
             Kind::Push | Kind::Parameters | Kind::Examples => return Err(Malformed),
         })
     }

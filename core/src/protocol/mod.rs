@@ -39,7 +39,8 @@
 //! Parameters are a permission: they carry the sequence number of the one push they allow and the
 //! number of the mini-batch to compute it on. A push is identified by (worker, incarnation,
 //! sequence) and decided exactly once; after a reconnect it may be repeated, and is answered then,
-//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`.
+//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that
+//! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
 
 mod checksum;
 mod codec;

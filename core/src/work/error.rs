@@ -48,9 +48,9 @@ impl core::error::Error for WorkError {}
 
 impl Job {
     /// Checks that redundancy stands alone: its rounds are synchronous, and what a gradient counts
-    /// is the code's to say.
-    pub(crate) fn validate_work(&self) -> Result<(), WorkError> {
-        let (redundancy, mode) = (self.redundancy, self.mode);
+    /// is the code's to say. `mode` is that of the job, or one that it is to change to.
+    pub(crate) fn check_work(&self, mode: &Mode) -> Result<(), WorkError> {
+        let redundancy = self.redundancy;
         if redundancy == Redundancy::None {
             return Ok(());
         }
@@ -61,8 +61,11 @@ impl Job {
         if mode.in_flight.is_some() {
             return needs("in-flight = auto: it says itself what may be under way");
         }
-        if mode != Mode::of(ConsistencySpec::Bsp) {
+        if *mode != Mode::of(ConsistencySpec::Bsp) {
             return needs("plain staleness and participation: each partition counts once a round");
+        }
+        if !self.switches.is_empty() {
+            return needs("no switch: it cannot change during a run");
         }
         if self.budget.kind != BudgetKind::Global {
             return needs("budget = global: all partitions advance together");

@@ -86,6 +86,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         },
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
         mode: Mode::of(consistency),
+        switches: Vec::new(),
         exchange: if choices.coin() { Exchange::Combined } else { Exchange::Separate },
         batch_size: 4,
         redundancy: Redundancy::None,

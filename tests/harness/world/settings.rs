@@ -247,6 +247,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         },
         aggregation: [Aggregation::Mean, Aggregation::Sum][rng.below(2) as usize],
         mode: Mode { in_flight, ..Mode::of(consistency) },
+        switches: Vec::new(),
         exchange: [Exchange::Combined, Exchange::Separate][rng.below(2) as usize],
         batch_size,
         redundancy: Redundancy::None,

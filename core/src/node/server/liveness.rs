@@ -21,6 +21,9 @@ impl Server {
         out: &mut Outbox,
     ) {
         self.strangers.retain(|&(_, stranger)| stranger != peer);
+        if let Some(ordered) = &mut self.ordered {
+            ordered.askers.retain(|asker| *asker != peer);
+        }
         if let Some(worker) = self.roster.detach(peer) {
             // It keeps its lease: it may come back, and nobody is the wiser.
             self.waiting.remove(&worker);
@@ -140,6 +143,13 @@ impl Server {
         self.waiting.clear();
         self.asking.clear();
         out.push(Effect::Report(Event::Ended { reason }));
+        if let Some(ordered) = self.ordered.take() {
+            self.answer(
+                ordered.askers,
+                &Err(alloc::format!("the run ended before: {reason}")),
+                out,
+            );
+        }
         if self.training_since.is_some() {
             self.evaluate(out);
         }
@@ -274,6 +284,7 @@ impl Server {
         [
             phase,
             self.lease_check,
+            self.order_at().filter(|_| self.phase == Phase::Training && self.ordered.is_none()),
             self.strangers.first().map(|&(since, _)| since + membership.lease),
             self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),
             self.awaited_back

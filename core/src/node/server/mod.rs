@@ -1,5 +1,6 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
+mod fence;
 mod handshake;
 mod liveness;
 mod push;
@@ -13,6 +14,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use fence::Ordered;
 use roster::Roster;
 use round::Round;
 
@@ -43,6 +45,10 @@ pub struct Server {
     mode: Mode,
     /// Mini-batches of one worker that may be under way.
     window: u32,
+    /// The mode that comes next, if one was ordered.
+    ordered: Option<Ordered>,
+    /// How many of the job's changes of consistency have been ordered.
+    switched: usize,
     policy: Box<dyn Consistency>,
     /// Whoever hands out tasks, where that is not each worker's own partition in turn.
     dealer: Option<Box<dyn Dealer>>,
@@ -143,6 +149,8 @@ impl Server {
             aggregator,
             mode: job.mode,
             window: job.window(),
+            ordered: None,
+            switched: 0,
             policy: job.policy(),
             dealer: job
                 .dealer()
@@ -245,6 +253,7 @@ impl Server {
                 self.strangers.retain(|&(_, stranger)| stranger != peer);
                 out.push(Effect::Close(peer));
             }
+            Message::Control(control) => self.on_control(now, peer, &control, out),
             message => match self.roster.worker_of(peer) {
                 Some(worker) => self.on_member_message(now, peer, worker, message, out),
                 None => self.refuse(now, peer, unexpected("a hello", &message), out),

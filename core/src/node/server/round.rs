@@ -111,8 +111,14 @@ impl Server {
         }
         self.watch_attendance(now, out);
         let before = self.version();
-        while self.step(now, out) {}
-        if self.phase == Phase::Training && !self.is_short() {
+        loop {
+            while self.step(now, out) {}
+            self.order_due(now);
+            if !self.pass_fence(now, out) {
+                break;
+            }
+        }
+        if self.phase == Phase::Training && !self.is_short() && self.ordered.is_none() {
             if self.version() > before && self.policy.cancels() {
                 self.supersede(out);
             }
@@ -173,7 +179,7 @@ impl Server {
         !self.finished.is_empty() && self.roster.iter().all(done)
     }
 
-    fn admit_joining(&mut self) {
+    pub(super) fn admit_joining(&mut self) {
         while let Some(worker) = self.joining.pop_first() {
             let own = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
             let clock = self.entry().unwrap_or(own);
@@ -188,7 +194,7 @@ impl Server {
     }
 
     /// Applies the contributions that `closing` chooses as one update.
-    fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
+    pub(super) fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
         let all = &mut self.round.contributions;
         let taken = match (closing, self.cohort.oldest()) {
             (Closing::NotYet, _) => return,

@@ -26,7 +26,7 @@ impl Server {
         });
         Status {
             job: self.job.name.clone(),
-            consistency: self.job.mode.consistency.to_string(),
+            consistency: self.mode.to_string(),
             phase: self.phase,
             uptime: now.since(Time::ZERO),
             version: self.version(),
