@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use pstrain_core::consistency::{ConsistencySpec, DropReason};
 use pstrain_core::id::{PartId, Version};
 use pstrain_core::job::{Aggregation, BudgetKind, DataFrom, Exchange};
+use pstrain_core::mode::{Switch, SwitchAt};
 use pstrain_core::model::Model;
 use pstrain_core::node::{Event, Ledger, Point, Prepare, Server};
 use pstrain_core::protocol::message::EndReason;
@@ -270,6 +271,9 @@ fn more_lost_than_may_be_missing_are_waited_for() {
     assert_eq!(result.reason, EndReason::TooFewWorkers { present: 2, needed: 3 });
 }
 
+/// A change of consistency during the run.
+const LATER: Switch = Switch { to: ConsistencySpec::Asp, at: SwitchAt::Version(Version(10)) };
+
 #[test]
 fn redundancy_is_refused_where_it_has_no_place() {
     let told = |change: &dyn Fn(&mut Toy)| {
@@ -281,7 +285,7 @@ fn redundancy_is_refused_where_it_has_no_place() {
     assert_eq!(asp, "redundancy = cyclic:1 needs consistency = bsp: its rounds are synchronous");
     let ahead = told(&|toy| toy.job.mode.in_flight = Some(1));
     assert!(ahead.contains("in-flight = auto"), "{ahead}");
-    let switch = told(&|toy| toy.job.switches = vec!["asp@10".parse().unwrap()]);
+    let switch = told(&|toy| toy.job.switches = vec![LATER]);
     assert!(switch.contains("no switch"), "{switch}");
     let budget = told(&|toy| toy.job.budget.kind = BudgetKind::Partition);
     assert!(budget.contains("budget = global"), "{budget}");
