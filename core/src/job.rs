@@ -15,6 +15,7 @@ use crate::fingerprint::Fingerprint;
 use crate::mode::{Mode, ModeError, Switch};
 use crate::model::ModelSpec;
 use crate::optim::UpdateSpec;
+use crate::work::{Redundancy, WorkError};
 
 /// A resolved job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +38,8 @@ pub struct Job {
     pub exchange: Exchange,
     /// Examples of one mini-batch of one worker.
     pub batch_size: u32,
+    /// What is computed more than once.
+    pub redundancy: Redundancy,
     /// When the run is over.
     pub budget: Budget,
     /// Who takes part, and what happens when someone is lost.
@@ -224,7 +227,8 @@ impl Job {
         if self.scenario.len() > MOST_SCENARIO_BYTES {
             return Err(JobError::Scenario(self.scenario.len()));
         }
-        self.mode.validate().map_err(JobError::Mode)
+        self.mode.validate().map_err(JobError::Mode)?;
+        self.check_work(&self.mode).map_err(JobError::Work)
     }
 }
 
@@ -276,6 +280,8 @@ pub enum JobError {
     Scenario(usize),
     /// A mode that makes no sense.
     Mode(ModeError),
+    /// Work that makes no sense.
+    Work(WorkError),
 }
 
 impl fmt::Display for JobError {
@@ -307,6 +313,7 @@ impl fmt::Display for JobError {
                  are carried: say with `all` what is the same for many workers"
             ),
             Self::Mode(error) => error.fmt(f),
+            Self::Work(error) => error.fmt(f),
         }
     }
 }

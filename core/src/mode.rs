@@ -45,6 +45,9 @@ impl Mode {
     /// The most mini-batches of one worker that may be under way, unless the run changes it.
     #[must_use]
     pub fn window(&self) -> u32 {
+        if self.consistency == ConsistencySpec::Auto {
+            return MOST_IN_FLIGHT;
+        }
         self.in_flight.unwrap_or_else(|| self.consistency.build().window()).clamp(1, MOST_IN_FLIGHT)
     }
 

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use super::{Evaluated, Point};
 use crate::consistency::{Closing, DropReason};
 use crate::evaluation::Evaluation;
-use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::id::{BatchId, Clock, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::Mode;
 use crate::protocol::Refusal;
@@ -52,7 +52,9 @@ pub enum Event {
         sequence: Sequence,
         /// The version of the parameters.
         version: Version,
-        /// The mini-batch.
+        /// The part of the data.
+        part: PartId,
+        /// The mini-batch of it.
         batch: BatchId,
         /// How long the server let it wait.
         #[serde(rename = "waited_s", serialize_with = "seconds")]
@@ -66,7 +68,9 @@ pub enum Event {
         sequence: Sequence,
         /// The version it was computed on.
         base: Version,
-        /// The mini-batch.
+        /// The part of the data.
+        part: PartId,
+        /// The mini-batch of it.
         batch: BatchId,
         /// Mean loss of the mini-batch.
         loss: f32,
@@ -112,7 +116,9 @@ pub enum Event {
         incarnation: Incarnation,
         /// The push.
         sequence: Sequence,
-        /// The mini-batch.
+        /// The part of the data.
+        part: PartId,
+        /// The mini-batch of it.
         batch: BatchId,
         /// The iteration of that worker.
         clock: Clock,

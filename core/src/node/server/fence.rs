@@ -45,7 +45,8 @@ impl Server {
         let checked = base.set(&control.key, &control.value).and_then(|mode| {
             let workers = self.job.membership.workers;
             let fits = mode.consistency.check(workers).map_err(|error| error.to_string());
-            fits.map(|()| mode)
+            let works = self.job.check_work(&mode).map_err(|error| error.to_string());
+            fits.and(works).map(|()| mode)
         });
         let over = || String::from("the run is over, or about to be");
         match checked {

@@ -55,7 +55,10 @@ impl Server {
         slot.seat.asked = None;
         let lost = u64::from(slot.seat.under_way());
         for grant in core::mem::take(&mut slot.seat.grants) {
-            slot.batches.put_back(grant.batch);
+            match &mut self.dealer {
+                None => slot.batches.put_back(grant.task.batch),
+                Some(dealer) => dealer.put_back(worker, grant.task),
+            }
         }
         slot.seat.bases.clear();
         self.busy -= lost;
@@ -97,10 +100,8 @@ impl Server {
         match (self.is_short(), self.short_since) {
             (true, None) => {
                 self.short_since = Some(now);
-                out.push(Effect::Report(Event::Paused {
-                    present: self.present(),
-                    needed: self.job.membership.needed_to_run(),
-                }));
+                let present = self.present();
+                out.push(Effect::Report(Event::Paused { present, needed: self.needed() }));
             }
             (false, Some(_)) => {
                 self.short_since = None;
@@ -194,7 +195,7 @@ impl Server {
                 self.end_for_want_of_workers(now, membership.needed_to_start(), out);
             }
             Phase::Training if overdue(self.short_since) => {
-                self.end_for_want_of_workers(now, membership.needed_to_run(), out);
+                self.end_for_want_of_workers(now, self.needed(), out);
             }
             Phase::Training => {
                 if let Some(&(since, worker)) = self.awaited_back.first()

@@ -31,6 +31,7 @@ use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
 use crate::rng::Stream;
 use crate::time::Time;
+use crate::work::{Dealer, WorkError};
 
 /// The parameter server as a state machine.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ pub struct Server {
     /// How many of the job's changes of consistency have been ordered.
     switched: usize,
     policy: Box<dyn Consistency>,
+    /// Whoever hands out tasks, where that is not each worker's own partition in turn.
+    dealer: Option<Box<dyn Dealer>>,
     cohort: Cohort,
     round: Round,
     roster: Roster,
@@ -152,11 +155,14 @@ impl Server {
             parameters: Arc::new(model.initial(Stream::new(job.seed).fork("initial", 0))),
             aggregator,
             mode: job.mode.at_start(),
-            window: job.mode.at_start().window(),
+            window: job.window(),
             auto: (job.mode.consistency == ConsistencySpec::Auto).then(Auto::new),
             ordered: None,
             switched: 0,
-            policy: job.mode.at_start().consistency.build(),
+            policy: job.policy(),
+            dealer: job
+                .dealer()
+                .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?,
             cohort: Cohort::default(),
             round: Round::default(),
             roster: Roster::new(job.membership.workers),
@@ -272,8 +278,9 @@ impl Server {
         out: &mut Outbox,
     ) {
         match message {
-            Message::PullExamples(pull) => {
-                out.push(Effect::SendExamples { peer, worker, from: pull.from });
+            Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
+                let (part, from) = (pull.part, pull.from);
+                out.push(Effect::SendExamples { peer, part, from });
             }
             Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
             Message::Pull(pull) => self.on_pull(now, peer, worker, pull, out),
