@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::examples::Shape;
 use crate::fingerprint::Fingerprint;
-use crate::mode::Mode;
+use crate::mode::{Mode, ModeError};
 use crate::model::ModelSpec;
 use crate::optim::UpdateSpec;
 
@@ -44,7 +44,9 @@ pub struct Job {
     pub scenario: String,
 }
 
-/// How the contributions of one update are combined.
+/// How the contributions of a round are combined.
+///
+/// An update that is made of one gradient, as with asynchronous parallel, is the same under both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Aggregation {
     /// The mean over all examples of the update: `sum(B_i g_i) / sum(B_i)`.
@@ -217,7 +219,7 @@ impl Job {
         if self.scenario.len() > MOST_SCENARIO_BYTES {
             return Err(JobError::Scenario(self.scenario.len()));
         }
-        Ok(())
+        self.mode.validate().map_err(JobError::Mode)
     }
 }
 
@@ -231,7 +233,7 @@ pub const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 3600);
 
 /// A job that makes no sense.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum JobError {
     /// No workers, or too many.
@@ -265,6 +267,8 @@ pub enum JobError {
     },
     /// A scenario of too many bytes.
     Scenario(usize),
+    /// A mode that makes no sense.
+    Mode(ModeError),
 }
 
 impl fmt::Display for JobError {
@@ -294,6 +298,7 @@ impl fmt::Display for JobError {
                 "link, compute and faults are {bytes} bytes, but {MOST_SCENARIO_BYTES} at most \
                  are carried: say with `all` what is the same for many workers"
             ),
+            Self::Mode(error) => error.fmt(f),
         }
     }
 }

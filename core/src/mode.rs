@@ -31,7 +31,65 @@ impl Mode {
     pub fn of(consistency: ConsistencySpec) -> Self {
         Self { consistency, ..Self::default() }
     }
+
+    /// Mini-batches of one worker that may be under way, unless the run changes it.
+    #[must_use]
+    pub fn window(&self) -> u32 {
+        self.in_flight.unwrap_or_else(|| self.consistency.build().window()).clamp(1, MOST_IN_FLIGHT)
+    }
+
+    /// Checks what the types cannot: numbers out of range, and rules that say different things
+    /// about the same gradient.
+    ///
+    /// # Errors
+    /// [`ModeError`] names the settings and what to do.
+    pub fn validate(&self) -> Result<(), ModeError> {
+        if let Some(in_flight) = self.in_flight
+            && !(1..=MOST_IN_FLIGHT).contains(&in_flight)
+        {
+            return Err(ModeError::InFlight(in_flight));
+        }
+        if !self.staleness.is_valid() {
+            return Err(ModeError::Staleness(self.staleness));
+        }
+        let in_table = self.participation == ParticipationSpec::Incremental;
+        if in_table && self.staleness == StalenessSpec::DynSgd {
+            return Err(ModeError::TwoTables);
+        }
+        Ok(())
+    }
 }
+
+/// A mode that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ModeError {
+    /// No mini-batch under way, or too many.
+    InFlight(u32),
+    /// A rule with numbers out of range.
+    Staleness(StalenessSpec),
+    /// Two rules that each replace a worker's gradient by what they remember of the others.
+    TwoTables,
+}
+
+impl fmt::Display for ModeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InFlight(in_flight) => {
+                write!(f, "in-flight = {in_flight}: must be 1 to {MOST_IN_FLIGHT}, or auto")
+            }
+            Self::Staleness(rule) => {
+                write!(f, "staleness = {rule}: a number is out of its range")
+            }
+            Self::TwoTables => f.write_str(
+                "staleness = dynsgd with participation = incremental: each makes an update of \
+                 what it remembers of other gradients; choose one of them",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ModeError {}
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -66,7 +66,11 @@ impl Messages {
             6 => Message::Ready(Ready { rows: self.number(), train: self.fingerprint() }),
             7 => {
                 let incarnation = Incarnation(self.number());
-                Message::Pull(Pull { incarnation, keys: self.keys() })
+                Message::Pull(Pull {
+                    incarnation,
+                    keys: self.keys(),
+                    allowed: Sequence(self.number()),
+                })
             }
             8 => Message::Push(self.push()),
             9 => Message::Parameters(self.parameters()),
@@ -204,6 +208,7 @@ impl Messages {
             compute_ns: self.number(),
             keys: self.keys(),
             pull: self.coin(),
+            allowed: Sequence(self.number()),
         };
         Push { header, gradient: self.values() }
     }
@@ -214,6 +219,7 @@ impl Messages {
             keys: self.keys(),
             sequence: Sequence(self.number()),
             batch: BatchId(self.number()),
+            ahead: self.number() as u32,
             decided: self.coin().then(|| self.decided()),
         };
         Parameters { header, values: self.values() }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use pstrain_core::aggregate::StalenessSpec;
 use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::WorkerId;
@@ -135,6 +136,8 @@ impl Drawn {
             ("optimizer", String::from(if momentum { "momentum" } else { "sgd" })),
             ("aggregation", self.job.aggregation.to_string()),
             ("consistency", self.job.mode.consistency.to_string()),
+            ("staleness", self.job.mode.staleness.to_string()),
+            ("participation", self.job.mode.participation.to_string()),
             ("exchange", self.job.exchange.to_string()),
             ("batch-size", self.job.batch_size.to_string()),
             ("epochs", budget.epochs.to_string()),
@@ -225,7 +228,7 @@ impl Draw {
         // The slowest links take two leases for a message.
         let most_bytes = timing.unwrap_or_default() * 4 + 24_000;
         let kbit = most_bytes * 8 / (lease.as_millis() as u64 * 2);
-        Drawn {
+        let mut drawn = Drawn {
             link: self.links(workers, delay, kbit, lease, horizon),
             compute: self.compute(workers, compute, horizon),
             faults: self.faults(workers, lease, horizon),
@@ -233,7 +236,16 @@ impl Draw {
             job,
             timing,
             busy,
-        }
+        };
+        // Drawn last, so that seeds keep their meaning.
+        let staleness =
+            ["plain", "inverse", "inverse-plus-one", "polynomial:0.5", "hinge:10,4", "dynsgd"];
+        drawn.job.mode.staleness = self.word(&staleness);
+        let together = drawn.job.mode.staleness != StalenessSpec::DynSgd;
+        let participation = ["plain", "share", "incremental"];
+        drawn.job.mode.participation =
+            self.word(if together { &participation } else { &participation[..2] });
+        drawn
     }
 
     /// Links with ordinary delays of `delay` and rates of `kbit` and more.

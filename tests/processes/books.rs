@@ -51,8 +51,9 @@ pub(crate) fn timeline(folder: &Path) -> Vec<Row> {
     file.deserialize().map(|row| row.unwrap()).collect()
 }
 
-/// The gradients of each update in order.log, as `worker,incarnation,sequence,batch,base,samples`.
-fn order(folder: &Path) -> Vec<Vec<[u64; 6]>> {
+/// The gradients of each update in order.log, as
+/// `worker,incarnation,sequence,batch,clock,base,samples`.
+fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {
     let text = fs::read_to_string(folder.join("order.log")).unwrap();
     let mut lines = text.lines().skip(1);
     let mut updates = Vec::new();
@@ -63,7 +64,10 @@ fn order(folder: &Path) -> Vec<Vec<[u64; 6]>> {
             return updates;
         }
         assert_eq!(version, (updates.len() + 1).to_string(), "versions without a gap");
-        let fields = gradients.split([' ', ',']).map(|field| field.parse().unwrap());
+        // After the gradients a word may say that they were not all that the server had.
+        let chosen = [" oldest", " latest"].iter().find_map(|word| gradients.strip_suffix(word));
+        let fields =
+            chosen.unwrap_or(gradients).split([' ', ',']).map(|field| field.parse().unwrap());
         updates.push(fields.collect::<Vec<u64>>().as_chunks().0.to_vec());
     }
     panic!("order.log has no end:\n{text}");
@@ -98,9 +102,10 @@ pub(crate) fn check_books(folder: &Path, summary: &Value) {
     }
     let order = order(folder);
     assert_eq!(order.len() as u64, number(&summary["updates"]));
-    assert_eq!(order.iter().flatten().map(|g| g[5]).sum::<u64>(), number(&summary["samples"]));
+    assert_eq!(order.iter().flatten().map(|g| g[6]).sum::<u64>(), number(&summary["samples"]));
     for ((version, told), gradients) in made_of.iter().zip(&order) {
-        let logged = gradients.iter().map(|[w, i, s, batch, base, _]| [*w, *i, *s, *batch, *base]);
+        let logged =
+            gradients.iter().map(|[w, i, s, batch, _, base, _]| [*w, *i, *s, *batch, *base]);
         assert_eq!(&logged.collect::<BTreeSet<_>>(), told, "version {version}");
         assert!(gradients.is_sorted(), "combined in worker order: {gradients:?}");
     }

@@ -1,6 +1,7 @@
 //! A run computed again from its order of updates ends at the same bits, however asynchronous it
 //! was; and a record that does not fit is told from one that does.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -15,6 +16,23 @@ const UPDATE: [&str; 6] =
     ["--optimizer", "momentum:0.9", "--clip-norm", "0.5", "--schedule", "cosine:300,0.01"];
 
 const SMALL: [&str; 4] = ["--data", "synthetic:2000", "--epochs", "4"];
+
+/// What gradients count for.
+const RULES: [&[&str]; 13] = [
+    &["--staleness", "plain"],
+    &["--staleness", "inverse"],
+    &["--staleness", "inverse-plus-one"],
+    &["--staleness", "polynomial"],
+    &["--staleness", "hinge:0.5,1"],
+    &["--staleness", "dynsgd"],
+    &["--staleness", "dc"],
+    &["--staleness", "dc-adaptive"],
+    &["--staleness", "gap-aware"],
+    &["--participation", "share"],
+    &["--participation", "incremental"],
+    &["--participation", "incremental", "--staleness", "dc"],
+    &["--max-staleness", "3"],
+];
 
 fn replay(folder: &Path, more: &[&str]) -> Ended {
     let log = folder.join("order.log");
@@ -86,6 +104,30 @@ fn every_consistency_and_budget_is_computed_again_to_the_same_bits() {
             if flags.contains(&"sizes:1,2,5") { &["--workers", "3"] } else { &[] };
         let run = [&["run", "--json", "--out", path(&out)], &SMALL[..], flags, workers].concat();
         check_replay(&out, &finish(&run).with_code(0).json());
+    }
+}
+
+#[test]
+fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = ["simulate", "--json", "--workers", "3", "--partition", "sizes:1,2,5"];
+    let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
+    let speeds = ["--consistency", "asp", "--compute", "4ms 1.factor=3", "--link", links];
+    let mut digests = BTreeSet::new();
+    for rule in RULES {
+        let out = folder.path().join(rule.join("-"));
+        let args = [&base[..], &["--out", path(&out)], &SMALL, &UPDATE, &speeds, rule].concat();
+        let summary = finish(&args).with_code(0).json();
+        check_replay(&out, &summary);
+        let digest = summary["params_sha256"].to_string();
+        assert!(digests.insert(digest), "{rule:?} changes something");
+        if rule[0] == "--max-staleness" {
+            let rows = timeline(&out);
+            assert!(
+                rows.iter().filter(|row| row.is("applied")).all(|row| row.staleness <= Some(3))
+            );
+            assert!(rows.iter().any(|row| row.is("dropped")));
+        }
     }
 }
 

@@ -95,6 +95,7 @@ fn push(number: u64, gradient: &Arc<Vec<f32>>) -> Message {
         compute_ns: 6,
         keys: KeyRange::new(0, gradient.len().max(1) as u64).unwrap(),
         pull: true,
+        allowed: Sequence(0),
     };
     Message::Push(Push { header, gradient: Arc::clone(gradient) })
 }
@@ -105,6 +106,7 @@ fn parameters(number: u64, values: &Arc<Vec<f32>>) -> Message {
         keys: KeyRange::new(0, values.len().max(1) as u64).unwrap(),
         sequence: Sequence(number),
         batch: BatchId(4),
+        ahead: 0,
         decided: None,
     };
     Message::Parameters(Parameters { header, values: Arc::clone(values) })

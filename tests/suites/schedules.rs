@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::job::{BudgetKind, Exchange, OnLoss};
+use pstrain_core::mode::Mode;
 use pstrain_core::node::Event;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
@@ -119,7 +120,7 @@ fn the_network_does_not_change_what_bsp_computes() {
     let compared = Cell::new(0);
     for_seeds("the_network", 600, |seed| {
         let mut settings = Settings::draw(seed);
-        settings.job.mode.consistency = ConsistencySpec::Bsp;
+        settings.job.mode = Mode::of(ConsistencySpec::Bsp);
         let lease = settings.job.membership.lease;
         let mut other = settings.clone();
         other.network = !seed;
@@ -139,7 +140,7 @@ fn the_network_does_not_change_what_bsp_computes() {
 fn asp_staleness_adds_up_whatever_the_speeds() {
     for_seeds("asp_staleness", 300, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
-        settings.job.mode.consistency = ConsistencySpec::Asp;
+        settings.job.mode = Mode::of(ConsistencySpec::Asp);
         settings.job.exchange = Exchange::Combined;
         settings.job.budget.kind = BudgetKind::Global;
         let aftermath = let_happen(&settings);
@@ -170,7 +171,7 @@ fn asp_staleness_adds_up_whatever_the_speeds() {
 fn equally_fast_asp_workers_have_a_mean_staleness_of_all_the_others() {
     for_seeds("equally_fast", 100, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
-        settings.job.mode.consistency = ConsistencySpec::Asp;
+        settings.job.mode = Mode::of(ConsistencySpec::Asp);
         settings.job.exchange = Exchange::Combined;
         settings.prepare = settings.grain;
         settings.compute = vec![settings.job.membership.lease / 4];
@@ -192,7 +193,7 @@ fn the_staleness_bound_of_ssp_is_attained() {
     for_seeds("the_staleness_bound", 600, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.membership.workers = 2;
-        settings.job.mode.consistency = ConsistencySpec::Ssp { slack: 1 };
+        settings.job.mode = Mode::of(ConsistencySpec::Ssp { slack: 1 });
         let attains =
             |(_, event): &(_, Event)| matches!(event, Event::Applied { staleness: 3, .. });
         attained.set(attained.get() + u64::from(let_happen(&settings).events.iter().any(attains)));

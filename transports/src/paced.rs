@@ -1,6 +1,6 @@
 //! Gradients that take as long as a scenario says, in real time.
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -49,14 +49,24 @@ impl Pacing {
         }))
     }
 
-    /// Waits until a gradient that was begun at `begin` and took `took` to compute is due.
-    fn keep(&mut self, begin: Time, took: Duration) {
+    /// Waits until a gradient that was begun at `begin` and took `took` to compute is due, or until
+    /// another is asked for, which means that this one is not wanted any more: then gives that.
+    fn keep(&mut self, begin: Time, took: Duration, inbox: &Receiver<Order>) -> Option<Order> {
         let time =
             if self.measured { self.pace.stretch(begin, took) } else { self.pace.take(begin) };
         let due = begin + time;
         let is_late = self.clock.now() > due;
-        while self.clock.now() < due {
-            std::thread::sleep(due - self.clock.now());
+        loop {
+            let now = self.clock.now();
+            if now >= due {
+                break;
+            }
+            match inbox.recv_timeout(due - now) {
+                Ok(order) => return Some(order),
+                Err(RecvTimeoutError::Timeout) => {}
+                // Nobody will ask again, but this one may still be waited for.
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(due - now),
+            }
         }
         let late = self.clock.now() - due;
         let mut punctuality = self.punctuality.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,26 +75,34 @@ impl Pacing {
         } else {
             punctuality.batches.note(late);
         }
+        None
     }
 }
+
+/// A gradient to compute, and since when.
+type Order = (Compute, Time);
 
 /// A trainer on a thread that keeps to a pace.
 #[derive(Debug)]
 pub(crate) struct Paced {
-    orders: Sender<(Compute, Time)>,
+    orders: Sender<Order>,
     clock: WallClock,
 }
 
 impl Paced {
     pub(crate) fn start(mut trainer: Trainer, mut pacing: Pacing, handle: Handle) -> Self {
-        let (orders, inbox) = channel::<(Compute, Time)>();
+        let (orders, inbox) = channel::<Order>();
         let clock = pacing.clock;
         std::thread::spawn(move || {
-            for (order, begin) in inbox {
+            let mut next = inbox.recv().ok();
+            while let Some((order, begin)) = next {
                 let mut computed = run(&mut trainer, order, clock);
-                pacing.keep(begin, computed.took);
-                computed.took = clock.now() - begin;
-                handle.post(Input::Computed(computed));
+                next = pacing.keep(begin, computed.took, &inbox);
+                if next.is_none() {
+                    computed.took = clock.now() - begin;
+                    handle.post(Input::Computed(computed));
+                    next = inbox.recv().ok();
+                }
             }
         });
         Self { orders, clock }

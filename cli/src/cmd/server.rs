@@ -94,7 +94,7 @@ impl Host {
         guests: bool,
     ) -> anyhow::Result<Self> {
         let job = server.job();
-        let summary = Summary::new(job.membership.workers);
+        let summary = Summary::new(job);
         let quiet = output.quiet || output.json;
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         let folder = match &output.out {

@@ -73,7 +73,7 @@ impl Execute for VirtualTime {
     fn execute(&self, run: &Run<'_>, _stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
         let ready = Virtual::resolve(&run.layers()?, &self.data)?;
         let mut server = ready.server()?;
-        let mut summary = Summary::new(ready.job.membership.workers);
+        let mut summary = Summary::new(&ready.job);
         let mut record = run.record();
         // A run is whole or not at all; those under way are short and are let finish.
         let outcome =

@@ -80,6 +80,19 @@ impl Layers {
         })
     }
 
+    /// When gradients are applied, and what they count for.
+    fn mode(&self) -> anyhow::Result<Mode> {
+        let mode = Mode {
+            consistency: self.get("consistency")?,
+            in_flight: self.parse("in-flight", |text| words::optional(text, "auto"))?,
+            staleness: self.get("staleness")?,
+            max_staleness: self.parse("max-staleness", |text| words::optional(text, "none"))?,
+            participation: self.get("participation")?,
+        };
+        mode.validate()?;
+        Ok(mode)
+    }
+
     /// Reads the data and puts the job together.
     pub(crate) fn resolve(&self) -> anyhow::Result<Resolved> {
         self.resolve_with(Prepared::load)
@@ -109,7 +122,7 @@ impl Layers {
         };
         let budget = Budget { epochs: self.number("epochs")?, kind: self.get("budget")? };
         let model = self.parse("model", |text| words::model(text, activation))?;
-        let (aggregation, consistency) = (self.get("aggregation")?, self.get("consistency")?);
+        let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
         let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
         let (from, source) = (self.data_from()?, self.source()?);
         let scenario = self.scenario()?;
@@ -121,7 +134,7 @@ impl Layers {
             model,
             update,
             aggregation,
-            mode: Mode::of(consistency),
+            mode,
             exchange,
             batch_size,
             budget,

@@ -53,12 +53,45 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting("weight-decay", "NUMBER", "0", "L2 penalty, added to the gradient"),
     setting("clip-norm", "NORM|none", "none", "The largest norm of an update's gradient"),
-    setting("aggregation", "NAME", "mean", "mean or sum of the gradients of an update"),
+    setting(
+        "aggregation",
+        "NAME",
+        "mean",
+        "mean or sum of the gradients of a round; an update of one gradient is the same under both",
+    ),
     setting(
         "consistency",
         "NAME",
         "bsp",
         "bsp (all wait for all), ssp:SLACK (bounded lead) or asp (nobody waits)",
+    ),
+    setting(
+        "in-flight",
+        "NUMBER|auto",
+        "auto",
+        "Mini-batches of one worker that may be under way at once; auto: as the consistency says",
+    ),
+    setting(
+        "staleness",
+        "NAME[:...]",
+        "plain",
+        "What a gradient that is TAU updates old counts for: plain (in full), inverse (1/max(1,TAU)), \
+         inverse-plus-one (1/(1+TAU)), polynomial[:P] ((1+TAU)^-P), hinge[:P,B] (in full up to B, \
+         then 1/(P(TAU-B)+1)), dynsgd (averaged into its iteration); or corrected by how far the \
+         parameters have moved: dc[:LAMBDA], dc-adaptive[:LAMBDA,M] or gap-aware",
+    ),
+    setting(
+        "max-staleness",
+        "NUMBER|none",
+        "none",
+        "Updates since its parameters above which a gradient is dropped, and computed again",
+    ),
+    setting(
+        "participation",
+        "NAME",
+        "plain",
+        "Workers that contribute more often: plain (count more), share (all count by their share of \
+         the data) or incremental (each update steps with the latest gradients of all)",
     ),
     setting("exchange", "NAME", "combined", "combined push-pull, or separate push and pull"),
     setting("batch-size", "NUMBER", "64", "Examples in one mini-batch of one worker"),

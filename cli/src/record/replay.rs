@@ -1,9 +1,9 @@
 //! A past run computed again: each gradient is a function of a version of the parameters, a worker
 //! and the number of a mini-batch, and the order of updates names all three.
 //!
-//! A version is kept while a gradient that comes later was computed on it. In the run, each of
-//! those was a worker's one gradient under way, so there are never more versions than workers and
-//! the current one.
+//! A version is kept while a gradient that comes later was computed on it. In the run, those were
+//! the workers' gradients under way, so there are never more versions than these and the current
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -66,8 +66,13 @@ impl Replay {
             Trainer::new(model.clone(), examples, seed, worker, job.batch_size)
         };
         let workers = (0..job.membership.workers).map(WorkerId);
-        let mut aggregator =
-            Aggregator::new(job.aggregation, &job.update, &job.mode, parameters.len())?;
+        let mut aggregator = Aggregator::new(
+            job.aggregation,
+            &job.update,
+            &job.mode,
+            job.membership.workers,
+            parameters.len(),
+        )?;
         for worker in workers.clone() {
             aggregator.set_rows(worker, data.partition(worker).len() as u64);
         }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use pstrain_core::evaluation::Evaluation;
 #[cfg(feature = "pictures")]
 use pstrain_core::id::WorkerId;
+use pstrain_core::job::Job;
+use pstrain_core::mode::MOST_IN_FLIGHT;
 use pstrain_core::node::{Event, Point};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
@@ -74,11 +76,14 @@ impl WorkerTotals {
 }
 
 impl Summary {
-    /// No totals yet, of a job with so many workers.
-    pub(crate) fn new(workers: u32) -> Self {
+    /// No totals yet.
+    pub(crate) fn new(job: &Job) -> Self {
+        let workers = job.membership.workers as usize;
+        // Another window may be ordered at any time, but for many workers it would be much memory.
+        let each = if job.mode.window() > 1 { MOST_IN_FLIGHT as usize } else { 1 };
         Self {
-            workers: vec![WorkerTotals::default(); workers as usize],
-            workers_side: Arc::new(WorkersSide::new(workers as usize)),
+            workers: vec![WorkerTotals::default(); workers],
+            workers_side: Arc::new(WorkersSide::new(workers, each)),
             point: None,
             evaluated: None,
             staleness: BTreeMap::new(),

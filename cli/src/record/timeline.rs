@@ -1,5 +1,6 @@
 //! timeline.csv: one row per mini-batch that was given out, written when its end is known.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub(super) struct Timeline {
 #[derive(Debug, Default)]
 struct Lane {
     incarnation: Incarnation,
-    granted: Option<Row>,
+    granted: VecDeque<Row>,
     pushed: Vec<Row>,
 }
 
@@ -74,7 +75,7 @@ impl Timeline {
             }
             Event::Granted { worker, sequence, version, batch, waited } => {
                 let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
-                lane.granted = Some(Row {
+                lane.granted.push_back(Row {
                     incarnation: lane.incarnation,
                     sequence,
                     batch,
@@ -87,7 +88,7 @@ impl Timeline {
             }
             Event::Pushed { worker, base, turnaround, compute, .. } => {
                 let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
-                let Some(mut row) = lane.granted.take() else { return Ok(()) };
+                let Some(mut row) = lane.granted.pop_front() else { return Ok(()) };
                 // After a reconnect the parameters may have been given out once more.
                 row.granted = Time::from_nanos(now.as_nanos() - nanos(turnaround));
                 row.base = base;
@@ -106,11 +107,10 @@ impl Timeline {
                 return self.close(worker, incarnation, sequence, Outcome::Dropped);
             }
             Event::Departed { worker, .. } => {
-                let row =
-                    self.lanes.get_mut(worker.0 as usize).and_then(|lane| lane.granted.take());
-                if let Some(row) = row {
-                    let outcome = if self.ended { Outcome::Discarded } else { Outcome::Lost };
-                    return write(&mut self.lines, worker, &row, outcome);
+                let outcome = if self.ended { Outcome::Discarded } else { Outcome::Lost };
+                let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
+                for row in lane.granted.drain(..) {
+                    write(&mut self.lines, worker, &row, outcome)?;
                 }
             }
             Event::Ended { .. } => self.ended = true,

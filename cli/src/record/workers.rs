@@ -13,10 +13,15 @@ pub(crate) struct Seen {
     pub(super) sent: Time,
 }
 
-/// The newest gradient of each worker. Each worker's thread writes its own cell, and the server's
-/// reads it when the push is there. Until the server answers, the worker has nothing to write.
+/// The newest gradients of each worker, as many as may be under way. Each worker's thread writes
+/// its own cells, and the server's reads one when the push is there. Until the server answers, the
+/// worker has nothing to write to that cell.
 #[derive(Debug)]
-pub(super) struct WorkersSide(Vec<Cell>);
+pub(super) struct WorkersSide {
+    cells: Vec<Cell>,
+    /// Cells of one worker.
+    each: usize,
+}
 
 /// A cell has a cache line of its own, so that workers do not slow each other.
 #[derive(Debug, Default)]
@@ -28,12 +33,21 @@ struct Cell {
 }
 
 impl WorkersSide {
-    pub(super) fn new(workers: usize) -> Self {
-        Self((0..workers).map(|_| Cell::default()).collect())
+    /// For workers of which each has at most `each` gradients under way.
+    pub(super) fn new(workers: usize, each: usize) -> Self {
+        Self { cells: (0..workers * each).map(|_| Cell::default()).collect(), each }
+    }
+
+    fn cell(&self, worker: WorkerId, sequence: Sequence) -> Option<&Cell> {
+        let place = (sequence.0 % self.each as u64) as usize;
+        self.cells.get(worker.0 as usize * self.each + place)
     }
 
     pub(super) fn note(&self, now: Time, worker: WorkerId, event: &Event) {
-        let Some(cell) = self.0.get(worker.0 as usize) else { return };
+        let (Event::Received { sequence, .. } | Event::Sent { sequence, .. }) = event else {
+            return;
+        };
+        let Some(cell) = self.cell(worker, *sequence) else { return };
         match event {
             Event::Received { .. } => {
                 cell.sequence.store(0, Ordering::Relaxed);
@@ -49,7 +63,7 @@ impl WorkersSide {
 
     /// What is known of a gradient that has just arrived.
     pub(super) fn of(&self, worker: WorkerId, sequence: Sequence) -> Option<Seen> {
-        let cell = self.0.get(worker.0 as usize)?;
+        let cell = self.cell(worker, sequence)?;
         let time = |cell: &AtomicU64| Time::from_nanos(cell.load(Ordering::Relaxed));
         (cell.sequence.load(Ordering::Acquire) == sequence.0)
             .then(|| Seen { received: time(&cell.received), sent: time(&cell.sent) })
@@ -64,13 +78,17 @@ mod tests {
 
     #[test]
     fn a_gradient_is_known_once_it_was_sent_and_under_its_own_number_only() {
-        let side = WorkersSide::new(2);
+        let side = WorkersSide::new(2, 3);
         let (worker, sequence) = (WorkerId(1), Sequence(7));
         let sent = Event::Sent { sequence, base: Version(3), samples: 64, loss: 1.0 };
         side.note(Time::from_nanos(5), worker, &Event::Received { sequence, version: Version(3) });
         assert_eq!(side.of(worker, sequence), None);
         side.note(Time::from_nanos(9), worker, &sent);
         let seen = Seen { received: Time::from_nanos(5), sent: Time::from_nanos(9) };
+        assert_eq!(side.of(worker, sequence), Some(seen));
+        // The next one is under way before that is asked for.
+        let next = Event::Received { sequence: Sequence(8), version: Version(3) };
+        side.note(Time::from_nanos(9), worker, &next);
         assert_eq!(side.of(worker, sequence), Some(seen));
         assert_eq!(side.of(worker, Sequence(8)), None);
         assert_eq!(side.of(WorkerId(0), sequence), None);

@@ -30,12 +30,14 @@ fn sizes(gradients: u64, parameters: u64, samples: u32, compute: Duration) -> Op
         compute_ns: compute.as_nanos() as u64,
         keys,
         pull: true,
+        allowed: sequence,
     };
     let header = ParametersHeader {
         version: Version(gradients),
         keys,
         sequence,
         batch,
+        ahead: 0,
         decided: Some(Decided { sequence, dropped: None }),
     };
     let empty = Arc::new(Vec::new());
@@ -69,6 +71,8 @@ pub(super) fn of_job(
     };
     obstacle(job.exchange == Exchange::Separate, "separate push and pull");
     obstacle(job.budget.kind == BudgetKind::Partition, "a budget of passes over each partition");
+    obstacle(job.mode.max_staleness.is_some(), "gradients that are dropped when too stale");
+    obstacle(job.mode.in_flight.is_some_and(|most| most > 1), "several mini-batches in flight");
     obstacle(!scenario.faults.is_none(), "faults");
     let shared = scenario.links.server();
     obstacle(shared.up.is_some() || shared.down.is_some(), "a link that all share");

@@ -1,14 +1,26 @@
 //! From the gradients of an update to the next version of the parameters: what the server does when
 //! a round closes, and what a replay of the run does again.
 //!
-//! Knows gradients and the update rule; who sent them, and why they belong together, it does not.
+//! Knows gradients and the update rule; whose they are only as far as it decides what they count
+//! for, and why they belong together not at all. What comes out depends on nothing but the calls,
+//! in their order.
 
+mod correction;
+mod iterations;
+mod shares;
 mod spec;
+mod table;
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-pub use spec::{ParticipationSpec, StalenessSpec, UnknownRule};
+pub use iterations::MOST_OPEN_ITERATIONS;
+pub use spec::{GREATEST_POWER, ParticipationSpec, StalenessSpec, UnknownRule};
 
+use self::correction::Correction;
+use self::iterations::Iterations;
+use self::shares::Shares;
+use self::table::Table;
 use crate::consistency::Closing;
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::Aggregation;
@@ -34,16 +46,57 @@ pub struct Gradient<'a> {
 
 /// Combines gradients and updates parameters with the result, with all that has to be remembered
 /// from update to update.
+///
+/// A gradient is corrected by the staleness rule, weighted by the staleness rule and by its
+/// worker's participation, and then combined with the others. Where an update is made of one
+/// gradient (asynchronous parallel), or of a table with a gradient of each worker (incremental,
+/// ringleader), it moves the parameters by about as much as one mean gradient does, whatever
+/// [`Aggregation`] says: that speaks of rounds.
 #[derive(Debug)]
 pub struct Aggregator {
     aggregation: Aggregation,
+    update: UpdateSpec,
     updater: Updater,
+    mode: Mode,
+    shares: Shares,
+    correction: Correction,
+    combination: Combination,
+    /// A corrected gradient; kept between updates for its memory.
+    corrected: Vec<f32>,
     /// The combined gradient; kept between updates for its memory.
     combined: Vec<f32>,
+    workers: u32,
+    parameters: usize,
+}
+
+/// How the gradients of an update become one.
+#[derive(Debug)]
+enum Combination {
+    /// As the aggregation says.
+    Round,
+    /// Each worker by its share of the data, with the mean of its gradients.
+    ByWorker,
+    /// The latest gradients of all workers, by their shares of the data.
+    Incremental(Table),
+    /// The means of the workers' gradients since the last whole round, by their shares of the data.
+    Ringleader(Table),
+    /// The means of the workers' iterations.
+    Iterations(Iterations),
+}
+
+impl Combination {
+    fn of(mode: &Mode, workers: u32) -> Self {
+        match (mode.participation, mode.staleness) {
+            (ParticipationSpec::Incremental, _) => Self::Incremental(Table::default()),
+            (_, StalenessSpec::DynSgd) => Self::Iterations(Iterations::new(workers)),
+            _ => Self::Round,
+        }
+    }
 }
 
 impl Aggregator {
-    /// An aggregator for `parameters` values, before its first update.
+    /// An aggregator for `parameters` values and a job with so many workers, before its first
+    /// update.
     ///
     /// # Errors
     /// [`OptimError`] if `update` is not valid.
@@ -51,29 +104,58 @@ impl Aggregator {
         aggregation: Aggregation,
         update: &UpdateSpec,
         mode: &Mode,
+        workers: u32,
         parameters: usize,
     ) -> Result<Self, OptimError> {
-        let updater = Updater::new(update, parameters)?;
-        let mut aggregator = Self { aggregation, updater, combined: Vec::new() };
-        aggregator.set_mode(mode);
-        Ok(aggregator)
+        Ok(Self {
+            aggregation,
+            update: *update,
+            updater: Updater::new(update, parameters)?,
+            mode: *mode,
+            shares: Shares::default(),
+            correction: Correction::new(&mode.staleness, update, parameters),
+            combination: Combination::of(mode, workers),
+            corrected: Vec::new(),
+            combined: Vec::new(),
+            workers,
+            parameters,
+        })
     }
 
     /// Goes on under another mode. What was remembered for the one before is forgotten, the state
     /// of the optimiser and the workers' shares are not.
     pub fn set_mode(&mut self, mode: &Mode) {
-        let _ = mode;
+        self.mode = *mode;
+        self.correction = Correction::new(&mode.staleness, &self.update, self.parameters);
+        self.combination = Combination::of(mode, self.workers);
     }
 
-    /// Notes that the partition of `worker` has `rows` examples.
+    /// Notes that the partition of `worker` has `rows` examples. Until then it counts as one row.
     pub fn set_rows(&mut self, worker: WorkerId, rows: u64) {
-        let _ = (worker, rows);
+        self.shares.set_rows(worker, rows);
     }
 
-    /// Whether the parameters that a gradient was computed on are needed with it.
+    /// Whether the parameters that a gradient was computed on are needed with it. One that comes
+    /// without them is not corrected.
     #[must_use]
-    pub fn needs_base(&self) -> bool {
-        false
+    pub const fn needs_base(&self) -> bool {
+        self.correction.needs_base()
+    }
+
+    /// Bytes kept from update to update for staleness and participation, beside the optimiser's:
+    /// with d parameters, `4 d` for dc-adaptive, `8 d` for gap-aware, at most
+    /// `4 d` [`MOST_OPEN_ITERATIONS`] and once more for dynsgd, and `4 N d + 8 d` for the table of
+    /// N workers of incremental participation and of ringleader.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let combination = match &self.combination {
+            Combination::Round | Combination::ByWorker => 0,
+            Combination::Incremental(table) | Combination::Ringleader(table) => {
+                table.memory_bytes()
+            }
+            Combination::Iterations(iterations) => iterations.memory_bytes(),
+        };
+        self.correction.memory_bytes() + combination
     }
 
     /// Combines gradients, which `closing` chose, in the order given: sums of floating-point
@@ -84,23 +166,71 @@ impl Aggregator {
         parameters: &[f32],
         closing: Closing,
     ) {
-        let _ = (parameters, closing);
-        let gradients = gradients.map(|gradient| (gradient.samples, gradient.values));
-        let all: u64 = gradients.clone().map(|(samples, _)| u64::from(samples)).sum();
-        let weight = |samples: u32| match self.aggregation {
-            Aggregation::Mean => (f64::from(samples) / all as f64) as f32,
-            Aggregation::Sum => 1.0,
-        };
         self.combined.clear();
-        for (number, (samples, gradient)) in gradients.enumerate() {
-            let factor = weight(samples);
-            if number == 0 {
-                self.combined.extend(gradient.iter().map(|value| factor * value));
-                continue;
+        if let Combination::Ringleader(table) = &mut self.combination
+            && closing == Closing::Everything
+        {
+            table.clear();
+        }
+        let weights = self.weights(gradients.clone());
+        for gradient in gradients {
+            let Gradient { worker, clock, samples, .. } = gradient;
+            let participation = self.shares.contribute(worker);
+            let rows = self.shares.rows(worker);
+            let mut scale = self.mode.staleness.factor(gradient.staleness);
+            if self.mode.participation == ParticipationSpec::Share {
+                scale *= participation;
             }
-            for (sum, value) in self.combined.iter_mut().zip(gradient) {
-                *sum += factor * value;
+            let values = self.correction.correct(&gradient, parameters, &mut self.corrected);
+            match &mut self.combination {
+                Combination::Round | Combination::ByWorker => {
+                    let factor = (weights.of(worker, samples, rows) * scale) as f32;
+                    add(&mut self.combined, factor, values);
+                }
+                Combination::Incremental(table) => {
+                    table.replace(worker, rows, scale as f32, values);
+                }
+                Combination::Ringleader(table) => {
+                    table.average(worker, rows, (samples, scale as f32), values);
+                }
+                Combination::Iterations(iterations) => {
+                    let weight = (samples, scale as f32);
+                    iterations.add((worker, clock), weight, values, &mut self.combined);
+                }
             }
+            if let Some(gone) = self.shares.silent() {
+                match &mut self.combination {
+                    Combination::Incremental(table) => table.forget(gone),
+                    Combination::Iterations(iterations) => iterations.left(gone),
+                    Combination::Round | Combination::ByWorker | Combination::Ringleader(_) => {}
+                }
+            }
+        }
+        if let Combination::Incremental(table) | Combination::Ringleader(table) = &self.combination
+        {
+            table.mean(&mut self.combined);
+        }
+    }
+
+    /// What the gradients of an update are weighted with.
+    fn weights<'a>(&self, gradients: impl Iterator<Item = Gradient<'a>>) -> Weights {
+        match (&self.combination, self.aggregation) {
+            (Combination::ByWorker, aggregation) => {
+                let mut samples: BTreeMap<WorkerId, u64> = BTreeMap::new();
+                for gradient in gradients {
+                    *samples.entry(gradient.worker).or_default() += u64::from(gradient.samples);
+                }
+                let rows: u64 = samples.keys().map(|worker| self.shares.rows(*worker)).sum();
+                let times = match aggregation {
+                    Aggregation::Mean => 1,
+                    Aggregation::Sum => samples.len() as u64,
+                };
+                Weights::ByWorker { samples, rows, times }
+            }
+            (_, Aggregation::Mean) => {
+                Weights::Mean { samples: gradients.map(|g| u64::from(g.samples)).sum() }
+            }
+            (_, Aggregation::Sum) => Weights::Sum,
         }
     }
 
@@ -117,64 +247,48 @@ impl Aggregator {
     /// If the parameters, or the gradients combined before, are not as many values as the
     /// aggregator was made for.
     pub fn apply(&mut self, parameters: &mut [f32], version: Version) {
+        self.correction.before(parameters);
         self.updater.apply(parameters, &mut self.combined, version);
+        self.correction.after(parameters, version);
+    }
+}
+
+/// What a gradient is multiplied with when the update is a sum of its gradients.
+#[derive(Debug)]
+enum Weights {
+    /// All count by their examples.
+    Mean { samples: u64 },
+    /// Each counts in full.
+    Sum,
+    /// The workers count by their rows, the gradients of each by their examples; all of it so many
+    /// times.
+    ByWorker { samples: BTreeMap<WorkerId, u64>, rows: u64, times: u64 },
+}
+
+impl Weights {
+    fn of(&self, worker: WorkerId, samples: u32, rows: u64) -> f64 {
+        let own = f64::from(samples);
+        match self {
+            Self::Mean { samples } => own / *samples as f64,
+            Self::Sum => 1.0,
+            Self::ByWorker { samples, rows: all_rows, times } => {
+                let all = samples.get(&worker).map_or(own, |samples| *samples as f64);
+                (rows as f64 * own * *times as f64) / (*all_rows as f64 * all)
+            }
+        }
+    }
+}
+
+/// Adds `factor * values` to `sum`, which is empty at first.
+fn add(sum: &mut Vec<f32>, factor: f32, values: &[f32]) {
+    if sum.is_empty() {
+        sum.extend(values.iter().map(|value| factor * value));
+        return;
+    }
+    for (sum, value) in sum.iter_mut().zip(values) {
+        *sum += factor * value;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Aggregator, Gradient};
-    use crate::consistency::Closing;
-    use crate::id::{Clock, Version, WorkerId};
-    use crate::job::Aggregation;
-    use crate::mode::Mode;
-    use crate::optim::{OptimizerSpec, Schedule, UpdateSpec};
-
-    fn combine(aggregator: &mut Aggregator, gradients: &[(u32, &[f32])]) {
-        let fresh = gradients.iter().zip(0..).map(|(&(samples, values), worker)| Gradient {
-            worker: WorkerId(worker),
-            clock: Clock(0),
-            samples,
-            staleness: 0,
-            base: None,
-            values,
-        });
-        aggregator.combine(fresh, &[], Closing::Everything);
-    }
-
-    fn aggregator(aggregation: Aggregation) -> Aggregator {
-        let update = UpdateSpec {
-            optimizer: OptimizerSpec::Sgd,
-            learning_rate: 1.0,
-            schedule: Schedule::Constant,
-            weight_decay: 0.0,
-            clip_norm: None,
-        };
-        Aggregator::new(aggregation, &update, &Mode::default(), 2).unwrap()
-    }
-
-    #[test]
-    fn means_weigh_by_examples_and_sums_do_not() {
-        let gradients = [(3, &[4.0, 0.0][..]), (1, &[0.0, 16.0])];
-        for (aggregation, expected) in
-            [(Aggregation::Mean, [-3.0, -4.0]), (Aggregation::Sum, [-4.0, -16.0])]
-        {
-            let mut aggregator = aggregator(aggregation);
-            let mut parameters = [0.0; 2];
-            combine(&mut aggregator, &gradients);
-            aggregator.apply(&mut parameters, Version(0));
-            assert_eq!(parameters, expected, "{aggregation}");
-        }
-    }
-
-    #[test]
-    fn each_update_is_made_of_its_own_gradients_only() {
-        let mut aggregator = aggregator(Aggregation::Sum);
-        combine(&mut aggregator, &[(1, &[8.0, 8.0][..]), (1, &[1.0, 1.0])]);
-        combine(&mut aggregator, &[(1, &[3.0, 4.0][..])]);
-        assert_eq!(aggregator.norm(), 5.0);
-        let mut parameters = [1.0, 1.0];
-        aggregator.apply(&mut parameters, Version(0));
-        assert_eq!(parameters, [-2.0, -3.0]);
-    }
-}
+mod tests;

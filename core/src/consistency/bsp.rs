@@ -25,8 +25,8 @@ impl Consistency for Bsp {
         if cohort.owing() == 0 { Closing::Everything } else { Closing::NotYet }
     }
 
-    fn may_start(&self, cohort: &Cohort, worker: WorkerId, _under_way: u32) -> bool {
-        !cohort.contributed(worker)
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        under_way == 0 && !cohort.contributed(worker)
     }
 
     fn gate(&self, cohort: &Cohort) -> u64 {

@@ -35,8 +35,8 @@ impl Consistency for Ssp {
         Closing::Everything
     }
 
-    fn may_start(&self, cohort: &Cohort, worker: WorkerId, _under_way: u32) -> bool {
-        cohort.lead(worker) <= self.slack
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        cohort.lead(worker) + u64::from(under_way) <= self.slack
     }
 
     fn gate(&self, cohort: &Cohort) -> u64 {

@@ -82,6 +82,16 @@ pub enum Event {
         /// The push.
         sequence: Sequence,
     },
+    /// A worker was given a newer version for a gradient that it may still be computing on an
+    /// earlier one, which would be of no use.
+    Superseded {
+        /// The worker.
+        worker: WorkerId,
+        /// The push.
+        sequence: Sequence,
+        /// The version to compute it on.
+        version: Version,
+    },
     /// A gradient was thrown away.
     Dropped {
         /// The worker.
@@ -136,8 +146,8 @@ pub enum Event {
         worker: WorkerId,
         /// How it went.
         how: Departure,
-        /// Whether a mini-batch it had was lost with it.
-        lost_batch: bool,
+        /// Mini-batches it had that were lost with it.
+        lost: u64,
     },
     /// A connection was turned away.
     Refused {

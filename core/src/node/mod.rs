@@ -105,7 +105,8 @@ pub enum Effect {
     },
     /// Get the data of the partition ready; answered by `Prepared`. One at a time, in order.
     Prepare(Box<Prepare>),
-    /// Compute a gradient; answered by `Computed`. One at a time, in order.
+    /// Compute a gradient; answered by `Computed`. One at a time: another order means that the one
+    /// before, if it has not been answered, need not be.
     Compute(Compute),
     /// Evaluate parameters on the held-out data; answered by `Evaluated`. Never stalls training.
     Evaluate(Evaluate),
@@ -160,6 +161,8 @@ pub struct Ticket {
     pub incarnation: Incarnation,
     /// The push.
     pub sequence: Sequence,
+    /// The version of the parameters, which may be superseded.
+    pub base: Version,
 }
 
 /// A gradient.

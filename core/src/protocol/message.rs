@@ -157,6 +157,8 @@ pub struct Pull {
     pub incarnation: Incarnation,
     /// The keys wanted.
     pub keys: KeyRange,
+    /// The last push that the worker knows to be allowed; 0 if there was none.
+    pub allowed: Sequence,
 }
 
 /// A gradient with what the server must know of it.
@@ -190,9 +192,11 @@ pub struct PushHeader {
     pub keys: KeyRange,
     /// Whether this push also pulls.
     pub pull: bool,
+    /// The last push that the worker knows to be allowed.
+    pub allowed: Sequence,
 }
 
-/// Parameters and the permission to push once.
+/// Parameters and the permission to push: once, or a few times on them and those that follow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
     /// Everything but the values.
@@ -208,11 +212,15 @@ pub struct ParametersHeader {
     pub version: Version,
     /// The keys of the values.
     pub keys: KeyRange,
-    /// The push that is allowed now.
+    /// The push that is allowed now. If that had been allowed already, and is still being computed
+    /// on an earlier version, it shall be computed on this one instead.
     pub sequence: Sequence,
     /// The mini-batch it must be computed from.
     pub batch: BatchId,
-    /// What became of the last push.
+    /// How many more pushes are allowed, without waiting for an answer, from the mini-batches that
+    /// follow and on the newest parameters at hand.
+    pub ahead: u32,
+    /// What became of the last push that was decided; every one before it has been, too.
     pub decided: Option<Decided>,
 }
 

@@ -240,7 +240,7 @@ impl World<'_> {
             2 | 3 => self.ready(),
             4 | 5 => {
                 let incarnation = self.incarnation(peer);
-                Message::Pull(Pull { incarnation, keys: self.keys() })
+                Message::Pull(Pull { incarnation, keys: self.keys(), allowed: Sequence(self.choices.number()) })
             }
             6 => Message::Heartbeat(Heartbeat { incarnation: None }),
             7 if self.choices.coin() => Message::Bye(Bye { incarnation: self.incarnation(peer) }),
@@ -332,6 +332,7 @@ impl World<'_> {
             compute_ns: self.choices.number(),
             keys: self.keys(),
             pull: self.choices.byte() < 200,
+            allowed: Sequence(self.choices.number()),
         };
         let gradient = Arc::new(vec![value; self.server.parameters().len()]);
         Message::Push(Push { header, gradient })

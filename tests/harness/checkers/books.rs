@@ -1,7 +1,7 @@
 //! Exactly once: every gradient is traced from its computation to the update it became part of,
 //! the ledger is kept a second time, and the training is done a second time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
@@ -17,7 +17,8 @@ pub(super) type Key = (WorkerId, Incarnation, Sequence);
 #[derive(Debug)]
 pub(super) struct Books {
     job: Job,
-    computed: BTreeMap<Key, Made>,
+    /// By the version it was computed on: superseded parameters make a second one.
+    computed: BTreeMap<(Key, Version), Made>,
     sent: BTreeMap<Key, (Version, u32)>,
     /// Accepted, but not part of an update yet.
     open: Vec<Key>,
@@ -42,15 +43,19 @@ struct Made {
     gradient: Vec<f32>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Account {
     incarnation: Incarnation,
     /// The last push that was decided.
     decided: Sequence,
-    /// The push it may make, with its mini-batch.
-    granted: Option<(Sequence, BatchId)>,
+    /// The pushes it may make, with their mini-batches.
+    granted: VecDeque<(Sequence, BatchId)>,
+    /// The first mini-batch that it was never given.
+    next: u64,
+    /// Those it was given in vain.
+    again: BTreeSet<BatchId>,
     accepted: u64,
-    applied: u64,
+    applied: BTreeSet<BatchId>,
 }
 
 impl Books {
@@ -81,14 +86,16 @@ impl Books {
             parameters: Arc::clone(&order.parameters),
             gradient: gradient.to_vec(),
         };
-        assert!(self.computed.insert(key, made).is_none(), "{key:?} was computed twice");
+        let before = self.computed.insert((key, order.ticket.base), made);
+        assert!(before.is_none(), "{key:?} was computed twice");
     }
 
     /// A worker sent a gradient, perhaps once more.
     pub(super) fn sent(&mut self, worker: WorkerId, push: &Push) {
         let header = &push.header;
         let key = (worker, header.incarnation, header.sequence);
-        let made = self.computed.get(&key).unwrap_or_else(|| panic!("{key:?} was never computed"));
+        let made = self.computed.get(&(key, header.base));
+        let made = made.unwrap_or_else(|| panic!("{key:?} was never computed"));
         assert!(same_bits(&made.gradient, &push.gradient), "{key:?} is not what was computed");
         assert_eq!(made.batch, header.batch, "{key:?} names another mini-batch");
         let base = &self.history[header.base.0 as usize];
@@ -106,19 +113,23 @@ impl Books {
                     assert_eq!(*incarnation, account.incarnation, "resumed as somebody else");
                 } else {
                     assert!(*incarnation > account.incarnation, "an old incarnation again");
-                    assert!(account.granted.is_none(), "its place was not given up");
-                    *account =
-                        Account { incarnation: *incarnation, decided: Sequence(0), ..*account };
+                    assert!(account.granted.is_empty(), "its place was not given up");
+                    account.incarnation = *incarnation;
+                    account.decided = Sequence(0);
                 }
             }
             Event::Granted { worker, sequence, version, batch, .. } => {
                 let account = &mut self.workers[worker.0 as usize];
-                assert_eq!(account.granted, None, "{worker} was given a second mini-batch");
-                assert_eq!(*sequence, account.decided.next(), "{worker} skips a push");
-                assert_eq!(batch.0, account.accepted, "{worker} skips or repeats a mini-batch");
+                let before = account.granted.back().map_or(account.decided, |last| last.0);
+                assert_eq!(*sequence, before.next(), "{worker} skips a push");
+                let expected = account.again.pop_first().unwrap_or_else(|| {
+                    account.next += 1;
+                    BatchId(account.next - 1)
+                });
+                assert_eq!(*batch, expected, "{worker} skips or repeats a mini-batch");
                 assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
                 assert!(!self.ended, "{worker} was given work after the end");
-                account.granted = Some((*sequence, *batch));
+                account.granted.push_back((*sequence, *batch));
                 self.ledger.assigned += 1;
                 self.ledger.outstanding += 1;
             }
@@ -135,15 +146,14 @@ impl Books {
                 self.applied((*worker, *incarnation, *sequence), *staleness, *samples);
             }
             Event::Updated { point, .. } => self.updated(point.version, point.samples),
-            Event::Departed { worker, lost_batch, .. } => {
+            Event::Departed { worker, lost, .. } => {
                 let account = &mut self.workers[worker.0 as usize];
-                assert_eq!(account.granted.take().is_some(), *lost_batch, "{worker}'s mini-batch");
-                let (lost, discarded) = if self.ended { (0, 1) } else { (1, 0) };
-                if *lost_batch {
-                    self.ledger.lost += lost;
-                    self.ledger.discarded += discarded;
-                    self.ledger.outstanding -= 1;
-                }
+                assert_eq!(account.granted.len() as u64, *lost, "{worker}'s mini-batches");
+                account.again.extend(account.granted.drain(..).map(|(_, batch)| batch));
+                let end =
+                    if self.ended { &mut self.ledger.discarded } else { &mut self.ledger.lost };
+                *end += lost;
+                self.ledger.outstanding -= lost;
             }
             Event::Ended { .. } => {
                 assert!(!self.ended, "it ended twice");
@@ -167,12 +177,14 @@ impl Books {
     ) {
         let account = &mut self.workers[worker.0 as usize];
         let key = (worker, account.incarnation, sequence);
-        assert_eq!(account.granted.take(), Some((sequence, batch)), "{key:?} was not asked for");
+        let asked = account.granted.pop_front();
+        assert_eq!(asked, Some((sequence, batch)), "{key:?} was not asked for");
         let sent = self.sent.get(&key).unwrap_or_else(|| panic!("{key:?} was never pushed"));
         assert_eq!(sent.0, base, "{key:?} was computed on another version");
         account.decided = sequence;
-        assert_eq!(batch.0, account.accepted, "{key:?} is for another mini-batch");
-        if !dropped {
+        if dropped {
+            account.again.insert(batch);
+        } else {
             assert!(!self.ended, "{key:?} was accepted after the end");
             account.accepted += 1;
             self.open.push(key);
@@ -187,8 +199,8 @@ impl Books {
         assert_eq!(samples, sent_samples, "samples of {key:?}");
         assert_eq!(staleness, self.history.len() as u64 - 1 - base.0, "staleness of {key:?}");
         let account = &mut self.workers[key.0.0 as usize];
-        assert_eq!(self.computed[&key].batch.0, account.applied, "{key:?} is out of order");
-        account.applied += 1;
+        let batch = self.computed[&(key, base)].batch;
+        assert!(account.applied.insert(batch), "mini-batch {batch} of {key:?} was applied twice");
         self.samples += u64::from(samples);
         self.ledger.applied += 1;
         self.ledger.outstanding -= 1;
@@ -209,7 +221,8 @@ impl Books {
                 Aggregation::Mean => (f64::from(samples(key)) / all as f64) as f32,
                 Aggregation::Sum => 1.0,
             };
-            let scaled = self.computed[key].gradient.iter().map(|value| factor * value);
+            let made = &self.computed[&(*key, self.sent[key].0)];
+            let scaled = made.gradient.iter().map(|value| factor * value);
             if combined.is_empty() {
                 combined = scaled.collect();
             } else {
@@ -234,7 +247,7 @@ impl Books {
 
     /// Mini-batches of `worker` that became part of an update.
     pub(super) fn batches_applied(&self, worker: WorkerId) -> u64 {
-        self.workers[worker.0 as usize].applied
+        self.workers[worker.0 as usize].applied.len() as u64
     }
 
     /// Compares the two sets of books after each step of the server.

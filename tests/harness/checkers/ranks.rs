@@ -32,7 +32,8 @@ struct Rank {
     counts: bool,
     joining: bool,
     finished: bool,
-    computing: bool,
+    /// Mini-batches it has and has not pushed.
+    under_way: u64,
     contributed: bool,
     clock: u64,
     rows: u64,
@@ -124,18 +125,18 @@ impl Ranks {
         match slack {
             None => assert!(!rank.contributed, "{worker} may contribute twice to a round"),
             Some(slack) => assert!(
-                rank.clock - slowest <= slack,
+                rank.clock + rank.under_way - slowest <= slack,
                 "{worker} starts at clock {} while the slowest is at {slowest}",
                 rank.clock
             ),
         }
-        rank.computing = true;
+        rank.under_way += 1;
     }
 
     fn pushed(&mut self, worker: WorkerId, dropped: bool, books: &Books) {
         let job = self.job.clone();
         let rank = self.rank(worker);
-        rank.computing = false;
+        rank.under_way -= 1;
         if dropped {
             return;
         }
@@ -165,6 +166,8 @@ impl Ranks {
                 assert_eq!(round.len(), 1, "one update was made of several gradients: {round:?}");
                 let others = self.ranks.len() as u64 - 1;
                 let most = others.saturating_mul(slack.saturating_mul(2).saturating_add(1));
+                // Its own that were under way before it.
+                let most = most.saturating_add(u64::from(self.job.mode.window()) - 1);
                 assert!(!self.fixed || round[0].1 <= most, "staleness {} > {most}", round[0].1);
             }
         }
@@ -190,18 +193,18 @@ impl Ranks {
         self.fixed &= self.ended;
         let rank = self.rank(worker);
         assert!(rank.alive, "{worker} departed ({how:?}), but it was not there");
-        (rank.alive, rank.ready, rank.computing) = (false, false, false);
+        (rank.alive, rank.ready, rank.under_way) = (false, false, 0);
         rank.counts &= over || keeps;
         rank.joining = false;
     }
 
     /// After each step of the server: nobody computes too far ahead, or waits for nothing.
     pub(super) fn check(&self) {
-        let computing = self.ranks.iter().any(|rank| rank.computing);
+        let computing = self.ranks.iter().any(|rank| rank.under_way > 0);
         assert!(computing || self.ended || !self.drained, "there is nothing left to wait for");
         let (Some(slack), Some(slowest)) = (self.slack, self.slowest()) else { return };
         for rank in self.counted() {
-            let most = slack.saturating_add(u64::from(!rank.computing));
+            let most = slack.saturating_add(u64::from(rank.under_way == 0));
             assert!(rank.clock - slowest <= most, "{rank:?} while the slowest is at {slowest}");
         }
     }

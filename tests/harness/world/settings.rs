@@ -229,6 +229,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         1 => ConsistencySpec::Ssp { slack: rng.below(5) },
         _ => ConsistencySpec::Asp,
     };
+    let in_flight = (rng.below(2) == 0).then(|| 1 + rng.below(4) as u32);
     let job = Job {
         name: "world".into(),
         seed,
@@ -241,7 +242,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             clip_norm: None,
         },
         aggregation: [Aggregation::Mean, Aggregation::Sum][rng.below(2) as usize],
-        mode: Mode::of(consistency),
+        mode: Mode { in_flight, ..Mode::of(consistency) },
         exchange: [Exchange::Combined, Exchange::Separate][rng.below(2) as usize],
         batch_size,
         budget: Budget {

@@ -34,7 +34,7 @@ fn ready(toy: &Toy, welcome: &Welcome) -> Message {
 fn pull(toy: &Toy, welcome: &Welcome) -> Message {
     let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
     let keys = KeyRange::new(0, model.parameters() as u64).unwrap();
-    Message::Pull(Pull { incarnation: welcome.incarnation, keys })
+    Message::Pull(Pull { incarnation: welcome.incarnation, keys, allowed: Sequence(0) })
 }
 
 fn parameters(raw: &mut RawPeer) -> Parameters {
@@ -56,6 +56,7 @@ fn push(welcome: &Welcome, given: &Parameters, value: f32) -> Push {
         compute_ns: 1000,
         keys: given.header.keys,
         pull: true,
+        allowed: Sequence(0),
     };
     Push { header, gradient: Arc::new(vec![value; given.values.len()]) }
 }

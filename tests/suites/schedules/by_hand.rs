@@ -71,7 +71,7 @@ impl Hand<Server> {
         self.greet(peer, None);
         self.tell(peer, Message::Ready(Ready { rows: 8, train: None }));
         let keys = KeyRange::new(0, self.node.parameters().len() as u64).unwrap();
-        let pull = Pull { incarnation: Incarnation(1), keys };
+        let pull = Pull { incarnation: Incarnation(1), keys, allowed: Sequence(0) };
         let out = self.tell(peer, Message::Pull(pull));
         let header = out.iter().find_map(|effect| match effect {
             Effect::Send(_, Message::Parameters(parameters)) => Some(parameters.header),
@@ -89,6 +89,7 @@ impl Hand<Server> {
                 compute_ns: 0,
                 keys,
                 pull: true,
+                allowed: Sequence(0),
             },
             gradient: Arc::new(vec![1.0; keys.len() as usize]),
         }
@@ -115,7 +116,7 @@ fn a_push_of_another_incarnation_is_refused() {
     let out = server.tell(PeerId(1), Message::Push(push));
     let why = Refusal::Fenced { incarnation: Incarnation(0) };
     assert_eq!(sent(&out), [&Message::Refused(why)]);
-    let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost_batch: true };
+    let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost: 1 };
     assert!(out.iter().any(|effect| matches!(effect, Effect::Report(event) if *event == lost)));
     assert_eq!((server.node.ledger().lost, server.node.version().0), (1, 0));
 }
@@ -173,7 +174,7 @@ fn welcome_and_grant(worker: &mut Hand<Worker>, peer: PeerId, welcome: &Welcome)
     server.greet(PeerId(0), None);
     server.tell(PeerId(0), Message::Ready(Ready { rows: 8, train: None }));
     let keys = KeyRange::new(0, server.node.parameters().len() as u64).unwrap();
-    let pull = Message::Pull(Pull { incarnation: Incarnation(1), keys });
+    let pull = Message::Pull(Pull { incarnation: Incarnation(1), keys, allowed: Sequence(0) });
     let granted = server.tell(PeerId(0), pull).into_iter().find_map(|effect| match effect {
         Effect::Send(_, message @ Message::Parameters(_)) => Some(message),
         _ => None,

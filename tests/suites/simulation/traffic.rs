@@ -27,6 +27,7 @@ fn parameters_without_values(round: u64, parameters: u64) -> u64 {
         keys: KeyRange::new(0, parameters).expect("some keys"),
         sequence: Sequence(round + 1),
         batch: BatchId(round),
+        ahead: 0,
         decided,
     };
     let message = Message::Parameters(Parameters { header, values: Vec::new().into() });
@@ -141,6 +142,7 @@ fn a_busy_downlink_at_the_server_carries_exactly_its_rate() {
                     keys: KeyRange::new(0, 1).expect("a key"),
                     sequence: *sequence,
                     batch: BatchId(round),
+                    ahead: 0,
                     decided,
                 };
                 let values = Vec::new().into();

@@ -32,8 +32,6 @@ pub(super) struct Machine {
     /// outages in which nothing does.
     first_bytes: [Option<Duration>; 2],
     pace: Pace,
-    /// Until when it computes what it was last asked for.
-    busy_until: Time,
     pub(super) is_cut: bool,
     /// What would have arrived since the link was cut.
     pub(super) held_back: Vec<(u32, End, Item)>,
@@ -76,7 +74,6 @@ impl Machine {
             up,
             down,
             pace: compute.pace(worker, stream),
-            busy_until: Time::ZERO,
             is_cut: false,
             held_back: Vec::new(),
             loses_next_answer: false,
@@ -111,7 +108,6 @@ impl<H: Host> Simulation<'_, H> {
         host.ended = None;
         host.node = Some(Worker::new(host.config.clone()));
         host.wake = None;
-        host.busy_until = self.now;
         let life = host.life;
         self.worker_input(machine, life, Input::Start);
     }
@@ -145,10 +141,9 @@ impl<H: Host> Simulation<'_, H> {
                 Effect::Compute(order) => {
                     let mut computed = self.host.compute(worker, order);
                     let host = &mut self.machines[machine];
-                    let begin = self.now.max(host.busy_until);
-                    computed.took = host.pace.take(begin);
-                    let at = begin + computed.took;
-                    host.busy_until = at;
+                    // Whoever asks for another does not want the one before.
+                    computed.took = host.pace.take(self.now);
+                    let at = self.now + computed.took;
                     self.agenda.put(at, Due::ToWorker(machine, life, Input::Computed(computed)));
                 }
                 Effect::Report(event) => {

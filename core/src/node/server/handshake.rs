@@ -105,6 +105,7 @@ impl Server {
         slot.heard = now;
         let examples_from_server = hello.wants_examples || self.job.data.from == DataFrom::Server;
         slot.has_own_data = !examples_from_server;
+        slot.seat.unsure = true;
         if !resumed {
             slot.incarnation = slot.incarnation.next();
             slot.seat = Seat::default();

@@ -50,18 +50,20 @@ impl Server {
         self.roster.set_presence(worker, presence, now);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         slot.seat.asked = None;
-        let lost_batch = slot.seat.grant.take().is_some();
-        if lost_batch {
-            self.busy -= 1;
-            self.ledger.outstanding -= 1;
-            if self.phase == Phase::Ending {
-                self.ledger.discarded += 1;
-            } else {
-                self.ledger.lost += 1;
-            }
+        let lost = u64::from(slot.seat.under_way());
+        for grant in core::mem::take(&mut slot.seat.grants) {
+            slot.batches.put_back(grant.batch);
+        }
+        slot.seat.bases.clear();
+        self.busy -= lost;
+        self.ledger.outstanding -= lost;
+        if self.phase == Phase::Ending {
+            self.ledger.discarded += lost;
+        } else {
+            self.ledger.lost += lost;
         }
         self.waiting.remove(&worker);
-        out.push(Effect::Report(Event::Departed { worker, how, lost_batch }));
+        out.push(Effect::Report(Event::Departed { worker, how, lost }));
         if matches!(self.phase, Phase::Gathering | Phase::Ending) {
             return;
         }

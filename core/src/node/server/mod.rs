@@ -21,6 +21,7 @@ use crate::aggregate::Aggregator;
 use crate::consistency::{Cohort, Consistency};
 use crate::id::{PeerId, Version, WorkerId};
 use crate::job::{BudgetKind, Job, JobError};
+use crate::mode::Mode;
 use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
 use crate::params::KeyRange;
@@ -38,6 +39,9 @@ pub struct Server {
     keys: KeyRange,
     parameters: Arc<Vec<f32>>,
     aggregator: Aggregator,
+    mode: Mode,
+    /// Mini-batches of one worker that may be under way.
+    window: u32,
     policy: Box<dyn Consistency>,
     cohort: Cohort,
     round: Round,
@@ -54,8 +58,8 @@ pub struct Server {
     joining: BTreeSet<WorkerId>,
     /// Members that have used up their share of a partition budget.
     finished: BTreeSet<WorkerId>,
-    /// Members that owe a gradient.
-    busy: u32,
+    /// Gradients that members owe.
+    busy: u64,
     phase: Phase,
     phase_since: Time,
     /// Since when too few workers are there.
@@ -122,8 +126,10 @@ impl Server {
         job.validate().map_err(ServerError::Job)?;
         let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
         let parameters = model.parameters();
-        let aggregator = Aggregator::new(job.aggregation, &job.update, &job.mode, parameters)
-            .map_err(ServerError::Optim)?;
+        let workers = job.membership.workers;
+        let aggregator =
+            Aggregator::new(job.aggregation, &job.update, &job.mode, workers, parameters)
+                .map_err(ServerError::Optim)?;
         let keys = KeyRange::new(0, parameters as u64)
             .map_err(|_| ServerError::Model(ModelError::NoInputs))?;
         Ok(Self {
@@ -132,6 +138,8 @@ impl Server {
             keys,
             parameters: Arc::new(model.initial(Stream::new(job.seed).fork("initial", 0))),
             aggregator,
+            mode: job.mode,
+            window: job.mode.window(),
             policy: job.mode.consistency.build(),
             cohort: Cohort::default(),
             round: Round::default(),

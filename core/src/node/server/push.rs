@@ -1,9 +1,10 @@
 //! Pulls and pushes: checked, decided exactly once, answered.
 
 use super::Server;
+use super::roster::Grant;
 use super::round::Contribution;
 use crate::consistency::{Admission, DropReason};
-use crate::id::{BatchId, PeerId, WorkerId};
+use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::message::{
     Decided, EndReason, Parameters, ParametersHeader, Pull, Push, PushHeader,
@@ -29,15 +30,32 @@ impl Server {
             let why = Refusal::Keys { given: pull.keys, values: 0, wanted: self.keys };
             return self.refuse(now, peer, why, out);
         }
-        if slot.seat.grant.is_some() {
-            return self.grant_again(now, peer, worker, out);
+        self.make_up(now, peer, worker, pull.allowed, out);
+        if self.roster.slot(worker).is_some_and(|slot| slot.seat.under_way() < self.window) {
+            self.ask(now, worker);
         }
-        self.ask(now, worker);
         self.settle(now, out);
     }
 
+    /// Allows `worker` once more what was lost with a connection: it knows of nothing after push
+    /// `known`.
+    fn make_up(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        known: Sequence,
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let is_unsure = core::mem::take(&mut slot.seat.unsure);
+        if is_unsure && slot.seat.grants.back().is_some_and(|last| last.sequence > known) {
+            self.grant_again(now, peer, worker, out);
+        }
+    }
+
     /// Notes that `worker` wants parameters.
-    fn ask(&mut self, now: Time, worker: WorkerId) {
+    pub(super) fn ask(&mut self, now: Time, worker: WorkerId) {
         if let Some(slot) = self.roster.slot_mut(worker) {
             if slot.seat.asked.is_none() {
                 slot.seat.asked = Some(now);
@@ -50,21 +68,58 @@ impl Server {
 
     /// Answers a worker that did not get the answer: the same permission, with the parameters
     /// of today.
-    fn grant_again(&mut self, now: Time, peer: PeerId, worker: WorkerId, out: &mut Outbox) {
-        let version = self.version();
+    pub(super) fn grant_again(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        out: &mut Outbox,
+    ) {
         let Some(slot) = self.roster.slot_mut(worker) else { return };
-        let Some(grant) = &mut slot.seat.grant else { return };
-        grant.version = version;
-        grant.at = now;
-        let (sequence, batch, decided) = (grant.sequence, grant.batch, slot.seat.decided);
+        let Some(first) = slot.seat.grants.front_mut() else { return };
+        first.at = now;
+        let sequence = first.sequence;
         out.push(Effect::Report(Event::Repeated { worker, sequence }));
-        let header = ParametersHeader { version, keys: self.keys, sequence, batch, decided };
-        self.send_parameters(peer, header, out);
+        self.send_parameters(peer, worker, sequence, out);
     }
 
-    pub(super) fn send_parameters(&self, peer: PeerId, header: ParametersHeader, out: &mut Outbox) {
-        let values = self.parameters.clone();
-        out.push(Effect::Send(peer, Message::Parameters(Parameters { header, values })));
+    /// Sends the current parameters with the permissions of `worker` from `first` on.
+    pub(super) fn send_parameters(
+        &mut self,
+        peer: PeerId,
+        worker: WorkerId,
+        first: Sequence,
+        out: &mut Outbox,
+    ) {
+        let (version, keys, values) = (self.version(), self.keys, &self.parameters);
+        let keeps = self.aggregator.needs_base();
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let seat = &mut slot.seat;
+        if keeps && seat.bases.back().is_none_or(|(newest, _)| *newest < version) {
+            seat.bases.push_back((version, values.clone()));
+        }
+        seat.given = version;
+        let decided = seat.decided;
+        let mut run: Option<ParametersHeader> = None;
+        let mut send = |header| {
+            let parameters = Parameters { header, values: values.clone() };
+            out.push(Effect::Send(peer, Message::Parameters(parameters)));
+        };
+        for &Grant { sequence, batch, .. } in seat.grants.iter() {
+            if sequence < first {
+                continue;
+            }
+            match &mut run {
+                // One message allows a run of mini-batches.
+                Some(run) if batch.0 == run.batch.0 + u64::from(run.ahead) + 1 => run.ahead += 1,
+                _ => {
+                    let header =
+                        ParametersHeader { version, keys, sequence, batch, ahead: 0, decided };
+                    run.replace(header).into_iter().for_each(&mut send);
+                }
+            }
+        }
+        run.into_iter().for_each(send);
     }
 
     pub(super) fn on_push(
@@ -81,7 +136,7 @@ impl Server {
             let why = Refusal::Fenced { incarnation: header.incarnation };
             return self.refuse(now, peer, why, out);
         }
-        if header.sequence < slot.seat.next_sequence() {
+        if slot.seat.decided.is_some_and(|decided| header.sequence <= decided.sequence) {
             return self.on_repeated_push(now, peer, worker, header, out);
         }
         if let Err(why) = self.check_push(worker, &push) {
@@ -112,7 +167,7 @@ impl Server {
             if let Some(decided) = decided {
                 out.push(Effect::Send(peer, Message::Ack(decided)));
             }
-        } else if slot.seat.grant.is_some() {
+        } else if !slot.seat.grants.is_empty() {
             self.grant_again(now, peer, worker, out);
         } else {
             out.push(Effect::Report(Event::Repeated { worker, sequence: header.sequence }));
@@ -123,17 +178,20 @@ impl Server {
 
     fn check_push(&self, worker: WorkerId, push: &Push) -> Result<(), Refusal> {
         let header = &push.header;
-        let granted = self.roster.slot(worker).and_then(|slot| slot.seat.grant);
-        let Some(grant) = granted.filter(|grant| grant.sequence == header.sequence) else {
+        let seat = self.roster.slot(worker).map(|slot| &slot.seat);
+        let granted = seat.and_then(|seat| Some((seat.grants.front()?, seat.given)));
+        let Some((grant, given)) = granted.filter(|(grant, _)| grant.sequence == header.sequence)
+        else {
             let message = alloc::format!(
                 "push {} came without parameters having been given out for it",
                 header.sequence
             );
             return Err(Refusal::Unexpected { what: message });
         };
-        if (grant.version, grant.batch) != (header.base, header.batch) {
+        let is_base = (grant.version..=given).contains(&header.base);
+        if !is_base || grant.batch != header.batch {
             let what = alloc::format!(
-                "push {} is for version {} and mini-batch {}, but {} and {} were given out",
+                "push {} is for version {} and mini-batch {}, but {} to {given} and {} were given out",
                 header.sequence,
                 header.base,
                 header.batch,
@@ -166,6 +224,12 @@ impl Server {
         first_not_finite(&self.parameters).is_some()
     }
 
+    /// Whether more updates than a gradient may miss were made since version `base`.
+    fn is_too_stale(&self, base: Version) -> bool {
+        let staleness = self.version().since(base);
+        self.mode.max_staleness.is_some_and(|most| staleness > most)
+    }
+
     /// Decides a push that is in order.
     fn take_push(
         &mut self,
@@ -179,10 +243,16 @@ impl Server {
         let admission = if self.phase == Phase::Ending {
             Admission::Drop(DropReason::Over)
         } else {
-            self.policy.admit(&self.cohort, worker, header.base)
+            match self.policy.admit(&self.cohort, worker, header.base) {
+                Admission::Contribute if self.is_too_stale(header.base) => {
+                    Admission::Drop(DropReason::Stale)
+                }
+                admission => admission,
+            }
         };
         let Some(slot) = self.roster.slot_mut(worker) else { return };
-        let granted = slot.seat.grant.take().map_or(now, |grant| grant.at);
+        let granted = slot.seat.grants.pop_front().map_or(now, |grant| grant.at);
+        let base_parameters = slot.seat.base(header.base);
         self.busy -= 1;
         slot.since = now;
         let turnaround = now.since(granted);
@@ -197,10 +267,13 @@ impl Server {
         }));
         let dropped = match admission {
             Admission::Contribute => {
-                slot.batch = BatchId(header.batch.0 + 1);
+                slot.batches.accept();
                 None
             }
-            Admission::Drop(reason) => Some(reason),
+            Admission::Drop(reason) => {
+                slot.batches.put_back(header.batch);
+                Some(reason)
+            }
         };
         let decided = Decided { sequence: header.sequence, dropped };
         slot.seat.decided = Some(decided);
@@ -213,7 +286,7 @@ impl Server {
                     batch: header.batch,
                     clock: slot.clock,
                     base: header.base,
-                    base_parameters: None,
+                    base_parameters,
                     samples: header.samples,
                     granted,
                     gradient: push.gradient,
@@ -227,9 +300,15 @@ impl Server {
                 out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
             }
         }
+        self.make_up(now, peer, worker, header.allowed, out);
         if header.pull {
             self.ask(now, worker);
         } else {
+            // It will ask when it wants more; it may be about to leave.
+            self.waiting.remove(&worker);
+            if let Some(slot) = self.roster.slot_mut(worker) {
+                slot.seat.asked = None;
+            }
             out.push(Effect::Send(peer, Message::Ack(decided)));
         }
         self.settle(now, out);

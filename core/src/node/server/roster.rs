@@ -1,7 +1,8 @@
 //! Who is who: the job's workers, and the connections they are behind.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
@@ -26,9 +27,9 @@ pub(super) struct Slot {
     pub(super) since: Time,
     /// Iterations, while it does not count in the cohort.
     pub(super) clock: Clock,
-    /// The next mini-batch. Moves on when a gradient is accepted, and outlives incarnations, so
-    /// that a worker that comes back goes on in its data where the last accepted push was.
-    pub(super) batch: BatchId,
+    /// Its mini-batches. They outlive incarnations, so that a worker that comes back goes on in
+    /// its data where the last accepted push was.
+    pub(super) batches: Batches,
     /// Examples in its partition.
     pub(super) rows: u64,
     /// Whether it has its own copy of the data, which must be that of the job.
@@ -44,19 +45,76 @@ pub(super) struct Slot {
 pub(super) struct Seat {
     /// What became of its last push.
     pub(super) decided: Option<Decided>,
-    /// The push it may make now.
-    pub(super) grant: Option<Grant>,
+    /// The pushes it may make now, in order.
+    pub(super) grants: VecDeque<Grant>,
     /// Since when it has been waiting for parameters.
     pub(super) asked: Option<Time>,
+    /// The newest version it was given.
+    pub(super) given: Version,
+    /// Whether its connection broke since it was last heard of what it knows to be allowed.
+    pub(super) unsure: bool,
+    /// What it was given of late, where that is needed once its gradient comes.
+    pub(super) bases: VecDeque<(Version, Arc<Vec<f32>>)>,
 }
 
-/// Parameters that were given out and not answered yet.
+/// The permission to push once, not made use of yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     pub(super) sequence: Sequence,
+    /// The version that came with it. The gradient may be computed on a later one that came since.
     pub(super) version: Version,
     pub(super) batch: BatchId,
     pub(super) at: Time,
+}
+
+/// Which mini-batches a worker id has still to compute.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Batches {
+    /// The first that was never given out.
+    next: BatchId,
+    /// Those that were given out and did not come back, or not to any use; the earliest first.
+    again: BTreeSet<BatchId>,
+    /// How many have been accepted.
+    accepted: u64,
+}
+
+impl Batches {
+    /// The mini-batch to give out next.
+    pub(super) fn first(&self) -> BatchId {
+        self.again.first().copied().unwrap_or(self.next)
+    }
+
+    /// Gives out the next mini-batch, if it is not beyond the `quota` first.
+    pub(super) fn take(&mut self, quota: u64) -> Option<BatchId> {
+        if let Some(batch) = self.again.pop_first() {
+            return Some(batch);
+        }
+        let batch = self.next;
+        (batch.0 < quota).then(|| {
+            self.next = BatchId(batch.0 + 1);
+            batch
+        })
+    }
+
+    /// Whether there is one to give out within the `quota` first.
+    pub(super) fn has_more(&self, quota: u64) -> bool {
+        self.first().0 < quota
+    }
+
+    /// Takes back a mini-batch that has to be computed again.
+    pub(super) fn put_back(&mut self, batch: BatchId) {
+        self.again.insert(batch);
+    }
+
+    /// Notes that one was accepted.
+    pub(super) const fn accept(&mut self) {
+        self.accepted += 1;
+    }
+
+    /// How many have been accepted.
+    pub(super) const fn accepted(&self) -> u64 {
+        self.accepted
+    }
 }
 
 /// Whether the holder of a worker id is there.
@@ -79,7 +137,23 @@ impl Presence {
 impl Seat {
     /// The number of the next push.
     pub(super) fn next_sequence(&self) -> Sequence {
-        self.decided.map_or(Sequence(0), |decided| decided.sequence).next()
+        let decided = self.decided.map_or(Sequence(0), |decided| decided.sequence);
+        self.grants.back().map_or(decided, |grant| grant.sequence).next()
+    }
+
+    /// Pushes that may be made now, and have not come.
+    pub(super) fn under_way(&self) -> u32 {
+        self.grants.len() as u32
+    }
+
+    /// The parameters of `base`, if they were kept. Earlier ones are not needed any more: a worker
+    /// never goes back.
+    pub(super) fn base(&mut self, base: Version) -> Option<Arc<Vec<f32>>> {
+        while self.bases.front().is_some_and(|(version, _)| *version < base) {
+            self.bases.pop_front();
+        }
+        let (version, values) = self.bases.front()?;
+        (*version == base).then(|| values.clone())
     }
 }
 
@@ -102,7 +176,7 @@ impl Roster {
             told: Time::ZERO,
             since: Time::ZERO,
             clock: Clock(0),
-            batch: BatchId(0),
+            batches: Batches::default(),
             rows: 0,
             has_own_data: false,
             updates: 0,

@@ -11,7 +11,7 @@ use crate::id::{BatchId, Clock, Incarnation, Sequence, Version, WorkerId};
 use crate::job::BudgetKind;
 use crate::node::{Effect, Evaluate, Event, Outbox};
 use crate::protocol::Phase;
-use crate::protocol::message::{EndReason, ParametersHeader};
+use crate::protocol::message::EndReason;
 use crate::time::Time;
 
 /// Evaluations that may be under way. When they take longer than the epochs between them, points
@@ -52,7 +52,7 @@ impl Server {
         self.round.contributions.push(contribution);
         self.policy.contributed(&self.cohort, worker, now);
         let Some(slot) = self.roster.slot(worker) else { return };
-        if slot.batch.0 >= self.quota(slot.rows) {
+        if slot.batches.accepted() >= self.quota(slot.rows) {
             // Nothing left for it to do: nobody may wait for it any more.
             self.finished.insert(worker);
             self.retire(worker);
@@ -93,8 +93,12 @@ impl Server {
             self.begin(now, out);
         }
         self.watch_attendance(now, out);
+        let before = self.version();
         while self.step(now, out) {}
         if self.phase == Phase::Training && !self.is_short() {
+            if self.version() > before && self.policy.cancels() {
+                self.supersede(out);
+            }
             self.give_out(now, out);
         }
         if self.phase == Phase::Draining && self.busy == 0 {
@@ -245,24 +249,17 @@ impl Server {
     /// Gives parameters to every member that waits for them and may go on.
     fn give_out(&mut self, now: Time, out: &mut Outbox) {
         let mut next = core::mem::take(&mut self.round.next);
-        let may_start = |worker: &WorkerId| {
-            self.cohort.contains(*worker) && self.policy.may_start(&self.cohort, *worker, 0)
-        };
         // The cost of a push does not grow with those who wait: they are looked at when something
         // has changed for them.
         let gate = Some((self.cohort.joins(), self.policy.gate(&self.cohort)));
         if gate == self.gate {
             self.asking.sort_unstable();
             self.asking.dedup();
-            next.extend(
-                self.asking
-                    .drain(..)
-                    .filter(|worker| self.waiting.contains(worker) && may_start(worker)),
-            );
+            next.extend(self.asking.drain(..).filter(|worker| self.waiting.contains(worker)));
         } else {
             self.gate = gate;
             self.asking.clear();
-            next.extend(self.waiting.iter().copied().filter(may_start));
+            next.extend(self.waiting.iter().copied());
         }
         for worker in next.drain(..) {
             self.grant(now, worker, out);
@@ -270,24 +267,60 @@ impl Server {
         self.round.next = next;
     }
 
+    /// Gives `worker` as many mini-batches as it may have, if any.
     fn grant(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
-        let version = self.version();
+        let (version, window) = (self.version(), self.window);
+        let Some(slot) = self.roster.slot(worker) else { return };
+        let (Some(peer), true) = (slot.peer, self.cohort.contains(worker)) else { return };
+        let first = slot.seat.next_sequence();
+        let quota = self.quota(slot.rows);
+        let asked = slot.seat.asked;
+        loop {
+            let Some(slot) = self.roster.slot_mut(worker) else { return };
+            let under_way = slot.seat.under_way();
+            let may_start = under_way < window
+                && slot.batches.has_more(quota)
+                && self.policy.may_start(&self.cohort, worker, under_way);
+            if !may_start {
+                break;
+            }
+            let Some(batch) = slot.batches.take(quota) else { break };
+            let sequence = slot.seat.next_sequence();
+            slot.seat.grants.push_back(Grant { sequence, version, batch, at: now });
+            slot.since = now;
+            // Only the first was waited for.
+            let waited = asked.filter(|_| sequence == first);
+            let waited = waited.map_or_else(Default::default, |at| now.since(at));
+            self.busy += 1;
+            self.ledger.assigned += 1;
+            self.ledger.outstanding += 1;
+            self.training_since.get_or_insert(now);
+            out.push(Effect::Report(Event::Granted { worker, sequence, version, batch, waited }));
+        }
         let Some(slot) = self.roster.slot_mut(worker) else { return };
-        let Some(peer) = slot.peer else { return };
-        let sequence = slot.seat.next_sequence();
-        let batch = slot.batch;
-        slot.seat.grant = Some(Grant { sequence, version, batch, at: now });
-        let waited = slot.seat.asked.take().map_or_else(Default::default, |at| now.since(at));
-        slot.since = now;
-        let decided = slot.seat.decided;
-        self.waiting.remove(&worker);
-        self.busy += 1;
-        self.ledger.assigned += 1;
-        self.ledger.outstanding += 1;
-        self.training_since.get_or_insert(now);
-        out.push(Effect::Report(Event::Granted { worker, sequence, version, batch, waited }));
-        let header = ParametersHeader { version, keys: self.keys, sequence, batch, decided };
-        self.send_parameters(peer, header, out);
+        if slot.seat.next_sequence() == first {
+            return;
+        }
+        slot.seat.asked = Some(now);
+        if slot.seat.under_way() == window {
+            slot.seat.asked = None;
+            self.waiting.remove(&worker);
+        }
+        self.send_parameters(peer, worker, first, out);
+    }
+
+    /// Gives the current version to those who compute on an earlier one in vain.
+    fn supersede(&mut self, out: &mut Outbox) {
+        let version = self.version();
+        let is_behind = |(worker, slot): (WorkerId, &Slot)| {
+            let first = slot.seat.grants.front().filter(|_| slot.seat.given < version)?;
+            Some((worker, slot.peer?, first.sequence))
+        };
+        let behind: Vec<_> = self.roster.iter().filter_map(is_behind).collect();
+        for (worker, peer, sequence) in behind {
+            out.push(Effect::Report(Event::Superseded { worker, sequence, version }));
+            self.send_parameters(peer, worker, sequence, out);
+        }
     }
 
     /// Throws away what is in the open round: it will not become an update.

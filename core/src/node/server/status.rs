@@ -21,7 +21,7 @@ impl Server {
             since: now.since(slot.since),
             silent: now.since(slot.heard),
             clock: self.cohort.clock(worker).unwrap_or(slot.clock),
-            batch: slot.batch,
+            batch: slot.batches.first(),
             updates: slot.updates,
         });
         Status {
@@ -45,7 +45,7 @@ impl Server {
             Presence::Left => MemberState::Left,
             _ if slot.peer.is_none() => MemberState::CutOff,
             Presence::Preparing => MemberState::Preparing,
-            Presence::Ready if slot.seat.grant.is_some() => MemberState::Computing,
+            Presence::Ready if !slot.seat.grants.is_empty() => MemberState::Computing,
             Presence::Ready if self.finished.contains(&worker) => MemberState::Finished,
             Presence::Ready => MemberState::Waiting,
         }
@@ -89,7 +89,7 @@ impl Server {
                     self.cohort.contains(worker)
                         && !self.waiting.contains(&worker)
                         && !self.cohort.contributed(worker)
-                        && (slot.seat.grant.is_some() || slot.presence != Presence::Ready)
+                        && (!slot.seat.grants.is_empty() || slot.presence != Presence::Ready)
                 });
                 let asked = self.waiting.iter().filter_map(|&worker| self.roster.slot(worker));
                 let since = asked.filter_map(|slot| slot.seat.asked).min();

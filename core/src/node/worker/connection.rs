@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Data, Link, Member, Work, Worker, WorkerError};
+use super::{Data, Link, Member, Worker, WorkerError};
 use crate::id::PeerId;
 use crate::job::heartbeat;
 use crate::model::Model;
@@ -107,7 +107,7 @@ impl Worker {
         });
         if !resumed {
             // Whatever was under way belonged to another incarnation.
-            self.work = Work::Pulling;
+            self.work.reset();
             if !same_data {
                 self.data = Data::None;
             }

@@ -3,20 +3,22 @@
 mod connection;
 mod partition;
 mod training;
+mod work;
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
-use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
+
+use work::{Grant, Work};
 
 use super::backoff::Backoff;
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use crate::examples::Examples;
-use crate::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::id::{Incarnation, PeerId, WorkerId};
 use crate::job::{Job, heartbeat, patience};
 use crate::params::KeyRange;
-use crate::protocol::message::{Bye, EndReason, Heartbeat, Push};
+use crate::protocol::message::{Bye, EndReason, Heartbeat};
 use crate::protocol::{Message, Refusal};
 use crate::rng::Stream;
 use crate::time::Time;
@@ -90,8 +92,6 @@ pub struct Worker {
     /// Preparations under way: more than one if the worker was given another partition meanwhile.
     preparations: u32,
     work: Work,
-    /// Memory for the next gradient.
-    scratch: Vec<f32>,
     draining: bool,
     /// Until when a gradient that is being computed is waited for.
     drain_by: Time,
@@ -120,8 +120,9 @@ struct Member {
 }
 
 impl Member {
-    const fn ticket(&self, sequence: Sequence) -> Ticket {
-        Ticket { run: self.run, incarnation: self.incarnation, sequence }
+    const fn ticket(&self, grant: Grant) -> Ticket {
+        let Grant { sequence, version: base, .. } = grant;
+        Ticket { run: self.run, incarnation: self.incarnation, sequence, base }
     }
 }
 
@@ -133,23 +134,6 @@ enum Data {
     /// The driver is getting it ready.
     Preparing,
     Ready(Prepared),
-}
-
-#[derive(Debug)]
-enum Work {
-    /// Wants parameters.
-    Pulling,
-    /// A gradient is being computed.
-    Computing(Grant),
-    /// A gradient is on its way, kept until it is answered.
-    Pushing(Push),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Grant {
-    sequence: Sequence,
-    version: Version,
-    batch: BatchId,
 }
 
 impl Worker {
@@ -165,8 +149,7 @@ impl Worker {
             member: None,
             data: Data::None,
             preparations: 0,
-            work: Work::Pulling,
-            scratch: Vec::new(),
+            work: Work::default(),
             draining: false,
             drain_by: Time::ZERO,
             done: false,
@@ -243,7 +226,8 @@ impl Worker {
             self.drain_by = now + self.lease();
         }
         self.draining = true;
-        if !matches!((&self.work, self.server()), (Work::Computing(_), Some(_))) {
+        self.work.wind_up();
+        if self.work.computing().is_none() || self.server().is_none() {
             self.leave(now, EndReason::Stopped, out);
         }
     }

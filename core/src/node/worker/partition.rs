@@ -2,8 +2,9 @@
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
-use super::{Data, Work, Worker, WorkerError};
+use super::{Data, Worker, WorkerError};
 use crate::examples::Examples;
 use crate::node::{Effect, Outbox, Prepare, Prepared};
 use crate::protocol::Message;
@@ -28,13 +29,12 @@ impl Worker {
             Data::Ready(prepared) => {
                 let ready = Ready { rows: prepared.rows, train: prepared.train.clone() };
                 self.send(now, Message::Ready(ready), out);
-                match &self.work {
-                    Work::Pulling => self.pull(now, out),
-                    Work::Computing(_) => {}
-                    Work::Pushing(push) => {
-                        let push = push.clone();
-                        self.send(now, Message::Push(push), out);
-                    }
+                if self.work.is_idle() {
+                    return self.pull(now, out);
+                }
+                let unanswered: Vec<_> = self.work.sent().cloned().collect();
+                for push in unanswered {
+                    self.send(now, Message::Push(push), out);
                 }
             }
         }

@@ -1,0 +1,180 @@
+//! DynSGD: every iteration of the workers contributes the mean of what has arrived of it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::add;
+use crate::id::{Clock, WorkerId};
+
+/// The most iterations of which the mean is kept, and with it the memory: this many times the
+/// parameters. A worker further behind the fastest contributes to the oldest that is kept.
+pub const MOST_OPEN_ITERATIONS: usize = 32;
+
+/// The iterations that some worker may still contribute to, with what has arrived of them.
+///
+/// An iteration is closed when all workers of the job have passed it, but for those that have left;
+/// those that never came are waited for until too many are open.
+///
+/// Invariant: what has been given out is, for each iteration, the mean of the gradients that were
+/// counted for it, by their examples.
+///
+/// Jiang, Cui, Zhang and Yu, SIGMOD 2017, DynSGD.
+#[derive(Debug, Default)]
+pub(super) struct Iterations {
+    open: BTreeMap<Clock, Mean>,
+    /// Iterations below this one are closed.
+    floor: Clock,
+    /// The iteration that each worker does next; none for those that have left.
+    next: BTreeMap<WorkerId, Option<Clock>>,
+    /// How many workers do each iteration next; those of which nothing is known, the first.
+    standing: BTreeMap<Clock, u32>,
+    /// A mean of an iteration that is closed, kept for its memory.
+    spare: Vec<f32>,
+}
+
+#[derive(Debug)]
+struct Mean {
+    samples: u64,
+    values: Vec<f32>,
+}
+
+impl Iterations {
+    /// Those of a job with so many workers, before anything has arrived.
+    pub(super) fn new(workers: u32) -> Self {
+        Self { standing: BTreeMap::from([(Clock(0), workers)]), ..Self::default() }
+    }
+
+    /// Counts a gradient and adds what it changes to `combined`, which is empty at first.
+    pub(super) fn add(
+        &mut self,
+        (worker, clock): (WorkerId, Clock),
+        (samples, scale): (u32, f32),
+        values: &[f32],
+        combined: &mut Vec<f32>,
+    ) {
+        let clock = clock.max(self.floor);
+        let samples = u64::from(samples);
+        if let Some(mean) = self.open.get_mut(&clock) {
+            mean.samples += samples;
+            let share = (samples as f64 / mean.samples as f64) as f32;
+            combined.resize(values.len(), 0.0);
+            for ((sum, mean), value) in combined.iter_mut().zip(&mut mean.values).zip(values) {
+                let change = (scale * value - *mean) * share;
+                *mean += change;
+                *sum += change;
+            }
+        } else {
+            let mut mean = core::mem::take(&mut self.spare);
+            mean.clear();
+            mean.extend(values.iter().map(|value| scale * value));
+            add(combined, 1.0, &mean);
+            self.open.insert(clock, Mean { samples, values: mean });
+        }
+        self.passed(worker, Clock(clock.0 + 1));
+    }
+
+    /// Notes that `worker` does iteration `next` next, and closes what nobody contributes to any
+    /// more.
+    fn passed(&mut self, worker: WorkerId, next: Clock) {
+        let before = self.next.get(&worker).copied().unwrap_or(Some(Clock(0)));
+        if let Some(before) = before {
+            self.release(before);
+        }
+        let next = before.map_or(next, |before| before.max(next));
+        self.next.insert(worker, Some(next));
+        *self.standing.entry(next).or_default() += 1;
+        if let Some((&slowest, _)) = self.standing.first_key_value() {
+            self.floor = self.floor.max(slowest);
+        }
+        while let Some(oldest) = self.open.first_entry() {
+            if *oldest.key() >= self.floor {
+                break;
+            }
+            self.spare = oldest.remove().values;
+        }
+        while self.open.len() > MOST_OPEN_ITERATIONS
+            && let Some((clock, mean)) = self.open.pop_first()
+        {
+            self.floor = Clock(clock.0 + 1);
+            self.spare = mean.values;
+        }
+    }
+
+    /// Waits for `worker` no more, until it contributes again.
+    pub(super) fn left(&mut self, worker: WorkerId) {
+        if let Some(Some(before)) = self.next.insert(worker, None) {
+            self.release(before);
+        }
+    }
+
+    fn release(&mut self, clock: Clock) {
+        if let Some(count) = self.standing.get_mut(&clock) {
+            *count -= 1;
+            if *count == 0 {
+                self.standing.remove(&clock);
+            }
+        }
+    }
+
+    /// Bytes that are kept from update to update.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let kept = self.open.values().map(|mean| mean.values.len()).sum::<usize>();
+        (kept + self.spare.len()) * size_of::<f32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKERS: u32 = 4;
+
+    fn add(iterations: &mut Iterations, worker: u32, clock: u64, value: f32) -> f32 {
+        let mut combined = Vec::new();
+        iterations.add((WorkerId(worker), Clock(clock)), (1, 1.0), &[value], &mut combined);
+        combined[0]
+    }
+
+    #[test]
+    fn a_late_gradient_is_averaged_in_and_those_before_revised() {
+        let mut iterations = Iterations::new(WORKERS);
+        assert_eq!(add(&mut iterations, 0, 0, 8.0), 8.0);
+        assert_eq!(add(&mut iterations, 1, 0, 4.0), -2.0, "6 in all");
+        assert_eq!(add(&mut iterations, 2, 1, 1.0), 1.0, "another iteration");
+        assert_eq!(add(&mut iterations, 2, 0, 9.0), 1.0, "7 in all");
+    }
+
+    #[test]
+    fn what_all_have_passed_is_forgotten() {
+        let mut iterations = Iterations::new(WORKERS);
+        for clock in 0..100 {
+            for worker in 0..WORKERS {
+                add(&mut iterations, worker, clock, 1.0);
+            }
+            assert!(iterations.open.len() <= 1, "{iterations:?}");
+        }
+        assert_eq!(iterations.memory_bytes(), 4, "one mean, kept for its memory");
+        iterations.left(WorkerId(3));
+        for clock in 100..110 {
+            for worker in 0..3 {
+                add(&mut iterations, worker, clock, 1.0);
+            }
+            assert!(iterations.open.len() <= 1, "nobody waits for the fourth: {iterations:?}");
+        }
+        add(&mut iterations, 3, 100, 1.0);
+        assert_eq!(iterations.floor, Clock(110), "it goes on where the others are");
+    }
+
+    #[test]
+    fn the_memory_is_bounded_when_a_worker_stays_behind() {
+        let mut iterations = Iterations::new(WORKERS);
+        assert_eq!(add(&mut iterations, 1, 0, 3.0), 3.0);
+        for clock in 0..10 * MOST_OPEN_ITERATIONS as u64 {
+            add(&mut iterations, 0, clock, 1.0);
+            assert!(iterations.memory_bytes() <= 4 * (MOST_OPEN_ITERATIONS + 1));
+        }
+        // Iteration 1 is long closed: it counts as the second of the oldest that is kept.
+        assert_eq!(add(&mut iterations, 1, 1, 3.0), 1.0);
+        assert_eq!(add(&mut iterations, 2, 0, 2.0), 0.0, "(1 + 3 + 2) / 3");
+    }
+}

@@ -1,0 +1,133 @@
+//! What a worker is in the middle of: the pushes it may make, the gradient it computes, those that
+//! have no answer yet.
+//!
+//! Knows sequence numbers and memory; messages and connections it does not.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::id::{BatchId, Sequence, Version};
+use crate::protocol::message::{ParametersHeader, Push};
+
+/// The work of one incarnation.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    /// The last push that was ever allowed.
+    highest: Sequence,
+    /// Pushes that are allowed and not begun.
+    permits: VecDeque<(Sequence, BatchId)>,
+    /// The newest parameters, while there is something to begin with them.
+    newest: Option<(Version, Arc<Vec<f32>>)>,
+    computing: Option<Grant>,
+    /// Gradients on their way, kept until they are answered; the oldest first.
+    sent: VecDeque<Push>,
+    /// Memory for gradients.
+    spare: Vec<Vec<f32>>,
+}
+
+/// What a gradient is computed for, and on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) sequence: Sequence,
+    pub(super) version: Version,
+    pub(super) batch: BatchId,
+}
+
+impl Work {
+    /// Whether there is nothing to do and nothing to wait for but parameters.
+    pub(super) fn is_idle(&self) -> bool {
+        self.computing.is_none() && self.permits.is_empty() && self.sent.is_empty()
+    }
+
+    /// The last push that was allowed.
+    pub(super) const fn allowed(&self) -> Sequence {
+        self.highest
+    }
+
+    /// What is being computed.
+    pub(super) const fn computing(&self) -> Option<Grant> {
+        self.computing
+    }
+
+    /// Gradients without an answer, the oldest first.
+    pub(super) fn sent(&self) -> impl Iterator<Item = &Push> {
+        self.sent.iter()
+    }
+
+    /// Forgets everything but the memory: it belonged to another incarnation.
+    pub(super) fn reset(&mut self) {
+        *self = Self { spare: core::mem::take(&mut self.spare), ..Self::default() };
+    }
+
+    /// Begins nothing more.
+    pub(super) fn wind_up(&mut self) {
+        self.permits.clear();
+        self.newest = None;
+    }
+
+    /// Takes note of parameters and of what they allow. If they supersede those that a gradient is
+    /// being computed on, that gradient is given up, to be begun anew.
+    pub(super) fn permit(&mut self, header: &ParametersHeader, values: Arc<Vec<f32>>) {
+        if let Some(grant) = self.computing
+            && grant.sequence == header.sequence
+            && grant.version < header.version
+        {
+            self.computing = None;
+            self.permits.push_front((grant.sequence, grant.batch));
+        }
+        for ahead in 0..=u64::from(header.ahead) {
+            let sequence = Sequence(header.sequence.0.saturating_add(ahead));
+            if sequence > self.highest {
+                self.highest = sequence;
+                let batch = BatchId(header.batch.0.saturating_add(ahead));
+                self.permits.push_back((sequence, batch));
+            }
+        }
+        if self.newest.as_ref().is_none_or(|(version, _)| *version < header.version) {
+            self.newest = Some((header.version, values));
+        }
+        if self.permits.is_empty() {
+            self.newest = None;
+        }
+    }
+
+    /// Begins the next gradient, if one may be begun; gives the parameters it is computed on.
+    pub(super) fn begin(&mut self) -> Option<(Grant, Arc<Vec<f32>>)> {
+        if self.computing.is_some() {
+            return None;
+        }
+        let (version, values) = self.newest.clone()?;
+        let (sequence, batch) = self.permits.pop_front()?;
+        if self.permits.is_empty() {
+            // Whoever holds parameters for nothing makes the server copy them.
+            self.newest = None;
+        }
+        let grant = Grant { sequence, version, batch };
+        self.computing = Some(grant);
+        Some((grant, values))
+    }
+
+    /// The gradient that was being computed is on its way.
+    pub(super) fn send(&mut self, push: Push) {
+        self.computing = None;
+        self.sent.push_back(push);
+    }
+
+    /// Takes note that every push up to `sequence` has been decided; whether any of them had not
+    /// been known to be.
+    pub(super) fn decided(&mut self, sequence: Sequence) -> bool {
+        let before = self.sent.len();
+        while self.sent.front().is_some_and(|push| push.header.sequence <= sequence) {
+            // Its memory is free if nobody else holds it.
+            let push = self.sent.pop_front();
+            self.spare.extend(push.and_then(|push| Arc::try_unwrap(push.gradient).ok()));
+        }
+        self.sent.len() < before
+    }
+
+    /// Memory for a gradient.
+    pub(super) fn scratch(&mut self) -> Vec<f32> {
+        self.spare.pop().unwrap_or_default()
+    }
+}
