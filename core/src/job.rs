@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::consistency::ImpossibleConsistency;
 use crate::examples::Shape;
 use crate::fingerprint::Fingerprint;
 use crate::mode::{Mode, ModeError};
@@ -216,6 +217,7 @@ impl Job {
         if self.data.train.rows < u64::from(workers) {
             return Err(JobError::FewRows { rows: self.data.train.rows, workers });
         }
+        self.mode.consistency.check(workers).map_err(JobError::Consistency)?;
         if self.scenario.len() > MOST_SCENARIO_BYTES {
             return Err(JobError::Scenario(self.scenario.len()));
         }
@@ -265,6 +267,8 @@ pub enum JobError {
         /// Workers of the job.
         workers: u32,
     },
+    /// A consistency whose number does not fit the job.
+    Consistency(ImpossibleConsistency),
     /// A scenario of too many bytes.
     Scenario(usize),
     /// A mode that makes no sense.
@@ -293,6 +297,7 @@ impl fmt::Display for JobError {
             Self::FewRows { rows, workers } => {
                 write!(f, "{rows} training rows for {workers} workers: each needs at least one")
             }
+            Self::Consistency(error) => error.fmt(f),
             Self::Scenario(bytes) => write!(
                 f,
                 "link, compute and faults are {bytes} bytes, but {MOST_SCENARIO_BYTES} at most \

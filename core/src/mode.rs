@@ -49,8 +49,19 @@ impl Mode {
         {
             return Err(ModeError::InFlight(in_flight));
         }
+        if self.in_flight.is_some_and(|in_flight| in_flight > 1) && !self.consistency.pipelines() {
+            return Err(ModeError::OneByOne(self.consistency));
+        }
         if !self.staleness.is_valid() {
             return Err(ModeError::Staleness(self.staleness));
+        }
+        let weighs_workers = matches!(
+            self.consistency,
+            ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader
+        );
+        let plain = self.participation == ParticipationSpec::Plain;
+        if weighs_workers && !(plain && self.staleness != StalenessSpec::DynSgd) {
+            return Err(ModeError::WeighedTwice(self.consistency));
         }
         let in_table = self.participation == ParticipationSpec::Incremental;
         if in_table && self.staleness == StalenessSpec::DynSgd {
@@ -66,10 +77,14 @@ impl Mode {
 pub enum ModeError {
     /// No mini-batch under way, or too many.
     InFlight(u32),
+    /// Several mini-batches under way where each must wait for the update with the one before.
+    OneByOne(ConsistencySpec),
     /// A rule with numbers out of range.
     Staleness(StalenessSpec),
     /// Two rules that each replace a worker's gradient by what they remember of the others.
     TwoTables,
+    /// A consistency that says itself what each worker counts for, with another rule for that.
+    WeighedTwice(ConsistencySpec),
 }
 
 impl fmt::Display for ModeError {
@@ -78,12 +93,22 @@ impl fmt::Display for ModeError {
             Self::InFlight(in_flight) => {
                 write!(f, "in-flight = {in_flight}: must be 1 to {MOST_IN_FLIGHT}, or auto")
             }
+            Self::OneByOne(consistency) => write!(
+                f,
+                "in-flight above 1 with consistency = {consistency}, which gives a worker one \
+                 mini-batch at a time; use 1 or auto, or another consistency such as asp or delay:4"
+            ),
             Self::Staleness(rule) => {
                 write!(f, "staleness = {rule}: a number is out of its range")
             }
             Self::TwoTables => f.write_str(
                 "staleness = dynsgd with participation = incremental: each makes an update of \
                  what it remembers of other gradients; choose one of them",
+            ),
+            Self::WeighedTwice(consistency) => write!(
+                f,
+                "consistency = {consistency} weighs workers by their data itself: choose \
+                 participation = plain with it, and no staleness = dynsgd"
             ),
         }
     }

@@ -19,6 +19,7 @@ use pstrain_core::time::Time;
 use pstrain_data::{Encoded, Prepared, RecipeName, Settings, Source};
 use pstrain_transports::scenario::{Fault, Scenario};
 
+use crate::policies::draw_policy;
 use crate::simulated::VirtualRun;
 
 /// The seed of the synthetic data, as `pstrain` has it.
@@ -202,7 +203,7 @@ impl Draw {
                 clip_norm: None,
             },
             aggregation: self.word(&["mean", "sum"]),
-            mode: Mode::of(self.word(&["bsp", "ssp:0", "ssp:1", "ssp:4", "asp", "asp", "bsp"])),
+            mode: Mode::of(draw_policy(&mut self.random, workers)),
             exchange: self.word(&["combined", "separate"]),
             batch_size,
             budget: Budget { epochs, kind: self.word(&["global", "partition"]) },

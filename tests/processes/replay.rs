@@ -18,7 +18,7 @@ const UPDATE: [&str; 6] =
 const SMALL: [&str; 4] = ["--data", "synthetic:2000", "--epochs", "4"];
 
 /// What gradients count for.
-const RULES: [&[&str]; 13] = [
+const RULES: [&[&str]; 15] = [
     &["--staleness", "plain"],
     &["--staleness", "inverse"],
     &["--staleness", "inverse-plus-one"],
@@ -31,6 +31,8 @@ const RULES: [&[&str]; 13] = [
     &["--participation", "share"],
     &["--participation", "incremental"],
     &["--participation", "incremental", "--staleness", "dc"],
+    &["--consistency", "malenia:6"],
+    &["--consistency", "ringleader"],
     &["--max-staleness", "3"],
 ];
 
@@ -112,11 +114,13 @@ fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let base = ["simulate", "--json", "--workers", "3", "--partition", "sizes:1,2,5"];
     let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
-    let speeds = ["--consistency", "asp", "--compute", "4ms 1.factor=3", "--link", links];
+    let speeds = ["--compute", "4ms 1.factor=3", "--link", links];
     let mut digests = BTreeSet::new();
     for rule in RULES {
         let out = folder.path().join(rule.join("-"));
         let args = [&base[..], &["--out", path(&out)], &SMALL, &UPDATE, &speeds, rule].concat();
+        let asp: &[&str] = if rule[0] == "--consistency" { &[] } else { &["--consistency", "asp"] };
+        let args = [&args[..], asp].concat();
         let summary = finish(&args).with_code(0).json();
         check_replay(&out, &summary);
         let digest = summary["params_sha256"].to_string();

@@ -15,6 +15,7 @@ use pstrain_core::mode::Mode;
 use pstrain_core::node::Event;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
+use pstrain_tests::{POLICIES, kind_of_policy};
 
 /// Seeds of the largest test.
 const LARGEST: u64 = 12_000;
@@ -54,6 +55,8 @@ fn whatever_happens_the_invariants_hold_and_the_run_ends() {
         let aftermath = let_happen(&Settings::draw(seed));
         let words = aftermath.events.iter().map(|(_, event)| kind_of(event));
         seen.borrow_mut().extend(words);
+        let policy = Settings::draw(seed).job.mode.consistency;
+        seen.borrow_mut().insert(kind_of_policy(policy));
     });
     if alone() {
         return;
@@ -66,6 +69,7 @@ fn whatever_happens_the_invariants_hold_and_the_run_ends() {
         "Departed Refused",
         "Departed Replaced",
         "Dropped Over",
+        "Dropped Stale",
         "Ended BudgetReached",
         "Ended Diverged",
         "Ended Stopped",
@@ -77,7 +81,10 @@ fn whatever_happens_the_invariants_hold_and_the_run_ends() {
         "Refused",
         "Repeated",
         "Unpaused",
-    ] {
+    ]
+    .into_iter()
+    .chain(POLICIES)
+    {
         assert!(seen.borrow().contains(kind), "{kind} never came up in {:?}", seen.borrow());
     }
 }
@@ -207,9 +214,12 @@ fn a_dead_worker_holds_the_others_up_for_a_lease_and_no_longer() {
     for_seeds("a_dead_worker", 1000, |seed| {
         let mut settings = Settings::draw(seed).with_one_death();
         settings.job.membership.on_loss = OnLoss::Continue;
+        // Those who have done their own passes would wait for the dead one's successor.
+        settings.job.budget.kind = BudgetKind::Global;
         let lease = settings.job.membership.lease;
         let stall = let_happen(&settings).longest_stall;
-        let round = settings.longest_compute() * 2 + (settings.delay + settings.grain) * 8;
+        let gradient = settings.longest_compute() * 2 + (settings.delay + settings.grain) * 8;
+        let round = gradient * settings.most_gradients();
         assert!(stall <= lease + settings.late + round, "{stall:?} without an update");
         held_up.set(held_up.get() + u64::from(stall >= lease));
     });

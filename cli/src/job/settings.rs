@@ -63,7 +63,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "consistency",
         "NAME",
         "bsp",
-        "bsp (all wait for all), ssp:SLACK (bounded lead) or asp (nobody waits)",
+        "bsp (all wait for all), ssp:SLACK (bounded lead), dssp:LOW,HIGH (lead bounded as it \
+         pays), delay:D or delay:inf (whole iterations, D at a time), asp (nobody waits), \
+         round-robin (nobody waits but for its turn); updates of the first gradients: k-sync:K \
+         and backup:B (of K workers, of all but B), k-batch-sync:K or rennala:S (of anyone), \
+         k-async:K and buffered:K (stale ones too); ringmaster:R (asp, but drops what is R \
+         updates stale), malenia:S and ringleader (every worker's mean counts the same)",
     ),
     setting(
         "in-flight",

@@ -68,6 +68,7 @@ pub(super) fn of_job(
         ConsistencySpec::Bsp => Policy::Bsp,
         ConsistencySpec::Asp => Policy::Asp,
         ConsistencySpec::Ssp { slack } => Policy::Ssp { slack },
+        other => return Err(format!("no closed form: consistency {other}; bsp, ssp and asp have")),
     };
     obstacle(job.exchange == Exchange::Separate, "separate push and pull");
     obstacle(job.budget.kind == BudgetKind::Partition, "a budget of passes over each partition");

@@ -21,7 +21,7 @@ use self::correction::Correction;
 use self::iterations::Iterations;
 use self::shares::Shares;
 use self::table::Table;
-use crate::consistency::Closing;
+use crate::consistency::{Closing, ConsistencySpec};
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::Aggregation;
 use crate::mode::Mode;
@@ -86,9 +86,11 @@ enum Combination {
 
 impl Combination {
     fn of(mode: &Mode, workers: u32) -> Self {
-        match (mode.participation, mode.staleness) {
-            (ParticipationSpec::Incremental, _) => Self::Incremental(Table::default()),
-            (_, StalenessSpec::DynSgd) => Self::Iterations(Iterations::new(workers)),
+        match (mode.consistency, mode.participation, mode.staleness) {
+            (ConsistencySpec::Malenia { .. }, ..) => Self::ByWorker,
+            (ConsistencySpec::Ringleader, ..) => Self::Ringleader(Table::default()),
+            (_, ParticipationSpec::Incremental, _) => Self::Incremental(Table::default()),
+            (.., StalenessSpec::DynSgd) => Self::Iterations(Iterations::new(workers)),
             _ => Self::Round,
         }
     }

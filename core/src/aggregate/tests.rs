@@ -20,6 +20,8 @@ const UPDATE: UpdateSpec = UpdateSpec {
 
 const WORKERS: u32 = 5;
 
+const MALENIA: ConsistencySpec = ConsistencySpec::Malenia { gradients: 5 };
+
 const RULES: [StalenessSpec; 9] = [
     StalenessSpec::Plain,
     StalenessSpec::Inverse,
@@ -70,11 +72,6 @@ impl Run {
         let aggregator =
             Aggregator::new(aggregation, update, mode, WORKERS, parameters.len()).unwrap();
         Self { aggregator, parameters: parameters.to_vec(), version: Version(0) }
-    }
-
-    fn combine(mut self, combination: Combination) -> Self {
-        self.aggregator.combination = combination;
-        self
     }
 
     fn rows(mut self, rows: &[u64]) -> Self {
@@ -279,9 +276,7 @@ fn workers_count_by_their_rows_with_the_mean_of_their_gradients() {
         Given { samples: 2, ..given(1, 0, &[8.0]) },
     ];
     for (aggregation, times) in [(Aggregation::Mean, 1.0), (Aggregation::Sum, 2.0)] {
-        let mut run = Run::with(aggregation, &UPDATE, &Mode::default(), &[0.0])
-            .combine(Combination::ByWorker)
-            .rows(&[1, 3]);
+        let mut run = Run::with(aggregation, &UPDATE, &Mode::of(MALENIA), &[0.0]).rows(&[1, 3]);
         run.update(&round);
         assert_eq!(run.parameters, [-times * (3.0 / 4.0 + 8.0 * 3.0 / 4.0)]);
     }
@@ -289,9 +284,7 @@ fn workers_count_by_their_rows_with_the_mean_of_their_gradients() {
 
 #[test]
 fn a_table_begins_anew_with_each_whole_round_and_averages_what_comes_between() {
-    let mut run = Run::new(&Mode::default(), &[0.0])
-        .combine(Combination::Ringleader(Table::default()))
-        .rows(&[1, 3]);
+    let mut run = Run::new(&Mode::of(ConsistencySpec::Ringleader), &[0.0]).rows(&[1, 3]);
     run.update(&[given(0, 0, &[4.0]), given(1, 0, &[8.0])]);
     assert_eq!(run.parameters, [-7.0]);
     run.close(&[Given { samples: 3, ..given(0, 1, &[16.0]) }], Closing::Latest);
@@ -330,6 +323,16 @@ fn rules_that_contradict_each_other_are_refused() {
         ..Mode::default()
     };
     assert!(mode.validate().unwrap_err().to_string().contains("choose one of them"));
+    for (staleness, participation) in [
+        (StalenessSpec::DynSgd, ParticipationSpec::Plain),
+        (StalenessSpec::Plain, ParticipationSpec::Share),
+        (StalenessSpec::Inverse, ParticipationSpec::Incremental),
+    ] {
+        for consistency in [MALENIA, ConsistencySpec::Ringleader] {
+            let mode = Mode { staleness, participation, ..Mode::of(consistency) };
+            assert!(mode.validate().unwrap_err().to_string().contains("weighs workers"));
+        }
+    }
     for in_flight in [0, 65] {
         let mode = Mode { in_flight: Some(in_flight), ..Mode::default() };
         assert!(mode.validate().unwrap_err().to_string().contains("must be 1 to 64"));
@@ -432,15 +435,13 @@ proptest! {
         let rows = vec![rows; values.len()];
         let mut plain = Run::with(aggregation, &UPDATE, &Mode::default(), &[1.0]);
         plain.update(&round);
-        let mut by_worker = Run::with(aggregation, &UPDATE, &Mode::default(), &[1.0])
-            .combine(Combination::ByWorker)
-            .rows(&rows);
+        let malenia = Mode::of(MALENIA);
+        let mut by_worker = Run::with(aggregation, &UPDATE, &malenia, &[1.0]).rows(&rows);
         by_worker.update(&round);
         prop_assert_eq!(by_worker.bits(), plain.bits());
         if !sum {
-            let mut ringleader = Run::new(&Mode::default(), &[1.0])
-                .combine(Combination::Ringleader(Table::default()))
-                .rows(&rows);
+            let mut ringleader =
+                Run::new(&Mode::of(ConsistencySpec::Ringleader), &[1.0]).rows(&rows);
             ringleader.update(&round);
             assert_close(&ringleader.parameters, &[plain.parameters[0].into()], 1e-3);
         }

@@ -1,6 +1,6 @@
 //! Bulk-synchronous parallel.
 
-use super::{Admission, Closing, Cohort, Consistency, DropReason};
+use super::{Admission, Closing, Cohort, Consistency, fresh_only};
 use crate::id::{Version, WorkerId};
 
 /// BSP: every member contributes once to each update, and nobody starts before it.
@@ -14,11 +14,7 @@ pub struct Bsp;
 
 impl Consistency for Bsp {
     fn admit(&self, cohort: &Cohort, _worker: WorkerId, base: Version) -> Admission {
-        if base == cohort.version() {
-            Admission::Contribute
-        } else {
-            Admission::Drop(DropReason::Stale)
-        }
+        fresh_only(cohort, base)
     }
 
     fn closes(&self, cohort: &Cohort) -> Closing {

@@ -1,6 +1,6 @@
 //! Who takes part and how far each one is: all that a policy may look at.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::Closing;
@@ -14,8 +14,8 @@ use crate::id::{Clock, Version, WorkerId};
 pub struct Cohort {
     version: Version,
     members: BTreeMap<WorkerId, Standing>,
-    /// How many members stand at each clock.
-    clocks: BTreeMap<Clock, usize>,
+    /// The members in the order of their clocks.
+    clocks: BTreeSet<(Clock, WorkerId)>,
     /// Members that have contributed to the open round, and those that have left since.
     contributors: Vec<WorkerId>,
     /// How many of the contributors do not count any more.
@@ -75,13 +75,22 @@ impl Cohort {
     /// The clock of the slowest member.
     #[must_use]
     pub fn slowest(&self) -> Option<Clock> {
-        self.clocks.keys().next().copied()
+        self.hindmost().map(|(clock, _)| clock)
     }
 
-    /// The clock of the fastest member.
+    /// The slowest member with its clock; of several, the first by its id.
+    #[must_use]
+    pub fn hindmost(&self) -> Option<(Clock, WorkerId)> {
+        self.clocks.first().copied()
+    }
+
+    /// The clock of the fastest: of the members, or of one that has left while what it contributed
+    /// is no update yet, so that nobody joins in an iteration that it has contributed to before.
     #[must_use]
     pub fn fastest(&self) -> Option<Clock> {
-        self.clocks.keys().next_back().copied()
+        let &(clock, _) = self.clocks.last()?;
+        let gone = self.pending.keys().next_back().map(|latest| Clock(latest.0 + 1));
+        Some(gone.map_or(clock, |gone| gone.max(clock)))
     }
 
     /// How far `worker` is ahead of the slowest member.
@@ -144,14 +153,14 @@ impl Cohort {
         self.joins += 1;
         self.leave(worker);
         self.members.insert(worker, Standing { clock, contributed: false });
-        *self.clocks.entry(clock).or_default() += 1;
+        self.clocks.insert((clock, worker));
         self.owing += 1;
     }
 
     /// Lets `worker` count no more; what it contributed stays. Returns its clock, if it counted.
     pub fn leave(&mut self, worker: WorkerId) -> Option<Clock> {
         let standing = self.members.remove(&worker)?;
-        self.release(standing.clock);
+        self.clocks.remove(&(standing.clock, worker));
         if standing.contributed {
             self.gone += 1;
         } else {
@@ -174,8 +183,8 @@ impl Cohort {
             self.contributors.push(worker);
             self.owing -= 1;
         }
-        *self.clocks.entry(Clock(clock.0 + 1)).or_default() += 1;
-        self.release(clock);
+        self.clocks.remove(&(clock, worker));
+        self.clocks.insert((Clock(clock.0 + 1), worker));
         clock
     }
 
@@ -213,11 +222,7 @@ impl Cohort {
     pub fn level(&mut self) {
         let Some(fastest) = self.fastest() else { return };
         self.members.values_mut().for_each(|standing| standing.clock = fastest);
-        self.clocks = BTreeMap::from([(fastest, self.members.len())]);
-    }
-
-    fn release(&mut self, clock: Clock) {
-        take_one(&mut self.clocks, clock);
+        self.clocks = self.members.keys().map(|&worker| (fastest, worker)).collect();
     }
 }
 

@@ -5,8 +5,16 @@
 //! invariant; a property test over random schedules holds it to that.
 
 mod asp;
+mod batches;
 mod bsp;
 mod cohort;
+mod delay;
+mod distinct;
+mod dssp;
+mod malenia;
+mod ringleader;
+mod ringmaster;
+mod round_robin;
 mod spec;
 mod ssp;
 
@@ -15,9 +23,17 @@ use core::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 pub use asp::Asp;
+pub use batches::{Buffered, KBatchSync};
 pub use bsp::Bsp;
 pub use cohort::Cohort;
-pub use spec::{ConsistencySpec, UnknownConsistency};
+pub use delay::Delay;
+pub use distinct::{KAsync, KSync, Quorum};
+pub use dssp::Dssp;
+pub use malenia::Malenia;
+pub use ringleader::Ringleader;
+pub use ringmaster::Ringmaster;
+pub use round_robin::RoundRobin;
+pub use spec::{ConsistencySpec, ImpossibleConsistency, MOST_GATHERED, UnknownConsistency};
 pub use ssp::Ssp;
 
 use crate::id::{Version, WorkerId};
@@ -104,6 +120,15 @@ pub enum Admission {
     Drop(DropReason),
 }
 
+/// Takes only gradients that were computed on the current version.
+fn fresh_only(cohort: &Cohort, base: Version) -> Admission {
+    if base == cohort.version() {
+        Admission::Contribute
+    } else {
+        Admission::Drop(DropReason::Stale)
+    }
+}
+
 /// Why a gradient was thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DropReason {
@@ -112,3 +137,6 @@ pub enum DropReason {
     /// The run was over when it came.
     Over,
 }
+
+#[cfg(test)]
+mod model;

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::aggregate::{Aggregator, Gradient};
+use pstrain_core::consistency::{Closing, ConsistencySpec};
+use pstrain_core::id::{BatchId, Clock, Incarnation, Sequence, Version, WorkerId};
 use pstrain_core::job::{Aggregation, Job};
 use pstrain_core::node::{Compute, Event, Ledger, Server};
 use pstrain_core::optim::Updater;
@@ -23,10 +25,13 @@ pub(super) struct Books {
     /// Accepted, but not part of an update yet.
     open: Vec<Key>,
     /// Applied since the last update.
-    round: Vec<Key>,
+    round: Vec<(Key, Clock)>,
     /// The parameters of every version.
     history: Vec<Vec<f32>>,
     updater: Updater,
+    /// Where gradients become an update by a rule of its own, that rule once more, on what the
+    /// workers computed.
+    aggregator: Option<Aggregator>,
     workers: Vec<Account>,
     ledger: Ledger,
     pub(super) samples: u64,
@@ -67,6 +72,11 @@ impl Books {
             sent: BTreeMap::new(),
             open: Vec::new(),
             round: Vec::new(),
+            aggregator: is_by_tables(job.mode.consistency).then(|| {
+                let (workers, parameters) = (job.membership.workers, initial.len());
+                Aggregator::new(job.aggregation, &job.update, &job.mode, workers, parameters)
+                    .expect("a valid job")
+            }),
             updater: Updater::new(&job.update, initial.len()).expect("a valid job"),
             history: vec![initial],
             workers: vec![Account::default(); job.membership.workers as usize],
@@ -142,10 +152,17 @@ impl Books {
                 self.ledger.discarded += 1;
                 self.ledger.outstanding -= 1;
             }
-            Event::Applied { worker, incarnation, sequence, staleness, samples, .. } => {
-                self.applied((*worker, *incarnation, *sequence), *staleness, *samples);
+            Event::Applied { worker, incarnation, sequence, clock, staleness, samples, .. } => {
+                self.applied((*worker, *incarnation, *sequence), *clock, *staleness, *samples);
             }
-            Event::Updated { point, .. } => self.updated(point.version, point.samples),
+            Event::Ready { worker, rows } => {
+                if let Some(aggregator) = &mut self.aggregator {
+                    aggregator.set_rows(*worker, *rows);
+                }
+            }
+            Event::Updated { point, closing } => {
+                self.updated(point.version, point.samples, *closing);
+            }
             Event::Departed { worker, lost, .. } => {
                 let account = &mut self.workers[worker.0 as usize];
                 assert_eq!(account.granted.len() as u64, *lost, "{worker}'s mini-batches");
@@ -191,7 +208,7 @@ impl Books {
         }
     }
 
-    fn applied(&mut self, key: Key, staleness: u64, samples: u32) {
+    fn applied(&mut self, key: Key, clock: Clock, staleness: u64, samples: u32) {
         let place = self.open.iter().position(|open| *open == key);
         let place = place.unwrap_or_else(|| panic!("{key:?} was applied, but is not waiting"));
         self.open.remove(place);
@@ -204,19 +221,34 @@ impl Books {
         self.samples += u64::from(samples);
         self.ledger.applied += 1;
         self.ledger.outstanding -= 1;
-        self.round.push(key);
+        self.round.push((key, clock));
     }
 
     /// Makes the same update from what the workers computed.
-    fn updated(&mut self, version: Version, samples: u64) {
+    fn updated(&mut self, version: Version, samples: u64, closing: Closing) {
         assert_eq!(version.0 as usize, self.history.len(), "a version is missing or came twice");
         assert_eq!(samples, self.samples, "examples up to {version}");
         assert!(!self.round.is_empty(), "version {version} was made from nothing");
         self.round.sort_unstable();
+        if let Some(aggregator) = &mut self.aggregator {
+            let current = self.history.last().expect("the initial ones");
+            let gradients = self.round.iter().map(|&(key, clock)| {
+                let (base, samples) = self.sent[&key];
+                let values = self.computed[&(key, base)].gradient.as_slice();
+                let staleness = version.0 - 1 - base.0;
+                Gradient { worker: key.0, clock, samples, staleness, base: None, values }
+            });
+            aggregator.combine(gradients, current, closing);
+            let mut parameters = current.clone();
+            aggregator.apply(&mut parameters, Version(version.0 - 1));
+            self.history.push(parameters);
+            self.round.clear();
+            return;
+        }
         let samples = |key: &Key| self.sent[key].1;
-        let all: u64 = self.round.iter().map(|key| u64::from(samples(key))).sum();
+        let all: u64 = self.round.iter().map(|(key, _)| u64::from(samples(key))).sum();
         let mut combined: Vec<f32> = Vec::new();
-        for key in &self.round {
+        for (key, _) in &self.round {
             let factor = match self.job.aggregation {
                 Aggregation::Mean => (f64::from(samples(key)) / all as f64) as f32,
                 Aggregation::Sum => 1.0,
@@ -267,6 +299,11 @@ impl Books {
         assert!(self.ended, "it finished without an end");
         assert_eq!(self.ledger.outstanding, 0, "unsettled: {:?}", self.ledger);
     }
+}
+
+/// Whether updates are made by another rule than the mean or the sum of their gradients.
+const fn is_by_tables(policy: ConsistencySpec) -> bool {
+    matches!(policy, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
 }
 
 fn same_bits(these: &[f32], those: &[f32]) -> bool {

@@ -1,19 +1,19 @@
 //! Who counts and how far each one is, recomputed from events alone, and held against what the
 //! policy promises.
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::WorkerId;
+use pstrain_core::consistency::{Closing, DropReason};
+use pstrain_core::id::{Incarnation, Version, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
 use pstrain_core::node::{Departure, Event};
 
 use super::books::Books;
+use super::promises::{Given, Member, Promises};
 
 /// The second opinion on the cohort.
 #[derive(Debug)]
 pub(super) struct Ranks {
     job: Job,
-    /// The slack, if gradients are applied on arrival; none if they are gathered in rounds.
-    slack: Option<u64>,
+    promises: Promises,
     ranks: Vec<Rank>,
     started: bool,
     ended: bool,
@@ -21,8 +21,13 @@ pub(super) struct Ranks {
     pub(super) drained: bool,
     /// Whether the membership has not changed since the start.
     pub(super) fixed: bool,
-    /// Who contributed to the update under way, with the staleness of each gradient.
-    round: Vec<(WorkerId, u64)>,
+    version: Version,
+    /// Gradients accepted so far.
+    accepted: u64,
+    /// Those of them that are no part of an update yet.
+    pending: Vec<Given>,
+    /// Those that were applied since the last update.
+    round: Vec<Given>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,26 +37,28 @@ struct Rank {
     counts: bool,
     joining: bool,
     finished: bool,
-    /// Mini-batches it has and has not pushed.
+    /// Mini-batches given out.
     under_way: u64,
     contributed: bool,
+    incarnation: Incarnation,
     clock: u64,
+    /// How many gradients had been accepted when it began to count.
+    since: u64,
     rows: u64,
 }
 
 impl Ranks {
     pub(super) fn new(job: &Job) -> Self {
         Self {
-            slack: match job.mode.consistency {
-                ConsistencySpec::Bsp | ConsistencySpec::Ssp { slack: 0 } => None,
-                ConsistencySpec::Ssp { slack } => Some(slack),
-                ConsistencySpec::Asp => Some(u64::MAX),
-            },
+            promises: Promises::new(&job.mode, job.membership.workers),
             ranks: vec![Rank::default(); job.membership.workers as usize],
             started: false,
             ended: false,
             drained: false,
             fixed: true,
+            version: Version(0),
+            accepted: 0,
+            pending: Vec::new(),
             round: Vec::new(),
             job: job.clone(),
         }
@@ -60,9 +67,10 @@ impl Ranks {
     /// The server reported something; the books are up to date with it.
     pub(super) fn event(&mut self, event: &Event, next: Option<&Event>, books: &Books) {
         match event {
-            Event::Joined { worker, resumed: false, .. } => {
+            Event::Joined { worker, resumed: false, incarnation, .. } => {
                 let rank = self.rank(*worker);
                 assert!(!rank.alive, "{worker} was given away twice");
+                rank.incarnation = *incarnation;
                 (rank.alive, rank.ready) = (true, false);
             }
             Event::Ready { worker, rows } => self.gets_ready(*worker, *rows, books),
@@ -75,14 +83,26 @@ impl Ranks {
                 self.fixed = *workers == self.job.membership.workers;
             }
             Event::Granted { worker, .. } => self.granted(*worker),
-            Event::Pushed { worker, .. } => {
-                let dropped = matches!(next, Some(Event::Dropped { .. }));
-                self.pushed(*worker, dropped, books);
+            Event::Pushed { worker, base, .. } => {
+                let dropped = match next {
+                    Some(Event::Dropped { reason, .. }) => Some(*reason),
+                    _ => None,
+                };
+                self.check_admission(*worker, *base, dropped);
+                self.pushed(*worker, dropped.is_some(), books);
             }
-            Event::Applied { worker, staleness, .. } => self.round.push((*worker, *staleness)),
-            Event::Updated { .. } => self.updated(),
+            Event::Applied { worker, incarnation, clock, staleness, .. } => {
+                self.applied((*worker, *incarnation, clock.0), *staleness);
+            }
+            Event::Updated { point, closing } => {
+                self.version = point.version;
+                self.updated(*closing);
+            }
             Event::Departed { worker, how, .. } => self.departed(*worker, *how),
-            Event::Ended { .. } => self.ended = true,
+            Event::Ended { .. } => {
+                self.ended = true;
+                self.pending.clear();
+            }
             _ => {}
         }
         if self.started && self.counted().count() == 0 && !books.has_open_round() {
@@ -102,10 +122,38 @@ impl Ranks {
         self.counted().map(|rank| rank.clock).min()
     }
 
+    /// Those who count.
+    fn members(&self) -> Vec<Member> {
+        let all = (0..).map(WorkerId).zip(&self.ranks).filter(|(_, rank)| rank.counts);
+        let member = |(worker, rank): (WorkerId, &Rank)| Member {
+            worker,
+            clock: rank.clock,
+            since: rank.since,
+        };
+        all.map(member).collect()
+    }
+
+    /// Lets `worker` count from now on, with the slowest or with the fastest.
+    fn count(&mut self, worker: WorkerId) {
+        let clocks = self.counted().map(|rank| rank.clock);
+        let entry = if self.promises.in_front() {
+            // Nor in an iteration that one who has left has contributed to.
+            let given = self.pending.iter().map(|given| given.clock + 1).max().unwrap_or_default();
+            clocks.max().map(|clock| clock.max(given))
+        } else {
+            clocks.min()
+        };
+        let accepted = self.accepted;
+        let rank = self.rank(worker);
+        rank.counts = true;
+        rank.contributed = false;
+        rank.since = accepted;
+        rank.clock = entry.unwrap_or(rank.clock);
+    }
+
     fn gets_ready(&mut self, worker: WorkerId, rows: u64, books: &Books) {
         let nobody = self.counted().count() == 0 && !books.has_open_round();
-        let slowest = self.slowest();
-        let (started, in_rounds) = (self.started, self.slack.is_none());
+        let (started, in_rounds) = (self.started, self.promises.in_rounds());
         self.fixed &= !started;
         let rank = self.rank(worker);
         (rank.ready, rank.rows) = (true, rows);
@@ -113,76 +161,94 @@ impl Ranks {
         } else if in_rounds && !nobody {
             rank.joining = true;
         } else {
-            rank.counts = true;
-            rank.clock = slowest.unwrap_or(rank.clock);
+            self.count(worker);
         }
     }
 
     fn granted(&mut self, worker: WorkerId) {
-        let (slowest, slack) = (self.slowest().unwrap_or_default(), self.slack);
+        let slowest = self.slowest().unwrap_or_default();
+        let (most, holds) = (self.promises.most_lead(), self.promises.holds());
         let rank = self.rank(worker);
         assert!(rank.counts && rank.alive && rank.ready, "{worker} does not count: {rank:?}");
-        match slack {
-            None => assert!(!rank.contributed, "{worker} may contribute twice to a round"),
-            Some(slack) => assert!(
-                rank.clock + rank.under_way - slowest <= slack,
-                "{worker} starts at clock {} while the slowest is at {slowest}",
-                rank.clock
-            ),
-        }
+        assert!(!holds || !rank.contributed, "{worker} may contribute twice to a round");
+        let clock = rank.clock + rank.under_way;
         rank.under_way += 1;
+        assert!(
+            clock - slowest <= most,
+            "{worker} starts at clock {clock} while the slowest is at {slowest}"
+        );
+        let turn = (worker, clock);
+        let before = self
+            .members()
+            .into_iter()
+            .find(|other| other.worker != worker && self.promises.waits_for_turn(turn, other));
+        assert_eq!(before, None, "{worker} starts at clock {clock}, but it is not its turn");
+    }
+
+    /// A gradient is dropped if, and only if, it is too stale for the policy or the run is over.
+    fn check_admission(&self, worker: WorkerId, base: Version, dropped: Option<DropReason>) {
+        let stale = self.version.since(base);
+        let too_stale = stale >= self.promises.staleness_below();
+        match dropped {
+            Some(DropReason::Over) => assert!(self.ended, "it is not over for {worker}"),
+            Some(DropReason::Stale) => assert!(too_stale, "{worker}: dropped at {stale}"),
+            None => assert!(!too_stale, "{worker}: accepted at {stale}"),
+        }
     }
 
     fn pushed(&mut self, worker: WorkerId, dropped: bool, books: &Books) {
         let job = self.job.clone();
+        // Whoever does not count contributes to the iteration of the slowest.
+        let slowest = self.slowest();
+        let number = self.accepted;
         let rank = self.rank(worker);
         rank.under_way -= 1;
         if dropped {
             return;
         }
-        rank.clock += 1;
-        rank.contributed = true;
+        let clock = if rank.counts { rank.clock } else { slowest.unwrap_or_default() };
+        let given = Given { worker, incarnation: rank.incarnation, clock, number, staleness: 0 };
+        if rank.counts {
+            rank.clock += 1;
+            rank.contributed = true;
+        }
+        self.promises.given(worker);
+        let rank = &mut self.ranks[worker.0 as usize];
         let quota = rank.rows.div_ceil(job.batch_size.into()) * u64::from(job.budget.epochs);
         if job.budget.kind == BudgetKind::Partition && books.accepted(worker) >= quota {
             (rank.finished, rank.counts) = (true, false);
+            self.promises.left(worker);
         }
+        self.accepted += 1;
+        self.pending.push(given);
     }
 
-    fn updated(&mut self) {
-        let round = std::mem::take(&mut self.round);
-        match self.slack {
-            None => {
-                for (place, (worker, staleness)) in round.iter().enumerate() {
-                    assert_eq!(*staleness, 0, "{worker} contributed a stale gradient to a round");
-                    let twice = round[..place].iter().any(|(other, _)| other == worker);
-                    assert!(!twice, "{worker} contributed twice to a round");
-                }
-                for (rank, worker) in self.ranks.iter().zip((0..).map(WorkerId)) {
-                    let contributed = round.iter().any(|(who, _)| *who == worker);
-                    assert!(!rank.counts || contributed, "a round closed without {worker}");
-                }
-            }
-            Some(slack) => {
-                assert_eq!(round.len(), 1, "one update was made of several gradients: {round:?}");
-                let others = self.ranks.len() as u64 - 1;
-                let most = others.saturating_mul(slack.saturating_mul(2).saturating_add(1));
-                // Its own that were under way before it.
-                let most = most.saturating_add(u64::from(self.job.mode.window()) - 1);
-                assert!(!self.fixed || round[0].1 <= most, "staleness {} > {most}", round[0].1);
-            }
+    fn applied(&mut self, (worker, incarnation, clock): (WorkerId, Incarnation, u64), stale: u64) {
+        let same = |given: &Given| {
+            (given.worker, given.incarnation, given.clock) == (worker, incarnation, clock)
+        };
+        let place = self.pending.iter().position(same);
+        let place = place.unwrap_or_else(|| panic!("{worker} gave nothing at clock {clock}"));
+        let given = self.pending.remove(place);
+        self.round.push(Given { staleness: stale, ..given });
+    }
+
+    fn updated(&mut self, closing: Closing) {
+        let mut taken = std::mem::take(&mut self.round);
+        taken.sort_by_key(|given| given.number);
+        let members = self.members();
+        self.promises.updated(closing, &taken, &members, self.fixed);
+        if self.pending.is_empty() {
+            self.ranks.iter_mut().for_each(|rank| rank.contributed = false);
         }
-        self.ranks.iter_mut().for_each(|rank| rank.contributed = false);
         self.admit();
     }
 
     /// Those who joined count from now on.
     fn admit(&mut self) {
         for place in 0..self.ranks.len() {
-            let slowest = self.slowest();
-            let rank = &mut self.ranks[place];
-            if std::mem::take(&mut rank.joining) {
-                rank.counts = true;
-                rank.clock = slowest.unwrap_or(rank.clock);
+            if std::mem::take(&mut self.ranks[place].joining) {
+                self.count(WorkerId(place as u32));
             }
         }
     }
@@ -191,27 +257,34 @@ impl Ranks {
         let keeps = self.job.membership.on_loss == OnLoss::Wait && !self.drained;
         let over = self.ended || !self.started;
         self.fixed &= self.ended;
+        let counted = self.counts(worker);
         let rank = self.rank(worker);
         assert!(rank.alive, "{worker} departed ({how:?}), but it was not there");
         (rank.alive, rank.ready, rank.under_way) = (false, false, 0);
         rank.counts &= over || keeps;
         rank.joining = false;
+        if counted && !rank.counts {
+            self.promises.left(worker);
+        }
     }
 
     /// After each step of the server: nobody computes too far ahead, or waits for nothing.
     pub(super) fn check(&self) {
         let computing = self.ranks.iter().any(|rank| rank.under_way > 0);
         assert!(computing || self.ended || !self.drained, "there is nothing left to wait for");
-        let (Some(slack), Some(slowest)) = (self.slack, self.slowest()) else { return };
+        let (most, Some(slowest)) = (self.promises.most_lead(), self.slowest()) else { return };
+        if self.promises.in_rounds() {
+            return; // whoever contributed is ahead until the update, and may not go on
+        }
         for rank in self.counted() {
-            let most = slack.saturating_add(u64::from(rank.under_way == 0));
-            assert!(rank.clock - slowest <= most, "{rank:?} while the slowest is at {slowest}");
+            let ahead = rank.clock + rank.under_way - slowest;
+            assert!(ahead <= most.saturating_add(1), "{rank:?} while the slowest is at {slowest}");
         }
     }
 
-    /// Whether somebody who counts has not contributed to the round that is open.
-    pub(super) fn is_owed(&self) -> bool {
-        self.counted().any(|rank| !rank.contributed)
+    /// Whether the round that is open has something to wait for.
+    pub(super) fn awaits_more(&self) -> bool {
+        self.promises.awaits_more(&self.pending, &self.members())
     }
 
     /// Workers that are there with their data, or have done their share.
@@ -248,7 +321,7 @@ impl Ranks {
 
     /// Whether gradients are gathered in rounds.
     pub(super) const fn in_rounds(&self) -> bool {
-        self.slack.is_none()
+        self.promises.in_rounds()
     }
 
     /// Whether the run has started, and not ended.

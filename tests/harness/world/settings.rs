@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape};
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::job::{
@@ -14,6 +13,8 @@ use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
+
+use crate::policies::{draw_policy, most_gradients};
 
 /// Everything that decides how a world goes.
 #[derive(Clone, Debug)]
@@ -197,6 +198,12 @@ impl Settings {
         self.faults.weights[Fault::Garbage as usize] > 0
     }
 
+    /// The most gradients that one worker alone may have to give before there is an update.
+    #[must_use]
+    pub fn most_gradients(&self) -> u32 {
+        most_gradients(self.job.mode.consistency)
+    }
+
     /// The longest time for one gradient.
     #[must_use]
     pub fn longest_compute(&self) -> Duration {
@@ -224,12 +231,8 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
     for row in 0..rows {
         train.push(&[row as f32], &[1], (row % 2) as u16).unwrap_or_default();
     }
-    let consistency = match rng.below(3) {
-        0 => ConsistencySpec::Bsp,
-        1 => ConsistencySpec::Ssp { slack: rng.below(5) },
-        _ => ConsistencySpec::Asp,
-    };
-    let in_flight = (rng.below(2) == 0).then(|| 1 + rng.below(4) as u32);
+    let consistency = draw_policy(rng, workers);
+    let in_flight = (rng.below(2) == 0 && consistency.pipelines()).then(|| 1 + rng.below(4) as u32);
     let job = Job {
         name: "world".into(),
         seed,

@@ -5,11 +5,49 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::WorkerId;
-use pstrain_core::job::{DataFrom, Exchange};
+use pstrain_core::job::{BudgetKind, DataFrom, Exchange};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_tests::{Kind, Simulated, Toy, VirtualRun, run_cluster, sequential_bsp, within};
 use pstrain_transports::simulation::SimulationError;
+
+/// The parameters of a run of `toy` under the policy of this name, with their version.
+fn trained(toy: &Toy, policy: &str, (link, compute): (&str, &str)) -> (Vec<u32>, u64) {
+    let mut toy = toy.clone();
+    toy.job.mode.consistency = policy.parse().expect("a policy");
+    let run = VirtualRun::new(&toy, link, compute).run();
+    assert_eq!(run.reason, EndReason::BudgetReached, "{policy} over {link}");
+    (bits(&run.parameters), run.point.version.0)
+}
+
+#[test]
+fn policies_are_each_other_where_their_numbers_say_so() {
+    let mut toy = Toy::new(4, 203);
+    for exchange in [Exchange::Combined, Exchange::Separate] {
+        toy.job.exchange = exchange;
+        for budget in [BudgetKind::Global, BudgetKind::Partition] {
+            toy.job.budget.kind = budget;
+            for scenario in SCENARIOS {
+                for (policy, others) in [
+                    ("bsp", &["ssp:0", "delay:0", "dssp:0,0", "k-sync:4", "backup:0"][..]),
+                    ("asp", &["buffered:1", "k-async:1", "ringmaster:1000000", "ssp:1000000"]),
+                    ("ssp:3", &["dssp:3,3"]),
+                    ("k-sync:3", &["backup:1"]),
+                    ("k-batch-sync:5", &["rennala:5"]),
+                    ("k-batch-sync:1", &["k-sync:1", "backup:3"]),
+                ] {
+                    // Once somebody has used up its share, others than K or B are as many.
+                    let few = |other: &str| other == "backup:1" && budget == BudgetKind::Partition;
+                    let expected = trained(&toy, policy, scenario);
+                    for other in others.iter().filter(|other| !few(other)) {
+                        let is = trained(&toy, other, scenario);
+                        assert_eq!(is, expected, "{other} is not {policy} over {scenario:?}");
+                    }
+                }
+            }
+        }
+    }
+}
 
 /// Links and machines of all sorts.
 const SCENARIOS: [(&str, &str); 4] = [

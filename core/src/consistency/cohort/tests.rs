@@ -23,6 +23,8 @@ struct Plain {
     version: u64,
     members: BTreeMap<u32, (u64, bool)>,
     contributions: usize,
+    /// The iteration after the latest one that has contributions.
+    front: u64,
 }
 
 impl Plain {
@@ -36,13 +38,16 @@ impl Plain {
             }
             Step::Contribute(worker) => {
                 self.contributions += 1;
+                let slowest = self.members.values().map(|&(clock, _)| clock).min();
+                let own = self.members.get(&worker).map(|&(clock, _)| clock);
+                self.front = self.front.max(own.or(slowest).unwrap_or_default() + 1);
                 if let Some((clock, contributed)) = self.members.get_mut(&worker) {
                     (*clock, *contributed) = (*clock + 1, true);
                 }
             }
             Step::Close => {
                 self.version += 1;
-                self.contributions = 0;
+                (self.contributions, self.front) = (0, 0);
                 self.members.values_mut().for_each(|(_, contributed)| *contributed = false);
             }
         }
@@ -69,7 +74,10 @@ fn compare(cohort: &Cohort, plain: &Plain) {
     assert_eq!(cohort.len(), plain.members.len());
     assert_eq!(cohort.is_empty(), plain.members.is_empty());
     assert_eq!(cohort.slowest(), clocks().min());
-    assert_eq!(cohort.fastest(), clocks().max());
+    let hindmost = plain.members.iter().map(|(&worker, &(clock, _))| (clock, worker)).min();
+    let hindmost = hindmost.map(|(clock, worker)| (Clock(clock), WorkerId(worker)));
+    assert_eq!(cohort.hindmost(), hindmost);
+    assert_eq!(cohort.fastest(), clocks().max().map(|clock| clock.max(Clock(plain.front))));
     assert_eq!(cohort.contributions(), plain.contributions);
     assert_eq!(cohort.owing(), plain.members.values().filter(|(_, done)| !done).count());
     let workers: Vec<u32> = cohort.workers().map(|worker| worker.0).collect();

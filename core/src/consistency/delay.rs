@@ -1,0 +1,64 @@
+//! Bounded delay.
+
+use super::{Admission, Closing, Cohort, Consistency};
+use crate::id::{Version, WorkerId};
+use crate::mode::MOST_IN_FLIGHT;
+
+/// Bounded delay D: whole iterations become updates, in order, and a worker may start iteration t
+/// as soon as iterations before t - D have.
+///
+/// Invariant: an update has exactly one contribution of every member that took part in its
+/// iteration, and iterations are updates in order; a worker is asked for at most D iterations
+/// beyond the oldest that is no update yet, so no gradient is staler than D. Unlike under SSP,
+/// nobody sees part of an iteration, and a worker may begin before its own last gradient is in the
+/// parameters.
+///
+/// Li et al., OSDI 2014, sections 3.4 and 3.5.
+#[derive(Clone, Copy, Debug)]
+pub struct Delay {
+    bound: u64,
+}
+
+impl Delay {
+    /// Bounded delay of so many iterations; `None` if there is no bound.
+    ///
+    /// Without delay it is BSP, and [`super::ConsistencySpec::build`] makes it that.
+    #[must_use]
+    pub fn new(bound: Option<u64>) -> Self {
+        Self { bound: bound.unwrap_or(u64::MAX) }
+    }
+}
+
+impl Consistency for Delay {
+    fn admit(&self, _cohort: &Cohort, _worker: WorkerId, _base: Version) -> Admission {
+        Admission::Contribute
+    }
+
+    fn closes(&self, cohort: &Cohort) -> Closing {
+        // With nobody left, nobody can add to what there is.
+        let passed =
+            cohort.slowest().is_none_or(|slowest| cohort.oldest().is_some_and(|it| it < slowest));
+        if passed { Closing::Oldest } else { Closing::NotYet }
+    }
+
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        cohort.lead(worker).saturating_add(u64::from(under_way)) <= self.bound
+    }
+
+    fn gate(&self, cohort: &Cohort) -> u64 {
+        cohort.slowest().map_or(0, |slowest| slowest.0 + 1)
+    }
+
+    fn in_rounds(&self) -> bool {
+        false
+    }
+
+    fn joins_in_front(&self) -> bool {
+        true
+    }
+
+    fn window(&self) -> u32 {
+        let most = u64::from(MOST_IN_FLIGHT).min(self.bound.saturating_add(1));
+        most as u32
+    }
+}

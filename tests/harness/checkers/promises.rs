@@ -1,0 +1,271 @@
+//! What each policy promises, in words of its own: worked out from who counts and what each update
+//! is made of, without the code under test.
+
+use pstrain_core::consistency::{Closing, ConsistencySpec};
+use pstrain_core::id::{Incarnation, WorkerId};
+use pstrain_core::mode::Mode;
+
+/// A gradient that was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) worker: WorkerId,
+    pub(super) incarnation: Incarnation,
+    pub(super) clock: u64,
+    /// How many were accepted before.
+    pub(super) number: u64,
+    /// Updates since its parameters, once it is applied.
+    pub(super) staleness: u64,
+}
+
+/// A worker that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) worker: WorkerId,
+    pub(super) clock: u64,
+    /// How many gradients had been accepted when it began to count.
+    pub(super) since: u64,
+}
+
+impl Member {
+    /// How many of these it gave since it counts.
+    fn gave(&self, given: &[Given]) -> usize {
+        let own = |given: &&Given| given.worker == self.worker && given.number >= self.since;
+        given.iter().filter(own).count()
+    }
+}
+
+/// What a policy promises.
+#[derive(Debug)]
+pub(super) struct Promises {
+    policy: ConsistencySpec,
+    /// Workers of the job.
+    workers: u64,
+    /// Mini-batches of one worker that may be under way.
+    window: u64,
+    /// The last iteration that became an update, where updates are iterations.
+    iteration: Option<u64>,
+    /// Members that have had no turn since the last table; none before the first.
+    turns: Option<Vec<WorkerId>>,
+    /// Whose gradient came last, if nobody has left since.
+    latest: Option<WorkerId>,
+}
+
+impl Promises {
+    pub(super) fn new(mode: &Mode, workers: u32) -> Self {
+        use ConsistencySpec as C;
+        let policy = match mode.consistency {
+            C::Ssp { slack: 0 } | C::Delay { bound: Some(0) } | C::Dssp { low: 0, high: 0 } => {
+                C::Bsp
+            }
+            C::Dssp { low, high } if low == high => C::Ssp { slack: low },
+            C::Rennala { gradients } => C::KBatchSync { gradients },
+            other => other,
+        };
+        let (window, workers) = (mode.window().into(), workers.into());
+        Self { policy, workers, window, iteration: None, turns: None, latest: None }
+    }
+
+    /// Whether the gradients of several workers make a round, which joiners wait for.
+    pub(super) const fn in_rounds(&self) -> bool {
+        use ConsistencySpec as C;
+        matches!(
+            self.policy,
+            C::Bsp | C::KSync { .. } | C::Backup { .. } | C::KAsync { .. } | C::Malenia { .. }
+        )
+    }
+
+    /// Whether joiners begin with the fastest.
+    pub(super) const fn in_front(&self) -> bool {
+        matches!(self.policy, ConsistencySpec::Delay { .. })
+    }
+
+    /// Whether whoever has contributed waits for the update.
+    pub(super) const fn holds(&self) -> bool {
+        self.in_rounds() && !matches!(self.policy, ConsistencySpec::Malenia { .. })
+    }
+
+    /// The staleness that a gradient must stay below to be accepted.
+    pub(super) const fn staleness_below(&self) -> u64 {
+        use ConsistencySpec as C;
+        match self.policy {
+            C::Bsp | C::KSync { .. } | C::Backup { .. } => 1,
+            C::KBatchSync { .. } | C::Malenia { .. } => 1,
+            C::Ringmaster { staleness } => staleness,
+            _ => u64::MAX,
+        }
+    }
+
+    /// The iterations that one may be given beyond the slowest.
+    pub(super) fn most_lead(&self) -> u64 {
+        use ConsistencySpec as C;
+        match self.policy {
+            C::Bsp => 0,
+            C::RoundRobin => 1,
+            C::Ssp { slack } => slack,
+            C::Dssp { high, .. } => high,
+            C::Delay { bound } => bound.unwrap_or(u64::MAX),
+            _ => u64::MAX,
+        }
+    }
+
+    /// Whether `worker` has to wait at `clock` for another that is at `others` because it is not
+    /// its turn.
+    pub(super) fn waits_for_turn(&self, (worker, clock): (WorkerId, u64), other: &Member) -> bool {
+        let due = if other.worker < worker { other.clock } else { other.clock + 1 };
+        self.policy == ConsistencySpec::RoundRobin && due < clock
+    }
+
+    /// The most staleness while nobody comes or goes.
+    fn most_staleness(&self) -> u64 {
+        use ConsistencySpec as C;
+        let others = self.workers - 1;
+        match self.policy {
+            C::Ssp { .. } | C::Dssp { .. } => {
+                // And its own that were under way before it.
+                others * (2 * self.most_lead() + 1) + self.window - 1
+            }
+            C::Delay { .. } => self.most_lead(),
+            C::Ringleader | C::RoundRobin if self.window == 1 => 2 * others,
+            _ => self.staleness_below() - 1,
+        }
+    }
+
+    /// The workers that an update waits for, of those within reach.
+    const fn quorum(&self, within_reach: usize) -> usize {
+        use ConsistencySpec as C;
+        match self.policy {
+            C::KSync { workers } | C::KAsync { workers } if (workers as usize) < within_reach => {
+                workers as usize
+            }
+            C::Backup { workers } if (workers as usize) + 1 < within_reach => {
+                within_reach - workers as usize
+            }
+            C::Backup { .. } => 1,
+            _ => within_reach,
+        }
+    }
+
+    /// A gradient was accepted.
+    pub(super) const fn given(&mut self, worker: WorkerId) {
+        self.latest = Some(worker);
+    }
+
+    /// Somebody does not count any more.
+    pub(super) fn left(&mut self, worker: WorkerId) {
+        self.latest = None;
+        self.turns.iter_mut().for_each(|turns| turns.retain(|owed| *owed != worker));
+    }
+
+    /// Holds an update of `taken`, in the order in which they came, against the promise; `members` are those who count, with their
+    /// clocks, and `fixed` says whether they always did.
+    pub(super) fn updated(
+        &mut self,
+        closing: Closing,
+        taken: &[Given],
+        members: &[Member],
+        fixed: bool,
+    ) {
+        use ConsistencySpec as C;
+        for given in taken {
+            let (stale, below) = (given.staleness, self.staleness_below());
+            assert!(stale < below, "{given:?} is too stale for {}", self.policy);
+            let most = self.most_staleness();
+            assert!(!fixed || stale <= most, "{given:?} over {most}");
+        }
+        match self.policy {
+            C::Bsp | C::KSync { .. } | C::Backup { .. } | C::KAsync { .. } => {
+                assert!(members.iter().all(|member| member.gave(taken) <= 1), "twice in {taken:?}");
+                let wanted = self.quorum(within_reach(taken, members));
+                assert!(taken.len() >= wanted, "{taken:?}, but {wanted} were wanted");
+                assert!(!fixed || taken.len() == wanted, "{taken:?}, but {wanted} were wanted");
+            }
+            C::KBatchSync { gradients } | C::Buffered { gradients } => {
+                let full = taken.len() == gradients as usize;
+                assert!(full || members.is_empty(), "{} of {gradients}", taken.len());
+            }
+            C::Malenia { .. } => assert!(!self.lacks_gradients(taken, members), "{taken:?}"),
+            C::Delay { .. } => self.check_iteration(taken, members, fixed),
+            C::Ringleader => self.check_turn(closing, taken, members),
+            _ => assert_eq!(taken.len(), 1, "one update was made of several gradients: {taken:?}"),
+        }
+    }
+
+    /// Whole iterations, in order.
+    fn check_iteration(&mut self, taken: &[Given], members: &[Member], fixed: bool) {
+        let iteration = taken[0].clock;
+        assert!(taken.iter().all(|given| given.clock == iteration), "of several: {taken:?}");
+        let behind = members.iter().find(|member| member.clock <= iteration);
+        assert_eq!(behind, None, "iteration {iteration} was not complete");
+        assert_eq!(distinct(taken), taken.len(), "one came twice: {taken:?}");
+        let next = self.iteration.is_none_or(|last| iteration == last + 1);
+        assert!(!fixed || next, "iteration {iteration} after {:?}", self.iteration);
+        self.iteration = Some(iteration);
+    }
+
+    /// A table of everybody, then a turn of each.
+    fn check_turn(&mut self, closing: Closing, taken: &[Given], members: &[Member]) {
+        if closing == Closing::Everything {
+            assert!(self.turns.as_ref().is_none_or(Vec::is_empty), "owed: {:?}", self.turns);
+            for member in members {
+                assert!(member.gave(taken) > 0, "{member:?} is missing from {taken:?}");
+            }
+            let others = members.iter().map(|member| member.worker);
+            self.turns = Some(others.filter(|worker| Some(*worker) != self.latest).collect());
+            return;
+        }
+        assert_eq!((closing, taken.len()), (Closing::Latest, 1), "{taken:?}");
+        let worker = taken[0].worker;
+        let turns = self.turns.as_mut().expect("a turn before the first table");
+        let owed = turns.iter().position(|owed| *owed == worker);
+        owed.map(|place| turns.remove(place));
+        let counts = members.iter().any(|member| member.worker == worker);
+        assert!(owed.is_some() || !counts, "{worker} has had its turn");
+    }
+
+    /// Whether the harmonic mean of the members' counts is still too small.
+    fn lacks_gradients(&self, given: &[Given], members: &[Member]) -> bool {
+        let ConsistencySpec::Malenia { gradients } = self.policy else { return false };
+        let counts = members.iter().map(|member| member.gave(given) as f64);
+        let inverses: f64 = counts.map(f64::recip).sum();
+        (members.len() as f64).powi(2) < f64::from(gradients) * inverses - 1e-6
+    }
+
+    /// Whether it is right that `pending` are no update yet: there is something to wait for.
+    pub(super) fn awaits_more(&self, pending: &[Given], members: &[Member]) -> bool {
+        use ConsistencySpec as C;
+        let everybody = members.iter().all(|member| member.gave(pending) > 0);
+        match self.policy {
+            C::Bsp => !everybody,
+            C::KSync { .. } | C::Backup { .. } | C::KAsync { .. } => {
+                distinct(pending) < self.quorum(within_reach(pending, members))
+            }
+            C::KBatchSync { gradients } | C::Buffered { gradients } => {
+                pending.len() < gradients as usize && !members.is_empty()
+            }
+            C::Malenia { .. } => !everybody || self.lacks_gradients(pending, members),
+            C::Delay { .. } => {
+                let oldest = pending.iter().map(|given| given.clock).min();
+                members.iter().any(|member| Some(member.clock) <= oldest)
+            }
+            C::Ringleader => {
+                let owed = self.turns.as_ref().is_some_and(|turns| !turns.is_empty());
+                owed || !everybody
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Workers that contributed or still can.
+fn within_reach(given: &[Given], members: &[Member]) -> usize {
+    let gone = |given: &&Given| !members.iter().any(|member| member.worker == given.worker);
+    let gone: Vec<Given> = given.iter().filter(gone).copied().collect();
+    members.len() + distinct(&gone)
+}
+
+/// How many different workers gave something.
+fn distinct(given: &[Given]) -> usize {
+    let first =
+        |place: usize| given[..place].iter().all(|other| other.worker != given[place].worker);
+    (0..given.len()).filter(|place| first(*place)).count()
+}

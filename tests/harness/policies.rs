@@ -1,0 +1,67 @@
+//! Policies drawn at random: every kind, with numbers that make sense for the job.
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::rng::Random;
+
+/// Draws a policy for `workers` workers.
+pub(crate) fn draw_policy(rng: &mut Random, workers: u32) -> ConsistencySpec {
+    use ConsistencySpec as C;
+    let some = 1 + rng.below(workers.into()) as u32;
+    let (small, most) = (rng.below(5), 1 + rng.below(12) as u32);
+    match rng.below(20) {
+        0 | 1 => C::Bsp,
+        2 | 3 => C::Ssp { slack: small },
+        4 | 5 => C::Asp,
+        6 => C::Delay { bound: Some(small) },
+        7 => C::Delay { bound: if small == 0 { None } else { Some(small) } },
+        8 | 9 => C::Dssp { low: small, high: small + rng.below(6) },
+        10 => C::KSync { workers: some },
+        11 => C::Backup { workers: some - 1 },
+        12 => C::KBatchSync { gradients: most },
+        13 => C::Rennala { gradients: most },
+        14 => C::KAsync { workers: some },
+        15 => C::Buffered { gradients: most },
+        16 => C::Malenia { gradients: most },
+        17 => C::Ringmaster { staleness: small + 1 },
+        18 => C::Ringleader,
+        _ => C::RoundRobin,
+    }
+}
+
+/// The policy's word, without its number.
+#[must_use]
+pub fn kind_of_policy(policy: ConsistencySpec) -> String {
+    let text = policy.to_string();
+    text.split(':').next().unwrap_or_default().into()
+}
+
+/// Every kind of policy that is drawn.
+pub const POLICIES: [&str; 15] = [
+    "asp",
+    "backup",
+    "bsp",
+    "buffered",
+    "delay",
+    "dssp",
+    "k-async",
+    "k-batch-sync",
+    "k-sync",
+    "malenia",
+    "rennala",
+    "ringleader",
+    "ringmaster",
+    "round-robin",
+    "ssp",
+];
+
+/// The most gradients that one worker alone may have to give before there is an update.
+pub(crate) fn most_gradients(policy: ConsistencySpec) -> u32 {
+    use ConsistencySpec as C;
+    match policy {
+        C::KBatchSync { gradients }
+        | C::Rennala { gradients }
+        | C::Buffered { gradients }
+        | C::Malenia { gradients } => gradients,
+        _ => 1,
+    }
+}
