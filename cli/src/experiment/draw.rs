@@ -356,7 +356,7 @@ impl Panel<'_> {
         }
         let metric: Metric = wanted.parse()?;
         let answers = self.answers(&metric, cell);
-        // A target that not all reached has no mean.
+        // A map has a dash where a run does not say it.
         let whole = answers.len() == self.runs.of(cell).count() && !answers.is_empty();
         Ok(whole.then(|| statistics::estimate(&answers).mean))
     }
@@ -380,15 +380,17 @@ impl Panel<'_> {
         self.runs.spec.axis.iter().position(|axis| axis.name == name).unwrap_or(usize::MAX)
     }
 
-    /// What the runs of a cell answer, those that do.
+    /// What the runs of a cell answer, those that do. A target that not all reached has no mean.
     fn answers(&self, metric: &Metric, cell: &Cell) -> Vec<f64> {
-        let answers = self.runs.of(cell).map(|record| metric.of(record, cell));
-        answers
-            .filter_map(|answer| match answer {
-                Answer::Is(value) => Some(value),
-                Answer::MoreThan(_) | Answer::Missing(_) => None,
-            })
-            .collect()
+        let mut values = Vec::new();
+        for record in self.runs.of(cell) {
+            match metric.of(record, cell) {
+                Answer::Is(value) => values.push(value),
+                Answer::MoreThan(_) => return Vec::new(),
+                Answer::Missing(_) => {}
+            }
+        }
+        values
     }
 }
 

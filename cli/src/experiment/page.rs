@@ -47,7 +47,8 @@ pub(super) fn page(
         page.heading("Pictures");
         page.paragraph(
             "Means over the repetitions with their 95 % confidence intervals (Student's t; those of \
-             shares end at 0 and 1). A dash in a map: not every repetition reached what is asked.",
+             shares end at 0 and 1). Where not every repetition reached what is asked, a map has a \
+             dash, and a line or bar is missing.",
         );
         for drawn in pictures {
             page.picture(&drawn.picture, &drawn.title)?;
