@@ -246,6 +246,9 @@ impl Draw {
         let participation = ["plain", "share", "incremental"];
         drawn.job.mode.participation =
             self.word(if together { &participation } else { &participation[..2] });
+        if drawn.job.mode.validate().is_err() {
+            drawn.job.mode = Mode::of(drawn.job.mode.consistency);
+        }
         drawn
     }
 

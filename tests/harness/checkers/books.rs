@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use pstrain_core::aggregate::{Aggregator, Gradient};
+use pstrain_core::aggregate::{Aggregator, Gradient, ParticipationSpec, StalenessSpec};
 use pstrain_core::consistency::{Closing, ConsistencySpec};
 use pstrain_core::id::{BatchId, Clock, Incarnation, Sequence, Version, WorkerId};
 use pstrain_core::job::{Aggregation, Job};
+use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Event, Ledger, Server};
 use pstrain_core::optim::Updater;
 use pstrain_core::protocol::message::Push;
@@ -72,7 +73,7 @@ impl Books {
             sent: BTreeMap::new(),
             open: Vec::new(),
             round: Vec::new(),
-            aggregator: is_by_tables(job.mode.consistency).then(|| {
+            aggregator: has_a_rule(&job.mode).then(|| {
                 let (workers, parameters) = (job.membership.workers, initial.len());
                 Aggregator::new(job.aggregation, &job.update, &job.mode, workers, parameters)
                     .expect("a valid job")
@@ -236,7 +237,8 @@ impl Books {
                 let (base, samples) = self.sent[&key];
                 let values = self.computed[&(key, base)].gradient.as_slice();
                 let staleness = version.0 - 1 - base.0;
-                Gradient { worker: key.0, clock, samples, staleness, base: None, values }
+                let base = Some(self.history[base.0 as usize].as_slice());
+                Gradient { worker: key.0, clock, samples, staleness, base, values }
             });
             aggregator.combine(gradients, current, closing);
             let mut parameters = current.clone();
@@ -302,8 +304,10 @@ impl Books {
 }
 
 /// Whether updates are made by another rule than the mean or the sum of their gradients.
-const fn is_by_tables(policy: ConsistencySpec) -> bool {
-    matches!(policy, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
+fn has_a_rule(mode: &Mode) -> bool {
+    matches!(mode.consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
+        || mode.staleness != StalenessSpec::Plain
+        || mode.participation != ParticipationSpec::Plain
 }
 
 fn same_bits(these: &[f32], those: &[f32]) -> bool {

@@ -230,6 +230,7 @@ impl Server {
     fn on_message(&mut self, now: Time, peer: PeerId, message: Message, out: &mut Outbox) {
         if let Some((_, slot)) = self.roster.of_peer(peer) {
             slot.heard = now;
+            slot.seat.is_superseding = false;
         }
         match message {
             Message::Hello(hello) => self.on_hello(now, peer, hello, out),
@@ -262,6 +263,7 @@ impl Server {
             Message::Push(push) => self.on_push(now, peer, worker, push, out),
             Message::Heartbeat(heartbeat) => {
                 out.push(Effect::Send(peer, Message::Heartbeat(heartbeat)));
+                self.supersede_for(worker, out);
             }
             Message::Bye(_) => self.on_bye(now, peer, worker, out),
             message => self.refuse(now, peer, unexpected("a worker's message", &message), out),

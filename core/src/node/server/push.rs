@@ -144,7 +144,7 @@ impl Server {
             let alone = self.roster.ready() <= 1;
             if matches!(why, Refusal::NotFinite { .. }) && (alone || self.has_diverged()) {
                 self.end(now, EndReason::Diverged(self.version()), out);
-                return self.settle(now, out);
+                return self.take_push(now, peer, worker, push, out); // others may follow it
             }
             return self.refuse(now, peer, why, out);
         }

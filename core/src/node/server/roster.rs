@@ -51,6 +51,8 @@ pub(super) struct Seat {
     pub(super) asked: Option<Time>,
     /// The newest version it was given.
     pub(super) given: Version,
+    /// Whether it was sent a newer version for what it computes, and has not been heard since.
+    pub(super) is_superseding: bool,
     /// Whether its connection broke since it was last heard of what it knows to be allowed.
     pub(super) unsure: bool,
     /// What it was given of late, where that is needed once its gradient comes.

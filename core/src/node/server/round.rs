@@ -312,12 +312,26 @@ impl Server {
     /// Gives the current version to those who compute on an earlier one in vain.
     fn supersede(&mut self, out: &mut Outbox) {
         let version = self.version();
-        let is_behind = |(worker, slot): (WorkerId, &Slot)| {
-            let first = slot.seat.grants.front().filter(|_| slot.seat.given < version)?;
-            Some((worker, slot.peer?, first.sequence))
-        };
-        let behind: Vec<_> = self.roster.iter().filter_map(is_behind).collect();
-        for (worker, peer, sequence) in behind {
+        let is_behind = |slot: &Slot| slot.seat.under_way() > 0 && slot.seat.given < version;
+        let all = self.roster.iter().filter(|(_, slot)| is_behind(slot));
+        let behind: Vec<WorkerId> = all.map(|(worker, _)| worker).collect();
+        for worker in behind {
+            self.supersede_for(worker, out);
+        }
+    }
+
+    /// Gives `worker` the current version if it computes on an earlier one in vain. Until it has
+    /// been heard again nothing more is sent: over a slow link versions would pile up.
+    pub(super) fn supersede_for(&mut self, worker: WorkerId, out: &mut Outbox) {
+        let version = self.version();
+        if self.phase != Phase::Training || !self.policy.cancels() {
+            return;
+        }
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let (Some(peer), Some(first)) = (slot.peer, slot.seat.grants.front()) else { return };
+        let sequence = first.sequence;
+        if slot.seat.given < version && !slot.seat.is_superseding {
+            slot.seat.is_superseding = true;
             out.push(Effect::Report(Event::Superseded { worker, sequence, version }));
             self.send_parameters(peer, worker, sequence, out);
         }

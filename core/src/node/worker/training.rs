@@ -7,7 +7,7 @@ use super::{Worker, WorkerError};
 use crate::job::Exchange;
 use crate::node::{Compute, Computed, Effect, Event, Outbox};
 use crate::protocol::Message;
-use crate::protocol::message::{Decided, EndReason, Parameters, Pull, Push, PushHeader};
+use crate::protocol::message::{Decided, EndReason, Heartbeat, Parameters, Pull, Push, PushHeader};
 use crate::time::Time;
 
 impl Worker {
@@ -43,8 +43,13 @@ impl Worker {
             }
             return;
         }
-        self.work.permit(&header, parameters.values);
+        let incarnation = Some(member.incarnation);
+        let supersedes = self.work.permit(&header, parameters.values);
         self.begin(out);
+        if supersedes {
+            // The server sends no newer ones before it has heard that these have come.
+            self.send(now, Message::Heartbeat(Heartbeat { incarnation }), out);
+        }
     }
 
     /// Begins the next gradient, if the server has allowed one and none is being computed.

@@ -67,12 +67,14 @@ impl Work {
     }
 
     /// Takes note of parameters and of what they allow. If they supersede those that a gradient is
-    /// being computed on, that gradient is given up, to be begun anew.
-    pub(super) fn permit(&mut self, header: &ParametersHeader, values: Arc<Vec<f32>>) {
+    /// being computed on, that gradient is given up, to be begun anew; whether they do.
+    pub(super) fn permit(&mut self, header: &ParametersHeader, values: Arc<Vec<f32>>) -> bool {
+        let mut supersedes = false;
         if let Some(grant) = self.computing
             && grant.sequence == header.sequence
             && grant.version < header.version
         {
+            supersedes = true;
             self.computing = None;
             self.permits.push_front((grant.sequence, grant.batch));
         }
@@ -90,6 +92,7 @@ impl Work {
         if self.permits.is_empty() {
             self.newest = None;
         }
+        supersedes
     }
 
     /// Begins the next gradient, if one may be begun; gives the parameters it is computed on.
