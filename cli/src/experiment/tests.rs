@@ -11,6 +11,7 @@ use super::claims::{Finding, decide};
 use super::execute::Execute;
 use super::record::{CurvePoint, Record};
 use super::*;
+use crate::picture::{Mark, Picture};
 
 const SWEEP: &str = "
 name = 'made-up'
@@ -102,6 +103,7 @@ impl Execute for MadeUp {
             })
             .collect();
         record.staleness = BTreeMap::from([(0, 5), (1, run.seed)]);
+        record.link_use.up = vec![(0.5, 1.0)];
         Ok(Some(record))
     }
 }
@@ -312,6 +314,49 @@ fn the_best_over_an_axis_is_found_among_those_that_get_there() {
 }
 
 #[test]
+fn pictures_show_what_is_asked_for_and_nothing_that_was_not_reached() {
+    let spec = spec(
+        "[[picture]]\nfile = 'use'\ntitle = 'Use'\nkind = 'usage'\nx = 'time_s'\ny = 'up'\nto = 2\n\
+         lines = ['consistency']\nwhere = { delay = 10 }\n\
+         [[picture]]\nfile = 'ratio'\ntitle = 'Ratio'\nkind = 'bar'\nx = 'delay'\n\
+         y = '{time_s; consistency=asp} / {time_s; consistency=bsp}'\ny-label = 'Ratio'\n\
+         among = { delay = [1, 100] }\n\
+         [[picture]]\nfile = 'ratios'\ntitle = 'Ratios'\nkind = 'heatmap'\nx = 'delay'\n\
+         y = 'consistency'\nvalue = '{time_s} / {min time_s over delay}'\nvalue-label = 'Ratio'\n\
+         [[picture]]\nfile = 'to'\ntitle = 'To'\nkind = 'bar'\nx = 'consistency'\n\
+         y = 'epoch to accuracy 0.9'\nwhere = { delay = 1 }\n",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    make(folder.path(), &spec, 1, &MadeUp::default());
+    let cells = cells(&spec);
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let records = store.records(cells.len(), spec.reps).unwrap();
+    let runs = Runs { spec: &spec, cells: &cells, records };
+    let drawn = draw::draw(&runs).unwrap();
+    let found = |file: &str| &drawn.iter().find(|drawn| drawn.file == file).unwrap().picture;
+
+    let Picture::Chart(usage) = found("use") else { panic!("no chart") };
+    let of = |line: usize, at: f64| {
+        let marks = &usage.series[line].marks;
+        let near = |mark: &&Mark| (mark.x - at).abs() < 0.01;
+        marks.iter().find(near).unwrap().y
+    };
+    // In use from 0.5 to 1 s.
+    assert_eq!([of(0, 0.3), of(0, 0.7), of(0, 1.2)], [0.0, 1.0, 0.0]);
+    let Picture::Bars(ratio) = found("ratio") else { panic!("no bars") };
+    assert_eq!(ratio.x.names, ["1", "100"]);
+    let heights: Vec<_> = ratio.series[0].bars.iter().map(|bar| bar.unwrap().value).collect();
+    assert!((heights[0] - 50.37 / 101.04).abs() < 1e-3, "{heights:?}");
+    assert!((heights[1] - 83.37 / 200.04).abs() < 1e-3, "{heights:?}");
+    let Picture::HeatMap(ratios) = found("ratios") else { panic!("no map") };
+    assert_eq!(ratios.values[0][0], Some(1.0));
+    assert!((ratios.values[0][2].unwrap() - 200.04 / 101.04).abs() < 1e-3);
+    // Async never gets there.
+    let Picture::Bars(to) = found("to") else { panic!("no bars") };
+    assert!(to.series[0].bars[0].is_some() && to.series[0].bars[1].is_none());
+}
+
+#[test]
 fn what_was_cut_short_or_is_missing_is_not_guessed() {
     // Async ends after 10 epochs at 0.8; sync is at 0.9 on average of three after 5.
     let ratio = "{epoch to accuracy 0.9; consistency=asp, delay=1} / {epoch to accuracy 0.9; consistency=bsp, delay=1}";
@@ -350,7 +395,7 @@ fn what_is_shipped_can_be_run() {
         }
     }
     for (name, count, runs) in
-        [("paeleke-fig1", 4, 80), ("paeleke-fig2", 18, 360), ("paeleke-outlook", 198, 594)]
+        [("paeleke-fig1", 4, 80), ("paeleke-fig2", 18, 360), ("paeleke-outlook", 396, 1188)]
     {
         let spec = Spec::find(name).unwrap();
         let count_made = cells(&spec).len();
