@@ -50,9 +50,10 @@ fn one(runs: &Runs<'_>, table: &TableSpec) -> Answers {
 }
 
 fn value_label(spec: &Spec, axis: &str, place: &Place) -> String {
-    let label = spec.axis(axis).zip(place.get(axis)).and_then(|(axis, value)| {
-        Some(axis.value_label(axis.position(value)?))
-    });
+    let label = spec
+        .axis(axis)
+        .zip(place.get(axis))
+        .and_then(|(axis, value)| Some(axis.value_label(axis.position(value)?)));
     label.unwrap_or_default()
 }
 

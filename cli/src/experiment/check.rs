@@ -352,7 +352,9 @@ fn check_table(spec: &Spec, table: &TableSpec) -> Result<(), String> {
                 let quantity: Quantity = which.parse().map_err(place)?;
                 quantity.check(spec, &table.rows).map_err(place)?;
                 if !quantity.finds_a_value() {
-                    return Err(place(format!("{which:?} must be an argmin or argmax over an axis")));
+                    return Err(place(format!(
+                        "{which:?} must be an argmin or argmax over an axis"
+                    )));
                 }
             }
             _ => return Err(place("say `value` or `which`, not both".into())),

@@ -365,9 +365,8 @@ impl Panel<'_> {
     /// on the picture's own axes. Nothing if the runs do not say it.
     fn expressed(&self, text: &str, cell: &Cell) -> Option<f64> {
         let wanted = self.wanted;
-        let shown = |name: &String| {
-            *name == wanted.x || *name == wanted.y || wanted.lines.contains(name)
-        };
+        let shown =
+            |name: &String| *name == wanted.x || *name == wanted.y || wanted.lines.contains(name);
         let axes = self.runs.spec.axis.iter().enumerate().filter(|(_, axis)| shown(&axis.name));
         let values = axes
             .map(|(number, axis)| (axis.name.clone(), cell.value(self.runs.spec, number).into()));

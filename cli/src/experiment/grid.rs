@@ -139,11 +139,10 @@ mod tests {
         assert_eq!(of("learning-rate"), ["0.2", "0.1", "0.1"]);
         assert_eq!(of("compute"), ["1ms", "1ms 2.factor=4", "1ms"]);
         let axis = &spec.axis[0];
-        assert_eq!(axis.keys().into_iter().collect::<Vec<_>>(), [
-            "compute",
-            "consistency",
-            "learning-rate"
-        ]);
+        assert_eq!(
+            axis.keys().into_iter().collect::<Vec<_>>(),
+            ["compute", "consistency", "learning-rate"]
+        );
         assert_eq!(axis.made_by_all().into_iter().collect::<Vec<_>>(), ["consistency"]);
     }
 

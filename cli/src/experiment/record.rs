@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use pstrain_core::protocol::message::EndReason;
-use serde::{Deserialize, Serialize};
 use pstrain_transports::simulation::{LinkUsage, Outcome};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// One run of an experiment.
