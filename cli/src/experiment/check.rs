@@ -188,6 +188,35 @@ fn place(spec: &Spec, values: &BTreeMap<String, Text>) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks what a picture leaves out.
+fn check_extent(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
+    if picture.from.is_some() && picture.kind == Kind::Heatmap {
+        return Err("a heat map has no `from`".into());
+    }
+    for (axis, values) in &picture.among {
+        let one = |value: &Text| BTreeMap::from([(axis.clone(), value.clone())]);
+        values.iter().try_for_each(|value| place(spec, &one(value)))?;
+        if values.is_empty() || picture.kind == Kind::Heatmap {
+            return Err("among names some values of an axis, and not for heat maps".into());
+        }
+    }
+    if picture.to.is_some() && picture.kind != Kind::Usage {
+        return Err("to is for usage".into());
+    }
+    Ok(())
+}
+
+fn check_usage(picture: &PictureSpec) -> Result<(), String> {
+    if picture.x != "time_s" || !["up", "down"].contains(&picture.y.as_str()) {
+        return Err("usage shows up or down against time_s".into());
+    }
+    let (from, to) = (picture.from.unwrap_or(0.0), picture.to.unwrap_or(f64::NAN));
+    if !(from >= 0.0 && to > from && to.is_finite()) {
+        return Err("usage wants a time `to` up to which it is shown, later than `from`".into());
+    }
+    Ok(())
+}
+
 fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
     if !is_file_name(&picture.file) {
         return Err("use letters, digits, - and _ in its name".into());
@@ -206,19 +235,7 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
         }
         open.remove(axis.as_str());
     }
-    if picture.from.is_some() && picture.kind == Kind::Heatmap {
-        return Err("a heat map has no `from`".into());
-    }
-    for (axis, values) in &picture.among {
-        let one = |value: &Text| BTreeMap::from([(axis.clone(), value.clone())]);
-        values.iter().try_for_each(|value| place(spec, &one(value)))?;
-        if values.is_empty() || picture.kind == Kind::Heatmap {
-            return Err("among names some values of an axis, and not for heat maps".into());
-        }
-    }
-    if picture.to.is_some() && picture.kind != Kind::Usage {
-        return Err("to is for usage".into());
-    }
+    check_extent(spec, picture)?;
     let metric = |text: &str| text.parse::<Metric>()?.setting().map_or(Ok(()), is_setting);
     match picture.kind {
         Kind::Curve => {
@@ -229,15 +246,7 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
                     .into());
             }
         }
-        Kind::Usage => {
-            if picture.x != "time_s" || !["up", "down"].contains(&picture.y.as_str()) {
-                return Err("usage shows up or down against time_s".into());
-            }
-            let (from, to) = (picture.from.unwrap_or(0.0), picture.to.unwrap_or(f64::NAN));
-            if !(from >= 0.0 && to > from && to.is_finite()) {
-                return Err("usage wants a time `to` which it is shown, later than `from`".into());
-            }
-        }
+        Kind::Usage => check_usage(picture)?,
         Kind::Line => {
             metric(&picture.y)?;
             if spec.axis(&picture.x).is_some() {

@@ -127,10 +127,7 @@ fn elsewhere(runs: &Runs<'_>, found: &[(&Place, Decision)]) -> String {
 }
 
 /// The worst of what is known, else anything.
-fn worst<'a>(
-    wanted: Worst,
-    mut found: Vec<(&'a Place, Decision)>,
-) -> Option<(&'a Place, Decision)> {
+fn worst(wanted: Worst, mut found: Vec<(&Place, Decision)>) -> Option<(&Place, Decision)> {
     let key = |(_, one): &(&Place, Decision)| match &one.measured {
         Ok(value) if value.is_no_number() => f64::NEG_INFINITY,
         Ok(value) if wanted == Worst::Most => value.low,
