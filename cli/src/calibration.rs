@@ -16,6 +16,7 @@ use pstrain_core::model::{Activation, Model, ModelSpec};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec, Updater};
 use pstrain_core::rng::Stream;
 use pstrain_core::trainer::Trainer;
+use pstrain_core::work::Task;
 use pstrain_data::{Prepared, Settings};
 use pstrain_transports::WallClock;
 use serde::{Deserialize, Serialize};
@@ -141,7 +142,7 @@ fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
     let mut gradient = Vec::new();
     times(effort.repetitions, || {
         for step in 0..effort.steps {
-            trainer.compute(BatchId(step), &params, &mut gradient);
+            trainer.compute(Task::own(WorkerId(0), BatchId(step)), &params, &mut gradient);
             updater.apply(&mut params, &mut gradient, Version(step));
         }
         black_box(&params);

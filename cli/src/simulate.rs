@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use pstrain_core::examples::Examples;
-use pstrain_core::id::{BatchId, WorkerId};
+use pstrain_core::id::{BatchId, PartId, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::model::{Model, ModelSpec};
-use pstrain_core::node::{Event, Prepare, Prepared as Ready, Server};
+use pstrain_core::node::{Event, Prepare, Server};
 use pstrain_core::protocol::job_digest;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_core::trainer::Trainer;
+use pstrain_core::work::Task;
 use pstrain_data::{Encoded, Prepared, Settings, Source};
 use pstrain_transports::WallClock;
 use pstrain_transports::scenario::Scenario;
@@ -179,12 +180,11 @@ impl Virtual {
     ) -> anyhow::Result<Outcome> {
         let data = &*self.data;
         let loader = |order: &Prepare| {
-            let examples = data.partition(order.worker);
-            let rows = examples.len() as u64;
-            Ok((examples, Ready { rows, train: Some(data.fingerprint.clone()) }))
+            let parts = order.parts().into_iter().map(|part| data.partition(part)).collect();
+            Ok((parts, data.fingerprint.clone()))
         };
         let model = Model::new(&self.job.model, self.job.data.shape)?;
-        let partition = |worker| data.partition(worker);
+        let partition = |part: PartId| data.partition(part);
         let mut host = Laboratory::new(loader, model, &data.evaluation, partition, report);
         let setup = Setup {
             server,
@@ -210,7 +210,7 @@ fn measure(job: &Job, examples: Examples) -> anyhow::Result<Duration> {
     let mut times: Vec<Duration> = (0..TIMES)
         .map(|batch| {
             let begin = clock.now();
-            trainer.compute(BatchId(batch), &params, &mut gradient);
+            trainer.compute(Task::own(worker, BatchId(batch)), &params, &mut gradient);
             clock.now() - begin
         })
         .collect();

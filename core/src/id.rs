@@ -58,6 +58,34 @@ impl FromStr for WorkerId {
     }
 }
 
+/// A part of the training data that mini-batches are cut from: the partition of the worker with
+/// the same number, or a shard where the job cuts the data into shards.
+///
+/// An index from 0 inside, a number from 1 for people, as [`WorkerId`].
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(from = "WorkerId", into = "WorkerId")]
+pub struct PartId(pub u32);
+
+impl From<WorkerId> for PartId {
+    fn from(worker: WorkerId) -> Self {
+        Self(worker.0)
+    }
+}
+
+impl From<PartId> for WorkerId {
+    fn from(part: PartId) -> Self {
+        Self(part.0)
+    }
+}
+
+impl fmt::Display for PartId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        WorkerId::from(*self).fmt(f)
+    }
+}
+
 /// A text that is no worker's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAWorker(String);

@@ -2,6 +2,7 @@
 //! the workers in the handshake.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
@@ -11,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::consistency::ImpossibleConsistency;
 use crate::examples::Shape;
 use crate::fingerprint::Fingerprint;
-use crate::mode::{Mode, ModeError};
+use crate::mode::{Mode, ModeError, Switch};
 use crate::model::ModelSpec;
 use crate::optim::UpdateSpec;
+use crate::work::{Redundancy, WorkError};
 
 /// A resolved job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,10 +32,14 @@ pub struct Job {
     pub aggregation: Aggregation,
     /// When gradients are applied and workers go on, and what gradients count for, to begin with.
     pub mode: Mode,
+    /// Changes of consistency, in their order.
+    pub switches: Vec<Switch>,
     /// Whether push and pull travel as one message.
     pub exchange: Exchange,
     /// Examples of one mini-batch of one worker.
     pub batch_size: u32,
+    /// What is computed more than once.
+    pub redundancy: Redundancy,
     /// When the run is over.
     pub budget: Budget,
     /// Who takes part, and what happens when someone is lost.
@@ -221,7 +227,8 @@ impl Job {
         if self.scenario.len() > MOST_SCENARIO_BYTES {
             return Err(JobError::Scenario(self.scenario.len()));
         }
-        self.mode.validate().map_err(JobError::Mode)
+        self.mode.validate().map_err(JobError::Mode)?;
+        self.check_work(&self.mode).map_err(JobError::Work)
     }
 }
 
@@ -273,6 +280,8 @@ pub enum JobError {
     Scenario(usize),
     /// A mode that makes no sense.
     Mode(ModeError),
+    /// Work that makes no sense.
+    Work(WorkError),
 }
 
 impl fmt::Display for JobError {
@@ -304,6 +313,7 @@ impl fmt::Display for JobError {
                  are carried: say with `all` what is the same for many workers"
             ),
             Self::Mode(error) => error.fmt(f),
+            Self::Work(error) => error.fmt(f),
         }
     }
 }

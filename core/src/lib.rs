@@ -11,6 +11,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod aggregate;
+pub mod coding;
 pub mod consistency;
 pub mod evaluation;
 pub mod examples;
@@ -26,3 +27,4 @@ pub mod protocol;
 pub mod rng;
 pub mod time;
 pub mod trainer;
+pub mod work;

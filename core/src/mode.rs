@@ -1,11 +1,15 @@
 //! The mode of a run: what may be changed while it goes on.
 
+use alloc::string::{String, ToString};
 use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::aggregate::{ParticipationSpec, StalenessSpec};
-use crate::consistency::ConsistencySpec;
+use crate::consistency::{Auto, ConsistencySpec};
+use crate::id::Version;
 
 /// When gradients are applied, and what they count for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,7 +27,7 @@ pub struct Mode {
 }
 
 /// The most mini-batches of one worker that may be under way, whatever the mode.
-pub const MOST_IN_FLIGHT: u32 = 64;
+pub const MOST_IN_FLIGHT: u32 = 256;
 
 impl Mode {
     /// A mode with nothing but a consistency.
@@ -32,10 +36,50 @@ impl Mode {
         Self { consistency, ..Self::default() }
     }
 
-    /// Mini-batches of one worker that may be under way, unless the run changes it.
+    /// The mode that a run begins with: this one, or what `auto` begins with.
+    #[must_use]
+    pub fn at_start(self) -> Self {
+        if self.consistency == ConsistencySpec::Auto { Auto::first() } else { self }
+    }
+
+    /// The most mini-batches of one worker that may be under way, unless the run changes it.
     #[must_use]
     pub fn window(&self) -> u32 {
+        if self.consistency == ConsistencySpec::Auto {
+            return MOST_IN_FLIGHT;
+        }
         self.in_flight.unwrap_or_else(|| self.consistency.build().window()).clamp(1, MOST_IN_FLIGHT)
+    }
+
+    /// This mode with another consistency, and without what does not go with that.
+    #[must_use]
+    pub fn with(self, consistency: ConsistencySpec) -> Self {
+        let in_flight = self.in_flight.filter(|_| consistency.pipelines());
+        let mode = Self { consistency, in_flight, ..self };
+        if mode.validate().is_ok() { mode } else { Self { in_flight, ..Self::of(consistency) } }
+    }
+
+    /// This mode with one of its settings changed: the key and the value as in a job file.
+    ///
+    /// # Errors
+    /// In words, if there is no such setting, or the value or the mode it makes are not valid.
+    pub fn set(self, key: &str, value: &str) -> Result<Self, String> {
+        let mut mode = self;
+        match key {
+            "consistency" => mode = self.with(parse(key, value)?),
+            "in-flight" => mode.in_flight = parse_unless(key, value, "auto")?,
+            "staleness" => mode.staleness = parse(key, value)?,
+            "max-staleness" => mode.max_staleness = parse_unless(key, value, "none")?,
+            "participation" => mode.participation = parse(key, value)?,
+            _ => {
+                return Err(alloc::format!(
+                    "{key:?} cannot be set in a running job: use consistency, in-flight, \
+                     staleness, max-staleness or participation"
+                ));
+            }
+        }
+        mode.validate().map_err(|error| error.to_string())?;
+        Ok(mode)
     }
 
     /// Checks what the types cannot: numbers out of range, and rules that say different things
@@ -55,6 +99,10 @@ impl Mode {
         if !self.staleness.is_valid() {
             return Err(ModeError::Staleness(self.staleness));
         }
+        let is_auto = self.consistency == ConsistencySpec::Auto;
+        if is_auto && *self != Self::of(ConsistencySpec::Auto) {
+            return Err(ModeError::NotUpToYou);
+        }
         let weighs_workers = matches!(
             self.consistency,
             ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader
@@ -71,6 +119,56 @@ impl Mode {
     }
 }
 
+fn parse<T: FromStr<Err: fmt::Display>>(key: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|error| alloc::format!("{key} = {value}: {error}"))
+}
+
+fn parse_unless<T: FromStr<Err: fmt::Display>>(
+    key: &str,
+    value: &str,
+    none: &str,
+) -> Result<Option<T>, String> {
+    if value == none { Ok(None) } else { parse(key, value).map(Some) }
+}
+
+/// A change of consistency that the job foresees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switch {
+    /// To what.
+    pub to: ConsistencySpec,
+    /// When.
+    pub at: SwitchAt,
+}
+
+/// When a change of consistency is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SwitchAt {
+    /// With this version.
+    Version(Version),
+    /// After so much training time.
+    Time(Duration),
+}
+
+impl SwitchAt {
+    /// Whether it is time, `spent` after the training began.
+    #[must_use]
+    pub fn is_due(self, version: Version, spent: Duration) -> bool {
+        match self {
+            Self::Version(at) => version >= at,
+            Self::Time(at) => spent >= at,
+        }
+    }
+
+    /// The training time, if it is a time.
+    #[must_use]
+    pub const fn time(self) -> Option<Duration> {
+        match self {
+            Self::Version(_) => None,
+            Self::Time(at) => Some(at),
+        }
+    }
+}
+
 /// A mode that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -79,6 +177,8 @@ pub enum ModeError {
     InFlight(u32),
     /// Several mini-batches under way where each must wait for the update with the one before.
     OneByOne(ConsistencySpec),
+    /// `auto` with what it chooses itself.
+    NotUpToYou,
     /// A rule with numbers out of range.
     Staleness(StalenessSpec),
     /// Two rules that each replace a worker's gradient by what they remember of the others.
@@ -97,6 +197,10 @@ impl fmt::Display for ModeError {
                 f,
                 "in-flight above 1 with consistency = {consistency}, which gives a worker one \
                  mini-batch at a time; use 1 or auto, or another consistency such as asp or delay:4"
+            ),
+            Self::NotUpToYou => f.write_str(
+                "consistency = auto chooses in-flight, staleness, max-staleness and participation \
+                 itself: leave them out, or choose a consistency",
             ),
             Self::Staleness(rule) => {
                 write!(f, "staleness = {rule}: a number is out of its range")

@@ -3,37 +3,62 @@
 //! This is what a driver calls to obey a node's wish for a gradient. It knows the model, the
 //! examples and the random streams; nodes, messages and time it does not.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
+use crate::coding::Piece;
 use crate::examples::{Examples, Shape};
-use crate::id::{BatchId, WorkerId};
+use crate::id::{BatchId, PartId, WorkerId};
+use crate::job::{Aggregation, Job};
 use crate::model::{Model, Workspace};
 use crate::rng::Stream;
+use crate::work::Task;
 
 /// A model with one worker's examples.
 ///
-/// Mini-batches have numbers, and a number names the same examples whenever and however often it
-/// is asked for. A pass over the `n` examples takes `ceil(n / batch size)` of them, the last with
-/// what is left; each pass goes through all examples once in a random order of its own.
+/// The examples are those of one part of the data, or of several. The mini-batches of a part have
+/// numbers, and a number names the same examples whenever, however often and of whichever worker
+/// it is asked for. A pass over the `n` examples of a part takes `ceil(n / batch size)` of them,
+/// the last with what is left; each pass goes through all examples once in a random order of its
+/// own.
 #[derive(Clone, Debug)]
 pub struct Trainer {
     model: Model,
+    parts: Vec<Part>,
+    combination: Option<Combination>,
+    batch_size: usize,
+    workspace: Workspace,
+}
+
+/// A part of the data.
+#[derive(Clone, Debug)]
+struct Part {
+    id: PartId,
     examples: Examples,
     shuffle: Stream,
-    batch_size: usize,
     /// The pass that `order` belongs to.
     pass: Option<u64>,
     order: Vec<u32>,
-    workspace: Workspace,
+}
+
+/// How the gradients of all parts become one, under gradient coding.
+#[derive(Clone, Debug)]
+struct Combination {
+    /// What each part's gradient counts.
+    coefficients: Vec<f64>,
+    aggregation: Aggregation,
+    /// Memory for the gradient of one part.
+    gradient: Vec<f32>,
 }
 
 /// What came with a gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Computed {
-    /// Mean loss over the mini-batch, in nats.
+    /// Mean loss over the examples, in nats.
     pub loss: f32,
-    /// Examples in the mini-batch.
+    /// Examples it was computed from.
     pub samples: u32,
 }
 
@@ -43,12 +68,19 @@ pub struct Computed {
 pub enum TrainerError {
     /// The mini-batches would be empty.
     BatchSize,
-    /// The worker has no examples, or more than 2^32 - 1.
+    /// A part has no examples, or more than 2^32 - 1.
     Examples {
-        /// The worker.
-        worker: WorkerId,
+        /// The part.
+        part: PartId,
         /// How many examples it has.
         examples: usize,
+    },
+    /// There are more or fewer parts than the worker has in this job.
+    Parts {
+        /// How many there are.
+        given: usize,
+        /// How many there must be.
+        wanted: usize,
     },
     /// Model and examples are of different shapes.
     Shape {
@@ -63,11 +95,12 @@ impl fmt::Display for TrainerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::BatchSize => f.write_str("batch size 0: must be 1 or more"),
-            Self::Examples { worker, examples } => write!(
-                f,
-                "partition of worker {worker} has {examples} examples: must be 1 to {}",
-                u32::MAX
-            ),
+            Self::Examples { part, examples } => {
+                write!(f, "partition {part} has {examples} examples: must be 1 to {}", u32::MAX)
+            }
+            Self::Parts { given, wanted } => {
+                write!(f, "{given} partitions where the worker has {wanted} in this job")
+            }
             Self::Shape { model, examples } => write!(
                 f,
                 "examples have {} inputs ({} dense, {} one-hot groups) and {} classes, \
@@ -101,24 +134,66 @@ impl Trainer {
         worker: WorkerId,
         batch_size: u32,
     ) -> Result<Self, TrainerError> {
+        Self::of_parts(model, vec![(PartId::from(worker), examples)], seed, batch_size)
+    }
+
+    /// What `worker` does in `job`, whose model is `model`. `parts` are the examples of
+    /// [`Job::parts_of`], in that order.
+    ///
+    /// # Errors
+    /// [`TrainerError`] if a part has no examples or more than 2^32 - 1 or is not of the model's
+    /// shape, or if there are more or fewer parts.
+    pub fn of_job(
+        job: &Job,
+        model: Model,
+        worker: WorkerId,
+        parts: Vec<Examples>,
+    ) -> Result<Self, TrainerError> {
+        let ids = job.parts_of(worker);
+        if ids.len() != parts.len() {
+            return Err(TrainerError::Parts { given: parts.len(), wanted: ids.len() });
+        }
+        let parts = ids.into_iter().zip(parts).collect();
+        let mut trainer = Self::of_parts(model, parts, Stream::new(job.seed), job.batch_size)?;
+        let coefficient = |piece: Piece| piece.coefficient;
+        trainer.combination = job.pieces_of(worker).map(|pieces| Combination {
+            coefficients: pieces.into_iter().map(coefficient).collect(),
+            aggregation: job.aggregation,
+            gradient: Vec::new(),
+        });
+        Ok(trainer)
+    }
+
+    fn of_parts(
+        model: Model,
+        parts: Vec<(PartId, Examples)>,
+        seed: Stream,
+        batch_size: u32,
+    ) -> Result<Self, TrainerError> {
         if batch_size == 0 {
             return Err(TrainerError::BatchSize);
         }
-        if examples.is_empty() || u32::try_from(examples.len()).is_err() {
-            return Err(TrainerError::Examples { worker, examples: examples.len() });
-        }
-        if model.shape() != examples.shape() {
-            let (model, examples) = (model.shape(), examples.shape());
-            return Err(TrainerError::Shape { model, examples });
+        let part = |(id, examples): (PartId, Examples)| {
+            if examples.is_empty() || u32::try_from(examples.len()).is_err() {
+                return Err(TrainerError::Examples { part: id, examples: examples.len() });
+            }
+            if model.shape() != examples.shape() {
+                let (model, examples) = (model.shape(), examples.shape());
+                return Err(TrainerError::Shape { model, examples });
+            }
+            let shuffle = seed.fork("shuffle", id.0.into());
+            Ok(Part { id, examples, shuffle, pass: None, order: Vec::new() })
+        };
+        let parts = parts.into_iter().map(part).collect::<Result<Vec<_>, _>>()?;
+        if parts.is_empty() {
+            return Err(TrainerError::Parts { given: 0, wanted: 1 });
         }
         Ok(Self {
-            model,
-            examples,
-            shuffle: seed.fork("shuffle", worker.0.into()),
+            parts,
+            combination: None,
             batch_size: batch_size as usize,
-            pass: None,
-            order: Vec::new(),
             workspace: Workspace::new(),
+            model,
         })
     }
 
@@ -128,43 +203,79 @@ impl Trainer {
         &self.model
     }
 
-    /// Mini-batches in a pass over the worker's examples.
+    /// Whether the worker has the part that `task` is of.
     #[must_use]
-    pub const fn batches_per_pass(&self) -> u64 {
-        self.examples.len().div_ceil(self.batch_size) as u64
+    pub fn has(&self, task: Task) -> bool {
+        self.parts.iter().any(|part| part.id == task.part)
     }
 
-    /// The numbers of the examples in mini-batch `batch`.
-    pub fn rows(&mut self, batch: BatchId) -> &[u32] {
-        let range = self.prepare(batch);
-        &self.order[range]
-    }
-
-    /// Computes the gradient of mini-batch `batch` at `params` into `gradient`, which takes on the
-    /// length of the parameters: the mean over the examples.
+    /// Computes the gradient of `task` at `params` into `gradient`, which takes on the length of
+    /// the parameters: the mean over the examples of the mini-batch.
+    ///
+    /// Under gradient coding it is the sum over this worker's parts of coefficient times gradient,
+    /// where the gradient of a part is its share of the mean over all their examples, or, if
+    /// gradients are summed, its own mean.
     ///
     /// # Panics
-    /// If `params` are not [`Model::parameters`] values.
-    pub fn compute(&mut self, batch: BatchId, params: &[f32], gradient: &mut Vec<f32>) -> Computed {
-        let range = self.prepare(batch);
-        let rows = &self.order[range];
-        gradient.resize(self.model.parameters(), 0.0);
-        let loss = self.model.gradient(params, &self.examples, rows, gradient, &mut self.workspace);
-        Computed { loss, samples: rows.len() as u32 }
+    /// If `params` are not [`Model::parameters`] values, or not [`Self::has`].
+    pub fn compute(&mut self, task: Task, params: &[f32], gradient: &mut Vec<f32>) -> Computed {
+        let Self { model, parts, combination, batch_size, workspace } = self;
+        gradient.resize(model.parameters(), 0.0);
+        let Some(combination) = combination else {
+            #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
+            let part = parts.iter_mut().find(|part| part.id == task.part).expect("a known part");
+            let rows = part.prepare(task.batch, *batch_size);
+            let rows = &part.order[rows];
+            let loss = model.gradient(params, &part.examples, rows, gradient, workspace);
+            return Computed { loss, samples: rows.len() as u32 };
+        };
+        let sizes = parts.iter().map(|part| part.range(task.batch, *batch_size).len());
+        let samples: usize = sizes.sum();
+        combination.gradient.resize(model.parameters(), 0.0);
+        let mut loss = 0.0;
+        for (number, part) in parts.iter_mut().enumerate() {
+            let rows = part.prepare(task.batch, *batch_size);
+            let share = rows.len() as f64 / samples as f64;
+            let (rows, target) = (&part.order[rows], &mut combination.gradient);
+            let mean = model.gradient(params, &part.examples, rows, target, workspace);
+            loss += f64::from(mean) * share;
+            let factor = match combination.aggregation {
+                Aggregation::Mean => combination.coefficients[number] * share,
+                Aggregation::Sum => combination.coefficients[number],
+            } as f32;
+            for (sum, value) in gradient.iter_mut().zip(&combination.gradient) {
+                let term = factor * value;
+                *sum = if number == 0 { term } else { *sum + term };
+            }
+        }
+        Computed { loss: loss as f32, samples: samples as u32 }
     }
+}
 
+impl Part {
     /// Puts the order of the pass that `batch` belongs to in place, and returns the mini-batch's
     /// part of it.
-    fn prepare(&mut self, batch: BatchId) -> core::ops::Range<usize> {
-        let pass = batch.0 / self.batches_per_pass();
+    fn prepare(&mut self, batch: BatchId, batch_size: usize) -> Range<usize> {
+        let pass = batch.0 / self.batches_per_pass(batch_size);
         if self.pass != Some(pass) {
             self.order.clear();
             self.order.extend(0..self.examples.len() as u32);
             self.shuffle.fork("pass", pass).rng().shuffle(&mut self.order);
             self.pass = Some(pass);
         }
-        let begin = (batch.0 % self.batches_per_pass()) as usize * self.batch_size;
-        begin..self.order.len().min(begin + self.batch_size)
+        self.range(batch, batch_size)
+    }
+
+    /// The place of mini-batch `batch` in the order of its pass.
+    const fn range(&self, batch: BatchId, batch_size: usize) -> Range<usize> {
+        let begin = (batch.0 % self.batches_per_pass(batch_size)) as usize * batch_size;
+        let end = begin + batch_size;
+        begin..if end < self.examples.len() { end } else { self.examples.len() }
+    }
+
+    /// Mini-batches in a pass over the part.
+    const fn batches_per_pass(&self, batch_size: usize) -> u64 {
+        self.examples.len().div_ceil(batch_size) as u64
     }
 }
 
@@ -192,17 +303,27 @@ mod tests {
         Trainer::new(model, examples(count), Stream::new(1), WorkerId(worker), batch_size)
     }
 
+    fn rows(trainer: &mut Trainer, batch: u64) -> Vec<u32> {
+        let part = &mut trainer.parts[0];
+        let rows = part.prepare(BatchId(batch), trainer.batch_size);
+        part.order[rows].to_vec()
+    }
+
+    fn batches_per_pass(trainer: &Trainer) -> u64 {
+        trainer.parts[0].batches_per_pass(trainer.batch_size)
+    }
+
     fn pass(trainer: &mut Trainer, pass: u64) -> Vec<u32> {
-        let batches = trainer.batches_per_pass();
+        let batches = batches_per_pass(trainer);
         let numbers = pass * batches..(pass + 1) * batches;
-        numbers.flat_map(|batch| trainer.rows(BatchId(batch)).to_vec()).collect()
+        numbers.flat_map(|batch| rows(trainer, batch)).collect()
     }
 
     #[test]
     fn every_example_comes_exactly_once_a_pass() {
         for (count, batch_size, batches) in [(37, 8, 5), (32, 8, 4), (7, 1, 7), (5, 99, 1)] {
             let mut trainer = trainer(count, 0, batch_size).unwrap();
-            assert_eq!(trainer.batches_per_pass(), batches);
+            assert_eq!(batches_per_pass(&trainer), batches);
             for number in 0..3 {
                 let mut rows = pass(&mut trainer, number);
                 rows.sort_unstable();
@@ -214,18 +335,17 @@ mod tests {
     #[test]
     fn the_last_batch_of_a_pass_keeps_its_true_size() {
         let mut trainer = trainer(37, 0, 8).unwrap();
-        let sizes: Vec<usize> = (0..6).map(|batch| trainer.rows(BatchId(batch)).len()).collect();
+        let sizes: Vec<usize> = (0..6).map(|batch| rows(&mut trainer, batch).len()).collect();
         assert_eq!(sizes, [8, 8, 8, 8, 5, 8]);
     }
 
     #[test]
     fn a_batch_does_not_depend_on_what_was_asked_before() {
         let mut forward = trainer(37, 3, 8).unwrap();
-        let in_order: Vec<Vec<u32>> =
-            (0..20).map(|batch| forward.rows(BatchId(batch)).to_vec()).collect();
+        let in_order: Vec<Vec<u32>> = (0..20).map(|batch| rows(&mut forward, batch)).collect();
         let mut backward = trainer(37, 3, 8).unwrap();
         for batch in (0..20).rev() {
-            assert_eq!(backward.rows(BatchId(batch)), in_order[batch as usize]);
+            assert_eq!(rows(&mut backward, batch), in_order[batch as usize]);
         }
     }
 
@@ -242,10 +362,11 @@ mod tests {
         let mut trainer = trainer(37, 2, 8).unwrap();
         let params = trainer.model().initial(Stream::new(4));
         let mut gradient = vec![7.0; 3];
-        let computed = trainer.compute(BatchId(4), &params, &mut gradient);
+        let task = Task::own(WorkerId(2), BatchId(4));
+        let computed = trainer.compute(task, &params, &mut gradient);
         assert_eq!(computed.samples, 5);
 
-        let rows = trainer.rows(BatchId(4)).to_vec();
+        let rows = rows(&mut trainer, 4);
         let mut expected = vec![0.0; params.len()];
         let model = trainer.model();
         let loss =
@@ -256,10 +377,7 @@ mod tests {
     #[test]
     fn trainers_without_work_are_refused() {
         let error = trainer(0, 4, 8).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "partition of worker 5 has 0 examples: must be 1 to 4294967295"
-        );
+        assert_eq!(error.to_string(), "partition 5 has 0 examples: must be 1 to 4294967295");
         let error = trainer(4, 0, 0).unwrap_err();
         assert_eq!(error.to_string(), "batch size 0: must be 1 or more");
         let other = Model::new(&ModelSpec::Softmax, Shape { classes: 3, ..SHAPE }).unwrap();

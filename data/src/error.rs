@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use pstrain_core::examples::ShapeError;
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::PartId;
 
 use crate::nsl_kdd::ReadError;
 use crate::partition::PartitionError;
@@ -38,12 +38,12 @@ pub enum DataError {
         /// How many may be.
         allowed: &'static str,
     },
-    /// A worker that the job does not have.
-    Worker {
-        /// The worker.
-        worker: WorkerId,
-        /// The number of workers.
-        workers: u32,
+    /// A partition that the job does not have.
+    Part {
+        /// The partition.
+        part: PartId,
+        /// The number of partitions.
+        parts: u32,
     },
     /// A data specification that contradicts itself.
     Specification {
@@ -79,8 +79,8 @@ impl fmt::Display for DataError {
             Self::Rows { source, rows, allowed } => {
                 write!(f, "{source}: {rows} rows, but {allowed}")
             }
-            Self::Worker { worker, workers } => {
-                write!(f, "worker {worker} is none of the job's {workers} workers (1 to {workers})")
+            Self::Part { part, parts } => {
+                write!(f, "partition {part} is none of the job's {parts} (1 to {parts})")
             }
             Self::Specification { problem } => write!(
                 f,

@@ -6,11 +6,11 @@
 //! every training row to one worker.
 //!
 //! [`Prepared::load`] goes this way on the server. What it resolves, a [`DataSpec`], travels to the
-//! workers as JSON, and [`DataSpec::prepare_worker`] makes a worker's partition from the worker's
+//! workers as JSON, and [`DataSpec::prepare_parts`] makes a worker's partition from the worker's
 //! own copy of the data. A [`Fingerprint`](pstrain_core::fingerprint::Fingerprint) shows whether that copy is the server's.
 //!
 //! ```
-//! use pstrain_core::id::WorkerId;
+//! use pstrain_core::id::PartId;
 //! use pstrain_data::{DataSpec, Prepared, Settings, Source};
 //!
 //! let source = Source::Synthetic { rows: 1000, seed: 7 };
@@ -18,8 +18,8 @@
 //! let json = serde_json::to_string(&server.spec)?;
 //!
 //! let spec: DataSpec = serde_json::from_str(&json)?;
-//! let (partition, fingerprint) = spec.prepare_worker(&source, WorkerId(1))?;
-//! assert_eq!(partition, server.partition(WorkerId(1)));
+//! let (partitions, fingerprint) = spec.prepare_parts(&source, &[PartId(1)])?;
+//! assert_eq!(partitions, [server.partition(PartId(1))]);
 //! assert_eq!(fingerprint.difference(&server.fingerprint), None);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

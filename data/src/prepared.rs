@@ -1,7 +1,7 @@
 //! The server's side: reads, splits, fits the statistics, encodes.
 
 use pstrain_core::examples::Examples;
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::PartId;
 
 use crate::error::DataError;
 use crate::nsl_kdd::CLASSES;
@@ -89,11 +89,12 @@ impl Prepared {
         Ok(Self { spec, train, evaluation, fingerprint, owners })
     }
 
-    /// One worker's partition, in the order of the source: what [`DataSpec::prepare_worker`]
-    /// gives for the same data, bit for bit. Empty for a worker that the job does not have.
+    /// One partition, in the order of the source: what [`DataSpec::prepare_parts`] gives for the
+    /// same data, bit for bit. Empty for a worker that the job does not have.
     #[must_use]
-    pub fn partition(&self, worker: WorkerId) -> Examples {
-        let rows = self.owners.iter().enumerate().filter(|&(_, &owner)| owner == worker.0);
+    pub fn partition(&self, part: impl Into<PartId>) -> Examples {
+        let PartId(part) = part.into();
+        let rows = self.owners.iter().enumerate().filter(|&(_, &owner)| owner == part);
         self.train.select(&rows.map(|(row, _)| row as u32).collect::<Vec<_>>())
     }
 

@@ -1,10 +1,11 @@
 //! The data part of a job, resolved: what a worker needs to get its partition from its own copy.
 
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::slice;
 
 use pstrain_core::examples::{Examples, Row};
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::PartId;
 use pstrain_core::rng::Stream;
 use serde::{Deserialize, Serialize};
 
@@ -162,26 +163,29 @@ impl DataSpec {
         self.synthetic.map(|SyntheticSpec { rows, seed }| Source::Synthetic { rows, seed })
     }
 
-    /// One worker's partition of the worker's own copy of the data, and the fingerprint of the
-    /// training split that it is a part of, to be compared with the server's.
+    /// Some partitions of a worker's own copy of the data, in the order asked for, and the
+    /// fingerprint of the training split that they are a part of, to be compared with the server's.
     ///
     /// Reads the source twice and keeps no more than a class and an owner per row beside the
-    /// partition itself.
+    /// partitions themselves.
     ///
     /// # Errors
-    /// [`DataError`] if the source cannot be read, or the job has no such worker.
-    pub fn prepare_worker(
+    /// [`DataError`] if the source cannot be read, or the job has no such partition.
+    pub fn prepare_parts(
         &self,
         source: &Source,
-        worker: WorkerId,
-    ) -> Result<(Examples, Fingerprint), DataError> {
-        if worker.0 >= self.workers {
-            return Err(DataError::Worker { worker, workers: self.workers });
+        parts: &[PartId],
+    ) -> Result<(Vec<Examples>, Fingerprint), DataError> {
+        if let Some(&part) = parts.iter().find(|part| part.0 >= self.workers) {
+            return Err(DataError::Part { part, parts: self.workers });
         }
         let mut encoder = Encoder::new(self.recipe, &self.standardisation)?;
         let (train, owners) = self.assignment(source)?;
-        let mut mine = Examples::new(self.recipe.shape());
-        mine.reserve(owners.iter().filter(|&&owner| owner == worker.0).count());
+        let mut mine: BTreeMap<u32, Examples> =
+            parts.iter().map(|part| (part.0, Examples::new(self.recipe.shape()))).collect();
+        for (part, examples) in &mut mine {
+            examples.reserve(owners.iter().filter(|owner| *owner == part).count());
+        }
         let mut fingerprinter = Fingerprinter::new(self.recipe.shape());
         let mut training = train.iter().zip(&owners).peekable();
         let mut row = 0;
@@ -191,7 +195,7 @@ impl DataSpec {
             let Some(owner) = owner else { return Ok(()) };
             let encoded = encoder.encode(record)?;
             fingerprinter.add(encoded);
-            if owner == worker.0 {
+            if let Some(mine) = mine.get_mut(&owner) {
                 mine.push(encoded.dense, encoded.hot, encoded.label)?;
             }
             Ok(())
@@ -199,7 +203,8 @@ impl DataSpec {
         if training.next().is_some() {
             return Err(DataError::Changed { source: source.describe() });
         }
-        Ok((mine, fingerprinter.finish()))
+        let part = |part: &PartId| mine.remove(&part.0).unwrap_or_default();
+        Ok((parts.iter().map(part).collect(), fingerprinter.finish()))
     }
 
     /// Encodes all rows of a source, in order, as the job's rows are encoded.

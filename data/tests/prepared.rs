@@ -5,7 +5,7 @@
 use std::fs::File;
 
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::PartId;
 use pstrain_data::synthetic::write_csv;
 use pstrain_data::{DataError, DataSpec, Prepared, RecipeName, Settings, Source, info};
 
@@ -33,12 +33,15 @@ fn a_worker_gets_the_servers_partition_bit_for_bit() {
         let spec: DataSpec = serde_json::from_str(&json).unwrap();
         assert_eq!(spec, server.spec);
         let mut rows = 0;
-        for worker in (0..workers).map(WorkerId) {
-            let (mine, fingerprint) = spec.prepare_worker(&source(), worker).unwrap();
-            assert_eq!(mine, server.partition(worker), "{partition}, worker {worker}");
+        for part in (0..workers).map(PartId) {
+            let (mine, fingerprint) = spec.prepare_parts(&source(), &[part]).unwrap();
+            assert_eq!(mine, [server.partition(part)], "{partition}, part {part}");
             assert_eq!(fingerprint, server.fingerprint);
-            rows += mine.len();
+            rows += mine[0].len();
         }
+        // Several come in the order asked for.
+        let (both, _) = spec.prepare_parts(&source(), &[PartId(1), PartId(0)]).unwrap();
+        assert_eq!(both, [1, 0].map(|part| server.partition(PartId(part))));
         assert_eq!(rows, server.train.len());
         assert_eq!(Fingerprint::of(&server.train), server.fingerprint);
     }
@@ -57,8 +60,8 @@ fn written_records_read_back_as_the_same_examples() {
         assert_eq!(read.fingerprint, drawn.fingerprint);
         assert_eq!((read.spec.source.as_str(), read.spec.synthetic), ("synth.csv", None));
         let (mine, _) =
-            drawn.spec.prepare_worker(&Source::File(path.clone()), WorkerId(1)).unwrap();
-        assert_eq!(mine, drawn.partition(WorkerId(1)));
+            drawn.spec.prepare_parts(&Source::File(path.clone()), &[PartId(1)]).unwrap();
+        assert_eq!(mine, [drawn.partition(PartId(1))]);
     }
 }
 
@@ -95,7 +98,7 @@ fn other_data_are_told_from_the_jobs() {
     let server = Prepared::load(&source(), &Settings::default()).unwrap();
     let other = |rows, seed| {
         let source = Source::Synthetic { rows, seed };
-        let (_, fingerprint) = server.spec.prepare_worker(&source, WorkerId(0)).unwrap();
+        let (_, fingerprint) = server.spec.prepare_parts(&source, &[PartId(0)]).unwrap();
         fingerprint.difference(&server.fingerprint).unwrap()
     };
     assert_eq!(other(ROWS / 2, 5), "2250 training rows where the job has 4500");
@@ -120,16 +123,16 @@ fn wrong_settings_are_refused_with_what_is_allowed() {
     let told = refused(&many, &Settings::default());
     assert!(told.ends_with("4294967296 rows, but at most 4294967295 can be trained on"), "{told}");
     let server = Prepared::load(&source(), &Settings::default()).unwrap();
-    let nobody = server.spec.prepare_worker(&source(), WorkerId(2)).unwrap_err();
-    assert_eq!(nobody.to_string(), "worker 3 is none of the job's 2 workers (1 to 2)");
+    let nobody = server.spec.prepare_parts(&source(), &[PartId(2)]).unwrap_err();
+    assert_eq!(nobody.to_string(), "partition 3 is none of the job's 2 (1 to 2)");
     let mut broken = server.spec;
     broken.standardisation.0.pop();
     assert!(matches!(
-        broken.prepare_worker(&source(), WorkerId(0)),
+        broken.prepare_parts(&source(), &[PartId(0)]),
         Err(DataError::Specification { .. })
     ));
     broken.standardisation.0.push(pstrain_data::Standard { mean: 0.0, scale: 0.0 });
-    let told = broken.prepare_worker(&source(), WorkerId(0)).unwrap_err().to_string();
+    let told = broken.prepare_parts(&source(), &[PartId(0)]).unwrap_err().to_string();
     assert!(told.starts_with("column same_srv_rate: a value is too far"), "{told}");
 }
 

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::PartId;
 use pstrain_data::{Prepared, Settings, Source, info};
 
 /// The folder of original files, or a loud skip.
@@ -76,7 +76,7 @@ fn the_papers_split_is_as_uneven_as_computed_beforehand() {
     }
     assert!((skew.mean_l1 - 0.537).abs() < 0.005, "{}", skew.mean_l1);
 
-    let (mine, fingerprint) = server.spec.prepare_worker(&source, WorkerId(1)).unwrap();
-    assert_eq!(mine, server.partition(WorkerId(1)));
+    let (mine, fingerprint) = server.spec.prepare_parts(&source, &[PartId(1)]).unwrap();
+    assert_eq!(mine, [server.partition(PartId(1))]);
     assert_eq!(fingerprint, server.fingerprint);
 }

@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{PartId, WorkerId};
 use pstrain_core::model::Model;
-use pstrain_core::node::{
-    Event, Ledger, Prepare, Prepared, Server, Worker, WorkerConfig, WorkerError,
-};
+use pstrain_core::node::{Event, Ledger, Prepare, Server, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
@@ -19,7 +17,7 @@ use pstrain_transports::{
     WorkerServices, drive,
 };
 
-use crate::toy::{Toy, partition_of};
+use crate::toy::{Toy, partition_of, parts_of};
 
 /// Which transport a cluster runs over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +133,7 @@ fn run<S: Transport, W: Transport + Send + 'static>(
     let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
     let evaluator = Evaluator::new(model, toy.train.clone());
     let (train, count) = (toy.train.clone(), toy.job.membership.workers);
-    let partition = move |worker| partition_of(&train, count, worker);
+    let partition = move |part: PartId| partition_of(&train, count, part);
     let mut services = ServerServices::new(evaluator, partition, report);
     let mailbox = Mailbox::new(&transport);
     let reason = drive(&mut server, &mut transport, &mut services, &mailbox).unwrap().unwrap();
@@ -167,11 +165,8 @@ fn spawn_worker<T: Transport + Send + 'static>(
         stream: Stream::new(u64::from(worker.0)),
     };
     let (train, count) = (toy.train.clone(), toy.job.membership.workers);
-    let load = move |order: &Prepare| -> Result<(Examples, Prepared), String> {
-        let examples = partition_of(&train, count, order.worker);
-        let prepared =
-            Prepared { rows: examples.len() as u64, train: Some(Fingerprint::of(&train)) };
-        Ok((examples, prepared))
+    let load = move |order: &Prepare| -> Result<(Vec<Examples>, Fingerprint), String> {
+        Ok((parts_of(&train, count, order), Fingerprint::of(&train)))
     };
     std::thread::spawn(move || {
         std::thread::sleep(pause);

@@ -28,6 +28,6 @@ pub use proxy::Proxy;
 pub use raw::{RawPeer, Received, hello};
 pub use reference::sequential_bsp;
 pub use simulated::{Arrival, Simulated, VirtualRun};
-pub use toy::{Toy, partition_of};
+pub use toy::{Toy, partition_of, parts_of};
 pub use trial::{Trial, trial_of};
 pub use watchdog::within;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::DropReason;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{BatchId, Clock, Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
@@ -16,6 +16,7 @@ use pstrain_core::protocol::{
     MemberState, MemberStatus, Message, Phase, Refusal, Status, Wait, WaitReason, encode,
 };
 use pstrain_core::rng::Random;
+use pstrain_core::work::Task;
 
 use crate::toy::Toy;
 
@@ -58,12 +59,18 @@ impl Messages {
             1 => Message::Hello(self.hello()),
             2 => Message::Welcome(Box::new(self.welcome())),
             3 => Message::Refused(self.refusal()),
-            4 => Message::PullExamples(PullExamples { from: self.number() }),
+            4 => Message::PullExamples(PullExamples {
+                part: PartId(self.number() as u32),
+                from: self.number(),
+            }),
             5 => Message::Examples(ExamplesChunk {
                 rows: ExampleRows { from: self.number(), total: self.number() },
                 packed: self.bytes(),
             }),
-            6 => Message::Ready(Ready { rows: self.number(), train: self.fingerprint() }),
+            6 => Message::Ready(Ready {
+                rows: (0..3).map(|part| (PartId(part), self.number())).collect(),
+                train: self.fingerprint(),
+            }),
             7 => {
                 let incarnation = Incarnation(self.number());
                 Message::Pull(Pull {
@@ -202,7 +209,7 @@ impl Messages {
             incarnation: Incarnation(self.number()),
             sequence: Sequence(self.number()),
             base: Version(self.number()),
-            batch: BatchId(self.number()),
+            task: Task { part: PartId(self.number() as u32), batch: BatchId(self.number()) },
             samples: self.small(),
             loss: f32::from_bits(self.rng.bits() as u32),
             compute_ns: self.number(),
@@ -218,7 +225,7 @@ impl Messages {
             version: Version(self.number()),
             keys: self.keys(),
             sequence: Sequence(self.number()),
-            batch: BatchId(self.number()),
+            task: Task { part: PartId(self.number() as u32), batch: BatchId(self.number()) },
             ahead: self.number() as u32,
             decided: self.coin().then(|| self.decided()),
         };
@@ -226,7 +233,7 @@ impl Messages {
     }
 
     fn decided(&mut self) -> Decided {
-        let reason = if self.coin() { DropReason::Stale } else { DropReason::Over };
+        let reason = if self.coin() { DropReason::Redundant } else { DropReason::Over };
         Decided { sequence: Sequence(self.number()), dropped: self.coin().then_some(reason) }
     }
 

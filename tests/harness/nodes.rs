@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::model::Model;
 use pstrain_core::node::{
-    Event, Input, Ledger, Prepare, Prepared, Server, Worker, WorkerConfig, WorkerError,
+    Event, Input, Ledger, Prepare, Server, Worker, WorkerConfig, WorkerError,
 };
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Limits, Message};
@@ -22,7 +22,7 @@ use pstrain_transports::{
     TransportError, TransportEvent, Waker, WorkerServices, drive,
 };
 
-use crate::toy::{Toy, partition_of};
+use crate::toy::{Toy, partition_of, parts_of};
 
 /// A transport that can be taken away from its node, as if the process had been killed.
 struct Mortal {
@@ -160,7 +160,7 @@ impl ServerThread {
         let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
         let evaluator = Evaluator::new(model, toy.train.clone());
         let (train, count) = (toy.train.clone(), toy.job.membership.workers);
-        let partition = move |worker| partition_of(&train, count, worker);
+        let partition = move |part: PartId| partition_of(&train, count, part);
         let report = log.clone();
         let events = log.clone();
         let thread = std::thread::spawn(move || {
@@ -246,11 +246,8 @@ impl WorkerThread {
             stream: Stream::new(u64::from(worker)),
         });
         let (train, count) = (toy.train.clone(), toy.job.membership.workers);
-        let load = move |order: &Prepare| -> Result<(Examples, Prepared), String> {
-            let examples = partition_of(&train, count, order.worker);
-            let train = Some(Fingerprint::of(&train));
-            let prepared = Prepared { rows: examples.len() as u64, train };
-            Ok((examples, prepared))
+        let load = move |order: &Prepare| -> Result<(Vec<Examples>, Fingerprint), String> {
+            Ok((parts_of(&train, count, order), Fingerprint::of(&train)))
         };
         let log = Log::default();
         let report = log.clone();

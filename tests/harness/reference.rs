@@ -5,6 +5,7 @@ use pstrain_core::model::Model;
 use pstrain_core::optim::Updater;
 use pstrain_core::rng::Stream;
 use pstrain_core::trainer::Trainer;
+use pstrain_core::work::Task;
 
 use crate::toy::{Toy, partition_of};
 
@@ -32,9 +33,10 @@ pub fn sequential_bsp(toy: &Toy) -> Vec<f32> {
     let (mut samples, mut round) = (0, 0);
     while samples < budget {
         let mut gradients = Vec::new();
-        for trainer in &mut trainers {
+        for (worker, trainer) in (0..).map(WorkerId).zip(&mut trainers) {
             let mut gradient = Vec::new();
-            let computed = trainer.compute(BatchId(round), &params, &mut gradient);
+            let task = Task::own(worker, BatchId(round));
+            let computed = trainer.compute(task, &params, &mut gradient);
             gradients.push((computed.samples, gradient));
         }
         let all: u32 = gradients.iter().map(|(samples, _)| samples).sum();

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pstrain_core::examples::Examples;
-use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::model::Model;
 use pstrain_core::node::{
@@ -167,12 +167,11 @@ impl VirtualRun {
         let rows: Vec<u64> = self.partitions.iter().map(|part| part.len() as u64).collect();
         let model = Model::new(&self.job.model, self.job.data.shape).unwrap();
         let load = |order: &Prepare| {
-            let examples = self.partitions[order.worker.0 as usize].clone();
-            let train = Some(self.job.data.train.clone());
-            let prepared = Prepared { rows: examples.len() as u64, train };
-            Ok((examples, prepared))
+            let part = |part: PartId| self.partitions[part.0 as usize].clone();
+            let parts = order.parts().into_iter().map(part).collect();
+            Ok((parts, self.job.data.train.clone()))
         };
-        let partition = |worker: WorkerId| self.partitions[worker.0 as usize].clone();
+        let partition = |part: PartId| self.partitions[part.0 as usize].clone();
         let ignore: fn(Time, Origin, Event) = |_, _, _| {};
         let mut watcher = Watcher {
             laboratory: Laboratory::new(load, model, &self.evaluation, partition, ignore),
@@ -264,8 +263,8 @@ impl Host for Watcher<'_> {
         self.laboratory.evaluate(order)
     }
 
-    fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
-        self.laboratory.examples(worker, from)
+    fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
+        self.laboratory.examples(part, from)
     }
 
     fn before_server(&mut self, now: Time, input: &Input) {

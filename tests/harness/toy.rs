@@ -5,14 +5,16 @@ use std::time::Duration;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape};
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::PartId;
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, ModelSpec};
+use pstrain_core::node::Prepare;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::Stream;
+use pstrain_core::work::Redundancy;
 
 /// A job and its training examples.
 #[derive(Clone, Debug)]
@@ -50,8 +52,10 @@ impl Toy {
             },
             aggregation: Aggregation::Mean,
             mode: Mode::of(ConsistencySpec::Bsp),
+            switches: Vec::new(),
             exchange: Exchange::Combined,
             batch_size: 8,
+            redundancy: Redundancy::None,
             budget: Budget { epochs: 3, kind: BudgetKind::Global },
             membership: Membership {
                 workers,
@@ -71,10 +75,16 @@ impl Toy {
     }
 }
 
-/// The partition of a worker: every `workers`-th example, so that sizes differ by at most one.
+/// What a worker of a job that is cut into `parts` parts must have.
 #[must_use]
-pub fn partition_of(train: &Examples, workers: u32, worker: WorkerId) -> Examples {
+pub fn parts_of(train: &Examples, parts: u32, order: &Prepare) -> Vec<Examples> {
+    order.parts().into_iter().map(|part| partition_of(train, parts, part)).collect()
+}
+
+/// A partition: every `workers`-th example, so that sizes differ by at most one.
+#[must_use]
+pub fn partition_of(train: &Examples, workers: u32, part: impl Into<PartId>) -> Examples {
     let indices: Vec<u32> =
-        (worker.0..train.len() as u32).step_by(workers.max(1) as usize).collect();
+        (part.into().0..train.len() as u32).step_by(workers.max(1) as usize).collect();
     train.select(&indices)
 }

@@ -16,6 +16,7 @@ use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
+use pstrain_core::work::Redundancy;
 use pstrain_data::{Encoded, Prepared, RecipeName, Settings, Source};
 use pstrain_transports::scenario::{Fault, Scenario};
 
@@ -204,8 +205,10 @@ impl Draw {
             },
             aggregation: self.word(&["mean", "sum"]),
             mode: Mode::of(draw_policy(&mut self.random, workers)),
+            switches: Vec::new(),
             exchange: self.word(&["combined", "separate"]),
             batch_size,
+            redundancy: Redundancy::None,
             budget: Budget { epochs, kind: self.word(&["global", "partition"]) },
             membership: Membership {
                 workers,

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::node::{
     Effect, Evaluated, Event, Input, Ledger, Node, Outbox, Server, Worker, WorkerError,
 };
@@ -295,8 +295,8 @@ impl<'a> World<'a> {
                     self.close(peer.0 as usize, End::Server);
                     self.checker.closed(peer);
                 }
-                Effect::SendExamples { peer, worker, from } => {
-                    let chunk = Message::Examples(self.chunk(worker, from));
+                Effect::SendExamples { peer, part, from } => {
+                    let chunk = Message::Examples(self.chunk(part, from));
                     self.send(peer.0 as usize, End::Worker, Item::Message(chunk));
                 }
                 Effect::Evaluate(order) => {
@@ -321,9 +321,9 @@ impl<'a> World<'a> {
         self.plan_server_wake();
     }
 
-    fn chunk(&self, worker: WorkerId, from: u64) -> ExamplesChunk {
+    fn chunk(&self, part: PartId, from: u64) -> ExamplesChunk {
         let workers = self.settings.job.membership.workers;
-        let examples = partition_of(&self.settings.train, workers, worker);
+        let examples = partition_of(&self.settings.train, workers, part);
         let total = examples.len();
         let mut packed = Vec::new();
         examples.pack(from as usize..total.min(from as usize + 7), &mut packed);

@@ -13,6 +13,7 @@ mod experiments;
 mod intruders;
 mod network;
 mod process;
+mod redundancy;
 mod replay;
 mod results;
 mod scenario;

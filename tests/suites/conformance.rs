@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_core::id::{BatchId, PeerId, Sequence, Version};
+use pstrain_core::id::{BatchId, PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
     Parameters, ParametersHeader, PullExamples, Push, PushHeader,
 };
 use pstrain_core::protocol::{FrameError, Limits, Message, Refusal};
 use pstrain_core::rng::Stream;
+use pstrain_core::work::Task;
 use pstrain_tests::{Kind, Net, OPEN, Probe, frame, within};
 use pstrain_transports::{MAX_BACKLOG_BYTES, TransportEvent};
 
@@ -72,7 +73,7 @@ over_every_transport! {
 }
 
 fn numbered(number: u64) -> Message {
-    Message::PullExamples(PullExamples { from: number })
+    Message::PullExamples(PullExamples { part: PartId(0), from: number })
 }
 
 fn number_of(message: &Message) -> u64 {
@@ -89,7 +90,7 @@ fn push(number: u64, gradient: &Arc<Vec<f32>>) -> Message {
         incarnation: pstrain_core::id::Incarnation(1),
         sequence: Sequence(number),
         base: Version(3),
-        batch: BatchId(4),
+        task: Task::own(WorkerId(0), BatchId(4)),
         samples: 5,
         loss: 0.5,
         compute_ns: 6,
@@ -105,7 +106,7 @@ fn parameters(number: u64, values: &Arc<Vec<f32>>) -> Message {
         version: Version(3),
         keys: KeyRange::new(0, values.len().max(1) as u64).unwrap(),
         sequence: Sequence(number),
-        batch: BatchId(4),
+        task: Task::own(WorkerId(0), BatchId(4)),
         ahead: 0,
         decided: None,
     };

@@ -13,16 +13,17 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::evaluate;
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{PartId, WorkerId};
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec, Workspace};
-use pstrain_core::node::{self, Prepare, Server, Worker, WorkerConfig};
+use pstrain_core::node::{Prepare, Server, Worker, WorkerConfig};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
+use pstrain_core::work::Redundancy;
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{PartitionSpec, Prepared, Settings, Source};
 use pstrain_tests::within;
@@ -48,8 +49,10 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         },
         aggregation,
         mode: Mode::of(ConsistencySpec::Bsp),
+        switches: Vec::new(),
         exchange: Exchange::Combined,
         batch_size: 64,
+        redundancy: Redundancy::None,
         budget: Budget { epochs: 10, kind: BudgetKind::Global },
         membership: Membership {
             workers: data.spec.workers,
@@ -94,7 +97,7 @@ fn train(job: Job, data: &Arc<Prepared>) -> Arc<Vec<f32>> {
     let evaluator = Evaluator::new(model, data.evaluation.clone());
     let source = Arc::clone(data);
     let mut services =
-        ServerServices::new(evaluator, move |worker| source.partition(worker), |_, _| {});
+        ServerServices::new(evaluator, move |part: PartId| source.partition(part), |_, _| {});
     let mailbox = Mailbox::new(&transport);
     let reason = drive(&mut server, &mut transport, &mut services, &mailbox).unwrap().unwrap();
     assert_eq!(reason, EndReason::BudgetReached);
@@ -114,9 +117,8 @@ fn work(worker: WorkerId, mut transport: MemoryTransport, data: Arc<Prepared>) -
         stream: Stream::new(u64::from(worker.0)),
     };
     let load = move |order: &Prepare| {
-        let examples = data.partition(order.worker);
-        let rows = examples.len() as u64;
-        Ok((examples, node::Prepared { rows, train: Some(data.fingerprint.clone()) }))
+        let parts = order.parts().into_iter().map(|part| data.partition(part)).collect();
+        Ok((parts, data.fingerprint.clone()))
     };
     let mut services = WorkerServices::new(load, |_, _| {});
     let mailbox = Mailbox::new(&transport);

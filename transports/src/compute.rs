@@ -118,7 +118,7 @@ impl Away {
 pub(crate) fn run(trainer: &mut Trainer, order: Compute, clock: WallClock) -> Computed {
     let begin = clock.now();
     let mut gradient = order.scratch;
-    let computed = trainer.compute(order.batch, &order.parameters, &mut gradient);
+    let computed = trainer.compute(order.task, &order.parameters, &mut gradient);
     Computed {
         ticket: order.ticket,
         gradient,

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::id::{PartId, PeerId};
 use pstrain_core::node::{Effect, Event, Input, Node, Outbox, WorkerError};
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
@@ -26,8 +26,8 @@ pub trait Services {
     /// Begins work that is answered by an input: at once, or later through `handle`.
     fn work(&mut self, effect: Effect, handle: &Handle) -> Option<Input>;
 
-    /// Rows of a worker's partition from row `from` on; none if there are none to give.
-    fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk>;
+    /// Rows of a part from row `from` on; none if there are none to give.
+    fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk>;
 }
 
 /// Hands inputs to a driven node from other threads.
@@ -175,8 +175,8 @@ impl<N: Node, T: Transport, S: Services> Driver<'_, N, T, S> {
                         self.closed.push(peer);
                         self.transport.close(peer);
                     }
-                    Effect::SendExamples { peer, worker, from } => {
-                        match self.services.examples(worker, from) {
+                    Effect::SendExamples { peer, part, from } => {
+                        match self.services.examples(part, from) {
                             Some(chunk) => self.transport.send(peer, Message::Examples(chunk)),
                             None => self.transport.close(peer),
                         }

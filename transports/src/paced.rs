@@ -49,11 +49,19 @@ impl Pacing {
         }))
     }
 
-    /// Waits until a gradient that was begun at `begin` and took `took` to compute is due, or until
+    /// Waits until a gradient of so many mini-batches that was begun at `begin` and took `took` to compute is due, or until
     /// another is asked for, which means that this one is not wanted any more: then gives that.
-    fn keep(&mut self, begin: Time, took: Duration, inbox: &Receiver<Order>) -> Option<Order> {
-        let time =
-            if self.measured { self.pace.stretch(begin, took) } else { self.pace.take(begin) };
+    fn keep(
+        &mut self,
+        (begin, amount): (Time, f64),
+        took: Duration,
+        inbox: &Receiver<Order>,
+    ) -> Option<Order> {
+        let time = if self.measured {
+            self.pace.stretch(begin, took)
+        } else {
+            self.pace.take(begin, amount)
+        };
         let due = begin + time;
         let is_late = self.clock.now() > due;
         loop {
@@ -96,8 +104,9 @@ impl Paced {
         std::thread::spawn(move || {
             let mut next = inbox.recv().ok();
             while let Some((order, begin)) = next {
+                let amount = order.amount;
                 let mut computed = run(&mut trainer, order, clock);
-                next = pacing.keep(begin, computed.took, &inbox);
+                next = pacing.keep((begin, amount), computed.took, &inbox);
                 if next.is_none() {
                     computed.took = clock.now() - begin;
                     handle.post(Input::Computed(computed));

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pstrain_core::examples::Examples;
-use pstrain_core::id::WorkerId;
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::id::PartId;
 use pstrain_core::model::Model;
 use pstrain_core::node::{Effect, Event, Input, Prepare, Prepared};
 use pstrain_core::protocol::EXAMPLES_CHUNK_BYTES;
 use pstrain_core::protocol::message::{ExampleRows, ExamplesChunk};
-use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_core::trainer::Trainer;
 
@@ -23,8 +23,8 @@ use crate::evaluate::Evaluator;
 use crate::paced::Pacing;
 use crate::punctuality::Punctuality;
 
-/// Gets the examples of a partition, with the fingerprint of the split they were taken from.
-type Loader = Box<dyn Fn(&Prepare) -> Result<(Examples, Prepared), String> + Send>;
+/// Gets the examples of [`Prepare::parts`], with the fingerprint of the split they were taken from.
+type Loader = Box<dyn Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + Send>;
 type Report = Box<dyn FnMut(Time, Event) + Send>;
 
 /// What a worker needs: its data and its gradients.
@@ -59,10 +59,11 @@ impl fmt::Debug for WorkerServices {
 }
 
 impl WorkerServices {
-    /// Services that get their examples from `loader`, which may take its time.
+    /// Services that get the examples of [`Prepare::parts`] from `loader`, which may take its time,
+    /// with the fingerprint of the training split.
     #[must_use]
     pub fn new(
-        loader: impl Fn(&Prepare) -> Result<(Examples, Prepared), String> + Send + 'static,
+        loader: impl Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + Send + 'static,
         report: impl FnMut(Time, Event) + Send + 'static,
     ) -> Self {
         Self {
@@ -127,24 +128,24 @@ impl Loading {
     }
 }
 
-/// Makes the trainer of a partition: of the examples that the server sent, or else of those that
+/// Makes the trainer of a worker: of the examples that the server sent, or else of those that
 /// `loader` gets.
 pub(crate) fn prepare_trainer(
-    loader: impl Fn(&Prepare) -> Result<(Examples, Prepared), String>,
+    loader: impl Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String>,
     order: &mut Prepare,
 ) -> Result<(Trainer, Prepared), String> {
-    let (examples, prepared) = match order.examples.take() {
-        Some(examples) => {
-            let rows = examples.len() as u64;
-            (examples, Prepared { rows, train: None })
+    let (parts, train) = match order.examples.take() {
+        Some(parts) => (parts, None),
+        None => {
+            let (parts, train) = loader(order)?;
+            (parts, Some(train))
         }
-        None => loader(order)?,
     };
+    let prepared = Prepared { rows: parts.iter().map(|part| part.len() as u64).collect(), train };
     let job = &order.job;
     let model = Model::new(&job.model, job.data.shape).map_err(|error| error.to_string())?;
     let trainer =
-        Trainer::new(model, examples, Stream::new(job.seed), order.worker, job.batch_size)
-            .map_err(|error| error.to_string())?;
+        Trainer::of_job(job, model, order.worker, parts).map_err(|error| error.to_string())?;
     Ok((trainer, prepared))
 }
 
@@ -167,26 +168,26 @@ impl Services for WorkerServices {
         }
     }
 
-    fn examples(&mut self, _worker: WorkerId, _from: u64) -> Option<ExamplesChunk> {
+    fn examples(&mut self, _part: PartId, _from: u64) -> Option<ExamplesChunk> {
         None
     }
 }
 
 /// Hands out the partitions of workers that have no data of their own, in chunks.
 pub(crate) struct Partitions<'a> {
-    make: Box<dyn Fn(WorkerId) -> Examples + Send + 'a>,
+    make: Box<dyn Fn(PartId) -> Examples + Send + 'a>,
     /// The partitions that are being sent.
-    sending: BTreeMap<WorkerId, Examples>,
+    sending: BTreeMap<PartId, Examples>,
 }
 
 impl<'a> Partitions<'a> {
-    pub(crate) fn new(make: impl Fn(WorkerId) -> Examples + Send + 'a) -> Self {
+    pub(crate) fn new(make: impl Fn(PartId) -> Examples + Send + 'a) -> Self {
         Self { make: Box::new(make), sending: BTreeMap::new() }
     }
 
-    /// Rows of a worker's partition from row `from` on; none if there are none left.
-    pub(crate) fn chunk(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
-        let examples = self.sending.entry(worker).or_insert_with(|| (self.make)(worker));
+    /// Rows of a part from row `from` on; none if there are none left.
+    pub(crate) fn chunk(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
+        let examples = self.sending.entry(part).or_insert_with(|| (self.make)(part));
         let total = examples.len();
         let begin = usize::try_from(from).ok().filter(|&begin| begin < total)?;
         let rows = (EXAMPLES_CHUNK_BYTES as usize / examples.packed_row_bytes()).max(1);
@@ -194,7 +195,7 @@ impl<'a> Partitions<'a> {
         let mut packed = Vec::new();
         examples.pack(begin..end, &mut packed);
         if end == total {
-            self.sending.remove(&worker);
+            self.sending.remove(&part);
         }
         Some(ExamplesChunk { rows: ExampleRows { from, total: total as u64 }, packed })
     }
@@ -218,7 +219,7 @@ impl ServerServices {
     #[must_use]
     pub fn new(
         evaluator: Evaluator,
-        partition: impl Fn(WorkerId) -> Examples + Send + 'static,
+        partition: impl Fn(PartId) -> Examples + Send + 'static,
         report: impl FnMut(Time, Event) + Send + 'static,
     ) -> Self {
         Self { evaluator, partitions: Partitions::new(partition), report: Box::new(report) }
@@ -237,7 +238,7 @@ impl Services for ServerServices {
         None
     }
 
-    fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
-        self.partitions.chunk(worker, from)
+    fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
+        self.partitions.chunk(part, from)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_core::id::WorkerId;
-use pstrain_core::node::{Prepare, Prepared, Server, Worker, WorkerConfig, WorkerError};
+use pstrain_core::node::{Prepare, Server, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_transports::{
@@ -120,9 +120,8 @@ impl Local {
             stream: Stream::new(u64::from(worker.0)),
         };
         let load = move |order: &Prepare| {
-            let examples = data.partition(order.worker);
-            let rows = examples.len() as u64;
-            Ok((examples, Prepared { rows, train: Some(data.fingerprint.clone()) }))
+            let parts = order.parts().into_iter().map(|part| data.partition(part)).collect();
+            Ok((parts, data.fingerprint.clone()))
         };
         let report = move |now, event| {
             if let Some(recorder) = &recorder {

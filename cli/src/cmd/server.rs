@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::PartId;
 use pstrain_core::model::Model;
 use pstrain_core::node::Server;
 use pstrain_core::protocol::message::EndReason;
@@ -146,7 +146,7 @@ impl Host {
         let model = Model::new(&self.server.job().model, self.server.job().data.shape)?;
         let evaluator = Evaluator::new(model, self.data.evaluation.clone());
         let data = Arc::clone(&self.data);
-        let partition = move |worker: WorkerId| data.partition(worker);
+        let partition = move |part: PartId| data.partition(part);
         let recorder = self.recorder.clone();
         let report = move |now, event| recorder.note(now, &event);
         let mut services = ServerServices::new(evaluator, partition, report);

@@ -1,8 +1,10 @@
 //! `pstrain worker`.
 
 use anyhow::bail;
+use pstrain_core::examples::Examples;
+use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::job::{LONGEST_LEASE, SHORTEST_LEASE};
-use pstrain_core::node::{Event, Prepare, Prepared, Worker, WorkerConfig, WorkerError};
+use pstrain_core::node::{Event, Prepare, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::{MOST_NAME_BYTES, is_presentable};
 use pstrain_core::rng::Stream;
 use pstrain_data::{DataSpec, Source};
@@ -75,11 +77,8 @@ fn default_name() -> String {
     format!("{host}:{}", std::process::id())
 }
 
-/// Gets the partition from this worker's own copy of the data.
-fn load(
-    order: &Prepare,
-    source: Option<&Source>,
-) -> Result<(pstrain_core::examples::Examples, Prepared), String> {
+/// Gets the worker's parts from its own copy of the data.
+fn load(order: &Prepare, source: Option<&Source>) -> Result<(Vec<Examples>, Fingerprint), String> {
     let spec: DataSpec = serde_json::from_str(&order.job.data.recipe)
         .map_err(|error| format!("the job's recipe does not read: {error}"))?;
     let synthetic = spec.synthetic_source();
@@ -90,10 +89,7 @@ fn load(
             spec.source
         ));
     };
-    let (examples, train) =
-        spec.prepare_worker(source, order.worker).map_err(|error| error.to_string())?;
-    let rows = examples.len() as u64;
-    Ok((examples, Prepared { rows, train: Some(train) }))
+    spec.prepare_parts(source, &order.parts()).map_err(|error| error.to_string())
 }
 
 /// What of the events a person wants to read as it happens.

@@ -124,6 +124,7 @@ impl Layers {
         let model = self.parse("model", |text| words::model(text, activation))?;
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
         let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
+        let redundancy = self.get("redundancy")?;
         let (from, source) = (self.data_from()?, self.source()?);
         let scenario = self.scenario()?;
         scenario.check(settings.workers)?;
@@ -135,8 +136,10 @@ impl Layers {
             update,
             aggregation,
             mode,
+            switches: Vec::new(),
             exchange,
             batch_size,
+            redundancy,
             budget,
             membership,
             data: JobData {

@@ -100,6 +100,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting("exchange", "NAME", "combined", "combined push-pull, or separate push and pull"),
     setting("batch-size", "NUMBER", "64", "Examples in one mini-batch of one worker"),
+    setting(
+        "redundancy",
+        "NAME[:NUMBER]",
+        "none",
+        "none, fractional:S or cyclic:S (gradient coding: S workers may be missing from a round), or \
+         partial:R (each computes up to R partitions of a round and sends them one by one)",
+    ),
     setting("epochs", "NUMBER", "10", "Passes over the training data"),
     setting(
         "budget",

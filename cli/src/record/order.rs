@@ -2,7 +2,8 @@
 //!
 //! The first line is a JSON object that says of what run it is. Then there is a line for each
 //! update: the version it made, and its gradients as
-//! `worker,incarnation,sequence,batch,clock,base,samples`, the worker counted from 1; then, if those
+//! `worker,incarnation,sequence,batch,clock,base,samples`, the worker counted from 1, and, if the
+//! mini-batch was not of the worker's own partition, `,partition`, also from 1; then, if those
 //! were not all that the server had, `oldest` (all of the oldest iteration) or `latest` (the one that
 //! came last). The last line is `end` with the last version; without it
 //! the run, or its record, broke off.
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use pstrain_core::consistency::Closing;
-use pstrain_core::id::{BatchId, Clock, Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_core::node::{Event, Server};
 use pstrain_data::DataSpec;
 use serde::{Deserialize, Serialize};
@@ -74,7 +75,15 @@ impl OrderLog {
     pub(super) fn note(&mut self, event: &Event) -> io::Result<()> {
         match event {
             Event::Applied {
-                worker, incarnation, sequence, batch, clock, base, samples, ..
+                worker,
+                incarnation,
+                sequence,
+                part,
+                batch,
+                clock,
+                base,
+                samples,
+                ..
             } => {
                 if !self.begun {
                     self.lines.number(self.version.next().0);
@@ -86,6 +95,10 @@ impl OrderLog {
                 for number in [incarnation.0, sequence.0, batch.0, clock.0, base.0, samples] {
                     self.lines.text(b",");
                     self.lines.number(number);
+                }
+                if *part != PartId::from(*worker) {
+                    self.lines.text(b",");
+                    self.lines.number(u64::from(part.0) + 1);
                 }
                 Ok(())
             }
@@ -121,6 +134,8 @@ pub(crate) struct Contribution {
     pub(crate) worker: WorkerId,
     pub(crate) incarnation: Incarnation,
     pub(crate) sequence: Sequence,
+    /// The part of the data; that of the worker if the record names none.
+    pub(crate) part: PartId,
     pub(crate) batch: BatchId,
     pub(crate) clock: Clock,
     pub(crate) base: Version,
@@ -254,14 +269,25 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 
 fn contribution(word: &str) -> Result<Contribution, String> {
     let fields: Vec<&str> = word.split(',').collect();
-    let &[worker, incarnation, sequence, batch, clock, base, samples] = &fields[..] else {
+    let (ordinary, part) = fields.split_at(fields.len().min(7));
+    let (&[worker, incarnation, sequence, batch, clock, base, samples], [] | [_]) =
+        (ordinary, part)
+    else {
         return Err(format!(
-            "{word:?} is not worker,incarnation,sequence,batch,clock,base,samples"
+            "{word:?} is not worker,incarnation,sequence,batch,clock,base,samples[,partition]"
         ));
     };
-    let worker: u32 = number(worker)?;
+    let index = |text: &str| {
+        let counted: u32 = number(text)?;
+        counted.checked_sub(1).ok_or_else(|| "workers and partitions are counted from 1".to_owned())
+    };
+    let worker = WorkerId(index(worker)?);
     Ok(Contribution {
-        worker: WorkerId(worker.checked_sub(1).ok_or("workers are counted from 1")?),
+        worker,
+        part: match part {
+            [part] => PartId(index(part)?),
+            _ => worker.into(),
+        },
         incarnation: Incarnation(number(incarnation)?),
         sequence: Sequence(number(sequence)?),
         batch: BatchId(number(batch)?),
@@ -300,8 +326,10 @@ mod tests {
         let update = |version, closing| Step::Update(Version(version), closing);
         assert_eq!(read[0], (update(1, Closing::Latest), 1));
         assert_eq!(read[1], (update(2, Closing::Oldest), 1));
+        let read = contribution("2,3,4,5,6,7,8,1").unwrap();
+        assert_eq!(read.part, PartId(0));
         let read = contribution("2,3,4,5,6,7,8").unwrap();
-        assert_eq!(read.worker, WorkerId(1));
+        assert_eq!((read.worker, read.part), (WorkerId(1), PartId(1)));
         let Contribution { incarnation, sequence, batch, clock, base, samples, .. } = read;
         let numbers = [incarnation.0, sequence.0, batch.0, clock.0, base.0, u64::from(samples)];
         assert_eq!(numbers, [3, 4, 5, 6, 7, 8]);
@@ -328,6 +356,7 @@ mod tests {
             ("1 1,1,1,0,0,1,64\n", &["order.log:2", "computed on version 1"]),
             ("1\n", &["no gradients"]),
             ("1 0,1,1,0,0,0,64\n", &["counted from 1"]),
+            ("1 1,1,1,0,0,0,64,0\n", &["counted from 1"]),
             ("1 1,1,1,0,0\n", &["worker,incarnation"]),
             ("1 1,1,1,0,0,x,64\n", &["\"x\""]),
             ("end 1\n", &["\"end 1\" after version 0"]),

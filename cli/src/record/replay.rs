@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use pstrain_core::aggregate::{Aggregator, Gradient};
 use pstrain_core::consistency::Closing;
+use pstrain_core::examples::Examples;
 use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::model::Model;
-use pstrain_core::rng::Stream;
 use pstrain_core::trainer::Trainer;
+use pstrain_core::work::{Dealer, Share, Task, Weights};
 use pstrain_data::Prepared;
 
 use super::order::Contribution;
@@ -24,6 +25,8 @@ use super::order::Contribution;
 pub(crate) struct Replay {
     trainers: Vec<Trainer>,
     aggregator: Aggregator,
+    /// Whoever handed out the tasks, where gradients do not count what they ordinarily do.
+    dealer: Option<Box<dyn Dealer>>,
     version: Version,
     /// The current version, and earlier ones that are still needed.
     kept: BTreeMap<Version, Vec<f32>>,
@@ -61,9 +64,15 @@ impl Replay {
         uses: Uses,
     ) -> anyhow::Result<Self> {
         let model = Model::new(&job.model, job.data.shape)?;
-        let trainer = |worker| {
-            let (examples, seed) = (data.partition(worker), Stream::new(job.seed));
-            Trainer::new(model.clone(), examples, seed, worker, job.batch_size)
+        let mut dealer = job.dealer()?;
+        let mut trainer = |worker: WorkerId| {
+            let parts = job.parts_of(worker).into_iter().map(|part| data.partition(part));
+            let parts: Vec<Examples> = parts.collect();
+            if let Some(dealer) = &mut dealer {
+                let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
+                dealer.set_rows(worker, &rows).map_err(anyhow::Error::msg)?;
+            }
+            Ok::<_, anyhow::Error>(Trainer::of_job(job, model.clone(), worker, parts)?)
         };
         let workers = (0..job.membership.workers).map(WorkerId);
         let mut aggregator = Aggregator::new(
@@ -76,9 +85,11 @@ impl Replay {
         for worker in workers.clone() {
             aggregator.set_rows(worker, data.partition(worker).len() as u64);
         }
+        let trainers = workers.map(&mut trainer).collect::<Result<_, _>>()?;
         Ok(Self {
-            trainers: workers.map(trainer).collect::<Result<_, _>>()?,
+            trainers,
             aggregator,
+            dealer,
             version: Version(0),
             kept: BTreeMap::from([(Version(0), parameters.to_vec())]),
             uses: uses.0,
@@ -95,14 +106,18 @@ impl Replay {
     ) -> anyhow::Result<()> {
         self.gradients.resize_with(self.gradients.len().max(contributions.len()), Vec::new);
         for (contribution, gradient) in contributions.iter().zip(&mut self.gradients) {
-            let Contribution { worker, batch, base, samples, .. } = *contribution;
+            let Contribution { worker, part, batch, base, samples, .. } = *contribution;
             let Some(trainer) = self.trainers.get_mut(worker.0 as usize) else {
                 bail!("worker {worker} took part, but the job has {} workers", self.trainers.len());
             };
             let parameters = self.kept.get(&base).with_context(|| {
                 format!("a gradient was computed on version {base}, which nothing announced")
             })?;
-            let computed = trainer.compute(batch, parameters, gradient);
+            let task = Task { part, batch };
+            if !trainer.has(task) {
+                bail!("worker {worker} does not have partition {part} in this job");
+            }
+            let computed = trainer.compute(task, parameters, gradient);
             if computed.samples != samples {
                 bail!(
                     "mini-batch {batch} of worker {worker} has {} examples, but had {samples} in \
@@ -119,7 +134,21 @@ impl Replay {
             Gradient { worker, clock, samples, staleness, base, values }
         });
         let parameters = kept.get(&version).map_or(&[][..], Vec::as_slice);
-        self.aggregator.combine(gradients, parameters, closing);
+        let share = |&Contribution { worker, part, batch, samples, .. }: &Contribution| Share {
+            worker,
+            task: Task { part, batch },
+            samples,
+        };
+        let weights = self.dealer.as_ref().and_then(|dealer| {
+            dealer.weights(&contributions.iter().map(share).collect::<Vec<_>>())
+        });
+        match weights {
+            None => self.aggregator.combine(gradients, parameters, closing),
+            Some(Weights { factors, .. }) => {
+                let values = gradients.map(|gradient| gradient.values);
+                self.aggregator.combine_with(factors.into_iter().zip(values));
+            }
+        }
         for Contribution { base, .. } in contributions {
             let left = &mut self.uses[base.0 as usize];
             *left -= 1;

@@ -73,7 +73,7 @@ impl Timeline {
                     lane.incarnation = incarnation;
                 }
             }
-            Event::Granted { worker, sequence, version, batch, waited } => {
+            Event::Granted { worker, sequence, version, batch, waited, .. } => {
                 let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
                 lane.granted.push_back(Row {
                     incarnation: lane.incarnation,
@@ -86,12 +86,13 @@ impl Timeline {
                     pushed: None,
                 });
             }
-            Event::Pushed { worker, base, turnaround, compute, .. } => {
+            Event::Pushed { worker, base, batch, turnaround, compute, .. } => {
                 let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
                 let Some(mut row) = lane.granted.pop_front() else { return Ok(()) };
                 // After a reconnect the parameters may have been given out once more.
                 row.granted = Time::from_nanos(now.as_nanos() - nanos(turnaround));
-                row.base = base;
+                // And with a new version it may have been for another mini-batch.
+                (row.base, row.batch) = (base, batch);
                 row.seen = seen;
                 row.pushed = Some((now, compute));
                 lane.pushed.push(row);

@@ -11,6 +11,7 @@ use pstrain_core::protocol::frame_len;
 use pstrain_core::protocol::message::{
     Decided, Message, Parameters, ParametersHeader, Push, PushHeader,
 };
+use pstrain_core::work::{Redundancy, Task};
 use pstrain_transports::scenario::{LinkSpec, Loss, Scenario, TimeModel};
 
 use super::closed_form::{Constant, Policy, Prediction, Way, Worker, predict};
@@ -18,13 +19,14 @@ use super::closed_form::{Constant, Policy, Prediction, Way, Worker, predict};
 /// Bytes of a push and of parameters on the wire. Their control parts depend on the numbers in
 /// them, which grow: taken are those of the last of `gradients`, after `compute` each.
 fn sizes(gradients: u64, parameters: u64, samples: u32, compute: Duration) -> Option<[u64; 2]> {
-    let (sequence, batch) = (Sequence(gradients), BatchId(gradients));
+    let sequence = Sequence(gradients);
+    let task = Task::own(WorkerId(0), BatchId(gradients));
     let keys = KeyRange::new(0, parameters).ok()?;
     let push = PushHeader {
         incarnation: Incarnation(1),
         sequence,
         base: Version(gradients),
-        batch,
+        task,
         samples,
         loss: 0.0,
         compute_ns: compute.as_nanos() as u64,
@@ -36,7 +38,7 @@ fn sizes(gradients: u64, parameters: u64, samples: u32, compute: Duration) -> Op
         version: Version(gradients),
         keys,
         sequence,
-        batch,
+        task,
         ahead: 0,
         decided: Some(Decided { sequence, dropped: None }),
     };
@@ -75,6 +77,7 @@ pub(super) fn of_job(
     obstacle(job.mode.max_staleness.is_some(), "gradients that are dropped when too stale");
     obstacle(job.mode.in_flight.is_some_and(|most| most > 1), "several mini-batches in flight");
     obstacle(!scenario.faults.is_none(), "faults");
+    obstacle(job.redundancy != Redundancy::None, "rounds that close without everybody");
     let shared = scenario.links.server();
     obstacle(shared.up.is_some() || shared.down.is_some(), "a link that all share");
     let mut workers = Vec::new();

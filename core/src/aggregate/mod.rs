@@ -236,6 +236,14 @@ impl Aggregator {
         }
     }
 
+    /// Combines gradients with a factor given for each, whatever the mode says, in the order given.
+    pub fn combine_with<'a>(&mut self, gradients: impl Iterator<Item = (f32, &'a [f32])>) {
+        self.combined.clear();
+        for (factor, values) in gradients {
+            add(&mut self.combined, factor, values);
+        }
+    }
+
     /// The L2 norm of the combined gradient, before it is clipped.
     #[must_use]
     pub fn norm(&self) -> f64 {

@@ -335,7 +335,7 @@ fn rules_that_contradict_each_other_are_refused() {
     }
     for in_flight in [0, 65] {
         let mode = Mode { in_flight: Some(in_flight), ..Mode::default() };
-        assert!(mode.validate().unwrap_err().to_string().contains("must be 1 to 64"));
+        assert!(mode.validate().unwrap_err().to_string().contains("must be 1 to 256"));
     }
     let mode = staleness(StalenessSpec::Delay { lambda: f64::NAN });
     assert!(mode.validate().unwrap_err().to_string().contains("staleness = dc:NaN"));

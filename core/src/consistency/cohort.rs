@@ -27,6 +27,8 @@ pub struct Cohort {
     latest: Clock,
     /// Members that have not contributed to the open round.
     owing: usize,
+    /// Whether what has come is all that an update needs.
+    covered: bool,
     joins: u64,
 }
 
@@ -140,6 +142,18 @@ impl Cohort {
     #[must_use]
     pub const fn owing(&self) -> usize {
         self.owing
+    }
+
+    /// Whether what has come to the open round is all that an update needs, where that is not a
+    /// question of who contributed.
+    #[must_use]
+    pub const fn is_covered(&self) -> bool {
+        self.covered
+    }
+
+    /// Notes whether it is.
+    pub const fn set_covered(&mut self, covered: bool) {
+        self.covered = covered;
     }
 
     /// How often somebody has joined so far.

@@ -5,6 +5,7 @@
 //! invariant; a property test over random schedules holds it to that.
 
 mod asp;
+mod auto;
 mod batches;
 mod bsp;
 mod cohort;
@@ -12,6 +13,7 @@ mod delay;
 mod distinct;
 mod dssp;
 mod malenia;
+mod redundant;
 mod ringleader;
 mod ringmaster;
 mod round_robin;
@@ -23,6 +25,7 @@ use core::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 pub use asp::Asp;
+pub use auto::{Auto, Choice, Seen};
 pub use batches::{Buffered, KBatchSync};
 pub use bsp::Bsp;
 pub use cohort::Cohort;
@@ -30,6 +33,7 @@ pub use delay::Delay;
 pub use distinct::{KAsync, KSync, Quorum};
 pub use dssp::Dssp;
 pub use malenia::Malenia;
+pub use redundant::Redundant;
 pub use ringleader::Ringleader;
 pub use ringmaster::Ringmaster;
 pub use round_robin::RoundRobin;
@@ -134,6 +138,8 @@ fn fresh_only(cohort: &Cohort, base: Version) -> Admission {
 pub enum DropReason {
     /// It was computed on parameters that are no longer the current ones.
     Stale,
+    /// What it was computed from is in the open round already.
+    Redundant,
     /// The run was over when it came.
     Over,
 }

@@ -424,7 +424,8 @@ fn in_step(model: &mut Model, workers: u32, rounds: u32) {
 
 #[test]
 fn bounded_delay_keeps_as_many_under_way_as_it_allows() {
-    for (bound, wanted) in [(Some(0), 1), (Some(1), 2), (Some(3), 4), (None, 64), (Some(99), 64)] {
+    for (bound, wanted) in [(Some(0), 1), (Some(1), 2), (Some(3), 4), (None, 256), (Some(999), 256)]
+    {
         let model = Model::new(ConsistencySpec::Delay { bound }, 3);
         assert!(model.under_way.values().all(|under_way| under_way.len() == wanted), "{bound:?}");
     }

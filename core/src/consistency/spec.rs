@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dssp::WIDEST;
 use super::{
-    Asp, Bsp, Buffered, Consistency, Delay, Dssp, KAsync, KBatchSync, KSync, Malenia, Quorum,
+    Asp, Auto, Bsp, Buffered, Consistency, Delay, Dssp, KAsync, KBatchSync, KSync, Malenia, Quorum,
     Ringleader, Ringmaster, RoundRobin, Ssp,
 };
 use crate::job::MAX_WORKERS;
@@ -83,6 +83,8 @@ pub enum ConsistencySpec {
     Ringleader,
     /// Asynchronous in turn.
     RoundRobin,
+    /// Whatever fits, chosen while training ([`super::Auto`]).
+    Auto,
 }
 
 /// The most gradients that an update may gather: all are kept until then.
@@ -102,6 +104,7 @@ impl ConsistencySpec {
                 | Self::Malenia { .. }
                 | Self::Buffered { .. }
                 | Self::Ringmaster { .. }
+                | Self::Auto
         )
     }
 
@@ -127,6 +130,7 @@ impl ConsistencySpec {
             Self::Ringmaster { staleness } => Box::new(Ringmaster::new(staleness)),
             Self::Ringleader => Box::new(Ringleader::default()),
             Self::RoundRobin => Box::new(RoundRobin),
+            Self::Auto => Auto::first().consistency.build(),
         }
     }
 
@@ -171,6 +175,7 @@ impl fmt::Display for ConsistencySpec {
             Self::Ringmaster { staleness } => write!(f, "ringmaster:{staleness}"),
             Self::Ringleader => f.write_str("ringleader"),
             Self::RoundRobin => f.write_str("round-robin"),
+            Self::Auto => f.write_str("auto"),
         }
     }
 }
@@ -185,7 +190,7 @@ impl fmt::Display for UnknownConsistency {
             f,
             "{:?} is no consistency: use bsp, asp, ssp:SLACK, delay:D, delay:inf, dssp:LOW,HIGH, \
              k-sync:K, backup:B, k-batch-sync:K, rennala:S, k-async:K, buffered:K, malenia:S, \
-             ringmaster:R, ringleader or round-robin, with whole numbers (for example ssp:3)",
+             ringmaster:R, ringleader, round-robin or auto, with whole numbers (for example ssp:3)",
             self.0
         )
     }
@@ -245,6 +250,7 @@ fn with_number(word: &str, number: Option<&str>) -> Option<ConsistencySpec> {
             "asp" => Some(ConsistencySpec::Asp),
             "ringleader" => Some(ConsistencySpec::Ringleader),
             "round-robin" => Some(ConsistencySpec::RoundRobin),
+            "auto" => Some(ConsistencySpec::Auto),
             _ => None,
         };
     };
@@ -297,6 +303,7 @@ mod tests {
             "ringmaster:5",
             "ringleader",
             "round-robin",
+            "auto",
         ] {
             assert_eq!(text.parse::<ConsistencySpec>().unwrap().to_string(), text);
         }

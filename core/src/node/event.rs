@@ -2,6 +2,7 @@
 //! state machine prints or logs on its own.
 
 use alloc::string::String;
+use core::fmt;
 use core::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -9,8 +10,9 @@ use serde::{Serialize, Serializer};
 use super::{Evaluated, Point};
 use crate::consistency::{Closing, DropReason};
 use crate::evaluation::Evaluation;
-use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::id::{BatchId, Clock, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use crate::job::Job;
+use crate::mode::Mode;
 use crate::protocol::Refusal;
 use crate::protocol::message::EndReason;
 
@@ -50,7 +52,9 @@ pub enum Event {
         sequence: Sequence,
         /// The version of the parameters.
         version: Version,
-        /// The mini-batch.
+        /// The part of the data.
+        part: PartId,
+        /// The mini-batch of it.
         batch: BatchId,
         /// How long the server let it wait.
         #[serde(rename = "waited_s", serialize_with = "seconds")]
@@ -64,7 +68,9 @@ pub enum Event {
         sequence: Sequence,
         /// The version it was computed on.
         base: Version,
-        /// The mini-batch.
+        /// The part of the data.
+        part: PartId,
+        /// The mini-batch of it.
         batch: BatchId,
         /// Mean loss of the mini-batch.
         loss: f32,
@@ -110,7 +116,9 @@ pub enum Event {
         incarnation: Incarnation,
         /// The push.
         sequence: Sequence,
-        /// The mini-batch.
+        /// The part of the data.
+        part: PartId,
+        /// The mini-batch of it.
         batch: BatchId,
         /// The iteration of that worker.
         clock: Clock,
@@ -132,6 +140,26 @@ pub enum Event {
         point: Point,
         /// Which of the gradients that were there it was made of.
         closing: Closing,
+    },
+    /// Another mode began: what came before was applied under the one before.
+    Switched {
+        /// The version it began with.
+        version: Version,
+        /// The mode.
+        #[serde(serialize_with = "words")]
+        mode: alloc::boxed::Box<Mode>,
+        /// Why.
+        #[serde(serialize_with = "words")]
+        cause: Cause,
+    },
+    /// `auto` lets a worker have more or fewer mini-batches under way.
+    Adjusted {
+        /// The worker.
+        worker: WorkerId,
+        /// How many.
+        in_flight: u32,
+        /// Why.
+        why: String,
     },
     /// A worker's connection is gone; its lease is not over.
     CutOff {
@@ -223,6 +251,27 @@ pub enum Event {
     },
 }
 
+/// Why a mode began.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cause {
+    /// Somebody ordered it.
+    Ordered,
+    /// The job foresaw it.
+    Scheduled,
+    /// `auto` chose it, for this reason.
+    Chosen(String),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ordered => f.write_str("ordered"),
+            Self::Scheduled => f.write_str("foreseen by the job"),
+            Self::Chosen(why) => f.write_str(why),
+        }
+    }
+}
+
 /// How a worker went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -249,6 +298,6 @@ pub(super) fn seconds<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S:
 }
 
 /// Writes a reason in words.
-fn words<T: core::fmt::Display, S: Serializer>(reason: &T, to: S) -> Result<S::Ok, S::Error> {
+fn words<T: fmt::Display, S: Serializer>(reason: &T, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(reason)
 }

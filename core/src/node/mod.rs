@@ -18,18 +18,19 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use event::{Departure, Event};
+pub use event::{Cause, Departure, Event};
 pub use server::{Ledger, Server, ServerError};
 pub use worker::{Worker, WorkerConfig, WorkerError};
 
 use crate::evaluation::Evaluation;
 use crate::examples::Examples;
 use crate::fingerprint::Fingerprint;
-use crate::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use crate::job::Job;
 use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message};
 use crate::time::Time;
+use crate::work::Task;
 
 /// One role of a run.
 pub trait Node {
@@ -94,12 +95,12 @@ pub enum Effect {
     Limit(PeerId, Limits),
     /// Close the connection once what was sent is out. No `Disconnected` follows.
     Close(PeerId),
-    /// Send the worker these rows of its partition.
+    /// Send these rows of a part.
     SendExamples {
         /// To whom.
         peer: PeerId,
-        /// Whose partition.
-        worker: WorkerId,
+        /// The part.
+        part: PartId,
         /// The first row wanted.
         from: u64,
     },
@@ -119,22 +120,30 @@ pub enum Effect {
 /// The effects of one input, in order.
 pub type Outbox = Vec<Effect>;
 
-/// Data to get ready.
+/// Data to get ready: some parts of the training split.
 #[derive(Debug)]
 pub struct Prepare {
     /// The job, whose recipe says how.
     pub job: Job,
-    /// Whose partition.
+    /// Whose parts.
     pub worker: WorkerId,
-    /// The partition, if the server sent it.
-    pub examples: Option<Examples>,
+    /// The parts of [`Job::parts_of`], in that order, if the server sent them.
+    pub examples: Option<Vec<Examples>>,
+}
+
+impl Prepare {
+    /// The parts of the data that are wanted.
+    #[must_use]
+    pub fn parts(&self) -> Vec<PartId> {
+        self.job.parts_of(self.worker)
+    }
 }
 
 /// Data that are ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Examples in the partition.
-    pub rows: u64,
+    /// Examples in each part of [`Job::parts_of`], in that order.
+    pub rows: Vec<u64>,
     /// The training split they were taken from; none if the server sent them.
     pub train: Option<Fingerprint>,
 }
@@ -144,8 +153,10 @@ pub struct Prepared {
 pub struct Compute {
     /// Which push it is for.
     pub ticket: Ticket,
-    /// The mini-batch.
-    pub batch: BatchId,
+    /// What it is computed from.
+    pub task: Task,
+    /// How much that is, in ordinary mini-batches.
+    pub amount: f64,
     /// The parameters.
     pub parameters: Arc<Vec<f32>>,
     /// Memory for the gradient; what it holds does not matter.
@@ -170,11 +181,11 @@ pub struct Ticket {
 pub struct Computed {
     /// Which push it is for.
     pub ticket: Ticket,
-    /// The mean gradient of the mini-batch.
+    /// The gradient.
     pub gradient: Vec<f32>,
-    /// The mean loss of the mini-batch.
+    /// The mean loss of the examples.
     pub loss: f32,
-    /// Examples in the mini-batch.
+    /// Examples it was computed from.
     pub samples: u32,
     /// How long it took.
     pub took: Duration,

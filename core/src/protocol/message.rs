@@ -1,6 +1,7 @@
 //! The messages, field by field.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,9 +13,10 @@ use super::codec::{self, Malformed};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
 use crate::fingerprint::Fingerprint;
-use crate::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use crate::id::{Incarnation, PartId, Sequence, Version, WorkerId};
 use crate::job::Job;
 use crate::params::KeyRange;
+use crate::work::Task;
 
 /// A message between two nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +51,10 @@ pub enum Message {
     PullStatus(PullStatus),
     /// Server to client: so it is.
     Status(Box<Status>),
+    /// Client to server: change the mode.
+    Control(Control),
+    /// Server to client: what became of that.
+    Controlled(Controlled),
 }
 
 /// Who is there and what it can do.
@@ -115,14 +121,16 @@ pub struct Welcome {
     pub digest: [u8; 32],
 }
 
-/// A request for packed examples of the worker's partition.
+/// A request for packed examples of one of the worker's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullExamples {
+    /// The part.
+    pub part: PartId,
     /// The first row wanted.
     pub from: u64,
 }
 
-/// Some rows of the worker's partition.
+/// Some rows of the part asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExamplesChunk {
     /// Which rows.
@@ -131,21 +139,21 @@ pub struct ExamplesChunk {
     pub packed: Vec<u8>,
 }
 
-/// Which rows of a partition a chunk holds.
+/// Which rows of a part a chunk holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExampleRows {
     /// The first row of the chunk.
     pub from: u64,
-    /// Rows of the whole partition.
+    /// Rows of the whole part.
     pub total: u64,
 }
 
 /// The worker's data are in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Examples in the worker's partition.
-    pub rows: u64,
-    /// The whole training split that the partition was taken from; none if the server sent the
+    /// Examples in each of the worker's parts.
+    pub rows: BTreeMap<PartId, u64>,
+    /// The whole training split that the parts were taken from; none if the server sent the
     /// examples.
     pub train: Option<Fingerprint>,
 }
@@ -180,9 +188,9 @@ pub struct PushHeader {
     pub sequence: Sequence,
     /// The version it was computed on.
     pub base: Version,
-    /// The mini-batch it was computed from.
-    pub batch: BatchId,
-    /// Examples in that mini-batch.
+    /// What it was computed from.
+    pub task: Task,
+    /// Examples it was computed from.
     pub samples: u32,
     /// Mean loss over the mini-batch, before the update.
     pub loss: f32,
@@ -215,10 +223,10 @@ pub struct ParametersHeader {
     /// The push that is allowed now. If that had been allowed already, and is still being computed
     /// on an earlier version, it shall be computed on this one instead.
     pub sequence: Sequence,
-    /// The mini-batch it must be computed from.
-    pub batch: BatchId,
-    /// How many more pushes are allowed, without waiting for an answer, from the mini-batches that
-    /// follow and on the newest parameters at hand.
+    /// What it must be computed from.
+    pub task: Task,
+    /// How many more pushes are allowed, without waiting for an answer, from the tasks that follow
+    /// ([`Job::following`]) and on the newest parameters at hand.
     pub ahead: u32,
     /// What became of the last push that was decided; every one before it has been, too.
     pub decided: Option<Decided>,
@@ -274,6 +282,20 @@ pub struct Bye {
     /// Its incarnation.
     pub incarnation: Incarnation,
 }
+
+/// An order to change one setting of the mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// The newest protocol version that the client speaks.
+    pub protocol_max: u8,
+    /// The setting, as a job file names it.
+    pub key: String,
+    /// Its value, as in a job file.
+    pub value: String,
+}
+
+/// The version with which the mode began, or why it did not.
+pub type Controlled = Result<Version, String>;
 
 /// A question about the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -356,6 +378,8 @@ kinds! {
     Bye = 13,
     PullStatus = 14,
     Status = 15,
+    Control = 16,
+    Controlled = 17,
 }
 
 impl Message {
@@ -377,6 +401,8 @@ impl Message {
             Self::Bye(fields) => codec::append(fields, bytes),
             Self::PullStatus(fields) => codec::append(fields, bytes),
             Self::Status(fields) => codec::append(fields, bytes),
+            Self::Control(fields) => codec::append(fields, bytes),
+            Self::Controlled(fields) => codec::append(fields, bytes),
         }
     }
 
@@ -415,6 +441,8 @@ impl Message {
             Kind::Bye => Self::Bye(codec::read(control)?),
             Kind::PullStatus => Self::PullStatus(codec::read(control)?),
             Kind::Status => Self::Status(codec::read(control)?),
+            Kind::Control => Self::Control(codec::read(control)?),
+            Kind::Controlled => Self::Controlled(codec::read(control)?),
             Kind::Push | Kind::Parameters | Kind::Examples => return Err(Malformed),
         })
     }

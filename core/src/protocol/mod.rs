@@ -39,7 +39,8 @@
 //! Parameters are a permission: they carry the sequence number of the one push they allow and the
 //! number of the mini-batch to compute it on. A push is identified by (worker, incarnation,
 //! sequence) and decided exactly once; after a reconnect it may be repeated, and is answered then,
-//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`.
+//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that
+//! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
 
 mod checksum;
 mod codec;
@@ -66,7 +67,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 3;
+pub const PROTOCOL_VERSION: u8 = 4;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

@@ -11,7 +11,7 @@ use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::examples::Shape;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
+use pstrain_core::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
@@ -26,6 +26,7 @@ use pstrain_core::protocol::message::{
 };
 use pstrain_core::protocol::{BUILD, FrameError, Message, PROTOCOL_VERSION};
 use pstrain_core::time::Time;
+use pstrain_core::work::{Redundancy, Task};
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -85,8 +86,10 @@ fn job(choices: &mut Choices<'_>) -> Job {
         },
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
         mode: Mode::of(consistency),
+        switches: Vec::new(),
         exchange: if choices.coin() { Exchange::Combined } else { Exchange::Separate },
         batch_size: 4,
+        redundancy: Redundancy::None,
         budget: Budget { epochs: 3, kind },
         membership: Membership { workers, min_workers, on_loss, lease: LEASE },
         data: JobData {
@@ -251,7 +254,10 @@ impl World<'_> {
     fn odd(&mut self) -> Message {
         match self.choices.below(6) {
             0 => Message::PullStatus(PullStatus { protocol_max: self.choices.byte() }),
-            1 => Message::PullExamples(PullExamples { from: self.choices.number() }),
+            1 => Message::PullExamples(PullExamples {
+                part: PartId(self.choices.number() as u32),
+                from: self.choices.number(),
+            }),
             2 => Message::End(End { reason: EndReason::Stopped }),
             3 => self.hello(),
             _ => Message::Heartbeat(Heartbeat { incarnation: None }),
@@ -288,7 +294,7 @@ impl World<'_> {
         if self.choices.byte() >= 250 {
             train.digest = [0; 32];
         }
-        Message::Ready(Ready { rows, train: Some(train) })
+        Message::Ready(Ready { rows: [(PartId(0), rows)].into(), train: Some(train) })
     }
 
     fn keys(&mut self) -> KeyRange {
@@ -307,12 +313,13 @@ impl World<'_> {
     fn push(&mut self, peer: PeerId) -> Message {
         let given = self.clients.get(&peer).and_then(|client| client.given.as_ref());
         let given =
-            given.map(|given| (given.header.sequence, given.header.version, given.header.batch));
-        let (mut sequence, mut base, mut batch) = given.unwrap_or_default();
+            given.map(|given| (given.header.sequence, given.header.version, given.header.task));
+        let (mut sequence, mut base, mut task) =
+            given.unwrap_or((Sequence(0), Version(0), Task::own(WorkerId(0), BatchId(0))));
         match self.choices.byte() {
             255 => sequence = Sequence(self.choices.number()),
             254 => base = Version(self.choices.number()),
-            253 => batch = BatchId(self.choices.number()),
+            253 => task.batch = BatchId(self.choices.number()),
             252 => sequence.0 = sequence.0.saturating_sub(1),
             _ => {}
         }
@@ -326,7 +333,7 @@ impl World<'_> {
             incarnation: self.incarnation(peer),
             sequence,
             base,
-            batch,
+            task,
             samples: u32::from(self.choices.below(6)),
             loss: value,
             compute_ns: self.choices.number(),

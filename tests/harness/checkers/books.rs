@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use pstrain_core::aggregate::{Aggregator, Gradient, ParticipationSpec, StalenessSpec};
 use pstrain_core::consistency::{Closing, ConsistencySpec};
-use pstrain_core::id::{BatchId, Clock, Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_core::job::{Aggregation, Job};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Event, Ledger, Server};
 use pstrain_core::optim::Updater;
 use pstrain_core::protocol::message::Push;
+use pstrain_core::work::Task;
 
 /// What names a push for ever.
 pub(super) type Key = (WorkerId, Incarnation, Sequence);
@@ -44,7 +45,7 @@ pub(super) struct Books {
 /// A gradient as its worker made it.
 #[derive(Debug)]
 struct Made {
-    batch: BatchId,
+    task: Task,
     parameters: Arc<Vec<f32>>,
     gradient: Vec<f32>,
 }
@@ -93,7 +94,7 @@ impl Books {
     pub(super) fn computed(&mut self, worker: WorkerId, order: &Compute, gradient: &[f32]) {
         let key = (worker, order.ticket.incarnation, order.ticket.sequence);
         let made = Made {
-            batch: order.batch,
+            task: order.task,
             parameters: Arc::clone(&order.parameters),
             gradient: gradient.to_vec(),
         };
@@ -108,7 +109,8 @@ impl Books {
         let made = self.computed.get(&(key, header.base));
         let made = made.unwrap_or_else(|| panic!("{key:?} was never computed"));
         assert!(same_bits(&made.gradient, &push.gradient), "{key:?} is not what was computed");
-        assert_eq!(made.batch, header.batch, "{key:?} names another mini-batch");
+        assert_eq!(made.task, header.task, "{key:?} names another mini-batch");
+        assert_eq!(made.task.part, PartId::from(worker), "{key:?} is of another's partition");
         let base = &self.history[header.base.0 as usize];
         assert!(same_bits(&made.parameters, base), "{key:?} was not computed on {}", header.base);
         self.saw_bad_gradient |= push.gradient.iter().any(|value| !value.is_finite());
@@ -217,7 +219,7 @@ impl Books {
         assert_eq!(samples, sent_samples, "samples of {key:?}");
         assert_eq!(staleness, self.history.len() as u64 - 1 - base.0, "staleness of {key:?}");
         let account = &mut self.workers[key.0.0 as usize];
-        let batch = self.computed[&(key, base)].batch;
+        let batch = self.computed[&(key, base)].task.batch;
         assert!(account.applied.insert(batch), "mini-batch {batch} of {key:?} was applied twice");
         self.samples += u64::from(samples);
         self.ledger.applied += 1;

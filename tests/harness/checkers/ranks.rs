@@ -192,6 +192,7 @@ impl Ranks {
         match dropped {
             Some(DropReason::Over) => assert!(self.ended, "it is not over for {worker}"),
             Some(DropReason::Stale) => assert!(too_stale, "{worker}: dropped at {stale}"),
+            Some(DropReason::Redundant) => panic!("{worker}: nobody computes its mini-batches too"),
             None => assert!(!too_stale, "{worker}: accepted at {stale}"),
         }
     }

@@ -15,7 +15,7 @@ use pstrain_core::rng::Stream;
 use super::links::{End, Item, Link};
 use super::settings::Fault;
 use super::{Entry, Process, World};
-use crate::toy::partition_of;
+use crate::toy::{partition_of, parts_of};
 
 impl World<'_> {
     pub(super) fn spawn(&mut self, wish: Option<WorkerId>) {
@@ -137,17 +137,18 @@ impl World<'_> {
 
     fn prepare(&mut self, process: usize, order: &Prepare) {
         let train = &self.settings.train;
-        let examples = partition_of(train, order.job.membership.workers, order.worker);
+        let parts = parts_of(train, order.job.membership.workers, order);
         if let Some(sent) = &order.examples {
-            assert_eq!(*sent, examples, "other examples came than were sent");
+            assert_eq!(*sent, parts, "other examples came than were sent");
         }
         let own = order.examples.is_none().then(|| order.job.data.train.clone());
-        let mut prepared = Ok(Prepared { rows: examples.len() as u64, train: own });
+        let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
+        let mut prepared = Ok(Prepared { rows: rows.clone(), train: own });
         let bad = self.settings.faults.bad_data;
         if !self.calm && self.percent(bad) {
-            let other = Fingerprint::of(&examples.select(&[0]));
+            let other = Fingerprint::of(&parts[0].select(&[0]));
             prepared = match self.percent(50) {
-                true => Ok(Prepared { rows: examples.len() as u64, train: Some(other) }),
+                true => Ok(Prepared { rows, train: Some(other) }),
                 false => Err("the disk is broken".into()),
             };
         }
@@ -161,13 +162,13 @@ impl World<'_> {
         let settings = self.settings;
         let rows = partition_of(&settings.train, settings.job.membership.workers, worker).len();
         let size = u64::from(settings.job.batch_size);
-        let place = order.batch.0 % (rows as u64).div_ceil(size) * size;
+        let place = order.task.batch.0 % (rows as u64).div_ceil(size) * size;
         // Small whole numbers that depend on everything they may depend on.
         let mut gradient: Vec<f32> = (0..order.parameters.len())
             .map(|key| {
                 let value = u64::from(order.parameters[key].to_bits());
                 let name = Stream::new(value).fork("gradient", worker.0.into());
-                name.fork("batch", order.batch.0).rng().below(17) as f32 - 8.0
+                name.fork("batch", order.task.batch.0).rng().below(17) as f32 - 8.0
             })
             .collect();
         let bad = self.settings.faults.bad_gradients;

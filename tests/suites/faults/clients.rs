@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pstrain_core::id::Sequence;
+use pstrain_core::id::{PartId, Sequence};
 use pstrain_core::job::{BudgetKind, OnLoss};
 use pstrain_core::model::Model;
 use pstrain_core::params::KeyRange;
@@ -28,7 +28,7 @@ fn join(server: &ServerThread, hello: Hello) -> (RawPeer, Welcome) {
 fn ready(toy: &Toy, welcome: &Welcome) -> Message {
     let partition = partition_of(&toy.train, toy.job.membership.workers, welcome.worker);
     let train = Some(welcome.job.data.train.clone());
-    Message::Ready(Ready { rows: partition.len() as u64, train })
+    Message::Ready(Ready { rows: [(welcome.worker.into(), partition.len() as u64)].into(), train })
 }
 
 fn pull(toy: &Toy, welcome: &Welcome) -> Message {
@@ -50,7 +50,7 @@ fn push(welcome: &Welcome, given: &Parameters, value: f32) -> Push {
         incarnation: welcome.incarnation,
         sequence: given.header.sequence,
         base: given.header.version,
-        batch: given.header.batch,
+        task: given.header.task,
         samples: 4,
         loss: 1.0,
         compute_ns: 1000,
@@ -143,7 +143,7 @@ fn pushes_that_do_not_fit_are_refused_with_the_reason() {
         let changes: [(Change, &str); 6] = [
             (|push| push.header.sequence.0 += 5, "without parameters having been given out"),
             (|push| push.header.base.0 += 1, "is for version"),
-            (|push| push.header.batch.0 += 1, "mini-batch"),
+            (|push| push.header.task.batch.0 += 1, "mini-batch"),
             (|push| push.header.samples = 0, "counts 0 examples"),
             (|push| push.header.incarnation.0 += 1, "was replaced by a newer one"),
             (|push| Arc::make_mut(&mut push.gradient).truncate(1), "but the model has keys"),
@@ -174,7 +174,7 @@ fn more_rows_than_the_job_has_are_refused() {
         let server = ServerThread::start(&toy);
         for rows in [u64::MAX, toy.job.data.train.rows + 1, 0] {
             let (mut raw, welcome) = join(&server, hello("many", Some(WorkerId(0))));
-            raw.send(&Message::Ready(Ready { rows, train: None }));
+            raw.send(&Message::Ready(Ready { rows: [(PartId(0), rows)].into(), train: None }));
             let why = refusal(&mut raw);
             assert!(matches!(why, Refusal::Data { .. }), "{why:?}");
             assert_eq!(welcome.worker, WorkerId(0));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{Incarnation, PeerId, Sequence, WorkerId};
+use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, WorkerId};
 use pstrain_core::node::{
     Compute, Computed, Departure, Effect, Evaluated, Event, Input, Node, Outbox, Prepared, Server,
     Worker, WorkerConfig,
@@ -69,7 +69,7 @@ impl Hand<Server> {
     /// The same, up to the first parameters. Returns what the worker may push.
     fn take_in(&mut self, peer: PeerId) -> Push {
         self.greet(peer, None);
-        self.tell(peer, Message::Ready(Ready { rows: 8, train: None }));
+        self.tell(peer, Message::Ready(Ready { rows: [(PartId(0), 8)].into(), train: None }));
         let keys = KeyRange::new(0, self.node.parameters().len() as u64).unwrap();
         let pull = Pull { incarnation: Incarnation(1), keys, allowed: Sequence(0) };
         let out = self.tell(peer, Message::Pull(pull));
@@ -83,7 +83,7 @@ impl Hand<Server> {
                 incarnation: Incarnation(1),
                 sequence: header.sequence,
                 base: header.version,
-                batch: header.batch,
+                task: header.task,
                 samples: 8,
                 loss: 1.0,
                 compute_ns: 0,
@@ -168,11 +168,11 @@ fn welcome_and_grant(worker: &mut Hand<Worker>, peer: PeerId, welcome: &Welcome)
     let out = worker.tell(peer, Message::Welcome(Box::new(welcome.clone())));
     if out.iter().any(|effect| matches!(effect, Effect::Prepare(_))) {
         let train = Some(welcome.job.data.train.clone());
-        worker.give(Input::Prepared(Ok(Prepared { rows: 8, train })));
+        worker.give(Input::Prepared(Ok(Prepared { rows: vec![8], train })));
     }
     let mut server = Hand::new(Server::new(welcome.job.clone(), welcome.run).unwrap());
     server.greet(PeerId(0), None);
-    server.tell(PeerId(0), Message::Ready(Ready { rows: 8, train: None }));
+    server.tell(PeerId(0), Message::Ready(Ready { rows: [(PartId(0), 8)].into(), train: None }));
     let keys = KeyRange::new(0, server.node.parameters().len() as u64).unwrap();
     let pull = Message::Pull(Pull { incarnation: Incarnation(1), keys, allowed: Sequence(0) });
     let granted = server.tell(PeerId(0), pull).into_iter().find_map(|effect| match effect {

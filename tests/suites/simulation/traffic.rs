@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::{BatchId, Sequence, Version};
+use pstrain_core::id::{BatchId, Sequence, Version, WorkerId};
 use pstrain_core::model::ModelSpec;
 use pstrain_core::node::Event;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Decided, EndReason, Parameters, ParametersHeader};
 use pstrain_core::protocol::{Message, frame_len};
 use pstrain_core::time::Time;
+use pstrain_core::work::Task;
 use pstrain_tests::{Arrival, Simulated, Toy, VirtualRun};
 use pstrain_transports::simulation::Origin;
 
@@ -26,7 +27,7 @@ fn parameters_without_values(round: u64, parameters: u64) -> u64 {
         version: Version(round),
         keys: KeyRange::new(0, parameters).expect("some keys"),
         sequence: Sequence(round + 1),
-        batch: BatchId(round),
+        task: Task::own(WorkerId(0), BatchId(round)),
         ahead: 0,
         decided,
     };
@@ -141,7 +142,7 @@ fn a_busy_downlink_at_the_server_carries_exactly_its_rate() {
                     version: *version,
                     keys: KeyRange::new(0, 1).expect("a key"),
                     sequence: *sequence,
-                    batch: BatchId(round),
+                    task: Task::own(WorkerId(0), BatchId(round)),
                     ahead: 0,
                     decided,
                 };

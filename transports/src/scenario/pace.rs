@@ -36,9 +36,15 @@ impl Pace {
         }
     }
 
-    /// How long a mini-batch takes that is begun at `now`.
-    pub fn take(&mut self, now: Time) -> Duration {
-        let time = self.draw();
+    /// How long `amount` mini-batches, or a part of one, take that are begun at `now`.
+    pub fn take(&mut self, now: Time, amount: f64) -> Duration {
+        let mut time = Duration::ZERO;
+        let mut left = amount;
+        while left > 0.0 {
+            let next = self.draw();
+            time += if left < 1.0 { nanos(float(next) * left) } else { next };
+            left -= 1.0;
+        }
         self.stretch(now, time)
     }
 
@@ -156,8 +162,24 @@ mod tests {
             ("20ms slow=10x@100ms+50ms", 95, 65),
             ("10ms slow=2x@0s+1s slow=3x@0s+1s", 0, 60),
         ] {
-            assert_eq!(pace(text, 1).take(Time::ZERO + ms(begun)), ms(takes), "{text} at {begun}");
+            assert_eq!(
+                pace(text, 1).take(Time::ZERO + ms(begun), 1.0),
+                ms(takes),
+                "{text} at {begun}"
+            );
         }
+    }
+
+    #[test]
+    fn more_takes_as_much_longer() {
+        for (amount, takes) in [(1.0, 10), (3.0, 30), (0.5, 5), (2.4, 24)] {
+            assert_eq!(pace("10ms", 1).take(Time::ZERO, amount), ms(takes), "{amount}");
+        }
+        // Each mini-batch is drawn on its own.
+        let text = "lognormal:10ms,1";
+        let mut one_by_one = pace(text, 7);
+        let each: Duration = (0..3).map(|_| one_by_one.take(Time::ZERO, 1.0)).sum();
+        assert_eq!(pace(text, 7).take(Time::ZERO, 3.0), each);
     }
 
     #[test]
@@ -172,7 +194,7 @@ mod tests {
         ] {
             let mut pace = pace(text, 3);
             let mut draws: Vec<f64> =
-                (0..100_000).map(|_| pace.take(Time::ZERO).as_secs_f64() * 1e3).collect();
+                (0..100_000).map(|_| pace.take(Time::ZERO, 1.0).as_secs_f64() * 1e3).collect();
             let found = draws.iter().sum::<f64>() / draws.len() as f64;
             assert!((found - mean).abs() < 0.03 * mean, "{text}: mean {found}");
             draws.sort_by(f64::total_cmp);
@@ -209,7 +231,7 @@ mod tests {
             let mut a = pace("lognormal:5ms,1", seed);
             let mut b = pace("lognormal:5ms,1", seed);
             for i in 0..50 {
-                prop_assert_eq!(a.take(Time::from_nanos(i)), b.take(Time::from_nanos(i)));
+                prop_assert_eq!(a.take(Time::from_nanos(i), 1.0), b.take(Time::from_nanos(i), 1.0));
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use pstrain_core::evaluation::evaluate;
 use pstrain_core::examples::Examples;
-use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::model::{Model, Workspace};
 use pstrain_core::node::{
     Compute, Computed, Evaluate, Evaluated, Event, Input, Prepare, Prepared, Server,
@@ -42,8 +43,8 @@ pub trait Host {
     /// Evaluates parameters.
     fn evaluate(&mut self, order: Evaluate) -> Evaluated;
 
-    /// Rows of a worker's partition from row `from` on; none if there are none to give.
-    fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk>;
+    /// Rows of a part from row `from` on; none if there are none to give.
+    fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk>;
 
     /// The server is about to take an input.
     fn before_server(&mut self, _now: Time, _input: &Input) {}
@@ -58,8 +59,8 @@ pub trait Host {
     fn sent(&mut self, _worker: WorkerId, _message: &Message) {}
 }
 
-/// Gets the examples of a partition, with the fingerprint of the split they were taken from.
-type Loader<'a> = Box<dyn Fn(&Prepare) -> Result<(Examples, Prepared), String> + 'a>;
+/// Gets the examples of [`Prepare::parts`], with the fingerprint of the split they were taken from.
+type Loader<'a> = Box<dyn Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + 'a>;
 
 /// The host of an ordinary training run: real gradients, real evaluations.
 pub struct Laboratory<'a, R> {
@@ -82,10 +83,10 @@ impl<'a, R: FnMut(Time, Origin, Event)> Laboratory<'a, R> {
     /// A host whose workers take their examples from `loader`, whose server evaluates `model` on
     /// `held_out` and makes partitions with `partition`, and that tells `report` of every event.
     pub fn new(
-        loader: impl Fn(&Prepare) -> Result<(Examples, Prepared), String> + 'a,
+        loader: impl Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + 'a,
         model: Model,
         held_out: &'a Examples,
-        partition: impl Fn(WorkerId) -> Examples + Send + 'a,
+        partition: impl Fn(PartId) -> Examples + Send + 'a,
         report: R,
     ) -> Self {
         Self {
@@ -124,7 +125,7 @@ impl<R: FnMut(Time, Origin, Event)> Host for Laboratory<'_, R> {
         let (mut loss, mut samples) = (f32::NAN, 0);
         // A worker asks for gradients once its data are ready, never before.
         if let Some(trainer) = self.trainer(worker) {
-            let computed = trainer.compute(order.batch, &order.parameters, &mut gradient);
+            let computed = trainer.compute(order.task, &order.parameters, &mut gradient);
             (loss, samples) = (computed.loss, computed.samples);
         }
         let took = std::time::Duration::ZERO;
@@ -136,7 +137,7 @@ impl<R: FnMut(Time, Origin, Event)> Host for Laboratory<'_, R> {
         Evaluated { point, evaluation }
     }
 
-    fn examples(&mut self, worker: WorkerId, from: u64) -> Option<ExamplesChunk> {
-        self.partitions.chunk(worker, from)
+    fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
+        self.partitions.chunk(part, from)
     }
 }

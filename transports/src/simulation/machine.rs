@@ -139,10 +139,11 @@ impl<H: Host> Simulation<'_, H> {
                     self.send(peer.0 as u32, End::Server, Item::Message(message));
                 }
                 Effect::Compute(order) => {
+                    let amount = order.amount;
                     let mut computed = self.host.compute(worker, order);
                     let host = &mut self.machines[machine];
                     // Whoever asks for another does not want the one before.
-                    computed.took = host.pace.take(self.now);
+                    computed.took = host.pace.take(self.now, amount);
                     let at = self.now + computed.took;
                     self.agenda.put(at, Due::ToWorker(machine, life, Input::Computed(computed)));
                 }

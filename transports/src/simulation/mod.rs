@@ -260,15 +260,13 @@ impl<'a, H: Host> Simulation<'a, H> {
                     let evaluated = self.host.evaluate(order);
                     self.agenda.put(self.now, Due::ToServer(Input::Evaluated(evaluated)));
                 }
-                Effect::SendExamples { peer, worker, from } => {
-                    match self.host.examples(worker, from) {
-                        Some(chunk) => {
-                            let item = Item::Message(Message::Examples(chunk));
-                            self.send(peer.0 as u32, End::Worker, item);
-                        }
-                        None => self.close(peer.0 as u32, End::Server),
+                Effect::SendExamples { peer, part, from } => match self.host.examples(part, from) {
+                    Some(chunk) => {
+                        let item = Item::Message(Message::Examples(chunk));
+                        self.send(peer.0 as u32, End::Worker, item);
                     }
-                }
+                    None => self.close(peer.0 as u32, End::Server),
+                },
                 Effect::Done(result) => self.reason = result.ok(),
                 // Limits guard against hostile bytes, and there are no bytes here. The others are
                 // a worker's.

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::roster::{Presence, Seat};
 use super::{Server, unexpected};
@@ -147,14 +148,22 @@ impl Server {
             Some(theirs) => theirs.difference(train),
             None => own.then(|| String::from("they came without a fingerprint")),
         };
-        let difference = differs.or_else(|| match ready.rows {
-            0 => Some(String::from("no rows in this worker's partition")),
-            rows if rows > train.rows => Some(alloc::format!(
-                "{rows} rows in this worker's partition where the job has {} in all",
+        let parts = self.job.parts_of(worker);
+        let rows: Vec<u64> =
+            parts.iter().filter_map(|part| ready.rows.get(part).copied()).collect();
+        let all = rows.iter().fold(0_u64, |all, &rows| all.saturating_add(rows));
+        let differs = differs.or_else(|| match &rows {
+            rows if rows.len() != parts.len() || rows.len() != ready.rows.len() => {
+                Some(String::from("they are of other partitions than this worker's"))
+            }
+            rows if rows.contains(&0) => Some(String::from("no rows in this worker's partition")),
+            _ if all > train.rows => Some(alloc::format!(
+                "{all} rows in this worker's partition where the job has {} in all",
                 train.rows
             )),
             _ => None,
         });
+        let difference = differs.or_else(|| self.dealer.as_mut()?.set_rows(worker, &rows).err());
         if let Some(difference) = difference {
             return self.refuse(now, peer, Refusal::Data { difference }, out);
         }
@@ -162,10 +171,12 @@ impl Server {
         if slot.presence != Presence::Preparing {
             return; // repeated after a reconnect
         }
-        slot.rows = ready.rows;
-        self.aggregator.set_rows(worker, ready.rows);
+        // Its own is the first of its parts.
+        let rows = rows.first().copied().unwrap_or_default();
+        slot.rows = rows;
+        self.aggregator.set_rows(worker, rows);
         self.roster.set_presence(worker, Presence::Ready, now);
-        out.push(Effect::Report(Event::Ready { worker, rows: ready.rows }));
+        out.push(Effect::Report(Event::Ready { worker, rows }));
         self.awaited_back.retain(|&(_, awaited)| awaited != worker);
         if self.phase != Phase::Gathering {
             self.enrol(worker);

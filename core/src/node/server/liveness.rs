@@ -21,6 +21,9 @@ impl Server {
         out: &mut Outbox,
     ) {
         self.strangers.retain(|&(_, stranger)| stranger != peer);
+        if let Some(ordered) = &mut self.ordered {
+            ordered.askers.retain(|asker| *asker != peer);
+        }
         if let Some(worker) = self.roster.detach(peer) {
             // It keeps its lease: it may come back, and nobody is the wiser.
             self.waiting.remove(&worker);
@@ -52,7 +55,10 @@ impl Server {
         slot.seat.asked = None;
         let lost = u64::from(slot.seat.under_way());
         for grant in core::mem::take(&mut slot.seat.grants) {
-            slot.batches.put_back(grant.batch);
+            match &mut self.dealer {
+                None => slot.batches.put_back(grant.task.batch),
+                Some(dealer) => dealer.put_back(worker, grant.task),
+            }
         }
         slot.seat.bases.clear();
         self.busy -= lost;
@@ -94,10 +100,8 @@ impl Server {
         match (self.is_short(), self.short_since) {
             (true, None) => {
                 self.short_since = Some(now);
-                out.push(Effect::Report(Event::Paused {
-                    present: self.present(),
-                    needed: self.job.membership.needed_to_run(),
-                }));
+                let present = self.present();
+                out.push(Effect::Report(Event::Paused { present, needed: self.needed() }));
             }
             (false, Some(_)) => {
                 self.short_since = None;
@@ -139,6 +143,13 @@ impl Server {
         self.waiting.clear();
         self.asking.clear();
         out.push(Effect::Report(Event::Ended { reason }));
+        if let Some(ordered) = self.ordered.take() {
+            self.answer(
+                ordered.askers,
+                &Err(alloc::format!("the run ended before: {reason}")),
+                out,
+            );
+        }
         if self.training_since.is_some() {
             self.evaluate(out);
         }
@@ -184,7 +195,7 @@ impl Server {
                 self.end_for_want_of_workers(now, membership.needed_to_start(), out);
             }
             Phase::Training if overdue(self.short_since) => {
-                self.end_for_want_of_workers(now, membership.needed_to_run(), out);
+                self.end_for_want_of_workers(now, self.needed(), out);
             }
             Phase::Training => {
                 if let Some(&(since, worker)) = self.awaited_back.first()
@@ -273,6 +284,7 @@ impl Server {
         [
             phase,
             self.lease_check,
+            self.order_at().filter(|_| self.phase == Phase::Training && self.ordered.is_none()),
             self.strangers.first().map(|&(since, _)| since + membership.lease),
             self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),
             self.awaited_back

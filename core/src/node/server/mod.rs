@@ -1,5 +1,6 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
+mod fence;
 mod handshake;
 mod liveness;
 mod push;
@@ -13,12 +14,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use fence::Ordered;
 use roster::Roster;
 use round::Round;
 
 use super::{Effect, Event, Input, Node, Outbox, Point};
 use crate::aggregate::Aggregator;
-use crate::consistency::{Cohort, Consistency};
+use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, Version, WorkerId};
 use crate::job::{BudgetKind, Job, JobError};
 use crate::mode::Mode;
@@ -29,6 +31,7 @@ use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
 use crate::rng::Stream;
 use crate::time::Time;
+use crate::work::{Dealer, WorkError};
 
 /// The parameter server as a state machine.
 #[derive(Debug)]
@@ -42,7 +45,15 @@ pub struct Server {
     mode: Mode,
     /// Mini-batches of one worker that may be under way.
     window: u32,
+    /// Who chooses the mode, if it is not the user.
+    auto: Option<Auto>,
+    /// The mode that comes next, if one was ordered.
+    ordered: Option<Ordered>,
+    /// How many of the job's changes of consistency have been ordered.
+    switched: usize,
     policy: Box<dyn Consistency>,
+    /// Whoever hands out tasks, where that is not each worker's own partition in turn.
+    dealer: Option<Box<dyn Dealer>>,
     cohort: Cohort,
     round: Round,
     roster: Roster,
@@ -127,9 +138,14 @@ impl Server {
         let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
         let parameters = model.parameters();
         let workers = job.membership.workers;
-        let aggregator =
-            Aggregator::new(job.aggregation, &job.update, &job.mode, workers, parameters)
-                .map_err(ServerError::Optim)?;
+        let aggregator = Aggregator::new(
+            job.aggregation,
+            &job.update,
+            &job.mode.at_start(),
+            workers,
+            parameters,
+        )
+        .map_err(ServerError::Optim)?;
         let keys = KeyRange::new(0, parameters as u64)
             .map_err(|_| ServerError::Model(ModelError::NoInputs))?;
         Ok(Self {
@@ -138,9 +154,15 @@ impl Server {
             keys,
             parameters: Arc::new(model.initial(Stream::new(job.seed).fork("initial", 0))),
             aggregator,
-            mode: job.mode,
-            window: job.mode.window(),
-            policy: job.mode.consistency.build(),
+            mode: job.mode.at_start(),
+            window: job.window(),
+            auto: (job.mode.consistency == ConsistencySpec::Auto).then(Auto::new),
+            ordered: None,
+            switched: 0,
+            policy: job.policy(),
+            dealer: job
+                .dealer()
+                .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?,
             cohort: Cohort::default(),
             round: Round::default(),
             roster: Roster::new(job.membership.workers),
@@ -239,6 +261,7 @@ impl Server {
                 self.strangers.retain(|&(_, stranger)| stranger != peer);
                 out.push(Effect::Close(peer));
             }
+            Message::Control(control) => self.on_control(now, peer, &control, out),
             message => match self.roster.worker_of(peer) {
                 Some(worker) => self.on_member_message(now, peer, worker, message, out),
                 None => self.refuse(now, peer, unexpected("a hello", &message), out),
@@ -255,8 +278,9 @@ impl Server {
         out: &mut Outbox,
     ) {
         match message {
-            Message::PullExamples(pull) => {
-                out.push(Effect::SendExamples { peer, worker, from: pull.from });
+            Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
+                let (part, from) = (pull.part, pull.from);
+                out.push(Effect::SendExamples { peer, part, from });
             }
             Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
             Message::Pull(pull) => self.on_pull(now, peer, worker, pull, out),

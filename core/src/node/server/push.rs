@@ -3,7 +3,7 @@
 use super::Server;
 use super::roster::Grant;
 use super::round::Contribution;
-use crate::consistency::{Admission, DropReason};
+use crate::consistency::{Admission, DropReason, Seen};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::message::{
@@ -11,6 +11,7 @@ use crate::protocol::message::{
 };
 use crate::protocol::{Message, Phase, Refusal};
 use crate::time::Time;
+use crate::work::Task;
 
 impl Server {
     pub(super) fn on_pull(
@@ -31,7 +32,8 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         self.make_up(now, peer, worker, pull.allowed, out);
-        if self.roster.slot(worker).is_some_and(|slot| slot.seat.under_way() < self.window) {
+        if self.roster.slot(worker).is_some_and(|slot| slot.seat.under_way() < self.window(worker))
+        {
             self.ask(now, worker);
         }
         self.settle(now, out);
@@ -105,19 +107,25 @@ impl Server {
             let parameters = Parameters { header, values: values.clone() };
             out.push(Effect::Send(peer, Message::Parameters(parameters)));
         };
-        for &Grant { sequence, batch, .. } in seat.grants.iter() {
-            if sequence < first {
-                continue;
+        let mut next = None;
+        for grant in seat.grants.iter_mut().filter(|grant| grant.sequence >= first) {
+            if let Some(task) =
+                self.dealer.as_mut().and_then(|dealer| dealer.renew(worker, grant.task, version))
+            {
+                grant.task = task;
+                grant.renewed = true;
             }
+            let Grant { sequence, task, .. } = *grant;
             match &mut run {
-                // One message allows a run of mini-batches.
-                Some(run) if batch.0 == run.batch.0 + u64::from(run.ahead) + 1 => run.ahead += 1,
+                // One message allows a run of tasks.
+                Some(run) if next == Some(task) => run.ahead += 1,
                 _ => {
                     let header =
-                        ParametersHeader { version, keys, sequence, batch, ahead: 0, decided };
+                        ParametersHeader { version, keys, sequence, task, ahead: 0, decided };
                     run.replace(header).into_iter().for_each(&mut send);
                 }
             }
+            next = Some(self.job.following(task));
         }
         run.into_iter().for_each(send);
     }
@@ -176,6 +184,12 @@ impl Server {
         }
     }
 
+    /// Whether a gradient for `task`, on the current parameters, is of use.
+    fn wants(&self, worker: WorkerId, task: Task) -> bool {
+        let version = self.version();
+        self.dealer.as_ref().is_none_or(|dealer| dealer.wants(worker, task, version))
+    }
+
     fn check_push(&self, worker: WorkerId, push: &Push) -> Result<(), Refusal> {
         let header = &push.header;
         let seat = self.roster.slot(worker).map(|slot| &slot.seat);
@@ -189,14 +203,18 @@ impl Server {
             return Err(Refusal::Unexpected { what: message });
         };
         let is_base = (grant.version..=given).contains(&header.base);
-        if !is_base || grant.batch != header.batch {
+        // It may have been under way when it was renewed.
+        let is_late = grant.renewed && header.base < self.version();
+        if !is_base || (grant.task != header.task && !is_late) {
+            let Task { part, batch } = header.task;
             let what = alloc::format!(
-                "push {} is for version {} and mini-batch {}, but {} to {given} and {} were given out",
+                "push {} is for version {} and mini-batch {batch} of partition {part}, but {} to \
+                 {given} and {} of {} were given out",
                 header.sequence,
                 header.base,
-                header.batch,
                 grant.version,
-                grant.batch
+                grant.task.batch,
+                grant.task.part
             );
             return Err(Refusal::Unexpected { what });
         }
@@ -204,12 +222,12 @@ impl Server {
         if header.keys != self.keys || values != self.keys.len() {
             return Err(Refusal::Keys { given: header.keys, values, wanted: self.keys });
         }
-        if header.samples == 0 || header.samples > self.job.batch_size {
+        let most = self.job.most_samples();
+        if header.samples == 0 || header.samples > most {
             let what = alloc::format!(
-                "push {} counts {} examples, but a mini-batch has 1 to {}",
+                "push {} counts {} examples, but it can have 1 to {most}",
                 header.sequence,
                 header.samples,
-                self.job.batch_size
             );
             return Err(Refusal::Unexpected { what });
         }
@@ -230,6 +248,22 @@ impl Server {
         self.mode.max_staleness.is_some_and(|most| staleness > most)
     }
 
+    /// What happens to a push that is in order.
+    fn admit(&self, worker: WorkerId, header: &PushHeader) -> Admission {
+        if self.phase == Phase::Ending {
+            return Admission::Drop(DropReason::Over);
+        }
+        match self.policy.admit(&self.cohort, worker, header.base) {
+            Admission::Contribute if self.is_too_stale(header.base) => {
+                Admission::Drop(DropReason::Stale)
+            }
+            Admission::Contribute if !self.wants(worker, header.task) => {
+                Admission::Drop(DropReason::Redundant)
+            }
+            admission => admission,
+        }
+    }
+
     /// Decides a push that is in order.
     fn take_push(
         &mut self,
@@ -240,18 +274,10 @@ impl Server {
         out: &mut Outbox,
     ) {
         let header = push.header;
-        let admission = if self.phase == Phase::Ending {
-            Admission::Drop(DropReason::Over)
-        } else {
-            match self.policy.admit(&self.cohort, worker, header.base) {
-                Admission::Contribute if self.is_too_stale(header.base) => {
-                    Admission::Drop(DropReason::Stale)
-                }
-                admission => admission,
-            }
-        };
+        let admission = self.admit(worker, &header);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
-        let granted = slot.seat.grants.pop_front().map_or(now, |grant| grant.at);
+        let grant = slot.seat.grants.pop_front();
+        let granted = grant.map_or(now, |grant| grant.at);
         let base_parameters = slot.seat.base(header.base);
         self.busy -= 1;
         slot.since = now;
@@ -260,18 +286,29 @@ impl Server {
             worker,
             sequence: header.sequence,
             base: header.base,
-            batch: header.batch,
+            part: header.task.part,
+            batch: header.task.batch,
             loss: header.loss,
             turnaround,
             compute: core::time::Duration::from_nanos(header.compute_ns).min(turnaround),
         }));
+        let rows = slot.rows;
+        let compute = core::time::Duration::from_nanos(header.compute_ns).min(turnaround);
+        let seen = Seen { worker, now, compute, loss: header.loss, rows };
         let dropped = match admission {
             Admission::Contribute => {
                 slot.batches.accept();
                 None
             }
             Admission::Drop(reason) => {
-                slot.batches.put_back(header.batch);
+                match (&mut self.dealer, grant) {
+                    (None, _) => slot.batches.put_back(header.task.batch),
+                    // What it was to compute by now, if it was told.
+                    (Some(dealer), Some(grant)) if reason != DropReason::Redundant => {
+                        dealer.put_back(worker, grant.task);
+                    }
+                    _ => {}
+                }
                 Some(reason)
             }
         };
@@ -283,7 +320,7 @@ impl Server {
                     worker,
                     incarnation: header.incarnation,
                     sequence: header.sequence,
-                    batch: header.batch,
+                    task: header.task,
                     clock: slot.clock,
                     base: header.base,
                     base_parameters,
@@ -292,6 +329,7 @@ impl Server {
                     gradient: push.gradient,
                 };
                 self.contribute(now, contribution);
+                self.show_auto(seen, out);
             }
             Some(reason) => {
                 self.ledger.outstanding -= 1;

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::protocol::message::Decided;
 use crate::time::Time;
+use crate::work::Task;
 
 /// A worker id of the job, and whoever holds it.
 #[derive(Debug)]
@@ -65,7 +66,9 @@ pub(super) struct Grant {
     pub(super) sequence: Sequence,
     /// The version that came with it. The gradient may be computed on a later one that came since.
     pub(super) version: Version,
-    pub(super) batch: BatchId,
+    pub(super) task: Task,
+    /// Whether it was for something else before a new version came.
+    pub(super) renewed: bool,
     pub(super) at: Time,
 }
 

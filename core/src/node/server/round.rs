@@ -7,12 +7,13 @@ use super::Server;
 use super::roster::{Grant, Presence, Slot};
 use crate::aggregate::Gradient;
 use crate::consistency::Closing;
-use crate::id::{BatchId, Clock, Incarnation, Sequence, Version, WorkerId};
+use crate::id::{Clock, Incarnation, Sequence, Version, WorkerId};
 use crate::job::BudgetKind;
 use crate::node::{Effect, Evaluate, Event, Outbox};
 use crate::protocol::Phase;
 use crate::protocol::message::EndReason;
 use crate::time::Time;
+use crate::work::{Dealer, Share, Task, Weights};
 
 /// Evaluations that may be under way. When they take longer than the epochs between them, points
 /// of the curve are left out rather than kept waiting; the last version is always evaluated.
@@ -32,7 +33,7 @@ pub(super) struct Contribution {
     pub(super) worker: WorkerId,
     pub(super) incarnation: Incarnation,
     pub(super) sequence: Sequence,
-    pub(super) batch: BatchId,
+    pub(super) task: Task,
     /// The iteration it is a part of.
     pub(super) clock: Clock,
     pub(super) base: Version,
@@ -49,6 +50,10 @@ impl Server {
     pub(super) fn contribute(&mut self, now: Time, mut contribution: Contribution) {
         let worker = contribution.worker;
         contribution.clock = self.cohort.contribute(worker);
+        if let Some(dealer) = &mut self.dealer {
+            dealer.took(worker, contribution.task);
+            self.cohort.set_covered(dealer.is_covered());
+        }
         self.round.contributions.push(contribution);
         self.policy.contributed(&self.cohort, worker, now);
         let Some(slot) = self.roster.slot(worker) else { return };
@@ -67,13 +72,28 @@ impl Server {
         {
             slot.clock = clock;
             self.policy.left(&self.cohort, worker);
+            if let Some(auto) = &mut self.auto {
+                auto.left(worker);
+            }
         }
     }
 
     /// Whether too few workers are there to go on.
     pub(super) fn is_short(&self) -> bool {
         let needed = self.job.membership.needed_to_run();
-        self.roster.ready() < needed && self.present() < needed
+        self.roster.ready() < needed && self.present() < needed || self.is_stuck()
+    }
+
+    /// Whether the open round needs somebody who is not there.
+    fn is_stuck(&self) -> bool {
+        let is_stuck = |dealer: &dyn Dealer| dealer.is_stuck(&self.cohort);
+        self.phase == Phase::Training && self.dealer.as_deref().is_some_and(is_stuck)
+    }
+
+    /// How many workers must be there to go on.
+    pub(super) fn needed(&self) -> u32 {
+        let needed = self.job.membership.needed_to_run();
+        if self.is_stuck() { needed.max(self.present() + 1) } else { needed }
     }
 
     /// Workers that are there with their data. One that has done its share and went counts, for
@@ -94,8 +114,14 @@ impl Server {
         }
         self.watch_attendance(now, out);
         let before = self.version();
-        while self.step(now, out) {}
-        if self.phase == Phase::Training && !self.is_short() {
+        loop {
+            while self.step(now, out) {}
+            self.order_due(now);
+            if !self.pass_fence(now, out) {
+                break;
+            }
+        }
+        if self.phase == Phase::Training && !self.is_short() && self.ordered.is_none() {
             if self.version() > before && self.policy.cancels() {
                 self.supersede(out);
             }
@@ -156,7 +182,7 @@ impl Server {
         !self.finished.is_empty() && self.roster.iter().all(done)
     }
 
-    fn admit_joining(&mut self) {
+    pub(super) fn admit_joining(&mut self) {
         while let Some(worker) = self.joining.pop_first() {
             let own = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
             let clock = self.entry().unwrap_or(own);
@@ -171,7 +197,7 @@ impl Server {
     }
 
     /// Applies the contributions that `closing` chooses as one update.
-    fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
+    pub(super) fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
         let all = &mut self.round.contributions;
         let taken = match (closing, self.cohort.oldest()) {
             (Closing::NotYet, _) => return,
@@ -182,9 +208,15 @@ impl Server {
             (Closing::Latest, _) => all.len().saturating_sub(1)..all.len(),
             _ => 0..all.len(),
         };
-        // In worker order, never in arrival order, so that the result depends on nothing else.
-        all[taken.clone()].sort_by_key(|c| (c.worker, c.incarnation, c.sequence));
+        // In the order of partitions and workers, never of arrival, so that the result depends on
+        // nothing else.
+        all[taken.clone()].sort_by_key(|c| (c.task.part, c.worker, c.incarnation, c.sequence));
         let version = self.cohort.version();
+        let weights = self.dealer.as_ref().and_then(|dealer| {
+            let share =
+                |c: &Contribution| Share { worker: c.worker, task: c.task, samples: c.samples };
+            dealer.weights(&all[taken.clone()].iter().map(share).collect::<Vec<_>>())
+        });
         let gradients = all[taken.clone()].iter().map(|contribution| Gradient {
             worker: contribution.worker,
             clock: contribution.clock,
@@ -193,14 +225,22 @@ impl Server {
             base: contribution.base_parameters.as_ref().map(|values| values.as_slice()),
             values: &contribution.gradient,
         });
-        self.aggregator.combine(gradients, &self.parameters, closing);
+        match &weights {
+            None => self.aggregator.combine(gradients, &self.parameters, closing),
+            Some(Weights { factors, .. }) => {
+                let values = gradients.map(|gradient| gradient.values);
+                self.aggregator.combine_with(factors.iter().copied().zip(values));
+            }
+        }
         let parameters = Arc::make_mut(&mut self.parameters);
         self.aggregator.apply(parameters, version);
         let epochs = self.samples / self.job.data.train.rows;
         for contribution in self.round.contributions.drain(taken) {
-            let Contribution { worker, incarnation, sequence, batch, clock, base, samples, .. } =
+            let Contribution { worker, incarnation, sequence, task, clock, base, samples, .. } =
                 contribution;
-            self.samples += u64::from(samples);
+            if weights.is_none() {
+                self.samples += u64::from(samples);
+            }
             self.ledger.applied += 1;
             self.ledger.outstanding -= 1;
             if let Some(slot) = self.roster.slot_mut(worker) {
@@ -212,7 +252,8 @@ impl Server {
                 worker,
                 incarnation,
                 sequence,
-                batch,
+                part: task.part,
+                batch: task.batch,
                 clock,
                 base,
                 staleness,
@@ -220,7 +261,12 @@ impl Server {
                 age,
             }));
         }
+        self.samples += weights.map_or(0, |weights| weights.samples);
         self.cohort.close(closing);
+        if let Some(dealer) = &mut self.dealer {
+            dealer.updated();
+            self.cohort.set_covered(false);
+        }
         self.policy.closed(&self.cohort, closing);
         self.last_update = now;
         let point = self.point();
@@ -269,7 +315,7 @@ impl Server {
 
     /// Gives `worker` as many mini-batches as it may have, if any.
     fn grant(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
-        let (version, window) = (self.version(), self.window);
+        let (version, window) = (self.version(), self.window(worker));
         let Some(slot) = self.roster.slot(worker) else { return };
         let (Some(peer), true) = (slot.peer, self.cohort.contains(worker)) else { return };
         let first = slot.seat.next_sequence();
@@ -284,9 +330,14 @@ impl Server {
             if !may_start {
                 break;
             }
-            let Some(batch) = slot.batches.take(quota) else { break };
+            let task = match &mut self.dealer {
+                None => slot.batches.take(quota).map(|batch| Task::own(worker, batch)),
+                Some(dealer) => dealer.deal(worker, version),
+            };
+            let Some(task) = task else { break };
             let sequence = slot.seat.next_sequence();
-            slot.seat.grants.push_back(Grant { sequence, version, batch, at: now });
+            let grant = Grant { sequence, version, task, renewed: false, at: now };
+            slot.seat.grants.push_back(grant);
             slot.since = now;
             // Only the first was waited for.
             let waited = asked.filter(|_| sequence == first);
@@ -295,7 +346,15 @@ impl Server {
             self.ledger.assigned += 1;
             self.ledger.outstanding += 1;
             self.training_since.get_or_insert(now);
-            out.push(Effect::Report(Event::Granted { worker, sequence, version, batch, waited }));
+            let Task { part, batch } = task;
+            out.push(Effect::Report(Event::Granted {
+                worker,
+                sequence,
+                version,
+                part,
+                batch,
+                waited,
+            }));
         }
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         if slot.seat.next_sequence() == first {

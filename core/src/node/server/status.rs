@@ -1,12 +1,13 @@
 //! Whoever waits can say for whom and since when.
 
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Server;
 use super::roster::{Presence, Slot};
 use crate::id::WorkerId;
+use crate::mode::Mode;
 use crate::protocol::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
 use crate::time::Time;
 
@@ -26,7 +27,7 @@ impl Server {
         });
         Status {
             job: self.job.name.clone(),
-            consistency: self.job.mode.consistency.to_string(),
+            consistency: self.mode_in_words(),
             phase: self.phase,
             uptime: now.since(Time::ZERO),
             version: self.version(),
@@ -36,6 +37,15 @@ impl Server {
             wait: self.wait(now),
             members: members.collect(),
         }
+    }
+
+    /// The mode, and who chose it.
+    fn mode_in_words(&self) -> String {
+        let Some(auto) = &self.auto else { return self.mode.to_string() };
+        let windows = self.cohort.workers().map(|worker| auto.window(worker));
+        let widest = windows.max().unwrap_or(1);
+        let mode = Mode { in_flight: Some(widest), ..self.mode };
+        alloc::format!("auto: {mode}")
     }
 
     fn state_of(&self, worker: WorkerId, slot: &Slot) -> MemberState {

@@ -94,6 +94,7 @@ impl Worker {
                 && member.job.data == welcome.job.data
                 && member.job.seed == welcome.job.seed
                 && member.job.batch_size == welcome.job.batch_size
+                && member.job.redundancy == welcome.job.redundancy
         });
         let job = Box::new(welcome.job);
         out.push(Effect::Report(Event::Welcomed { worker, resumed, job: job.clone() }));
@@ -103,6 +104,7 @@ impl Worker {
             run: welcome.run,
             keys,
             examples_from_server: welcome.examples_from_server,
+            parts: job.parts_of(worker),
             job,
         });
         if !resumed {

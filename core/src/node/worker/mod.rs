@@ -7,6 +7,7 @@ mod work;
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
@@ -15,7 +16,7 @@ use work::{Grant, Work};
 use super::backoff::Backoff;
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use crate::examples::Examples;
-use crate::id::{Incarnation, PeerId, WorkerId};
+use crate::id::{Incarnation, PartId, PeerId, WorkerId};
 use crate::job::{Job, heartbeat, patience};
 use crate::params::KeyRange;
 use crate::protocol::message::{Bye, EndReason, Heartbeat};
@@ -116,6 +117,8 @@ struct Member {
     run: u64,
     keys: KeyRange,
     examples_from_server: bool,
+    /// The parts of the data that it has.
+    parts: Vec<PartId>,
     job: Box<Job>,
 }
 
@@ -129,8 +132,8 @@ impl Member {
 #[derive(Debug)]
 enum Data {
     None,
-    /// The server is sending the partition.
-    Fetching(Examples),
+    /// The server is sending the parts: those that are whole, and the one under way.
+    Fetching(Vec<Examples>, Examples),
     /// The driver is getting it ready.
     Preparing,
     Ready(Prepared),

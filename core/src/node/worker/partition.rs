@@ -17,17 +17,16 @@ impl Worker {
         let Some(member) = &self.member else { return };
         match &self.data {
             Data::None if member.examples_from_server => {
-                self.data = Data::Fetching(Examples::new(member.job.data.shape));
-                self.send(now, Message::PullExamples(PullExamples { from: 0 }), out);
+                self.data = Data::Fetching(Vec::new(), Examples::new(member.job.data.shape));
+                self.fetch(now, out);
             }
             Data::None => self.prepare(None, out),
-            Data::Fetching(examples) => {
-                let from = examples.len() as u64;
-                self.send(now, Message::PullExamples(PullExamples { from }), out);
-            }
+            Data::Fetching(..) => self.fetch(now, out),
             Data::Preparing => {}
             Data::Ready(prepared) => {
-                let ready = Ready { rows: prepared.rows, train: prepared.train.clone() };
+                let rows =
+                    member.parts.iter().copied().zip(prepared.rows.iter().copied()).collect();
+                let ready = Ready { rows, train: prepared.train.clone() };
                 self.send(now, Message::Ready(ready), out);
                 if self.work.is_idle() {
                     return self.pull(now, out);
@@ -40,7 +39,18 @@ impl Worker {
         }
     }
 
-    pub(super) fn prepare(&mut self, examples: Option<Examples>, out: &mut Outbox) {
+    /// Asks for the examples that follow those that have come.
+    fn fetch(&mut self, now: Time, out: &mut Outbox) {
+        let (Data::Fetching(whole, examples), Some(member)) = (&self.data, &self.member) else {
+            return;
+        };
+        if let Some(&part) = member.parts.get(whole.len()) {
+            let from = examples.len() as u64;
+            self.send(now, Message::PullExamples(PullExamples { part, from }), out);
+        }
+    }
+
+    pub(super) fn prepare(&mut self, examples: Option<Vec<Examples>>, out: &mut Outbox) {
         let Some(member) = &self.member else { return };
         self.data = Data::Preparing;
         self.preparations += 1;
@@ -49,7 +59,7 @@ impl Worker {
     }
 
     pub(super) fn on_examples(&mut self, now: Time, chunk: &ExamplesChunk, out: &mut Outbox) {
-        let (Data::Fetching(examples), Some(member)) = (&mut self.data, &self.member) else {
+        let (Data::Fetching(whole, examples), Some(member)) = (&mut self.data, &self.member) else {
             return;
         };
         let rows = chunk.rows;
@@ -63,12 +73,15 @@ impl Worker {
             let what = alloc::format!("its examples are unusable: {what}");
             return self.finish(Err(WorkerError::Protocol(what)), out);
         }
-        if (examples.len() as u64) < rows.total {
-            let from = examples.len() as u64;
-            self.send(now, Message::PullExamples(PullExamples { from }), out);
+        if examples.len() as u64 >= rows.total {
+            let next = Examples::new(member.job.data.shape);
+            whole.push(core::mem::replace(examples, next));
+        }
+        if whole.len() < member.parts.len() {
+            self.fetch(now, out);
         } else {
-            let examples = core::mem::take(examples);
-            self.prepare(Some(examples), out);
+            let whole = core::mem::take(whole);
+            self.prepare(Some(whole), out);
         }
     }
 

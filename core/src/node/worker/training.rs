@@ -1,14 +1,35 @@
 //! Pull, compute, push.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 
 use super::work::Grant;
-use super::{Worker, WorkerError};
+use super::{Member, Worker, WorkerError};
 use crate::job::Exchange;
+use crate::mode::MOST_IN_FLIGHT;
 use crate::node::{Compute, Computed, Effect, Event, Outbox};
 use crate::protocol::Message;
-use crate::protocol::message::{Decided, EndReason, Heartbeat, Parameters, Pull, Push, PushHeader};
+use crate::protocol::message::{
+    Decided, EndReason, Heartbeat, Parameters, ParametersHeader, Pull, Push, PushHeader,
+};
 use crate::time::Time;
+
+impl Member {
+    /// Makes sure that whatever parameters allow can be computed here.
+    fn check_tasks(&self, header: &ParametersHeader) -> Result<(), String> {
+        if header.ahead >= MOST_IN_FLIGHT {
+            return Err(alloc::format!("it allowed {} pushes more at once", header.ahead));
+        }
+        let mut task = header.task;
+        for _ in 0..=header.ahead {
+            if !self.parts.contains(&task.part) {
+                return Err(alloc::format!("it wants partition {}, which is not here", task.part));
+            }
+            task = self.job.following(task);
+        }
+        Ok(())
+    }
+}
 
 impl Worker {
     pub(super) fn pull(&mut self, now: Time, out: &mut Outbox) {
@@ -34,6 +55,9 @@ impl Worker {
             );
             return self.finish(Err(WorkerError::Protocol(what)), out);
         }
+        if let Err(what) = member.check_tasks(&header) {
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
         if let Some(decided) = header.decided {
             self.work.decided(decided.sequence);
         }
@@ -43,8 +67,10 @@ impl Worker {
             }
             return;
         }
+        let Some(member) = &self.member else { return };
         let incarnation = Some(member.incarnation);
-        let supersedes = self.work.permit(&header, parameters.values);
+        let following = |task| member.job.following(task);
+        let supersedes = self.work.permit(&header, parameters.values, following);
         self.begin(out);
         if supersedes {
             // The server sends no newer ones before it has heard that these have come.
@@ -56,11 +82,12 @@ impl Worker {
     fn begin(&mut self, out: &mut Outbox) {
         let Some(member) = &self.member else { return };
         let Some((grant, parameters)) = self.work.begin() else { return };
-        let Grant { sequence, version, batch } = grant;
+        let Grant { sequence, version, task } = grant;
         out.push(Effect::Report(Event::Received { sequence, version }));
         out.push(Effect::Compute(Compute {
             ticket: member.ticket(grant),
-            batch,
+            task,
+            amount: member.job.amount(task),
             parameters,
             scratch: self.work.scratch(),
         }));
@@ -75,7 +102,7 @@ impl Worker {
             incarnation: member.incarnation,
             sequence: grant.sequence,
             base: grant.version,
-            batch: grant.batch,
+            task: grant.task,
             samples: computed.samples,
             loss: computed.loss,
             compute_ns: u64::try_from(computed.took.as_nanos()).unwrap_or(u64::MAX),

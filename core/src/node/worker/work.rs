@@ -7,8 +7,9 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::id::{BatchId, Sequence, Version};
+use crate::id::{Sequence, Version};
 use crate::protocol::message::{ParametersHeader, Push};
+use crate::work::Task;
 
 /// The work of one incarnation.
 #[derive(Debug, Default)]
@@ -16,7 +17,7 @@ pub(super) struct Work {
     /// The last push that was ever allowed.
     highest: Sequence,
     /// Pushes that are allowed and not begun.
-    permits: VecDeque<(Sequence, BatchId)>,
+    permits: VecDeque<(Sequence, Task)>,
     /// The newest parameters, while there is something to begin with them.
     newest: Option<(Version, Arc<Vec<f32>>)>,
     computing: Option<Grant>,
@@ -31,7 +32,7 @@ pub(super) struct Work {
 pub(super) struct Grant {
     pub(super) sequence: Sequence,
     pub(super) version: Version,
-    pub(super) batch: BatchId,
+    pub(super) task: Task,
 }
 
 impl Work {
@@ -66,25 +67,32 @@ impl Work {
         self.newest = None;
     }
 
-    /// Takes note of parameters and of what they allow. If they supersede those that a gradient is
-    /// being computed on, that gradient is given up, to be begun anew; whether they do.
-    pub(super) fn permit(&mut self, header: &ParametersHeader, values: Arc<Vec<f32>>) -> bool {
+    /// Takes note of parameters and of what they allow, `following` being the order of tasks. If
+    /// they supersede those that a gradient is being computed on, or what it is computed from, that
+    /// gradient is given up, to be begun anew; whether they do.
+    pub(super) fn permit(
+        &mut self,
+        header: &ParametersHeader,
+        values: Arc<Vec<f32>>,
+        following: impl Fn(Task) -> Task,
+    ) -> bool {
         let mut supersedes = false;
-        if let Some(grant) = self.computing
-            && grant.sequence == header.sequence
-            && grant.version < header.version
-        {
-            supersedes = true;
-            self.computing = None;
-            self.permits.push_front((grant.sequence, grant.batch));
-        }
+        let mut task = header.task;
         for ahead in 0..=u64::from(header.ahead) {
             let sequence = Sequence(header.sequence.0.saturating_add(ahead));
             if sequence > self.highest {
                 self.highest = sequence;
-                let batch = BatchId(header.batch.0.saturating_add(ahead));
-                self.permits.push_back((sequence, batch));
+                self.permits.push_back((sequence, task));
+            } else if let Some(grant) = self.computing.filter(|grant| grant.sequence == sequence) {
+                if grant.version < header.version && (ahead == 0 || grant.task != task) {
+                    supersedes = true;
+                    self.computing = None;
+                    self.permits.push_front((sequence, task));
+                }
+            } else if let Some(permit) = self.permits.iter_mut().find(|(it, _)| *it == sequence) {
+                permit.1 = task;
             }
+            task = following(task);
         }
         if self.newest.as_ref().is_none_or(|(version, _)| *version < header.version) {
             self.newest = Some((header.version, values));
@@ -101,12 +109,12 @@ impl Work {
             return None;
         }
         let (version, values) = self.newest.clone()?;
-        let (sequence, batch) = self.permits.pop_front()?;
+        let (sequence, task) = self.permits.pop_front()?;
         if self.permits.is_empty() {
             // Whoever holds parameters for nothing makes the server copy them.
             self.newest = None;
         }
-        let grant = Grant { sequence, version, batch };
+        let grant = Grant { sequence, version, task };
         self.computing = Some(grant);
         Some((grant, values))
     }

@@ -1,0 +1,82 @@
+//! Work that makes no sense.
+
+use core::fmt;
+
+use super::Redundancy;
+use crate::coding::{CodeError, Decoder};
+use crate::consistency::ConsistencySpec;
+use crate::job::{BudgetKind, Job};
+use crate::mode::{MOST_IN_FLIGHT, Mode};
+
+/// Settings of work that do not go together with the job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum WorkError {
+    /// A gradient code that cannot be.
+    Code(CodeError),
+    /// More partitions computed by each worker than there are, or than may be under way.
+    Partial {
+        /// Partitions that each worker computes.
+        tasks: u32,
+        /// The most there can be.
+        most: u32,
+    },
+    /// Redundancy together with something that it leaves no room for.
+    Redundancy {
+        /// The redundancy.
+        redundancy: Redundancy,
+        /// The other setting, what it must be, and why.
+        needs: &'static str,
+    },
+}
+
+impl fmt::Display for WorkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(error) => write!(f, "redundancy: {error}"),
+            Self::Partial { tasks, most } => {
+                write!(f, "redundancy = partial:{tasks}: must be 1 to {most} here")
+            }
+            Self::Redundancy { redundancy, needs } => {
+                write!(f, "redundancy = {redundancy} needs {needs}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for WorkError {}
+
+impl Job {
+    /// Checks that redundancy stands alone: its rounds are synchronous, and what a gradient counts
+    /// is the code's to say. `mode` is that of the job, or one that it is to change to.
+    pub(crate) fn check_work(&self, mode: &Mode) -> Result<(), WorkError> {
+        let redundancy = self.redundancy;
+        if redundancy == Redundancy::None {
+            return Ok(());
+        }
+        let needs = |needs| Err(WorkError::Redundancy { redundancy, needs });
+        if mode.consistency != ConsistencySpec::Bsp {
+            return needs("consistency = bsp: its rounds are synchronous");
+        }
+        if mode.in_flight.is_some() {
+            return needs("in-flight = auto: it says itself what may be under way");
+        }
+        if *mode != Mode::of(ConsistencySpec::Bsp) {
+            return needs("plain staleness and participation: each partition counts once a round");
+        }
+        if !self.switches.is_empty() {
+            return needs("no switch: it cannot change during a run");
+        }
+        if self.budget.kind != BudgetKind::Global {
+            return needs("budget = global: all partitions advance together");
+        }
+        if let Redundancy::Partial { tasks } = redundancy {
+            let most = self.membership.workers.min(MOST_IN_FLIGHT);
+            if tasks == 0 || tasks > most {
+                return Err(WorkError::Partial { tasks, most });
+            }
+        }
+        let decoder = self.code().and_then(|code| code.map(Decoder::new).transpose());
+        decoder.map(|_| ()).map_err(WorkError::Code)
+    }
+}

@@ -1,0 +1,234 @@
+//! Work: which mini-batches a worker computes its gradients from.
+//!
+//! A [`Task`] names them. It goes out with the parameters and comes back with the gradient, and a
+//! gradient is a function of its task and its parameters alone, whoever computes it. Ordinarily each
+//! worker goes through its own partition; otherwise a [`Dealer`] hands tasks out. Like a consistency
+//! policy it answers the server's questions, and the server has no branch on which it is.
+
+mod coded;
+mod error;
+mod partial;
+mod spec;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Debug;
+
+use serde::{Deserialize, Serialize};
+
+pub use error::WorkError;
+pub use spec::{Redundancy, UnknownWork};
+
+use self::coded::Coded;
+use self::partial::Partial;
+use crate::coding::{Code, CodeError, Piece};
+use crate::consistency::{Cohort, Consistency, Redundant};
+use crate::id::{BatchId, PartId, Version, WorkerId};
+use crate::job::Job;
+
+/// What one gradient is computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Task {
+    /// The part of the data; under gradient coding the first of those that are combined.
+    pub part: PartId,
+    /// The mini-batch of that part.
+    pub batch: BatchId,
+}
+
+impl Task {
+    /// Mini-batch `batch` of the worker's own partition.
+    #[must_use]
+    pub const fn own(worker: WorkerId, batch: BatchId) -> Self {
+        Self { part: PartId(worker.0), batch }
+    }
+}
+
+/// Who is given which mini-batches, where that is not each worker its own, one after another.
+pub trait Dealer: Debug + Send {
+    /// What `worker` is to compute next, on parameters of `version`. None if there is nothing for
+    /// it to do before the next update; nothing has changed then.
+    fn deal(&mut self, worker: WorkerId, version: Version) -> Option<Task>;
+
+    /// What `worker`, which was given `task` and has not answered, is to compute instead now that
+    /// it is given `version`; none if the task stays.
+    fn renew(&mut self, worker: WorkerId, task: Task, version: Version) -> Option<Task>;
+
+    /// Whether a gradient for `task`, on parameters of the current `version`, adds anything to what
+    /// is in the open round.
+    fn wants(&self, worker: WorkerId, task: Task, version: Version) -> bool;
+
+    /// Takes note that such a gradient is in the open round.
+    fn took(&mut self, worker: WorkerId, task: Task);
+
+    /// Takes note that `worker` will not bring what it was given, though it may be needed.
+    fn put_back(&mut self, worker: WorkerId, task: Task);
+
+    /// Whether the open round has all that an update needs.
+    fn is_covered(&self) -> bool;
+
+    /// Whether the members and what is in the open round are too few to cover it.
+    fn is_stuck(&self, members: &Cohort) -> bool;
+
+    /// Takes note that a worker's parts have so many examples.
+    ///
+    /// # Errors
+    /// In words, if another worker said otherwise of one of them.
+    fn set_rows(&mut self, worker: WorkerId, rows: &[u64]) -> Result<(), String>;
+
+    /// What the gradients of an update count, in order; none if each counts what the job's
+    /// aggregation says.
+    fn weights(&self, gradients: &[Share]) -> Option<Weights>;
+
+    /// Takes note of an update.
+    fn updated(&mut self);
+}
+
+/// A gradient of an update, as far as its weight depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Whose it is.
+    pub worker: WorkerId,
+    /// What it was computed from.
+    pub task: Task,
+    /// Examples it was computed from.
+    pub samples: u32,
+}
+
+/// What the gradients of an update count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weights {
+    /// The factor of each.
+    pub factors: Vec<f32>,
+    /// Different examples that the update is made of.
+    pub samples: u64,
+}
+
+impl Job {
+    /// Parts that the training data are cut into.
+    #[must_use]
+    pub const fn parts(&self) -> u32 {
+        self.membership.workers
+    }
+
+    /// The parts that `worker` must have.
+    #[must_use]
+    pub fn parts_of(&self, worker: WorkerId) -> Vec<PartId> {
+        let workers = self.membership.workers;
+        match (self.pieces_of(worker), self.redundancy) {
+            (Some(pieces), _) => pieces.into_iter().map(|piece| piece.part).collect(),
+            (None, Redundancy::Partial { tasks }) => {
+                (0..tasks).map(|number| PartId((worker.0 + number) % workers)).collect()
+            }
+            _ => alloc::vec![PartId(worker.0)],
+        }
+    }
+
+    /// What `worker` combines into each gradient; none where nothing is combined.
+    #[must_use]
+    pub fn pieces_of(&self, worker: WorkerId) -> Option<Vec<Piece>> {
+        Some(self.code().ok()??.pieces(worker))
+    }
+
+    /// The most examples that one gradient of the job is computed from.
+    #[must_use]
+    pub fn most_samples(&self) -> u32 {
+        let parts = self.redundancy.parts_combined();
+        self.batch_size.saturating_mul(parts)
+    }
+
+    /// How much a gradient of `task` is to compute, in ordinary mini-batches.
+    #[must_use]
+    pub fn amount(&self, _task: Task) -> f64 {
+        f64::from(self.redundancy.parts_combined())
+    }
+
+    /// The gradient code, if there is one.
+    ///
+    /// # Errors
+    /// [`CodeError`] if there cannot be such a code for so many workers.
+    pub(crate) fn code(&self) -> Result<Option<Code>, CodeError> {
+        let workers = self.membership.workers;
+        match self.redundancy {
+            Redundancy::Fractional { tolerance } => Code::fractional(workers, tolerance).map(Some),
+            Redundancy::Cyclic { tolerance } => Code::cyclic(workers, tolerance).map(Some),
+            Redundancy::None | Redundancy::Partial { .. } => Ok(None),
+        }
+    }
+
+    /// Whoever hands out the tasks of the job; none if each worker goes through its own partition.
+    ///
+    /// # Errors
+    /// [`CodeError`] if the job asks for a gradient code that cannot be.
+    pub fn dealer(&self) -> Result<Option<Box<dyn Dealer>>, CodeError> {
+        Ok(match (self.code()?, self.redundancy) {
+            (Some(code), _) => Some(Box::new(Coded::new(self, code)?)),
+            (None, Redundancy::Partial { tasks }) => {
+                Some(Box::new(Partial::new(self.membership.workers, tasks)))
+            }
+            (None, _) => None,
+        })
+    }
+
+    /// When gradients are applied and workers go on.
+    #[must_use]
+    pub fn policy(&self) -> Box<dyn Consistency> {
+        match self.redundancy {
+            Redundancy::None => self.mode.consistency.build(),
+            Redundancy::Partial { tasks } => Box::new(Redundant::new(tasks)),
+            Redundancy::Fractional { .. } | Redundancy::Cyclic { .. } => {
+                Box::new(Redundant::new(1))
+            }
+        }
+    }
+
+    /// Mini-batches of one worker that may be under way, unless the run changes it.
+    #[must_use]
+    pub fn window(&self) -> u32 {
+        match self.redundancy {
+            Redundancy::None => self.mode.window(),
+            _ => self.policy().window(),
+        }
+    }
+
+    /// The task after `task`, where a worker is given several at once.
+    #[must_use]
+    pub const fn following(&self, task: Task) -> Task {
+        let Task { part, batch } = task;
+        match self.redundancy {
+            Redundancy::Partial { .. } => {
+                let next = part.0.saturating_add(1);
+                let part = if next < self.membership.workers { next } else { 0 };
+                Task { part: PartId(part), batch }
+            }
+            _ => Task { part, batch: BatchId(batch.0.saturating_add(1)) },
+        }
+    }
+}
+
+/// Examples in mini-batch `batch` of a part with `rows` examples: the last of a pass has what is
+/// left.
+#[must_use]
+pub const fn batch_samples(rows: u64, batch: BatchId, batch_size: u32) -> u64 {
+    let size = batch_size as u64;
+    let batches = rows.div_ceil(size);
+    if batches == 0 {
+        return 0;
+    }
+    let left = rows - batch.0 % batches * size;
+    if left < size { left } else { size }
+}
+
+/// Notes the size of a part, which all who have it must agree on.
+fn set_rows(known: &mut [u64], part: PartId, rows: u64) -> Result<(), String> {
+    match known.get_mut(part.0 as usize) {
+        Some(known) if *known == 0 || *known == rows => {
+            *known = rows;
+            Ok(())
+        }
+        Some(known) => Err(alloc::format!(
+            "{rows} rows in partition {part}, of which another worker has {known}"
+        )),
+        None => Err(alloc::format!("partition {part} is none of the job's")),
+    }
+}

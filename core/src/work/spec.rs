@@ -1,0 +1,107 @@
+//! The words that select what workers compute.
+
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What is computed more than once, so that a round need not wait for everybody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Redundancy {
+    /// Nothing.
+    #[default]
+    None,
+    /// Gradient coding by groups of workers that compute the same.
+    Fractional {
+        /// Workers that may be missing, whichever they are.
+        tolerance: u32,
+    },
+    /// Gradient coding by neighbours that overlap.
+    Cyclic {
+        /// Workers that may be missing, whichever they are.
+        tolerance: u32,
+    },
+    /// Partial gradients: each worker computes several partitions and sends them one by one.
+    Partial {
+        /// Partitions that each worker computes in a round, unless all have come before.
+        tasks: u32,
+    },
+}
+
+impl Redundancy {
+    /// Parts whose gradients one worker combines into one.
+    #[must_use]
+    pub const fn parts_combined(self) -> u32 {
+        match self {
+            Self::Fractional { tolerance } | Self::Cyclic { tolerance } => {
+                tolerance.saturating_add(1)
+            }
+            Self::None | Self::Partial { .. } => 1,
+        }
+    }
+}
+
+impl fmt::Display for Redundancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Fractional { tolerance } => write!(f, "fractional:{tolerance}"),
+            Self::Cyclic { tolerance } => write!(f, "cyclic:{tolerance}"),
+            Self::Partial { tasks } => write!(f, "partial:{tasks}"),
+        }
+    }
+}
+
+/// Text that names no way of working.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownWork {
+    text: String,
+    known: &'static str,
+}
+
+impl fmt::Display for UnknownWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is none of {}", self.text, self.known)
+    }
+}
+
+impl core::error::Error for UnknownWork {}
+
+impl FromStr for Redundancy {
+    type Err = UnknownWork;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWork> {
+        let known = "none, fractional:S or cyclic:S (S workers that may be missing), or partial:R \
+                     (R partitions computed by each worker, at least 1)";
+        let (word, number) = match text.split_once(':') {
+            Some((word, number)) => (word, number.parse::<u32>().ok()),
+            None => (text, None),
+        };
+        match (word, number) {
+            ("none", None) if text == word => Ok(Self::None),
+            ("fractional", Some(tolerance)) => Ok(Self::Fractional { tolerance }),
+            ("cyclic", Some(tolerance)) => Ok(Self::Cyclic { tolerance }),
+            ("partial", Some(tasks)) if tasks > 0 => Ok(Self::Partial { tasks }),
+            _ => Err(UnknownWork { text: text.into(), known }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn redundancy_is_named_by_one_word() {
+        for text in ["none", "fractional:1", "cyclic:0", "cyclic:3", "partial:2"] {
+            assert_eq!(text.parse::<Redundancy>().unwrap().to_string(), text);
+        }
+        for text in ["", "none:1", "cyclic", "cyclic:", "cyclic:-1", "partial:0", "coded:1"] {
+            let error = text.parse::<Redundancy>().unwrap_err();
+            assert!(error.to_string().contains("partial:R"), "{error}");
+        }
+    }
+}

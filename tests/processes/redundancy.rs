@@ -1,0 +1,122 @@
+//! Redundant work with real processes: a killed worker changes nothing, and every such run is
+//! computed again to the same bits.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cluster::{Server, number, path};
+use crate::process::finish;
+
+/// Mini-batches that take a while, of partitions of different sizes.
+const JOB: [&str; 8] = [
+    "--data",
+    "synthetic:4000",
+    "--model",
+    "mlp:512",
+    "--epochs",
+    "6",
+    "--partition",
+    "sizes:3,4,4,5",
+];
+
+/// The parameters of the model in a results folder.
+fn parameters(folder: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(folder.join("model.safetensors")).unwrap();
+    let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
+    let values = &rest[u64::from_le_bytes(*length) as usize..];
+    let (values, rest) = values.as_chunks::<4>();
+    assert!(rest.is_empty());
+    values.iter().map(|&value| f32::from_le_bytes(value)).collect()
+}
+
+/// What BSP makes of the job.
+fn plain(folder: &Path) -> (Value, Vec<f32>) {
+    let out = folder.join("plain");
+    let times = ["--compute", "1ms", "--link", "all.delay=0ms", "--out", path(&out)];
+    let run = [&["simulate", "--json", "--workers", "4"], &times[..]].concat();
+    let summary = finish(&[&run[..], &JOB].concat()).with_code(0).json();
+    (summary, parameters(&out))
+}
+
+#[track_caller]
+fn check_replay(folder: &Path) {
+    let log = folder.join("order.log");
+    let again = finish(&["replay", path(&log), "--json"]).with_code(0).json();
+    assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
+}
+
+#[test]
+fn a_worker_killed_under_gradient_coding_changes_nothing_but_rounding() {
+    let folder = tempfile::tempdir().unwrap();
+    let (reference, expected) = plain(folder.path());
+    let job = ["--workers", "4", "--redundancy", "cyclic:1", "--lease", "600ms"];
+    let server = Server::tcp(&[&JOB, &job]);
+    let mut workers = server.workers(4);
+    server.wait_for_updates_of(1, 8);
+    drop(workers.remove(1)); // which kills it with SIGKILL
+    for worker in workers {
+        worker.wait().with_code(0);
+    }
+    let Server { process, out, .. } = server;
+    let summary = process.wait().with_code(0).json();
+    assert_eq!(summary["updates"], reference["updates"]);
+    assert_eq!(summary["samples"], reference["samples"]);
+    let found = parameters(&out);
+    let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart < 1e-4 * largest, "{apart} of {largest}");
+    check_replay(&out);
+}
+
+#[test]
+fn partial_gradients_over_tcp_are_bsp_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (reference, _) = plain(folder.path());
+    let job = ["--workers", "4", "--redundancy", "partial:2", "--compute", "4ms 3.factor=5"];
+    let server = Server::tcp(&[&JOB, &job]);
+    for worker in server.workers(4) {
+        worker.wait().with_code(0);
+    }
+    let Server { process, out, .. } = server;
+    let summary = process.wait().with_code(0).json();
+    assert_eq!(summary["params_sha256"], reference["params_sha256"]);
+    assert_eq!(summary["samples"], reference["samples"]);
+    check_replay(&out);
+    // The slow one's work was done by its neighbour.
+    let updates = |worker: usize| number(&summary["workers"][worker]["updates"]);
+    assert!(updates(1) > updates(2), "{summary}");
+}
+
+#[test]
+fn redundant_runs_in_virtual_time_are_computed_again_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    for redundancy in ["cyclic:2", "fractional:1", "partial:3"] {
+        for aggregation in ["mean", "sum"] {
+            let out = folder.path().join(format!("{redundancy}-{aggregation}"));
+            let args = [
+                &["simulate", "--json", "--workers", "4", "--aggregation", aggregation][..],
+                &["--redundancy", redundancy, "--link", "all.delay=1ms"],
+                &["--compute", "straggler:2ms,60ms,0.3,0.5"],
+                &["--learning-rate", "0.01", "--optimizer", "momentum", "--out", path(&out)],
+                &JOB,
+            ];
+            finish(&args.concat()).with_code(0);
+            check_replay(&out);
+        }
+    }
+}
+
+#[test]
+fn redundancy_that_cannot_be_is_refused_before_the_data_are_trained_on() {
+    for (flags, told) in [
+        (["--workers", "4", "--redundancy", "fractional:2"], "groups of 3 workers"),
+        (["--workers", "4", "--redundancy", "partial:5"], "must be 1 to 4 here"),
+        (["--consistency", "asp", "--redundancy", "cyclic:1"], "needs consistency = bsp"),
+        (["--workers", "4", "--redundancy", "cyclic"], "partial:R"),
+    ] {
+        let ended = finish(&[&["simulate", "--compute", "1ms"][..], &flags].concat());
+        let ended = ended.with_code(2);
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    }
+}

@@ -1,0 +1,341 @@
+//! Gradient coding and partial gradients: whoever is late or lost, the parameters are those of BSP
+//! with everybody.
+
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use pstrain_core::consistency::{ConsistencySpec, DropReason};
+use pstrain_core::id::{PartId, Version};
+use pstrain_core::job::{Aggregation, BudgetKind, DataFrom, Exchange};
+use pstrain_core::mode::{Switch, SwitchAt};
+use pstrain_core::model::Model;
+use pstrain_core::node::{Event, Ledger, Point, Prepare, Server};
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+use pstrain_core::work::Redundancy;
+use pstrain_tests::{Toy, partition_of, parts_of, sequential_bsp};
+use pstrain_transports::scenario::Scenario;
+use pstrain_transports::simulation::{Laboratory, Origin, Setup, simulate};
+
+/// What came out of a run.
+struct Outcome {
+    reason: EndReason,
+    parameters: Vec<f32>,
+    point: Point,
+    ledger: Ledger,
+    events: Vec<(Time, Event)>,
+}
+
+/// Runs a job in virtual time over `link`, with the computation times `compute` and `faults`.
+fn run(toy: &Toy, link: &str, compute: &str, faults: &str) -> Outcome {
+    let scenario = Scenario::parse(link, compute, faults).unwrap();
+    let mut job = toy.job.clone();
+    job.scenario = scenario.to_text();
+    let (parts, seed) = (job.parts(), job.seed);
+    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let mut server = Server::new(job, seed).unwrap();
+    let mut events = Vec::new();
+    let load =
+        |order: &Prepare| Ok((parts_of(&toy.train, parts, order), toy.job.data.train.clone()));
+    let partition = |part: PartId| partition_of(&toy.train, parts, part);
+    let report = |now, from, event| {
+        if from == Origin::Server {
+            events.push((now, event));
+        }
+    };
+    let mut host = Laboratory::new(load, model, &toy.train, partition, report);
+    let setup = Setup {
+        server: &mut server,
+        scenario: &scenario,
+        stream: Stream::new(seed).fork("scenario", 0),
+        measured: None,
+        weight: None,
+        stop: &AtomicBool::new(false),
+    };
+    let outcome = simulate(setup, &mut host).unwrap();
+    let ledger = server.ledger();
+    let Ledger { assigned, applied, discarded, lost, outstanding } = ledger;
+    assert_eq!(assigned, applied + discarded + lost + outstanding, "{ledger:?}");
+    Outcome {
+        reason: outcome.reason,
+        parameters: server.parameters().to_vec(),
+        point: server.point(),
+        ledger,
+        events,
+    }
+}
+
+/// A job of so many workers, whose partitions are not all of the same size.
+fn toy(workers: u32, redundancy: &str) -> Toy {
+    let mut toy = Toy::new(workers, 203);
+    toy.job.redundancy = redundancy.parse().unwrap();
+    toy
+}
+
+fn bits(parameters: &[f32]) -> Vec<u32> {
+    parameters.iter().map(|value| value.to_bits()).collect()
+}
+
+/// How far parameters are from those of BSP, in proportion to the largest.
+fn distance(parameters: &[f32], reference: &[f32]) -> f32 {
+    let largest = reference.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    let apart = parameters.iter().zip(reference).map(|(a, b)| (a - b).abs());
+    apart.fold(0.0, f32::max) / largest
+}
+
+/// Machines on which now this one is slow, now that one.
+const UNRELIABLE: &str = "straggler:2ms,60ms,0.3,0.5 2.factor=3";
+/// Rounding, over a run of a few dozen updates.
+const ROUNDING: f32 = 1e-4;
+
+#[test]
+fn coded_rounds_are_those_of_bsp() {
+    for (workers, redundancy) in [
+        (4, "fractional:1"),
+        (6, "fractional:2"),
+        (3, "cyclic:1"),
+        (4, "cyclic:1"),
+        (5, "cyclic:2"),
+        (6, "cyclic:2"),
+    ] {
+        for aggregation in [Aggregation::Mean, Aggregation::Sum] {
+            for exchange in [Exchange::Combined, Exchange::Separate] {
+                let mut toy = toy(workers, redundancy);
+                (toy.job.aggregation, toy.job.exchange) = (aggregation, exchange);
+                toy.job.data.from = if workers == 4 { DataFrom::Server } else { DataFrom::Worker };
+                let mut plain = toy.clone();
+                plain.job.redundancy = Redundancy::None;
+                let reference = run(&plain, "delay=1ms", "5ms", "none");
+                let coded = run(&toy, "delay=1ms jitter=500us", UNRELIABLE, "none");
+                let who = format!("{workers} workers, {redundancy}, {aggregation}, {exchange}");
+                assert_eq!(coded.reason, EndReason::BudgetReached, "{who}");
+                let points = (coded.point.version, coded.point.samples);
+                assert_eq!(points, (reference.point.version, reference.point.samples), "{who}");
+                let apart = distance(&coded.parameters, &reference.parameters);
+                assert!(apart < ROUNDING, "{who}: {apart}");
+                if aggregation == Aggregation::Mean {
+                    let sequential = sequential_bsp(&plain);
+                    assert!(distance(&coded.parameters, &sequential) < ROUNDING, "{who}");
+                }
+                assert!(coded.ledger.discarded > 0, "{who}: nobody was ever late");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_redundancy_it_is_bsp_bit_for_bit() {
+    for workers in [1, 2, 4] {
+        for redundancy in ["fractional:0", "cyclic:0", "partial:1"] {
+            let toy = toy(workers, redundancy);
+            let mut reference = toy.clone();
+            reference.job.redundancy = Redundancy::None;
+            let reference = bits(&sequential_bsp(&reference));
+            let result = run(&toy, "delay=1ms jitter=1ms", UNRELIABLE, "none");
+            assert_eq!(bits(&result.parameters), reference, "{workers} workers, {redundancy}");
+            assert_eq!(result.ledger.discarded, 0, "{workers} workers, {redundancy}");
+        }
+    }
+}
+
+#[test]
+fn partial_gradients_make_the_rounds_of_bsp_bit_for_bit() {
+    for (workers, tasks) in [(2, 2), (3, 2), (4, 2), (4, 4), (5, 3)] {
+        for exchange in [Exchange::Combined, Exchange::Separate] {
+            let mut toy = toy(workers, &format!("partial:{tasks}"));
+            toy.job.exchange = exchange;
+            let reference = bits(&sequential_bsp(&toy));
+            for (link, compute) in
+                [("delay=1ms", "5ms"), ("delay=1ms jitter=3ms down.jitter=2ms", UNRELIABLE)]
+            {
+                let result = run(&toy, link, compute, "none");
+                let who = format!("{workers} workers, {tasks} tasks, {exchange}, {compute}");
+                assert_eq!(bits(&result.parameters), reference, "{who}");
+                each_partition_once(&result, workers);
+            }
+        }
+    }
+}
+
+/// Every update has one gradient of each partition, of the mini-batch of that round.
+fn each_partition_once(result: &Outcome, workers: u32) {
+    let mut parts = Vec::new();
+    let mut round = 0;
+    for (_, event) in &result.events {
+        match event {
+            Event::Applied { part, batch, base, staleness: 0, .. } => {
+                assert_eq!((batch.0, *base), (round, Version(round)));
+                parts.push(part.0);
+            }
+            Event::Applied { .. } => panic!("a stale gradient in round {round}: {event:?}"),
+            Event::Updated { .. } => {
+                assert_eq!(parts, (0..workers).collect::<Vec<_>>(), "round {round}");
+                parts.clear();
+                round += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Times between updates, from the second on.
+fn rounds(result: &Outcome) -> Vec<Duration> {
+    let updated =
+        |(at, event): &(Time, Event)| matches!(event, Event::Updated { .. }).then_some(*at);
+    let at: Vec<Time> = result.events.iter().filter_map(updated).collect();
+    at.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+#[test]
+fn a_slow_worker_costs_nothing_but_the_redundancy() {
+    let ms = Duration::from_millis;
+    for (redundancy, slow, round) in [
+        // 1 ms there and back, and 10 ms a mini-batch; all wait for the slow one.
+        ("none", "1.factor=20", 202),
+        // Two partitions each, and nobody waits.
+        ("cyclic:1", "1.factor=20", 22),
+        ("fractional:1", "1.factor=20", 22),
+        ("cyclic:2", "1.factor=20 4.factor=50", 32),
+        // Whoever computes the slow one's partition after its own is the last.
+        ("partial:2", "1.factor=20", 22),
+        ("partial:2", "1.factor=1.5", 17),
+    ] {
+        let toy = toy(6, redundancy);
+        let result = run(&toy, "delay=1ms down.delay=1ms", &format!("10ms {slow}"), "none");
+        let found = rounds(&result);
+        assert!(
+            found.len() > 5 && found.iter().all(|&time| time == ms(round)),
+            "{redundancy} {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_late_gradient_is_dropped_and_its_worker_begins_the_next_round() {
+    let result = run(&toy(4, "fractional:1"), "delay=1ms", "10ms 1.factor=1.3", "none");
+    // Worker 1 needs 26 ms where worker 2 needs 20: it is told to begin anew each time.
+    let from_first = result
+        .events
+        .iter()
+        .filter(|(_, event)| matches!(event, Event::Pushed { worker, .. } if worker.0 == 0));
+    assert_eq!(from_first.count(), 0);
+    let superseded = result
+        .events
+        .iter()
+        .filter(|(_, event)| matches!(event, Event::Superseded { worker, .. } if worker.0 == 0));
+    assert!(superseded.count() as u64 >= result.point.version.0 - 2);
+    // Two that are equally fast come at the same time, and one of them is enough.
+    let redundant = |(_, event): &&(Time, Event)| {
+        matches!(event, Event::Dropped { reason: DropReason::Redundant | DropReason::Stale, .. })
+    };
+    assert!(result.events.iter().filter(redundant).count() as u64 > result.point.version.0 / 2);
+}
+
+#[test]
+fn a_lost_worker_is_not_missed() {
+    for redundancy in ["cyclic:1", "fractional:1", "partial:2"] {
+        let toy = toy(4, redundancy);
+        let reference = sequential_bsp(&toy);
+        let faults = "2.crash@60ms";
+        let result = run(&toy, "delay=1ms", "5ms 3.factor=2", faults);
+        assert_eq!(result.reason, EndReason::BudgetReached, "{redundancy}");
+        assert!(distance(&result.parameters, &reference) < ROUNDING, "{redundancy}");
+        let paused = result.events.iter().any(|(_, event)| matches!(event, Event::Paused { .. }));
+        assert!(!paused, "{redundancy}");
+    }
+}
+
+#[test]
+fn more_lost_than_may_be_missing_are_waited_for() {
+    for (redundancy, faults) in [
+        ("cyclic:1", "1.crash@60ms 2.crash@70ms 2.restart@20s"),
+        ("fractional:1", "3.crash@60ms 4.crash@70ms 4.restart@20s"),
+        ("partial:2", "2.crash@60ms 3.crash@70ms 2.restart@20s"),
+    ] {
+        let toy = toy(4, redundancy);
+        let result = run(&toy, "delay=1ms", "5ms 3.factor=2", faults);
+        assert_eq!(result.reason, EndReason::BudgetReached, "{redundancy}");
+        let apart = distance(&result.parameters, &sequential_bsp(&toy));
+        assert!(apart < ROUNDING, "{redundancy}: {apart}");
+        let has = |wanted: fn(&Event) -> bool| result.events.iter().any(|(_, event)| wanted(event));
+        let paused =
+            |event: &Event| matches!(event, Event::Paused { present, needed } if needed > present);
+        assert!(has(paused) && has(|event| matches!(event, Event::Unpaused)), "{redundancy}");
+    }
+    // If nobody comes, the run ends in good order.
+    let result = run(&toy(4, "fractional:1"), "delay=1ms", "5ms", "3.crash@60ms 4.crash@70ms");
+    assert_eq!(result.reason, EndReason::TooFewWorkers { present: 2, needed: 3 });
+}
+
+/// A change of consistency during the run.
+const LATER: Switch = Switch { to: ConsistencySpec::Asp, at: SwitchAt::Version(Version(10)) };
+
+#[test]
+fn redundancy_is_refused_where_it_has_no_place() {
+    let told = |change: &dyn Fn(&mut Toy)| {
+        let mut toy = toy(6, "cyclic:1");
+        change(&mut toy);
+        Server::new(toy.job, 1).unwrap_err().to_string()
+    };
+    let asp = told(&|toy| toy.job.mode.consistency = ConsistencySpec::Asp);
+    assert_eq!(asp, "redundancy = cyclic:1 needs consistency = bsp: its rounds are synchronous");
+    let ahead = told(&|toy| toy.job.mode.in_flight = Some(1));
+    assert!(ahead.contains("in-flight = auto"), "{ahead}");
+    let switch = told(&|toy| toy.job.switches = vec![LATER]);
+    assert!(switch.contains("no switch"), "{switch}");
+    let budget = told(&|toy| toy.job.budget.kind = BudgetKind::Partition);
+    assert!(budget.contains("budget = global"), "{budget}");
+    let groups = told(&|toy| toy.job.redundancy = Redundancy::Fractional { tolerance: 3 });
+    assert!(groups.contains("groups of 4") && groups.contains("cyclic:3"), "{groups}");
+    let many = told(&|toy| toy.job.redundancy = Redundancy::Partial { tasks: 7 });
+    assert_eq!(many, "redundancy = partial:7: must be 1 to 6 here");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Deaths, returns, cuts, repeated messages, slow machines: the parameters stay the same.
+    #[test]
+    fn whatever_happens_the_result_is_that_of_bsp(
+        workers in 2_u32..6,
+        kind in 0_u32..3,
+        degree in 1_u32..4,
+        faults in prop::collection::vec((1_u32..6, 0_usize..3, 5_u64..400, 1_u64..3000), 0..6),
+        jitter in 0_u64..4,
+        combined: bool,
+    ) {
+        let redundancy = match kind {
+            0 => format!("cyclic:{}", degree.min(workers - 1)),
+            1 if workers % (degree + 1) == 0 => format!("fractional:{degree}"),
+            _ => format!("partial:{}", degree.min(workers)),
+        };
+        let mut toy = toy(workers, &redundancy);
+        toy.job.exchange = if combined { Exchange::Combined } else { Exchange::Separate };
+        let mut items = Vec::new();
+        for (worker, what, at, until) in faults {
+            let worker = (worker - 1) % workers + 1;
+            let end = at + until;
+            items.push(match what {
+                0 => format!("{worker}.crash@{at}ms {worker}.restart@{end}ms"),
+                1 => format!("{worker}.cut@{at}ms {worker}.heal@{end}ms"),
+                _ => format!("{worker}.duplicate@{at}ms"),
+            });
+        }
+        let faults = if items.is_empty() { "none".to_owned() } else { items.join(" ") };
+        let link = format!("delay=2ms jitter={jitter}ms down.delay=1ms down.jitter={jitter}ms");
+        let result = run(&toy, &link, UNRELIABLE, &faults);
+        prop_assert_eq!(result.reason, EndReason::BudgetReached);
+        let reference = sequential_bsp(&toy);
+        if redundancy.starts_with("partial") {
+            each_partition_once(&result, workers);
+            prop_assert_eq!(bits(&result.parameters), bits(&reference));
+        } else {
+            let apart = distance(&result.parameters, &reference);
+            prop_assert!(apart < ROUNDING, "{} {}: {}", redundancy, faults, apart);
+        }
+    }
+}
