@@ -25,12 +25,16 @@ macro_rules! shipped {
 pub fn experiments() -> &'static [Shipped] {
     shipped![
         "async-noniid",
+        "auto-grid",
         "backup-workers",
         "contention-roundrobin",
+        "hetero-partition",
         "osdi-delay",
         "paeleke-fig1",
         "paeleke-fig2",
         "paeleke-outlook",
+        "straggler-coding",
+        "straggler-partial",
         "validation",
     ]
 }
