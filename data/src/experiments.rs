@@ -28,7 +28,6 @@ pub fn experiments() -> &'static [Shipped] {
         "auto-grid",
         "backup-workers",
         "contention-roundrobin",
-        "hetero-partition",
         "osdi-delay",
         "paeleke-fig1",
         "paeleke-fig2",
