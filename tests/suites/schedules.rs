@@ -104,9 +104,57 @@ fn kind_of(event: &Event) -> String {
 }
 
 #[test]
+fn modes_change_at_any_time_and_nothing_is_lost_or_mixed() {
+    let seen = RefCell::new(BTreeSet::new());
+    for_seeds("modes_change", LARGEST / 2, |seed| {
+        let settings = Settings::draw(seed).switching();
+        let aftermath = let_happen(&settings);
+        let mut mode = settings.job.mode;
+        for (_, event) in &aftermath.events {
+            if let Event::Switched { version, mode: to, cause } = event {
+                let late = if version.0 > 0 { "later" } else { "at once" };
+                let mut seen = seen.borrow_mut();
+                seen.insert(format!("{cause} {late}"));
+                seen.insert(format!("to {}", kind_of_policy(to.consistency)));
+                seen.insert(format!("from {}", kind_of_policy(mode.consistency)));
+                if to.counts_like(&mode) {
+                    seen.insert("without a fence".into());
+                }
+                mode = **to;
+            }
+        }
+    });
+    if alone() {
+        return;
+    }
+    for policy in POLICIES {
+        for way in ["from", "to"] {
+            assert!(seen.borrow().contains(&format!("{way} {policy}")), "never {way} {policy}");
+        }
+    }
+    for what in ["foreseen by the job later", "ordered at once", "ordered later", "without a fence"]
+    {
+        assert!(seen.borrow().contains(what), "{what} never came up in {:?}", seen.borrow());
+    }
+}
+
+#[test]
+fn without_faults_a_run_with_changing_modes_reaches_its_budget() {
+    for_seeds("without_faults_a_run_with", 500, |seed| {
+        let aftermath = let_happen(&Settings::draw(seed).peaceful().switching_as_foreseen());
+        assert_eq!(aftermath.reason, EndReason::BudgetReached);
+        assert!(aftermath.membership_was_fixed);
+        assert_eq!(aftermath.ledger.lost, 0);
+    });
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for_seeds("the_same_seed", 300, |seed| {
-        let settings = Settings::draw(seed);
+        let settings = match seed % 2 {
+            0 => Settings::draw(seed),
+            _ => Settings::draw(seed).switching(),
+        };
         assert_eq!(let_happen(&settings), let_happen(&settings));
     });
 }

@@ -12,6 +12,7 @@ use pstrain_core::aggregate::{Aggregator, Gradient};
 use pstrain_core::consistency::Closing;
 use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Job;
+use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
 use pstrain_core::rng::Stream;
 use pstrain_core::trainer::Trainer;
@@ -128,6 +129,11 @@ impl Replay {
             }
         }
         Ok(())
+    }
+
+    /// Goes on under another mode.
+    pub(crate) fn set_mode(&mut self, mode: &Mode) {
+        self.aggregator.set_mode(mode);
     }
 
     /// The L2 norm of the combined gradient, before it is clipped.
