@@ -103,16 +103,21 @@ impl Checker {
     pub(crate) fn asked(&mut self, peer: PeerId, control: &Control) {
         self.strangers.remove(&peer);
         self.askers.insert(peer, control.clone());
+        self.ranks.may_switch = true;
     }
 
-    /// The server answered an order, with the step that came last.
-    pub(crate) fn answered(&mut self, server: &Server, peer: PeerId, result: &Controlled) {
+    /// The server answered an order in the step with these events.
+    pub(crate) fn answered(&mut self, events: &[Event], peer: PeerId, result: &Controlled) {
         let control = self.askers.remove(&peer);
         let control = control.unwrap_or_else(|| panic!("{peer} was answered twice, or unasked"));
         if let Ok(version) = result {
-            assert_eq!(*version, server.version(), "{peer} was answered late");
-            let mode = self.ranks.mode();
-            assert_eq!(mode.set(&control.key, &control.value), Ok(mode), "{control:?} is not so");
+            let begins = |event: &Event| match event {
+                Event::Switched { version: with, mode, .. } => {
+                    with == version && mode.set(&control.key, &control.value) == Ok(**mode)
+                }
+                _ => false,
+            };
+            assert!(events.iter().any(begins), "{control:?} is not so from {version} on");
         }
     }
 
@@ -141,7 +146,10 @@ impl Checker {
         events: &[Event],
         peer: Option<PeerId>,
     ) {
+        let mut fenced = self.askers.keys().any(|asker| Some(*asker) != peer);
         for (place, event) in events.iter().enumerate() {
+            fenced &= !matches!(event, Event::Switched { .. });
+            assert!(!fenced || !matches!(event, Event::Granted { .. }), "{event:?} before a fence");
             let next = events.get(place + 1);
             if let Event::Departed { worker, how, .. } = event {
                 self.departed(now, *worker, *how);
@@ -217,7 +225,6 @@ impl Checker {
             Event::Granted { worker, .. } => {
                 assert!(self.short_since.is_none(), "{worker} goes on while too few are there");
                 assert!(!self.drained, "{worker} goes on though the run is to stop");
-                assert!(self.askers.is_empty(), "{worker} goes on before a fence");
             }
             Event::Evaluated { point, .. } => {
                 self.evaluations -= 1;

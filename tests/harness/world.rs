@@ -320,7 +320,7 @@ impl<'a> World<'a> {
         }
         self.checker.step(self.now, &self.server, &events, from);
         for (peer, result) in answers {
-            self.checker.answered(&self.server, peer, &result);
+            self.checker.answered(&events, peer, &result);
         }
         closed.into_iter().for_each(|peer| self.checker.hung_up(peer));
         self.checker.check_askers();

@@ -19,6 +19,8 @@ pub(super) struct Ranks {
     ranks: Vec<Rank>,
     started: bool,
     ended: bool,
+    /// Whether another mode may be wanted.
+    pub(super) may_switch: bool,
     /// Whether somebody asked the server to stop.
     pub(super) drained: bool,
     /// Whether the membership has not changed since the start.
@@ -56,6 +58,7 @@ impl Ranks {
             promises: Promises::new(&job.mode, job.membership.workers),
             ranks: vec![Rank::default(); job.membership.workers as usize],
             started: false,
+            may_switch: !job.switches.is_empty(),
             ended: false,
             drained: false,
             fixed: true,
@@ -238,14 +241,17 @@ impl Ranks {
         self.round.push(Given { staleness: stale, ..given });
     }
 
-    /// Whether an update is one of those that clear the way for another mode: nothing is under way
-    /// and the mode begins right after them.
+    /// Whether an update is one of those that clear the way for another mode: nothing is under way,
+    /// and the mode begins right after them, unless they were the last.
     fn is_flush(&self, later: &[Event]) -> bool {
         let is_update =
             |event: &&Event| matches!(event, Event::Applied { .. } | Event::Updated { .. });
-        let next = later.iter().find(|event| !is_update(event));
-        let begins = |event: &Event| matches!(event, Event::Switched { mode, .. } if !mode.counts_like(&self.mode));
-        next.is_some_and(begins) && !self.somebody_computes()
+        let makes_way = match later.iter().find(|event| !is_update(event)) {
+            Some(Event::Switched { mode, .. }) => !mode.counts_like(&self.mode),
+            Some(Event::Ended { .. }) => self.may_switch,
+            _ => false,
+        };
+        makes_way && !self.somebody_computes()
     }
 
     /// Another mode begins.
@@ -365,11 +371,6 @@ impl Ranks {
     /// Whether gradients are gathered in rounds.
     pub(super) const fn in_rounds(&self) -> bool {
         self.promises.in_rounds()
-    }
-
-    /// The mode that is in force.
-    pub(super) const fn mode(&self) -> Mode {
-        self.mode
     }
 
     /// Whether the run has started, and not ended.
