@@ -10,8 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::id::Version;
 use pstrain_core::job::{BudgetKind, Exchange, OnLoss};
-use pstrain_core::mode::Mode;
+use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::node::Event;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
@@ -189,6 +190,45 @@ fn the_network_does_not_change_what_bsp_computes() {
         }
     });
     assert!(alone() || compared.get() > 100, "only {} comparable runs", compared.get());
+}
+
+#[test]
+fn going_from_bsp_to_what_is_bsp_by_another_name_changes_no_bit() {
+    for_seeds("going_from_bsp", 300, |seed| {
+        let mut settings = Settings::draw(seed).peaceful();
+        settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        let reference = bits(&let_happen(&settings));
+        let workers = settings.job.membership.workers;
+        let at = |to, version| Switch { to, at: SwitchAt::Version(Version(version)) };
+        settings.job.switches = vec![
+            at(ConsistencySpec::Bsp, 1),
+            at(ConsistencySpec::Ssp { slack: 0 }, 1 + seed % 5),
+            at(ConsistencySpec::KSync { workers }, 1 + seed % 7),
+            at(ConsistencySpec::Backup { workers: 0 }, 3 + seed % 7),
+        ];
+        settings.job.switches.sort_by_key(|switch| match switch.at {
+            SwitchAt::Version(version) => version,
+            SwitchAt::Time(_) => Version(0),
+        });
+        assert_eq!(bits(&let_happen(&settings)), reference);
+    });
+}
+
+#[test]
+fn going_to_asp_with_one_worker_stays_sequential() {
+    for_seeds("going_to_asp", 300, |seed| {
+        let mut settings = Settings::draw(seed).peaceful();
+        settings.job.membership.workers = 1;
+        settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        let reference = bits(&let_happen(&settings));
+        let at = SwitchAt::Version(Version(1 + seed % 9));
+        settings.job.switches = vec![Switch { to: ConsistencySpec::Asp, at }];
+        let aftermath = let_happen(&settings);
+        assert_eq!(bits(&aftermath), reference);
+        let stale =
+            |(_, event): &(_, Event)| matches!(event, Event::Applied { staleness: 1.., .. });
+        assert!(!aftermath.events.iter().any(stale));
+    });
 }
 
 #[test]
