@@ -87,7 +87,7 @@ fn unknown_names_are_errors_with_the_nearest_one() {
 fn wrong_values_are_named_with_what_is_allowed() {
     for (flag, value, words) in [
         ("--consistency", "tsp", &["--consistency tsp", "bsp", "ssp:SLACK"][..]),
-        ("--consistency", "ssp:-1", &["--consistency ssp:-1", "0 or more"]),
+        ("--consistency", "ssp:-1", &["--consistency ssp:-1", "ssp:SLACK"]),
         ("--transport", "udp", &["--transport", "memory, unix, tcp"]),
         ("--model", "cnn", &["--model cnn", "softmax", "mlp:64,32"]),
         ("--model", "mlp:0", &["0 units", "1 or more"]),

@@ -15,6 +15,9 @@
 //! next measurement shows; if more under way did not help (a link that is full, a server that is
 //! busy), the window goes back to what did.
 //!
+//! As long as the windows grow, gradients count alike: the weights of workers that are still slow
+//! would be large, and so would their steps.
+//!
 //! Windows at most double at a time, and only once the gradients of the last growth have come and
 //! the loss has not risen: what is not stable is noticed while it grows slowly.
 //!
@@ -110,6 +113,8 @@ struct Pace {
     /// The window and the pushes a second before the one that is being tried.
     before: Option<(u32, f64)>,
     rest: u32,
+    /// Whether the last measurement asked for no other window.
+    is_settled: bool,
     loss: Option<f64>,
     rows: u64,
 }
@@ -140,11 +145,7 @@ impl Auto {
     /// The mode it begins with.
     #[must_use]
     pub fn first() -> Mode {
-        Mode {
-            in_flight: Some(1),
-            participation: ParticipationSpec::Share,
-            ..Mode::of(ConsistencySpec::Asp)
-        }
+        Mode { in_flight: Some(1), ..Mode::of(ConsistencySpec::Asp) }
     }
 
     /// Mini-batches of `worker` that may be under way.
@@ -171,12 +172,25 @@ impl Auto {
             let ceiling = if self.may_grow() { self.ceiling } else { 0 };
             let pace = self.paces.get_mut(&seen.worker)?;
             let before = pace.window;
-            let why = pace.measure(&seen, ceiling)?;
+            let Some(why) = pace.measure(&seen, ceiling) else { return self.share(mode) };
             if pace.window > before {
                 self.settled = 0;
             }
             Some(Choice::Window { worker: seen.worker, in_flight: pace.window, why })
         })
+    }
+
+    /// Counts workers by their shares once no window grows any more.
+    fn share(&self, mode: &Mode) -> Option<Choice> {
+        let is_settled = |pace: &Pace| pace.is_settled;
+        // Asked at every push, and mostly answered by the first part.
+        if mode.participation == ParticipationSpec::Share || !self.paces.values().all(is_settled) {
+            return None;
+        }
+        let in_flight = self.paces.values().map(|pace| pace.window).max();
+        let mode = Mode { participation: ParticipationSpec::Share, in_flight, ..*mode };
+        let why = "all workers compute as much of their time as they will".into();
+        Some(Choice::Mode { mode, why })
     }
 
     /// The loss of all data: of each worker by its share.
@@ -198,7 +212,7 @@ impl Auto {
     /// Pushes that have to come before the effect of a change can be seen.
     fn patience(&self) -> u64 {
         let under_way: u64 = self.paces.values().map(|pace| u64::from(pace.window)).sum();
-        4 * under_way + 20 * self.paces.len() as u64
+        under_way + 8 * self.paces.len() as u64
     }
 
     /// Cuts the windows when the loss climbs, and lets them grow when it has long not.
@@ -274,6 +288,7 @@ impl Pace {
             computing: Duration::ZERO,
             before: None,
             rest: 0,
+            is_settled: false,
             loss: None,
             rows: 0,
         }
@@ -288,6 +303,7 @@ impl Pace {
     fn set_window(&mut self, window: u32) {
         self.skip = self.window.max(window) + 1;
         self.window = window;
+        self.is_settled = false;
         self.wanted = (2 * window).max(4);
         self.since = None;
     }
@@ -319,11 +335,14 @@ impl Pace {
         }
         if self.rest > 0 {
             self.rest -= 1;
+            self.is_settled = true;
             return None;
         }
+        self.is_settled = busy >= BUSY;
         let wanted = libm::ceil(f64::from(self.window) / busy.max(1e-3)) as u32;
         let wanted = wanted.min(2 * self.window).min(ceiling);
         if busy >= BUSY || wanted <= self.window {
+            self.is_settled |= ceiling > 0;
             return None;
         }
         self.before = Some((self.window, rate));
@@ -347,3 +366,6 @@ impl Pace {
         Some(format!("{tried} under way made it {growth:.2} times as fast as {window}"))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! The controller against workers whose speed is known.
+
+use alloc::vec::Vec;
+
+use super::*;
+
+/// A worker that computes for `compute` and waits `trip` for an answer; over its link goes one
+/// gradient each `transfer` at most.
+#[derive(Clone, Copy)]
+struct Link {
+    compute: f64,
+    trip: f64,
+    transfer: f64,
+}
+
+/// A controller with its workers.
+struct Bench {
+    auto: Auto,
+    mode: Mode,
+    links: Vec<Link>,
+    clocks: Vec<f64>,
+    chosen: Vec<Choice>,
+}
+
+impl Bench {
+    fn new(links: &[Link]) -> Self {
+        Self {
+            auto: Auto::new(),
+            mode: Auto::first(),
+            links: links.to_vec(),
+            clocks: alloc::vec![0.0; links.len()],
+            chosen: Vec::new(),
+        }
+    }
+
+    /// The next `pushes` of whoever comes first, with the loss that `loss` gives for the time.
+    fn go(&mut self, pushes: usize, loss: impl Fn(f64) -> f64) {
+        for _ in 0..pushes {
+            let (place, _) =
+                self.clocks.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).unwrap();
+            let (worker, link) = (WorkerId(place as u32), self.links[place]);
+            let window = f64::from(self.auto.window(worker));
+            // A window of w brings w gradients each round trip, unless something else is full.
+            let period = ((link.compute + link.trip) / window).max(link.compute).max(link.transfer);
+            self.clocks[place] += period;
+            let now = self.clocks[place];
+            let seen = Seen {
+                worker,
+                now: Time::ZERO + Duration::from_secs_f64(now),
+                compute: Duration::from_secs_f64(link.compute),
+                loss: loss(now) as f32,
+                rows: 100,
+            };
+            if let Some(choice) = self.auto.pushed(&self.mode, seen) {
+                if let Choice::Mode { mode, .. } = &choice {
+                    self.mode = *mode;
+                }
+                self.chosen.push(choice);
+            }
+        }
+    }
+
+    fn windows(&self) -> Vec<u32> {
+        (0..self.links.len() as u32).map(|worker| self.auto.window(WorkerId(worker))).collect()
+    }
+}
+
+fn link(compute: f64, trip: f64) -> Link {
+    Link { compute, trip, transfer: 0.0 }
+}
+
+#[test]
+fn each_worker_gets_as_many_as_keep_it_busy() {
+    let mut bench = Bench::new(&[link(4.5, 1.0), link(4.5, 100.0), link(18.0, 20.0)]);
+    bench.go(2000, |_| 0.5);
+    let windows = bench.windows();
+    assert_eq!(windows[0], 2, "{windows:?}");
+    assert!((21..=25).contains(&windows[1]), "{windows:?}");
+    assert!((2..=3).contains(&windows[2]), "{windows:?}");
+    // Never more than twice as many at once.
+    let mut before = alloc::vec![1; 3];
+    for choice in &bench.chosen {
+        if let Choice::Window { worker, in_flight, .. } = choice {
+            let last = &mut before[worker.0 as usize];
+            assert!(*in_flight <= 2 * *last, "{:?}", bench.chosen);
+            *last = *in_flight;
+        }
+    }
+}
+
+#[test]
+fn workers_count_by_their_shares_once_the_windows_have_settled() {
+    let mut bench = Bench::new(&[link(4.5, 1.0), link(4.5, 100.0)]);
+    bench.go(3000, |_| 0.5);
+    let modes: Vec<&Mode> = bench
+        .chosen
+        .iter()
+        .filter_map(|choice| match choice {
+            Choice::Mode { mode, .. } => Some(mode),
+            Choice::Window { .. } => None,
+        })
+        .collect();
+    assert_eq!(modes.len(), 1, "{:?}", bench.chosen);
+    assert_eq!(modes[0].participation, ParticipationSpec::Share);
+    assert_eq!(bench.chosen.last().map(|last| matches!(last, Choice::Mode { .. })), Some(true));
+}
+
+#[test]
+fn more_under_way_than_a_full_link_carries_is_taken_back() {
+    // The link takes 40 ms for a gradient; beyond three under way they only queue.
+    let full = Link { compute: 5.0, trip: 100.0, transfer: 40.0 };
+    let mut bench = Bench::new(&[full]);
+    bench.go(400, |_| 0.5);
+    assert!(bench.windows()[0] <= 4, "{:?}", bench.chosen);
+}
+
+#[test]
+fn a_link_that_degrades_gets_more_and_a_new_worker_begins_with_one() {
+    let mut bench = Bench::new(&[link(4.5, 1.0), link(4.5, 1.0)]);
+    bench.go(1000, |_| 0.5);
+    assert_eq!(bench.windows(), [2, 2]);
+    bench.links[1].trip = 100.0;
+    bench.go(3000, |_| 0.5);
+    assert!(bench.windows()[1] >= 21, "{:?}", bench.windows());
+    bench.auto.left(WorkerId(1));
+    assert_eq!(bench.windows()[1], 1);
+}
+
+#[test]
+fn a_climbing_loss_halves_the_windows_and_ends_in_step() {
+    let mut bench = Bench::new(&[link(4.5, 100.0), link(4.5, 100.0)]);
+    bench.go(3000, |_| 0.5);
+    let before = bench.windows();
+    let begin = bench.clocks[0];
+    bench.go(30_000, |now| 0.5 * libm::exp((now - begin) / 500.0));
+    assert_eq!(bench.mode.consistency, ConsistencySpec::Bsp, "{:?}", bench.chosen);
+    let cuts: Vec<u32> = bench
+        .chosen
+        .iter()
+        .filter_map(|choice| match choice {
+            Choice::Mode { mode, .. } => mode.in_flight.filter(|in_flight| *in_flight < before[0]),
+            Choice::Window { .. } => None,
+        })
+        .collect();
+    assert!(cuts.len() >= 3 && cuts.is_sorted_by(|a, b| a >= b), "{cuts:?} from {before:?}");
+}
+
+#[test]
+fn a_loss_that_only_scatters_changes_nothing() {
+    let mut bench = Bench::new(&[link(4.5, 1.0), link(4.5, 20.0)]);
+    bench.go(20_000, |now| 0.2 + 0.03 * libm::sin(now * 7.0));
+    let in_step = bench.chosen.iter().any(|choice| {
+        matches!(choice, Choice::Mode { mode, .. } if mode.consistency == ConsistencySpec::Bsp)
+    });
+    assert!(!in_step && bench.windows()[1] >= 5, "{:?}", bench.chosen);
+}
