@@ -124,7 +124,7 @@ impl Layers {
         let model = self.parse("model", |text| words::model(text, activation))?;
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
         let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
-        let redundancy = self.get("redundancy")?;
+        let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
         let (from, source) = (self.data_from()?, self.source()?);
         let scenario = self.scenario()?;
         scenario.check(settings.workers)?;
@@ -140,6 +140,7 @@ impl Layers {
             exchange,
             batch_size,
             redundancy,
+            work,
             budget,
             membership,
             data: JobData {

@@ -90,6 +90,7 @@ impl Run {
             worker: WorkerId(given.worker),
             clock: Clock(given.clock),
             samples: given.samples,
+            size: 0,
             staleness: given.staleness,
             base: given.base.as_deref(),
             values: &given.values,
