@@ -339,7 +339,9 @@ mod tests {
         assert_eq!(read[0], (update(1, Closing::Latest), 1));
         assert_eq!(read[1], (update(2, Closing::Oldest), 1));
         let read = contribution("2,3,4,5,6,7,8,1").unwrap();
-        assert_eq!(read.part, PartId(0));
+        assert_eq!((read.part, read.examples), (PartId(0), 0));
+        let read = contribution("2,3,4,5,6,7,8,2,16").unwrap();
+        assert_eq!((read.part, read.samples, read.examples), (PartId(1), 8, 16));
         let read = contribution("2,3,4,5,6,7,8").unwrap();
         assert_eq!((read.worker, read.part), (WorkerId(1), PartId(1)));
         let Contribution { incarnation, sequence, batch, clock, base, samples, .. } = read;
