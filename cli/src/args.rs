@@ -16,7 +16,7 @@ use crate::job::JobFlags;
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
 
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 2, ", env!("PSTRAIN_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 3, ", env!("PSTRAIN_TARGET"), ")");
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]
@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Worker(WorkerArgs),
     /// Prints how a running job is doing: for whom it waits, and since when
     Status(StatusArgs),
+    /// Changes how a running job waits for its workers, and what their gradients count for
+    Control(ControlArgs),
     /// Evaluates a trained model on a data file
     Eval(EvalArgs),
     /// Computes the parameters of a past run again, from its order of updates
@@ -162,6 +164,31 @@ pub(crate) struct StatusArgs {
     /// How long to wait for the answer
     #[arg(long, default_value = "5s")]
     pub(crate) timeout: humantime::Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControlArgs {
+    /// The server: HOST:PORT or unix:PATH
+    pub(crate) address: Address,
+    #[command(subcommand)]
+    pub(crate) command: ControlCommand,
+    /// Print one JSON object instead of words
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// How long to wait until the change is in force; one that comes too late still begins
+    #[arg(long, global = true, default_value = "1m")]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ControlCommand {
+    /// Changes a setting, once the gradients under way have been applied under the old one
+    Set {
+        /// consistency, in-flight, staleness, max-staleness or participation
+        key: String,
+        /// The value, as in a job file
+        value: String,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Server(args) => cmd::server::run(&args, clock),
         Command::Worker(args) => cmd::worker::run(&args),
         Command::Status(args) => cmd::status::run(&args),
+        Command::Control(args) => cmd::control::run(&args),
         Command::Eval(args) => cmd::eval::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Data(args) => cmd::data::run(&args),

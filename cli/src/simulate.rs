@@ -19,7 +19,7 @@ use pstrain_core::work::Task;
 use pstrain_data::{Encoded, Prepared, Settings, Source};
 use pstrain_transports::WallClock;
 use pstrain_transports::scenario::Scenario;
-use pstrain_transports::simulation::{self, Laboratory, Origin, Outcome, Setup};
+use pstrain_transports::simulation::{self, Laboratory, LinkUsage, Origin, Outcome, Setup};
 use serde::Serialize;
 
 use crate::job::{Layers, Resolved};
@@ -87,6 +87,9 @@ pub(crate) struct VirtualReport {
     pub(crate) virtual_time_s: f64,
     /// Things that happened.
     pub(crate) events: u64,
+    /// The link that all share at the server, where it has a rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server_link: Option<ServerLinkReport>,
     /// The computing time of a mini-batch that was measured, where the job asks for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) measured_s: Option<f64>,
@@ -95,12 +98,42 @@ pub(crate) struct VirtualReport {
     pub(crate) job_sha256: String,
 }
 
+/// What went over the link that all share at the server.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ServerLinkReport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) up: Option<WayReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) down: Option<WayReport>,
+}
+
+/// One way of it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WayReport {
+    pub(crate) bytes: u64,
+    /// The share of the time in which something goes over it.
+    pub(crate) use_share: f64,
+}
+
+impl ServerLinkReport {
+    fn of(outcome: &Outcome) -> Option<Self> {
+        let way = |usage: &Option<LinkUsage>| {
+            let usage = usage.as_ref()?;
+            let share = usage.busy.as_secs_f64() / outcome.ended.as_secs_f64();
+            Some(WayReport { bytes: usage.bytes, use_share: share })
+        };
+        let report = Self { up: way(&outcome.shared_up), down: way(&outcome.shared_down) };
+        (report.up.is_some() || report.down.is_some()).then_some(report)
+    }
+}
+
 impl VirtualReport {
     pub(crate) fn of(outcome: &Outcome, run: &Virtual) -> Self {
         Self {
             trace_sha256: hexadecimal(&outcome.trace),
             virtual_time_s: outcome.ended.as_secs_f64(),
             events: outcome.events,
+            server_link: ServerLinkReport::of(outcome),
             measured_s: run.measured.map(|time| time.as_secs_f64()),
             job_sha256: run.job_sha256.clone(),
         }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::consistency::ImpossibleConsistency;
 use crate::examples::Shape;
 use crate::fingerprint::Fingerprint;
-use crate::mode::{Mode, ModeError, Switch};
+use crate::mode::{Mode, ModeError, Switch, SwitchError};
 use crate::model::ModelSpec;
 use crate::optim::UpdateSpec;
 use crate::work::{Redundancy, WorkError, WorkSpec};
@@ -226,6 +226,7 @@ impl Job {
             return Err(JobError::FewRows { rows: self.data.train.rows, workers });
         }
         self.mode.consistency.check(workers).map_err(JobError::Consistency)?;
+        Switch::check_all(&self.switches, workers).map_err(JobError::Switch)?;
         if self.scenario.len() > MOST_SCENARIO_BYTES {
             return Err(JobError::Scenario(self.scenario.len()));
         }
@@ -278,6 +279,8 @@ pub enum JobError {
     },
     /// A consistency whose number does not fit the job.
     Consistency(ImpossibleConsistency),
+    /// A change of consistency that cannot be foreseen.
+    Switch(SwitchError),
     /// A scenario of too many bytes.
     Scenario(usize),
     /// A mode that makes no sense.
@@ -309,6 +312,7 @@ impl fmt::Display for JobError {
                 write!(f, "{rows} training rows for {workers} workers: each needs at least one")
             }
             Self::Consistency(error) => error.fmt(f),
+            Self::Switch(error) => error.fmt(f),
             Self::Scenario(bytes) => write!(
                 f,
                 "link, compute and faults are {bytes} bytes, but {MOST_SCENARIO_BYTES} at most \

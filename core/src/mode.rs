@@ -8,7 +8,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::aggregate::{ParticipationSpec, StalenessSpec};
-use crate::consistency::{Auto, ConsistencySpec};
+use crate::consistency::{Auto, ConsistencySpec, ImpossibleConsistency};
 use crate::id::Version;
 
 /// When gradients are applied, and what they count for.
@@ -49,6 +49,15 @@ impl Mode {
             return MOST_IN_FLIGHT;
         }
         self.in_flight.unwrap_or_else(|| self.consistency.build().window()).clamp(1, MOST_IN_FLIGHT)
+    }
+
+    /// Whether gradients are applied when they are under `other`, and count for the same: between
+    /// such modes nothing has to wait, since how much may be under way, and how stale it may be,
+    /// concerns no gradient but the next.
+    #[must_use]
+    pub fn counts_like(&self, other: &Self) -> bool {
+        let Self { in_flight, max_staleness, .. } = *other;
+        Self { in_flight, max_staleness, ..*self } == *other
     }
 
     /// This mode with another consistency, and without what does not go with that.
@@ -139,6 +148,71 @@ pub struct Switch {
     /// When.
     pub at: SwitchAt,
 }
+
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at {
+            SwitchAt::Version(at) => write!(f, "{}@{at}", self.to),
+            SwitchAt::Time(at) => write!(f, "{}@{at:?}", self.to),
+        }
+    }
+}
+
+impl Switch {
+    /// Checks the changes that a job with so many workers foresees: each to a consistency that
+    /// fits it, at a time that is neither before the first update nor before the one ahead of it.
+    ///
+    /// # Errors
+    /// [`SwitchError`] names the change and what is wrong with it.
+    pub fn check_all(switches: &[Self], workers: u32) -> Result<(), SwitchError> {
+        let (mut version, mut time) = (Version(0), Duration::ZERO);
+        for &switch in switches {
+            switch.to.check(workers).map_err(|why| SwitchError::Impossible(switch, why))?;
+            match switch.at {
+                SwitchAt::Version(Version(0)) | SwitchAt::Time(Duration::ZERO) => {
+                    return Err(SwitchError::TooEarly(switch));
+                }
+                SwitchAt::Version(at) if at >= version => version = at,
+                SwitchAt::Time(at) if at >= time => time = at,
+                _ => return Err(SwitchError::OutOfOrder(switch)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A change of consistency that cannot be foreseen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SwitchError {
+    /// To a consistency whose number does not fit the job.
+    Impossible(Switch, ImpossibleConsistency),
+    /// Before there is an update.
+    TooEarly(Switch),
+    /// Before one that comes ahead of it in the list.
+    OutOfOrder(Switch),
+}
+
+impl fmt::Display for SwitchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Impossible(switch, why) => write!(f, "switch = {switch}: {why}"),
+            Self::TooEarly(switch) => write!(
+                f,
+                "switch = {switch}: must come after the first update or later; with consistency = \
+                 {} the run begins that way",
+                switch.to
+            ),
+            Self::OutOfOrder(switch) => write!(
+                f,
+                "switch = {switch}: comes before one that is listed ahead of it; list them in \
+                 their order"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for SwitchError {}
 
 /// When a change of consistency is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,5 +23,17 @@ macro_rules! shipped {
 /// All specifications, by name.
 #[must_use]
 pub fn experiments() -> &'static [Shipped] {
-    shipped!["paeleke-fig1", "paeleke-fig2", "paeleke-outlook", "validation"]
+    shipped![
+        "async-noniid",
+        "auto-grid",
+        "backup-workers",
+        "contention-roundrobin",
+        "osdi-delay",
+        "paeleke-fig1",
+        "paeleke-fig2",
+        "paeleke-outlook",
+        "straggler-coding",
+        "straggler-partial",
+        "validation",
+    ]
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
 use pstrain_core::node::{Compute, Departure, Event, Node, Server};
-use pstrain_core::protocol::message::{EndReason, Push};
+use pstrain_core::protocol::message::{Control, Controlled, EndReason, Push};
 use pstrain_core::time::Time;
 
 use books::Books;
@@ -34,6 +34,8 @@ pub(crate) struct Checker {
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeMap<PeerId, Time>,
     attached: BTreeMap<WorkerId, (PeerId, Time)>,
+    /// Clients that ordered a mode and have not been answered, with what they ordered.
+    askers: BTreeMap<PeerId, Control>,
     alive: BTreeMap<WorkerId, Time>,
     /// Members that counted when they went and did not come back.
     missed: BTreeMap<WorkerId, Time>,
@@ -61,6 +63,7 @@ impl Checker {
             ranks: Ranks::new(server.job()),
             strangers: BTreeMap::new(),
             attached: BTreeMap::new(),
+            askers: BTreeMap::new(),
             alive: BTreeMap::new(),
             missed: BTreeMap::new(),
             short_since: None,
@@ -96,6 +99,28 @@ impl Checker {
         }
     }
 
+    /// An order of another mode reaches the server.
+    pub(crate) fn asked(&mut self, peer: PeerId, control: &Control) {
+        self.strangers.remove(&peer);
+        self.askers.insert(peer, control.clone());
+        self.ranks.may_switch = true;
+    }
+
+    /// The server answered an order in the step with these events.
+    pub(crate) fn answered(&mut self, events: &[Event], peer: PeerId, result: &Controlled) {
+        let control = self.askers.remove(&peer);
+        let control = control.unwrap_or_else(|| panic!("{peer} was answered twice, or unasked"));
+        if let Ok(version) = result {
+            let begins = |event: &Event| match event {
+                Event::Switched { version: with, mode, .. } => {
+                    with == version && mode.set(&control.key, &control.value) == Ok(**mode)
+                }
+                _ => false,
+            };
+            assert!(events.iter().any(begins), "{control:?} is not so from {version} on");
+        }
+    }
+
     /// A connection is closed, at the server's end.
     pub(crate) fn closed(&mut self, peer: PeerId) {
         self.strangers.remove(&peer);
@@ -121,13 +146,16 @@ impl Checker {
         events: &[Event],
         peer: Option<PeerId>,
     ) {
+        let mut fenced = self.askers.keys().any(|asker| Some(*asker) != peer);
         for (place, event) in events.iter().enumerate() {
+            fenced &= !matches!(event, Event::Switched { .. });
+            assert!(!fenced || !matches!(event, Event::Granted { .. }), "{event:?} before a fence");
             let next = events.get(place + 1);
             if let Event::Departed { worker, how, .. } = event {
                 self.departed(now, *worker, *how);
             }
             self.books.event(event, next);
-            self.ranks.event(event, next, &self.books);
+            self.ranks.event(event, &events[place + 1..], &self.books);
             self.attendance(now, event, peer);
         }
         self.books.balance(server);
@@ -142,6 +170,19 @@ impl Checker {
         let reached = global && self.books.samples >= server.samples_wanted();
         assert!(!reached || self.ended.is_some(), "it goes on past its budget");
         self.check_times(now, server);
+    }
+
+    /// Nobody can be answered on this connection any more.
+    pub(crate) fn hung_up(&mut self, peer: PeerId) {
+        self.askers.remove(&peer);
+    }
+
+    /// All who wait for a mode have something to wait for.
+    pub(crate) fn check_askers(&self) {
+        let held = self.short_since.is_some() && self.books.has_open_round();
+        let waits = held || self.ranks.somebody_computes();
+        let over = self.ended.is_some() || !self.ranks.running();
+        assert!(self.askers.is_empty() || (waits && !over), "in vain: {:?}", self.askers);
     }
 
     fn attendance(&mut self, now: Time, event: &Event, peer: Option<PeerId>) {
@@ -312,6 +353,7 @@ impl Checker {
         self.books.close();
         assert!(self.alive.is_empty(), "some are there after the end: {:?}", self.alive);
         assert_eq!(self.evaluations, 0, "evaluations that were not waited for");
+        assert!(self.askers.is_empty(), "never answered: {:?}", self.askers);
         let version = server.version().0;
         if version > 0 {
             assert_eq!(self.evaluated, Some(version), "the result was not evaluated");

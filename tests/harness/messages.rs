@@ -9,8 +9,9 @@ use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, W
 use pstrain_core::job::Job;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
-    Bye, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello, Parameters,
-    ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume, Welcome,
+    Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
+    Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
+    Welcome,
 };
 use pstrain_core::protocol::{
     MemberState, MemberStatus, Message, Phase, Refusal, Status, Wait, WaitReason, encode,
@@ -21,7 +22,7 @@ use pstrain_core::work::Task;
 use crate::toy::Toy;
 
 /// How many kinds of messages there are.
-pub const KINDS: u64 = 15;
+pub const KINDS: u64 = 17;
 
 /// The bytes of `message` on the wire.
 #[must_use]
@@ -89,7 +90,16 @@ impl Messages {
             12 => Message::End(End { reason: self.reason() }),
             13 => Message::Bye(Bye { incarnation: Incarnation(self.number()) }),
             14 => Message::PullStatus(PullStatus { protocol_max: self.rng.bits() as u8 }),
-            _ => Message::Status(Box::new(self.status())),
+            15 => Message::Status(Box::new(self.status())),
+            16 => Message::Control(Control {
+                protocol_max: self.rng.bits() as u8,
+                key: self.text(),
+                value: self.text(),
+            }),
+            _ => Message::Controlled(match self.coin() {
+                true => Ok(Version(self.number())),
+                false => Err(self.text()),
+            }),
         }
     }
 
@@ -267,6 +277,7 @@ impl Messages {
         Status {
             job: self.text(),
             consistency: self.text(),
+            ordered: self.coin().then(|| self.text()),
             phase: Phase::Draining,
             uptime: self.span(),
             version: Version(self.number()),

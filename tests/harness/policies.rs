@@ -1,6 +1,7 @@
 //! Policies drawn at random: every kind, with numbers that make sense for the job.
 
 use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::mode::Mode;
 use pstrain_core::rng::Random;
 
 /// Draws a policy for `workers` workers.
@@ -26,6 +27,44 @@ pub(crate) fn draw_policy(rng: &mut Random, workers: u32) -> ConsistencySpec {
         18 => C::Ringleader,
         _ => C::RoundRobin,
     }
+}
+
+/// Draws what gradients count for under the consistency of `mode`, as far as they go together.
+pub(crate) fn draw_rules(rng: &mut Random, mode: Mode) -> Mode {
+    let staleness = pick(rng, &STALENESS);
+    let participation = pick(rng, &PARTICIPATION);
+    let changed =
+        mode.set("staleness", staleness).and_then(|m| m.set("participation", participation));
+    changed.unwrap_or(mode)
+}
+
+/// Draws a setting of the mode and a value for it: most of them make sense.
+pub(crate) fn draw_control(rng: &mut Random, workers: u32) -> (String, String) {
+    let (key, value) = match rng.below(12) {
+        0..5 => ("consistency", draw_policy(rng, workers).to_string()),
+        5 => ("in-flight", pick(rng, &["1", "2", "4", "auto", "0"]).into()),
+        6 | 7 => ("staleness", pick(rng, &STALENESS).into()),
+        8 => ("max-staleness", pick(rng, &["0", "1", "3", "none"]).into()),
+        9 | 10 => ("participation", pick(rng, &PARTICIPATION).into()),
+        _ => (pick(rng, &["lease", "", "consistency", "staleness"]), "nonsense".into()),
+    };
+    (key.into(), value)
+}
+
+const STALENESS: [&str; 8] = [
+    "plain",
+    "plain",
+    "inverse",
+    "polynomial:0.5",
+    "dynsgd",
+    "dc:0.04",
+    "dc-adaptive",
+    "gap-aware",
+];
+const PARTICIPATION: [&str; 3] = ["plain", "share", "incremental"];
+
+fn pick(rng: &mut Random, words: &[&'static str]) -> &'static str {
+    words[rng.below(words.len() as u64) as usize]
 }
 
 /// The policy's word, without its number.

@@ -245,6 +245,7 @@ impl<'a> World<'a> {
         match (end, self.links[link].process) {
             (End::Server, _) if known => {
                 self.checker.closed(peer);
+                self.checker.hung_up(peer);
                 self.server_input(input, None);
             }
             (End::Worker, Some(process)) if known => self.worker_input(process, input),
@@ -278,22 +279,27 @@ impl<'a> World<'a> {
             return;
         }
         match &input {
+            Input::Message(peer, Message::Control(control)) => self.checker.asked(*peer, control),
             Input::Connected(peer) => self.checker.connected(self.now, *peer),
             Input::Message(peer, _) | Input::Receiving(peer) => self.checker.heard(self.now, *peer),
             _ => {}
         }
         let mut out = Outbox::new();
         self.server.handle(self.now, input, &mut out);
-        let mut events = Vec::new();
+        let (mut events, mut answers, mut closed) = (Vec::new(), Vec::new(), Vec::new());
         for effect in out {
             match effect {
                 Effect::Report(event) => events.push(event),
                 Effect::Send(peer, message) => {
+                    if let Message::Controlled(result) = &message {
+                        answers.push((peer, result.clone()));
+                    }
                     self.send(peer.0 as usize, End::Worker, Item::Message(message));
                 }
                 Effect::Close(peer) => {
                     self.close(peer.0 as usize, End::Server);
                     self.checker.closed(peer);
+                    closed.push(peer);
                 }
                 Effect::SendExamples { peer, part, from } => {
                     let chunk = Message::Examples(self.chunk(part, from));
@@ -313,6 +319,11 @@ impl<'a> World<'a> {
             }
         }
         self.checker.step(self.now, &self.server, &events, from);
+        for (peer, result) in answers {
+            self.checker.answered(&events, peer, &result);
+        }
+        closed.into_iter().for_each(|peer| self.checker.hung_up(peer));
+        self.checker.check_askers();
         self.events.extend(events.into_iter().map(|event| (self.now, event)));
         if self.reason.is_some() {
             self.checker.finish(&self.server);

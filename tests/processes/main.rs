@@ -6,6 +6,7 @@
 
 mod books;
 mod cluster;
+mod control;
 mod data_files;
 mod deaths;
 #[cfg(feature = "pictures")]

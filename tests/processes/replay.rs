@@ -98,6 +98,10 @@ fn every_consistency_and_budget_is_computed_again_to_the_same_bits() {
         &["--consistency", "asp", "--budget", "partition", "--partition", "sizes:1,2,5"],
         &["--consistency", "bsp", "--budget", "partition", "--partition", "sizes:1,2,5"],
         &["--consistency", "asp", "--optimizer", "adam", "--weight-decay", "0.01"],
+        &["--switch", "asp@10 ringleader@30", "--switch", "malenia:3@50 bsp@60", "--workers", "3"],
+        &["--participation", "share", "--switch", "asp@10 bsp@25 ssp:1@40", "--workers", "3"],
+        &["--staleness", "dc:0.1", "--switch", "asp@10 bsp@25 asp@40", "--workers", "3"],
+        &["--staleness", "gap-aware", "--switch", "asp@10 k-async:2@40", "--workers", "3"],
         &["--aggregation", "sum", "--exchange", "separate", "--batch-size", "17"],
     ]
     .into_iter()

@@ -9,7 +9,7 @@ use crate::process::finish;
 #[test]
 fn the_version_names_release_protocol_and_target() {
     let version = finish(&["--version"]).with_code(0).stdout;
-    let wanted = format!("pstrain {} (protocol 2, ", env!("CARGO_PKG_VERSION"));
+    let wanted = format!("pstrain {} (protocol 3, ", env!("CARGO_PKG_VERSION"));
     assert!(version.starts_with(&wanted), "{version}");
     assert!(version.contains("linux") || version.contains('-'), "{version}");
 }

@@ -10,8 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::id::Version;
 use pstrain_core::job::{BudgetKind, Exchange, OnLoss};
-use pstrain_core::mode::Mode;
+use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::node::Event;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
@@ -104,9 +105,57 @@ fn kind_of(event: &Event) -> String {
 }
 
 #[test]
+fn modes_change_at_any_time_and_nothing_is_lost_or_mixed() {
+    let seen = RefCell::new(BTreeSet::new());
+    for_seeds("modes_change", LARGEST / 2, |seed| {
+        let settings = Settings::draw(seed).switching();
+        let aftermath = let_happen(&settings);
+        let mut mode = settings.job.mode;
+        for (_, event) in &aftermath.events {
+            if let Event::Switched { version, mode: to, cause } = event {
+                let late = if version.0 > 0 { "later" } else { "at once" };
+                let mut seen = seen.borrow_mut();
+                seen.insert(format!("{cause} {late}"));
+                seen.insert(format!("to {}", kind_of_policy(to.consistency)));
+                seen.insert(format!("from {}", kind_of_policy(mode.consistency)));
+                if to.counts_like(&mode) {
+                    seen.insert("without a fence".into());
+                }
+                mode = **to;
+            }
+        }
+    });
+    if alone() {
+        return;
+    }
+    for policy in POLICIES {
+        for way in ["from", "to"] {
+            assert!(seen.borrow().contains(&format!("{way} {policy}")), "never {way} {policy}");
+        }
+    }
+    for what in ["foreseen by the job later", "ordered at once", "ordered later", "without a fence"]
+    {
+        assert!(seen.borrow().contains(what), "{what} never came up in {:?}", seen.borrow());
+    }
+}
+
+#[test]
+fn without_faults_a_run_with_changing_modes_reaches_its_budget() {
+    for_seeds("without_faults_a_run_with", 500, |seed| {
+        let aftermath = let_happen(&Settings::draw(seed).peaceful().switching_as_foreseen());
+        assert_eq!(aftermath.reason, EndReason::BudgetReached);
+        assert!(aftermath.membership_was_fixed);
+        assert_eq!(aftermath.ledger.lost, 0);
+    });
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for_seeds("the_same_seed", 300, |seed| {
-        let settings = Settings::draw(seed);
+        let settings = match seed % 2 {
+            0 => Settings::draw(seed),
+            _ => Settings::draw(seed).switching(),
+        };
         assert_eq!(let_happen(&settings), let_happen(&settings));
     });
 }
@@ -141,6 +190,45 @@ fn the_network_does_not_change_what_bsp_computes() {
         }
     });
     assert!(alone() || compared.get() > 100, "only {} comparable runs", compared.get());
+}
+
+#[test]
+fn going_from_bsp_to_what_is_bsp_by_another_name_changes_no_bit() {
+    for_seeds("going_from_bsp", 300, |seed| {
+        let mut settings = Settings::draw(seed).peaceful();
+        settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        let reference = bits(&let_happen(&settings));
+        let workers = settings.job.membership.workers;
+        let at = |to, version| Switch { to, at: SwitchAt::Version(Version(version)) };
+        settings.job.switches = vec![
+            at(ConsistencySpec::Bsp, 1),
+            at(ConsistencySpec::Ssp { slack: 0 }, 1 + seed % 5),
+            at(ConsistencySpec::KSync { workers }, 1 + seed % 7),
+            at(ConsistencySpec::Backup { workers: 0 }, 3 + seed % 7),
+        ];
+        settings.job.switches.sort_by_key(|switch| match switch.at {
+            SwitchAt::Version(version) => version,
+            SwitchAt::Time(_) => Version(0),
+        });
+        assert_eq!(bits(&let_happen(&settings)), reference);
+    });
+}
+
+#[test]
+fn going_to_asp_with_one_worker_stays_sequential() {
+    for_seeds("going_to_asp", 300, |seed| {
+        let mut settings = Settings::draw(seed).peaceful();
+        settings.job.membership.workers = 1;
+        settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        let reference = bits(&let_happen(&settings));
+        let at = SwitchAt::Version(Version(1 + seed % 9));
+        settings.job.switches = vec![Switch { to: ConsistencySpec::Asp, at }];
+        let aftermath = let_happen(&settings);
+        assert_eq!(bits(&aftermath), reference);
+        let stale =
+            |(_, event): &(_, Event)| matches!(event, Event::Applied { staleness: 1.., .. });
+        assert!(!aftermath.events.iter().any(stale));
+    });
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The commands, one a file.
 
 pub(crate) mod calibrate;
+mod client;
+pub(crate) mod control;
 pub(crate) mod data;
 pub(crate) mod eval;
 #[cfg(feature = "pictures")]

@@ -138,6 +138,7 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
                     survey.uses.count(&contributions)?;
                 }
             }
+            Step::Mode(_) => {}
             ending => {
                 survey.complete = ending == Step::End;
                 return Ok(survey);
@@ -205,9 +206,15 @@ fn check(args: &ReplayArgs, wanted: &Header, found: &Header) -> anyhow::Result<(
 fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<Break>)> {
     let (_, mut reader) = OrderReader::open(&args.log)?;
     let (mut contributions, mut gradients) = (Vec::new(), 0);
-    while args.until.is_none_or(|until| replay.version().0 < until)
-        && let Step::Update(version, closing) = reader.next(&mut contributions)?
-    {
+    while args.until.is_none_or(|until| replay.version().0 < until) {
+        let (version, closing) = match reader.next(&mut contributions)? {
+            Step::Update(version, closing) => (version, closing),
+            Step::Mode(mode) => {
+                replay.set_mode(&mode);
+                continue;
+            }
+            Step::End | Step::BrokeOff => break,
+        };
         let place = || format!("cannot make version {version} of {}", args.log.display());
         replay.combine(&contributions, closing).with_context(place)?;
         if let Some(most) = args.break_norm {

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
 use pstrain_core::id::WorkerId;
 use pstrain_core::protocol::message::PullStatus;
-use pstrain_core::protocol::{
-    Limits, MemberState, Message, PROTOCOL_VERSION, Status, Wait, WaitReason,
-};
-use pstrain_transports::{SocketTransport, Transport, TransportEvent};
+use pstrain_core::protocol::{MemberState, Message, PROTOCOL_VERSION, Status, Wait, WaitReason};
 use serde::Serialize;
 
+use super::client;
 use crate::args::StatusArgs;
 use crate::exit::Ending;
 use crate::{messages, table};
@@ -26,32 +23,11 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
 }
 
 fn ask(args: &StatusArgs) -> anyhow::Result<Status> {
-    let address = &args.address;
-    let mut transport = SocketTransport::dialer(address.clone())?;
-    let until = transport.now() + Duration::from(args.timeout);
-    transport.dial();
-    let mut events = Vec::new();
-    while transport.now() < until {
-        transport.wait(Some(until), &mut events)?;
-        for event in events.drain(..) {
-            match event {
-                TransportEvent::Connected(peer) => {
-                    transport.limit(peer, Limits::DIALER);
-                    let question = PullStatus { protocol_max: PROTOCOL_VERSION };
-                    transport.send(peer, Message::PullStatus(question));
-                }
-                TransportEvent::Message(_, Message::Status(status)) => return Ok(*status),
-                TransportEvent::Message(_, Message::Refused(why)) => bail!("{address}: {why}"),
-                TransportEvent::Message(_, _) | TransportEvent::Receiving(_) => {}
-                TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
-                TransportEvent::DialFailed { why, .. } => {
-                    bail!("cannot reach {address}: {why}; is a server running there?")
-                }
-                TransportEvent::Disconnected { why, .. } => bail!("{address}: {why}"),
-            }
-        }
-    }
-    bail!("{address} did not answer within {}", args.timeout)
+    let question = Message::PullStatus(PullStatus { protocol_max: PROTOCOL_VERSION });
+    client::ask(&args.address, args.timeout, &question, |message| match message {
+        Message::Status(status) => Some(*status),
+        _ => None,
+    })
 }
 
 /// A status as `--json` prints it: the words of the table, and seconds.
@@ -59,6 +35,8 @@ fn ask(args: &StatusArgs) -> anyhow::Result<Status> {
 struct View<'a> {
     job: &'a str,
     consistency: &'a str,
+    /// The mode that was ordered and has not begun.
+    ordered: Option<&'a str>,
     phase: String,
     uptime_s: f64,
     updates: u64,
@@ -111,6 +89,7 @@ impl<'a> View<'a> {
         Self {
             job: &status.job,
             consistency: &status.consistency,
+            ordered: status.ordered.as_deref(),
             phase: status.phase.to_string(),
             uptime_s: status.uptime.as_secs_f64(),
             updates: status.version.0,
@@ -135,6 +114,9 @@ fn show(status: &Status) -> String {
         status.samples_wanted,
         status.epoch,
     );
+    if let Some(ordered) = &status.ordered {
+        text += &format!("ordered   {ordered}\n");
+    }
     match &status.wait {
         None => text += "waiting   for nobody\n",
         Some(wait) => text += &format!("waiting   {}\n", waiting(wait)),

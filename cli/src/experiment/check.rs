@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::draw::is_expression;
 use super::expression;
 use super::grid::{cells, is_list};
 use super::metric::{Field, Metric};
 use super::quantity::Quantity;
-use super::spec::{Axis, Claim, Kind, PictureSpec, Spec, Text};
+use super::spec::{Axis, Claim, Column, Kind, PictureSpec, Spec, TableSpec, Text};
 use crate::job::{find, nearest as nearest_setting};
 
 /// More runs than anyone waits for; a typing error makes as many.
@@ -45,6 +46,13 @@ pub(super) fn check(spec: &Spec) -> Result<(), String> {
             return Err(format!("there are two pictures called {:?}", picture.file));
         }
     }
+    let mut files = BTreeSet::new();
+    for table in &spec.table {
+        check_table(spec, table).map_err(|why| format!("table {:?}: {why}", table.file))?;
+        if !files.insert(&table.file) {
+            return Err(format!("there are two tables called {:?}", table.file));
+        }
+    }
     for (number, claim) in (1..).zip(&spec.claim) {
         check_lengths(claim).map_err(|why| format!("claim {number}: {why}"))?;
     }
@@ -53,7 +61,7 @@ pub(super) fn check(spec: &Spec) -> Result<(), String> {
         if ["measured", "expected"].contains(&name.as_str()) {
             return Err(format!("[define] {name}: this name is that of each claim's own value"));
         }
-        names(spec, text, &[]).map_err(|why| format!("[define] {name}: {why}"))?;
+        names(spec, text, &[], &[]).map_err(|why| format!("[define] {name}: {why}"))?;
     }
     definitions(&spec.define)?;
     for claim in &spec.claim {
@@ -125,7 +133,7 @@ fn axes(spec: &Spec) -> Result<(), String> {
             let (labels, values) = (axis.labels.len(), axis.values.len());
             return Err(place(format!("{values} values have {labels} labels")));
         }
-        if axis.set.is_empty() {
+        if axis.set.is_empty() && axis.settings.is_empty() {
             is_setting(&axis.name).map_err(|why| {
                 place(format!("{why} (an axis of another name says which settings it makes: set)"))
             })?;
@@ -136,16 +144,39 @@ fn axes(spec: &Spec) -> Result<(), String> {
                 return Err(place(format!("set.{key} = {pattern:?} has no {{}} for the value")));
             }
         }
-        for key in axis.keys().filter(|key| !is_list(key)) {
+        settings(axis).map_err(place)?;
+        for key in axis.keys().into_iter().filter(|key| !is_list(key)) {
             if let Some(other) = set.insert(key, &axis.name) {
                 return Err(place(format!("axis {other:?} makes the setting {key} already")));
             }
-            if spec.job.contains_key(key) {
+            if spec.job.contains_key(key) && axis.made_by_all().contains(key) {
                 return Err(place(format!("it makes the setting {key}, and [job] too")));
             }
         }
     }
     Ok(())
+}
+
+/// Checks the settings that an axis lists by value.
+fn settings(axis: &Axis) -> Result<(), String> {
+    if axis.settings.is_empty() {
+        return Ok(());
+    }
+    for (value, settings) in &axis.settings {
+        if axis.position(value).is_none() {
+            return Err(format!("settings: {}", no_value(axis, value)));
+        }
+        for key in settings.keys() {
+            is_setting(key).map_err(|why| format!("settings.{value}: {why}"))?;
+            if axis.set.contains_key(key) {
+                return Err(format!("settings.{value}: set makes the setting {key} already"));
+            }
+        }
+    }
+    match axis.values.iter().find(|Text(value)| !axis.settings.contains_key(value)) {
+        Some(Text(value)) => Err(format!("settings: it has none of {value:?}; {{}} says so")),
+        None => Ok(()),
+    }
 }
 
 /// Checks that there are such axes with such values.
@@ -157,14 +188,43 @@ fn place(spec: &Spec, values: &BTreeMap<String, Text>) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks what a picture leaves out.
+fn check_extent(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
+    if picture.from.is_some() && picture.kind == Kind::Heatmap {
+        return Err("a heat map has no `from`".into());
+    }
+    for (axis, values) in &picture.among {
+        let one = |value: &Text| BTreeMap::from([(axis.clone(), value.clone())]);
+        values.iter().try_for_each(|value| place(spec, &one(value)))?;
+        if values.is_empty() || picture.kind == Kind::Heatmap {
+            return Err("among names some values of an axis, and not for heat maps".into());
+        }
+    }
+    if picture.to.is_some() && picture.kind != Kind::Usage {
+        return Err("to is for usage".into());
+    }
+    Ok(())
+}
+
+fn check_usage(picture: &PictureSpec) -> Result<(), String> {
+    if picture.x != "time_s" || !["up", "down"].contains(&picture.y.as_str()) {
+        return Err("usage shows up or down against time_s".into());
+    }
+    let (from, to) = (picture.from.unwrap_or(0.0), picture.to.unwrap_or(f64::NAN));
+    if !(from >= 0.0 && to > from && to.is_finite()) {
+        return Err("usage wants a time `to` up to which it is shown, later than `from`".into());
+    }
+    Ok(())
+}
+
 fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
     if !is_file_name(&picture.file) {
         return Err("use letters, digits, - and _ in its name".into());
     }
     place(spec, &picture.only)?;
-    for label in [&picture.x_label, &picture.y_label] {
+    for label in [&picture.x_label, &picture.y_label, &picture.value_label] {
         for expression in super::claims::expressions(label) {
-            names(spec, expression, &[])?;
+            names(spec, expression, &[], &[])?;
         }
     }
     let mut open = spec.open_axes();
@@ -175,9 +235,7 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
         }
         open.remove(axis.as_str());
     }
-    if picture.from.is_some() && matches!(picture.kind, Kind::Bar | Kind::Heatmap) {
-        return Err("from is for curves and lines".into());
-    }
+    check_extent(spec, picture)?;
     let metric = |text: &str| text.parse::<Metric>()?.setting().map_or(Ok(()), is_setting);
     match picture.kind {
         Kind::Curve => {
@@ -188,6 +246,7 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
                     .into());
             }
         }
+        Kind::Usage => check_usage(picture)?,
         Kind::Line => {
             metric(&picture.y)?;
             if spec.axis(&picture.x).is_some() {
@@ -199,14 +258,29 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
             }
         }
         Kind::Bar => {
-            metric(&picture.y)?;
+            let own = [&picture.x].into_iter().chain(&picture.each).chain(&picture.lines);
+            let own: Vec<String> = own.chain(picture.only.keys()).cloned().collect();
+            if is_expression(&picture.y) {
+                names(spec, &picture.y, &[], &own)?;
+                open.clear();
+            } else {
+                metric(&picture.y)?;
+            }
             if spec.axis(&picture.x).is_none() {
                 return Err(no_axis(spec, &picture.x));
             }
             open.remove(picture.x.as_str());
         }
         Kind::Heatmap => {
-            metric(&picture.value).map_err(|why| format!("value: {why}"))?;
+            let own = [&picture.x, &picture.y].into_iter().chain(&picture.each);
+            let own: Vec<String> = own.chain(picture.only.keys()).cloned().collect();
+            if is_expression(&picture.value) {
+                names(spec, &picture.value, &[], &own)?;
+                // Its own quantities say what it takes of the others.
+                open.clear();
+            } else {
+                metric(&picture.value).map_err(|why| format!("value: {why}"))?;
+            }
             if !picture.lines.is_empty() {
                 return Err("a heat map has no lines; `each` makes several maps".into());
             }
@@ -236,7 +310,7 @@ fn check_length(name: &str, text: &str) -> Result<(), String> {
 }
 
 fn check_lengths(claim: &Claim) -> Result<(), String> {
-    let Claim { text, reported, measured, expected, holds, unit, note } = claim;
+    let Claim { text, reported, measured, expected, holds, unit, note, .. } = claim;
     let parts = [
         ("text", text),
         ("reported", reported),
@@ -250,23 +324,63 @@ fn check_lengths(claim: &Claim) -> Result<(), String> {
 }
 
 fn check_claim(spec: &Spec, claim: &Claim) -> Result<(), String> {
-    names(spec, &claim.measured, &[])?;
+    let each = &claim.each;
+    are_axes(spec, each)?;
+    match claim.share {
+        Some(share) if !(share > 0.0 && share <= 1.0) => {
+            return Err(format!("share = {share}: use a number above 0, up to 1"));
+        }
+        Some(_) if each.is_empty() => return Err("share is for claims with `each`".into()),
+        _ => {}
+    }
+    names(spec, &claim.measured, &[], each)?;
     let mut own = vec!["measured"];
     if !claim.expected.is_empty() {
-        names(spec, &claim.expected, &[])?;
+        names(spec, &claim.expected, &[], each)?;
         own.push("expected");
     }
-    names(spec, &claim.holds, &own)
+    names(spec, &claim.holds, &own, each)
 }
 
-/// Checks the names in an expression: quantities, definitions, and `own`.
-fn names(spec: &Spec, text: &str, own: &[&str]) -> Result<(), String> {
+fn are_axes(spec: &Spec, names: &[String]) -> Result<(), String> {
+    let unknown = names.iter().find(|name| spec.axis(name).is_none());
+    unknown.map_or(Ok(()), |name| Err(no_axis(spec, name)))
+}
+
+fn check_table(spec: &Spec, table: &TableSpec) -> Result<(), String> {
+    if !is_file_name(&table.file) {
+        return Err("use letters, digits, - and _ in its name".into());
+    }
+    are_axes(spec, &table.rows)?;
+    for Column { title, value, which, .. } in &table.column {
+        let place = |why: String| format!("column {title:?}: {why}");
+        match (value.as_str(), which.as_str()) {
+            ("", "") => return Err(place("say `value` or `which`".into())),
+            (value, "") => names(spec, value, &[], &table.rows).map_err(place)?,
+            ("", which) => {
+                let quantity: Quantity = which.parse().map_err(place)?;
+                quantity.check(spec, &table.rows).map_err(place)?;
+                if !quantity.finds_a_value() {
+                    return Err(place(format!(
+                        "{which:?} must be an argmin or argmax over an axis"
+                    )));
+                }
+            }
+            _ => return Err(place("say `value` or `which`, not both".into())),
+        }
+    }
+    Ok(())
+}
+
+/// Checks the names in an expression: quantities, definitions, and `own`. It is evaluated at a
+/// place that says the values of the axes in `each`.
+fn names(spec: &Spec, text: &str, own: &[&str], each: &[String]) -> Result<(), String> {
     for name in expression::names(text)? {
         if spec.define.contains_key(&name) || own.contains(&name.as_str()) {
             continue;
         }
         let quantity: Quantity = name.parse()?;
-        quantity.check(spec).map_err(|why| format!("{{{name}}}: {why}"))?;
+        quantity.check(spec, each).map_err(|why| format!("{{{name}}}: {why}"))?;
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::bounds::Bounds;
 use super::expression;
 use super::quantity::Quantity;
-use super::runs::Runs;
-use super::spec::Claim;
+use super::runs::{Place, Runs};
+use super::spec::{Claim, Worst};
 
 /// Whether a claim holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -49,35 +49,109 @@ pub(crate) fn decide(runs: &Runs<'_>) -> Vec<Finding> {
     runs.spec.claim.iter().map(|claim| finding(runs, claim)).collect()
 }
 
+/// What a claim comes to at one place.
+struct Decision {
+    measured: Result<Bounds, String>,
+    expected: Option<Result<Bounds, String>>,
+    verdict: Verdict,
+    why: String,
+}
+
 fn finding(runs: &Runs<'_>, claim: &Claim) -> Finding {
-    let measured = evaluate(runs, &claim.measured, &[]);
+    let show = |value: &Result<Bounds, String>| match value {
+        Ok(value) if claim.unit.is_empty() => value.to_string(),
+        Ok(value) => format!("{value} {}", claim.unit),
+        Err(_) => "unknown".into(),
+    };
+    let finding = |measured: String, found: Decision| Finding {
+        claim: claim.text.clone(),
+        reported: claim.reported.clone(),
+        measured,
+        value: found.measured.as_ref().ok().and_then(|value| value.exact()),
+        expected: found.expected.as_ref().map(show).unwrap_or_default(),
+        condition: claim.holds.clone(),
+        verdict: found.verdict,
+        why: found.why,
+        note: claim.note.clone(),
+    };
+    if claim.each.is_empty() {
+        let found = decision(runs, claim, &Place::default());
+        return finding(show(&found.measured), found);
+    }
+    let places = runs.places(&claim.each);
+    let found = places.iter().map(|place| (place, decision(runs, claim, place)));
+    let found: Vec<_> = found.collect();
+    let count = |verdict| found.iter().filter(|(_, one)| one.verdict == verdict).count();
+    let (held, failed) = (count(Verdict::Holds), count(Verdict::DoesNotHold));
+    let needed = claim.share.unwrap_or(1.0) * found.len() as f64;
+    let verdict = if found.is_empty() {
+        Verdict::CannotBeTold
+    } else if held as f64 >= needed {
+        Verdict::Holds
+    } else if ((found.len() - failed) as f64) < needed {
+        Verdict::DoesNotHold
+    } else {
+        Verdict::CannotBeTold
+    };
+    let why = elsewhere(runs, &found);
+    let among = format!("holds in {held} of {}", found.len());
+    let Some((place, worst)) = worst(claim.worst, found) else {
+        let measured = Err("there are no such cells".to_owned());
+        let found = Decision { measured, expected: None, verdict, why };
+        return finding("unknown".into(), found);
+    };
+    let at = runs.place_label(place);
+    let measured = format!("{among}; at worst {} ({at})", show(&worst.measured));
+    finding(measured, Decision { verdict, why, ..worst })
+}
+
+/// So many places where a claim does not hold are named.
+const NAMED: usize = 4;
+
+/// Where a claim does not hold, and why.
+fn elsewhere(runs: &Runs<'_>, found: &[(&Place, Decision)]) -> String {
+    let others = || found.iter().filter(|(_, one)| one.verdict != Verdict::Holds);
+    let mut named: Vec<String> = others()
+        .take(NAMED)
+        .map(|(place, one)| {
+            let at = runs.place_label(place);
+            if one.why.is_empty() { at } else { format!("{at}: {}", one.why) }
+        })
+        .collect();
+    match others().count() {
+        0 => return String::new(),
+        count if count > NAMED => named.push(format!("{} more", count - NAMED)),
+        _ => {}
+    }
+    format!("not at {}", named.join("; "))
+}
+
+/// The worst of what is known, else anything.
+fn worst(wanted: Worst, mut found: Vec<(&Place, Decision)>) -> Option<(&Place, Decision)> {
+    let key = |(_, one): &(&Place, Decision)| match &one.measured {
+        Ok(value) if value.is_no_number() => f64::NEG_INFINITY,
+        Ok(value) if wanted == Worst::Most => value.low,
+        Ok(value) => -value.high,
+        Err(_) => f64::NEG_INFINITY,
+    };
+    let at = (0..found.len()).max_by(|&a, &b| key(&found[a]).total_cmp(&key(&found[b])))?;
+    Some(found.swap_remove(at))
+}
+
+fn decision(runs: &Runs<'_>, claim: &Claim, place: &Place) -> Decision {
+    let measured = evaluate(runs, &claim.measured, &[], place);
     let expected = match claim.expected.as_str() {
         "" => None,
-        text => Some(evaluate(runs, text, &[])),
+        text => Some(evaluate(runs, text, &[], place)),
     };
-    let decided = decided(runs, claim, &measured, expected.as_ref());
+    let decided = decided(runs, claim, (&measured, expected.as_ref()), place);
     let (verdict, why) = match decided.map(Bounds::truth) {
         Ok(Some(true)) => (Verdict::Holds, String::new()),
         Ok(Some(false)) => (Verdict::DoesNotHold, String::new()),
         Ok(None) => (Verdict::CannotBeTold, undecided(&measured, expected.as_ref())),
         Err(why) => (Verdict::CannotBeTold, why),
     };
-    let show = |value: &Result<Bounds, String>| match value {
-        Ok(value) if claim.unit.is_empty() => value.to_string(),
-        Ok(value) => format!("{value} {}", claim.unit),
-        Err(_) => "unknown".into(),
-    };
-    Finding {
-        claim: claim.text.clone(),
-        reported: claim.reported.clone(),
-        measured: show(&measured),
-        value: measured.as_ref().ok().and_then(|value| value.exact()),
-        expected: expected.as_ref().map(show).unwrap_or_default(),
-        condition: claim.holds.clone(),
-        verdict,
-        why,
-        note: claim.note.clone(),
-    }
+    Decision { measured, expected, verdict, why }
 }
 
 /// Why the numbers of the runs do not decide a claim.
@@ -106,14 +180,14 @@ fn undecided(
 fn decided(
     runs: &Runs<'_>,
     claim: &Claim,
-    measured: &Result<Bounds, String>,
-    expected: Option<&Result<Bounds, String>>,
+    (measured, expected): (&Result<Bounds, String>, Option<&Result<Bounds, String>>),
+    place: &Place,
 ) -> Result<Bounds, String> {
     let mut own = vec![("measured", measured.clone()?)];
     if let Some(expected) = expected {
         own.push(("expected", expected.clone()?));
     }
-    evaluate(runs, &claim.holds, &own)
+    evaluate(runs, &claim.holds, &own, place)
 }
 
 /// A text in which an expression in brackets stands for its value, such as `the delay [t2 * 1000]`.
@@ -122,7 +196,7 @@ pub(super) fn filled(runs: &Runs<'_>, text: &str) -> String {
     let mut rest = text;
     while let Some((before, inner, after)) = bracketed(rest) {
         filled.push_str(before);
-        let value = evaluate(runs, inner, &[]);
+        let value = evaluate(runs, inner, &[], &Place::default());
         filled.push_str(&value.map_or_else(|_| "unknown".into(), |value| value.to_string()));
         rest = after;
     }
@@ -147,15 +221,20 @@ fn bracketed(text: &str) -> Option<(&str, &str, &str)> {
     Some((before, inner, after))
 }
 
-/// The value of an expression: names are those in `own`, definitions, and quantities.
-fn evaluate(runs: &Runs<'_>, text: &str, own: &[(&str, Bounds)]) -> Result<Bounds, String> {
+/// The value of an expression at a place: names are those in `own`, definitions, and quantities.
+pub(super) fn evaluate(
+    runs: &Runs<'_>,
+    text: &str,
+    own: &[(&str, Bounds)],
+    place: &Place,
+) -> Result<Bounds, String> {
     expression::evaluate(text, |name| {
         if let Some((_, value)) = own.iter().find(|(other, _)| *other == name) {
             return Ok(*value);
         }
         match runs.spec.define.get(name) {
-            Some(text) => evaluate(runs, text, &[]),
-            None => name.parse::<Quantity>()?.of(runs),
+            Some(text) => evaluate(runs, text, &[], place),
+            None => name.parse::<Quantity>()?.at(place).of(runs),
         }
     })
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::claims::filled;
+use super::bounds::Bounds;
+use super::claims::{evaluate, filled};
 use super::grid::Cell;
 use super::metric::{Answer, Field, Metric};
 use super::runs::Runs;
@@ -38,6 +39,7 @@ pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
             let panel = Panel { runs, wanted, place, title: title.clone() };
             let picture = match wanted.kind {
                 Kind::Curve => panel.curve()?,
+                Kind::Usage => panel.usage(),
                 Kind::Line => panel.line()?,
                 Kind::Bar => panel.bars()?,
                 Kind::Heatmap => panel.heat_map()?,
@@ -53,9 +55,11 @@ pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
 pub(crate) fn unknown_metrics(runs: &Runs<'_>) -> Vec<String> {
     let unknown = |wanted: &PictureSpec| {
         let asked = match wanted.kind {
-            Kind::Curve => vec![],
+            Kind::Curve | Kind::Usage => vec![],
             Kind::Line => vec![("x", &wanted.x), ("y", &wanted.y)],
+            Kind::Bar if is_expression(&wanted.y) => vec![],
             Kind::Bar => vec![("y", &wanted.y)],
+            Kind::Heatmap if is_expression(&wanted.value) => vec![],
             Kind::Heatmap => vec![("value", &wanted.value)],
         };
         let metrics = asked.into_iter().filter(|(_, text)| runs.spec.axis(text).is_none());
@@ -96,7 +100,7 @@ fn places(runs: &Runs<'_>, axes: &[String]) -> Vec<Place> {
             place.insert(axis.name.clone(), value.to_owned());
             let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
             let value_name: String = value.chars().map(plain).collect();
-            let label = value_label(axis, index);
+            let label = axis.full_label(index);
             (place, joined(name, "-", &value_name), joined(title, ", ", &label))
         };
         places = places
@@ -123,21 +127,8 @@ fn joined(before: &str, between: &str, after: &str) -> String {
     if before.is_empty() { after.to_owned() } else { format!("{before}{between}{after}") }
 }
 
-/// Whether the values of an axis do not say what they are of.
-fn is_bare(axis: &SpecAxis) -> bool {
-    axis.labels.is_empty() && axis.values.iter().any(|Text(value)| value.parse::<f64>().is_ok())
-}
-
-/// A value of an axis: bare if it explains itself.
-fn value_label(axis: &SpecAxis, index: usize) -> String {
-    let label = axis.value_label(index);
-    if is_bare(axis) {
-        let unit = if axis.unit.is_empty() { String::new() } else { format!(" {}", axis.unit) };
-        format!("{} {label}{unit}", axis.title())
-    } else {
-        label
-    }
-}
+/// Slices of the time over which a link's use is averaged.
+const SLICES: usize = 150;
 
 /// One picture of some of the cells.
 struct Panel<'a> {
@@ -152,7 +143,7 @@ impl Panel<'_> {
     /// What the legend is of, if that is left to it: the one axis whose values do not say it.
     fn legend(&self) -> Option<&SpecAxis> {
         let [axis] = self.wanted.lines.as_slice() else { return None };
-        self.runs.spec.axis(axis).filter(|axis| is_bare(axis))
+        self.runs.spec.axis(axis).filter(|axis| axis.is_bare())
     }
 
     /// The name of the legend.
@@ -169,7 +160,8 @@ impl Panel<'_> {
                 .iter()
                 .all(|(axis, value)| values.get(axis).is_none_or(|other| other == value));
             let at: BTreeMap<_, _> = self.place.clone().into_iter().chain(values).collect();
-            let cells = if fixed { self.runs.cells_at(&at) } else { Vec::new() };
+            let mut cells = if fixed { self.runs.cells_at(&at) } else { Vec::new() };
+            cells.retain(|cell| self.is_among(cell));
             let bare = self.legend().and_then(|axis| values_of(&at, axis));
             (bare.unwrap_or(title), cells)
         });
@@ -183,6 +175,14 @@ impl Panel<'_> {
         };
         let label = if label.is_empty() { own } else { filled(self.runs, label) };
         Axis { label, unit, log }
+    }
+
+    /// Whether the picture shows a cell.
+    fn is_among(&self, cell: &Cell) -> bool {
+        self.wanted.among.iter().all(|(axis, values)| {
+            let value = cell.value(self.runs.spec, self.number(axis));
+            values.iter().any(|Text(other)| other == value)
+        })
     }
 
     fn names(&self, label: &str, what: &str) -> Names {
@@ -259,49 +259,119 @@ impl Panel<'_> {
         Ok(self.chart(series.collect()))
     }
 
-    fn bars(&self) -> Result<Picture, String> {
-        let y: Metric = self.wanted.y.parse()?;
-        let (x, number) =
-            (self.names(&self.wanted.x_label, &self.wanted.x), self.number(&self.wanted.x));
+    /// How much of the shared link is in use: of each line the first run, in slices of the time.
+    fn usage(&self) -> Picture {
+        let (from, to) = (self.wanted.from.unwrap_or(0.0), self.wanted.to.unwrap_or(0.0));
         let series = self.lines().into_iter().map(|(name, cells)| {
+            let run = cells.iter().find_map(|cell| self.runs.of(cell).next());
+            let spans = run.map_or(&[][..], |run| match self.wanted.y.as_str() {
+                "down" => &run.link_use.down,
+                _ => &run.link_use.up,
+            });
+            let slice = (to - from) / SLICES as f64;
+            let mark = |number: usize| {
+                let begin = from + number as f64 * slice;
+                let within = |&(a, b): &(f64, f64)| (b.min(begin + slice) - a.max(begin)).max(0.0);
+                let y = spans.iter().map(within).sum::<f64>() / slice;
+                Mark { x: begin + slice / 2.0, y, low: y, high: y }
+            };
+            Series { name, marks: (0..SLICES).map(mark).collect() }
+        });
+        self.chart(series.collect())
+    }
+
+    fn bars(&self) -> Result<Picture, String> {
+        let (mut x, number) =
+            (self.names(&self.wanted.x_label, &self.wanted.x), self.number(&self.wanted.x));
+        let mut series = Vec::new();
+        for (name, cells) in self.lines() {
             let mut bars = vec![None; x.names.len()];
             for cell in cells {
-                let values = self.answers(&y, cell);
                 let slot = cell.at.get(number).and_then(|&at| bars.get_mut(at));
-                if let (Some(slot), false) = (slot, values.is_empty()) {
-                    let estimate = statistics::estimate(&values);
-                    let (low, high) = interval(&estimate, y.is_share());
-                    *slot = Some(Bar { value: estimate.mean, low, high });
+                if let Some(slot @ None) = slot {
+                    *slot = self.bar(cell)?;
                 }
             }
-            BarSeries { name, bars }
-        });
-        let series = series.collect();
+            series.push(BarSeries { name, bars });
+        }
+        self.keep_among(&mut x.names, &mut series);
         let y = self.axis(&self.wanted.y_label, &self.wanted.y, self.wanted.y_log);
         let legend = self.legend_title();
-        Ok(Picture::Bars(Bars { title: self.title.clone(), x, y, legend, series }))
+        let (title, from) = (self.title.clone(), self.wanted.from);
+        Ok(Picture::Bars(Bars { title, x, y, from, legend, series }))
+    }
+
+    /// Leaves out the groups of bars that are not to be shown.
+    fn keep_among(&self, names: &mut Vec<String>, series: &mut [BarSeries]) {
+        let axis = self.runs.spec.axis(&self.wanted.x);
+        let Some((axis, shown)) = axis.zip(self.wanted.among.get(&self.wanted.x)) else { return };
+        let keep: Vec<bool> = axis.values.iter().map(|value| shown.contains(value)).collect();
+        let mut kept = keep.iter();
+        names.retain(|_| kept.next().is_some_and(|keep| *keep));
+        for series in series {
+            let mut kept = keep.iter();
+            series.bars.retain(|_| kept.next().is_some_and(|keep| *keep));
+        }
+    }
+
+    /// The bar of a cell: with the interval of a metric, without one of an expression.
+    fn bar(&self, cell: &Cell) -> Result<Option<Bar>, String> {
+        let wanted = &self.wanted.y;
+        if is_expression(wanted) {
+            let value = self.expressed(wanted, cell);
+            return Ok(value.map(|value| Bar { value, low: value, high: value }));
+        }
+        let y: Metric = wanted.parse()?;
+        let values = self.answers(&y, cell);
+        Ok((!values.is_empty()).then(|| {
+            let estimate = statistics::estimate(&values);
+            let (low, high) = interval(&estimate, y.is_share());
+            Bar { value: estimate.mean, low, high }
+        }))
     }
 
     fn heat_map(&self) -> Result<Picture, String> {
-        let metric: Metric = self.wanted.value.parse()?;
         let x = self.names(&self.wanted.x_label, &self.wanted.x);
         let y = self.names(&self.wanted.y_label, &self.wanted.y);
         let (column, row) = (self.number(&self.wanted.x), self.number(&self.wanted.y));
         let mut values = vec![vec![None; x.names.len()]; y.names.len()];
         for cell in self.runs.cells_at(&self.place) {
-            let answers = self.answers(&metric, cell);
-            // A target that not all reached has no mean.
-            let whole = answers.len() == self.runs.of(cell).count() && !answers.is_empty();
             let (Some(&column), Some(&row)) = (cell.at.get(column), cell.at.get(row)) else {
                 continue;
             };
             if let Some(slot) = values.get_mut(row).and_then(|row: &mut Vec<_>| row.get_mut(column))
             {
-                *slot = whole.then(|| statistics::estimate(&answers).mean);
+                *slot = self.colour(cell)?;
             }
         }
-        let value = self.axis("", &self.wanted.value, self.wanted.y_log);
+        let value = self.axis(&self.wanted.value_label, &self.wanted.value, self.wanted.y_log);
         Ok(Picture::HeatMap(HeatMap { title: self.title.clone(), x, y, value, span: None, values }))
+    }
+
+    /// What the colour of a cell of a heat map tells, if it is known.
+    fn colour(&self, cell: &Cell) -> Result<Option<f64>, String> {
+        let wanted = &self.wanted.value;
+        if is_expression(wanted) {
+            return Ok(self.expressed(wanted, cell));
+        }
+        let metric: Metric = wanted.parse()?;
+        let answers = self.answers(&metric, cell);
+        // A map has a dash where a run does not say it.
+        let whole = answers.len() == self.runs.of(cell).count() && !answers.is_empty();
+        Ok(whole.then(|| statistics::estimate(&answers).mean))
+    }
+
+    /// What an expression says at the place of a cell, as far as the picture shows it: the values
+    /// on the picture's own axes. Nothing if the runs do not say it.
+    fn expressed(&self, text: &str, cell: &Cell) -> Option<f64> {
+        let wanted = self.wanted;
+        let shown =
+            |name: &String| *name == wanted.x || *name == wanted.y || wanted.lines.contains(name);
+        let axes = self.runs.spec.axis.iter().enumerate().filter(|(_, axis)| shown(&axis.name));
+        let values = axes
+            .map(|(number, axis)| (axis.name.clone(), cell.value(self.runs.spec, number).into()));
+        let place = self.place.clone().into_iter().chain(values).collect();
+        evaluate(self.runs, text, &[], &place).ok().and_then(Bounds::exact)
     }
 
     /// The place of an axis among the axes.
@@ -309,15 +379,17 @@ impl Panel<'_> {
         self.runs.spec.axis.iter().position(|axis| axis.name == name).unwrap_or(usize::MAX)
     }
 
-    /// What the runs of a cell answer, those that do.
+    /// What the runs of a cell answer, those that do. A target that not all reached has no mean.
     fn answers(&self, metric: &Metric, cell: &Cell) -> Vec<f64> {
-        let answers = self.runs.of(cell).map(|record| metric.of(record, cell));
-        answers
-            .filter_map(|answer| match answer {
-                Answer::Is(value) => Some(value),
-                Answer::MoreThan(_) | Answer::Missing(_) => None,
-            })
-            .collect()
+        let mut values = Vec::new();
+        for record in self.runs.of(cell) {
+            match metric.of(record, cell) {
+                Answer::Is(value) => values.push(value),
+                Answer::MoreThan(_) => return Vec::new(),
+                Answer::Missing(_) => {}
+            }
+        }
+        values
     }
 }
 
@@ -344,6 +416,11 @@ fn interval(estimate: &statistics::Estimate, is_share: bool) -> (f64, f64) {
     }
 }
 
+/// Whether a text is an expression over quantities, and no metric.
+pub(super) fn is_expression(text: &str) -> bool {
+    text.contains('{')
+}
+
 /// What people call a metric, and its unit.
 fn described(metric: &str) -> (String, String) {
     let words: Vec<&str> = metric.split_whitespace().collect();
@@ -355,6 +432,8 @@ fn described(metric: &str) -> (String, String) {
         "time_s" => ("Training time", "s"),
         "epoch" | "epochs" => ("Epoch", ""),
         "loss" => ("Loss", ""),
+        "up" => ("Use of the server's link, to it", ""),
+        "down" => ("Use of the server's link, from it", ""),
         "samples" => ("Examples", ""),
         "updates" => ("Updates", ""),
         "accuracy" => ("Accuracy", ""),

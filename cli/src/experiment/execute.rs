@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 
 use super::grid::Cell;
-use super::record::{CurvePoint, Record};
+use super::record::{CurvePoint, LinkUse, Record};
 use super::spec::Spec;
 use pstrain_core::job::Job;
 use pstrain_core::node::Event;
@@ -97,6 +97,7 @@ impl Execute for VirtualTime {
         report.was_virtual(VirtualReport::of(&outcome, &ready));
         record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
         record.staleness = summary.staleness_histogram().clone();
+        record.link_use = LinkUse::of(&outcome);
         Ok(Some(record))
     }
 }

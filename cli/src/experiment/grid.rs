@@ -80,16 +80,14 @@ fn job(spec: &Spec, at: &[usize]) -> BTreeMap<String, String> {
         spec.job.iter().map(|(key, text)| (key.clone(), text.0.clone())).collect();
     for (axis, &at) in spec.axis.iter().zip(at) {
         let Some(Text(value)) = axis.values.get(at) else { continue };
-        let own = BTreeMap::from([(axis.name.clone(), Text("{}".into()))]);
-        for (key, Text(pattern)) in if axis.set.is_empty() { &own } else { &axis.set } {
-            let text = pattern.replace("{}", value);
-            match job.get_mut(key).filter(|_| is_list(key)) {
+        for (key, text) in axis.settings_of(value) {
+            match job.get_mut(&key).filter(|_| is_list(&key)) {
                 Some(before) if before != "none" && text != "none" => {
                     before.push(' ');
                     before.push_str(&text);
                 }
                 _ => {
-                    job.insert(key.clone(), text);
+                    job.insert(key, text);
                 }
             }
         }
@@ -123,6 +121,29 @@ mod tests {
         assert_eq!(cells[2].job["link"], "1.delay=1ms 2.delay=100ms");
         assert_eq!(cells[2].job["consistency"], "asp");
         assert_eq!(cells[2].job["epochs"], "2");
+    }
+
+    #[test]
+    fn a_value_may_stand_for_several_settings() {
+        let spec = spec(
+            "name = 'x'\ntitle = 'x'\njob = { learning-rate = 0.1, compute = '1ms' }\n\
+             [[axis]]\nname = 'policy'\nvalues = ['sync', 'slow', 'plain']\n\
+             [axis.settings]\n\
+             sync = { consistency = 'bsp', learning-rate = 0.2 }\n\
+             slow = { consistency = 'asp', compute = '2.factor=4' }\n\
+             plain = { consistency = 'asp' }\n",
+        );
+        let cells = cells(&spec);
+        let of = |key: &str| cells.iter().map(|cell| cell.job[key].clone()).collect::<Vec<_>>();
+        assert_eq!(of("consistency"), ["bsp", "asp", "asp"]);
+        assert_eq!(of("learning-rate"), ["0.2", "0.1", "0.1"]);
+        assert_eq!(of("compute"), ["1ms", "1ms 2.factor=4", "1ms"]);
+        let axis = &spec.axis[0];
+        assert_eq!(
+            axis.keys().into_iter().collect::<Vec<_>>(),
+            ["compute", "consistency", "learning-rate"]
+        );
+        assert_eq!(axis.made_by_all().into_iter().collect::<Vec<_>>(), ["consistency"]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Metrics: what can be asked of one run.
 //!
 //! - `accuracy`, `time_s`, `staleness.mean`, `workers.1.share`, ...: how the run ended;
+//! - `workers.*.idleness`: the mean of all numbers whose paths differ in that part only;
 //! - `workers.1.share away from workers.1.data_share`: how far two such numbers are apart;
+//! - `batches.discarded per batches.assigned`: one divided by the other;
 //! - `accuracy @ epoch = 10`: the evaluation nearest to a point of the curve;
 //! - `epoch to accuracy 0.94`: where the mean of three evaluations first reaches a target;
 //! - `setting compute`, `setting link.2.delay`: what the run was told, in seconds where it is a
@@ -19,6 +21,8 @@ pub(crate) enum Metric {
     Final(String),
     /// The distance of two numbers of the report.
     Apart(String, String),
+    /// One number of the report divided by another.
+    Per(String, String),
     /// A number of the evaluation nearest to a point.
     At { field: Field, along: Field, at: f64 },
     /// Where the mean of the last [`WINDOW`] evaluations first reaches a target.
@@ -110,6 +114,7 @@ impl FromStr for Metric {
         Ok(match words.as_slice() {
             [path] => Self::Final((*path).to_owned()),
             [one, "away", "from", other] => Self::Apart((*one).to_owned(), (*other).to_owned()),
+            [one, "per", other] => Self::Per((*one).to_owned(), (*other).to_owned()),
             ["setting", key] => {
                 let (key, item) = key.split_once('.').unwrap_or((key, ""));
                 Self::Setting { key: key.to_owned(), item: item.to_owned() }
@@ -153,7 +158,7 @@ impl Metric {
                     || ["accuracy", "share", "data_share", "idleness", "jain"].contains(&name)
             }
             Self::At { field, .. } => *field == Field::Accuracy,
-            Self::Apart(..) | Self::To { .. } | Self::Setting { .. } => false,
+            Self::Apart(..) | Self::Per(..) | Self::To { .. } | Self::Setting { .. } => false,
         }
     }
 
@@ -161,7 +166,7 @@ impl Metric {
     pub(crate) fn paths(&self) -> Vec<&str> {
         match self {
             Self::Final(path) => vec![path],
-            Self::Apart(one, other) => vec![one, other],
+            Self::Apart(one, other) | Self::Per(one, other) => vec![one, other],
             Self::At { .. } | Self::To { .. } | Self::Setting { .. } => Vec::new(),
         }
     }
@@ -182,6 +187,14 @@ impl Metric {
                 let apart = || Ok((number(one, record)? - number(other, record)?).abs());
                 apart().map_or_else(Answer::Missing, Answer::Is)
             }
+            Self::Per(one, other) => {
+                let ratio = || Ok((number(one, record)?, number(other, record)?));
+                match ratio() {
+                    Ok((_, 0.0)) => Answer::Missing(format!("{other} is 0")),
+                    Ok((part, whole)) => Answer::Is(part / whole),
+                    Err(why) => Answer::Missing(why),
+                }
+            }
             Self::At { field, along, at } => look_up(&record.curve, *field, *along, *at),
             Self::To { along, field, target } => reach(&record.curve, *along, *field, *target),
             Self::Setting { key, item } => match setting(cell, key, item) {
@@ -192,9 +205,24 @@ impl Metric {
     }
 }
 
-/// A number of the report, or why there is none.
+/// A number of the report, or the mean of several, or why there is none.
 fn number(path: &str, record: &Record) -> Result<f64, String> {
-    record.metrics.get(path).copied().ok_or_else(|| missing(path, record))
+    if !path.contains('*') {
+        return record.metrics.get(path).copied().ok_or_else(|| missing(path, record));
+    }
+    let all = record.metrics.iter().filter(|(name, _)| is_meant(path, name));
+    let values: Vec<f64> = all.map(|(_, value)| *value).collect();
+    if values.is_empty() {
+        return Err(missing(path, record));
+    }
+    Ok(values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Whether the number called `name` is one of those that `path` means: `*` stands for any part.
+pub(super) fn is_meant(path: &str, name: &str) -> bool {
+    let mut names = name.split('.');
+    path.split('.').all(|part| names.next().is_some_and(|name| part == "*" || part == name))
+        && names.next().is_none()
 }
 
 fn missing(path: &str, record: &Record) -> String {
@@ -332,6 +360,21 @@ mod tests {
         assert_eq!(ask("staleness.mean away from staleness.max", &[]), Answer::Is(2.5));
         assert_eq!(ask("staleness.max away from staleness.mean", &[]), Answer::Is(2.5));
         assert!(matches!(ask("staleness.max away from rows", &[]), Answer::Missing(_)));
+    }
+
+    #[test]
+    fn a_star_is_the_mean_of_all() {
+        assert_eq!(ask("staleness.*", &[]), Answer::Is(2.75));
+        assert_eq!(ask("*.max", &[]), Answer::Is(4.0));
+        for metric in ["workers.*.share", "*", "staleness.*.mean"] {
+            assert!(matches!(ask(metric, &[]), Answer::Missing(_)), "{metric}");
+        }
+    }
+
+    #[test]
+    fn one_number_is_divided_by_another() {
+        assert_eq!(ask("staleness.mean per staleness.max", &[]), Answer::Is(0.375));
+        assert!(matches!(ask("staleness.mean per rows", &[]), Answer::Missing(_)));
     }
 
     #[test]

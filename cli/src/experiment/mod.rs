@@ -5,6 +5,7 @@
 //! reads the kept [`Record`]s only, so that a report can be made again at any time: claims, tables,
 //! pictures, page.
 
+mod answers;
 mod bounds;
 mod check;
 mod claims;
@@ -45,6 +46,8 @@ use runs::Runs;
 
 /// Where pictures are, in a results folder.
 const PICTURES: &str = "pictures";
+/// Where the tables are that the specification asks for.
+const TABLES: &str = "tables";
 
 /// What there is to say at the end.
 #[derive(Debug)]
@@ -71,9 +74,14 @@ pub(crate) fn report(store: &Store, spec: &Spec) -> anyhow::Result<Report> {
         store.write(&format!("{PICTURES}/{file}.svg"), picture.svg()?.as_bytes())?;
         store.write(&format!("{PICTURES}/{file}.png"), &picture.png()?)?;
     }
-    let page = page::page(&runs, &about, &findings, &drawn)?;
+    let answers = answers::answers(&runs);
+    store.remove_folder(TABLES)?;
+    for answers in &answers {
+        store.write(&format!("{TABLES}/{}.csv", answers.file), &answers.csv()?)?;
+    }
+    let page = page::page(&runs, &about, &findings, (&drawn, &answers))?;
     store.write("report.html", page.as_bytes())?;
-    let summary = tables::summary(&runs, about.mode, &findings);
+    let summary = tables::summary(&runs, about.mode, &findings, &answers);
     store.write_json("summary.json", &summary)?;
     let json = serde_json::to_value(&summary).context("cannot write the summary")?;
     let warning = runs.warning();

@@ -1,5 +1,8 @@
 //! `report.html`: claims, pictures, parameters, environment, in one file that needs no other.
 
+use std::collections::BTreeMap;
+
+use super::answers::Answers;
 use super::bounds::readable;
 use super::claims::Finding;
 use super::draw::Drawn;
@@ -15,7 +18,7 @@ pub(super) fn page(
     runs: &Runs<'_>,
     about: &About,
     findings: &[Finding],
-    pictures: &[Drawn],
+    (pictures, tables): (&[Drawn], &[Answers]),
 ) -> anyhow::Result<String> {
     let spec = runs.spec;
     let mut page = Page::new(&spec.title);
@@ -44,10 +47,18 @@ pub(super) fn page(
         page.heading("Pictures");
         page.paragraph(
             "Means over the repetitions with their 95 % confidence intervals (Student's t; those of \
-             shares end at 0 and 1). A dash in a map: not every repetition reached what is asked.",
+             shares end at 0 and 1). Where not every repetition reached what is asked, a map has a \
+             dash, and a line or bar is missing.",
         );
         for drawn in pictures {
             page.picture(&drawn.picture, &drawn.title)?;
+        }
+    }
+    if !tables.is_empty() {
+        page.heading("Tables");
+        for Answers { title, header, places, rows, .. } in tables {
+            let header: Vec<&str> = header.iter().map(String::as_str).collect();
+            page.table(title, &header, *places, rows);
         }
     }
     page.heading("Parameters");
@@ -88,8 +99,12 @@ fn parameters(page: &mut Page, runs: &Runs<'_>) {
             if label == *value { label } else { format!("{value} ({label})") }
         });
         let unit = if axis.unit.is_empty() { String::new() } else { format!(" ({})", axis.unit) };
-        let makes = axis.set.iter().map(|(key, Text(pattern))| format!("{key} = {pattern}"));
-        let makes = makes.collect::<Vec<_>>().join(", ");
+        let pair = |(key, Text(text)): (&String, &Text)| format!("{key} = {text}");
+        let of_value = |(value, settings): (&String, &BTreeMap<String, Text>)| {
+            format!("{value}: {}", settings.iter().map(pair).collect::<Vec<_>>().join(", "))
+        };
+        let makes = axis.set.iter().map(pair).chain(axis.settings.iter().map(of_value));
+        let makes = makes.collect::<Vec<_>>().join("; ");
         vec![
             format!("{}{unit}", axis.title()),
             values.collect::<Vec<_>>().join(", "),

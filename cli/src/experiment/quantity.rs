@@ -1,7 +1,8 @@
 //! Quantities: what claims ask of all runs of a cell, or of several cells.
 //!
-//! `[AGGREGATE] [STATISTIC] METRIC [over AXIS] [; AXIS = VALUE, ...]`: the statistic is taken over
-//! the repetitions of a cell (`mean` if nothing is said), the aggregate over the values of an axis.
+//! `[AGGREGATE] [STATISTIC] METRIC [over AXIS [but VALUE, ...]] [; AXIS = VALUE, ...]`: the statistic
+//! is taken over the repetitions of a cell (`mean` if nothing is said), the aggregate over the values
+//! of an axis, but for those that are named.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -16,10 +17,19 @@ use crate::statistics;
 /// Something that can be asked of the runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Quantity {
-    over: Option<(Aggregate, String)>,
+    over: Option<Over>,
     statistic: Statistic,
     metric: Metric,
     at: BTreeMap<String, String>,
+}
+
+/// What is made of several cells, and which they are.
+#[derive(Clone, Debug, PartialEq)]
+struct Over {
+    aggregate: Aggregate,
+    axis: String,
+    /// Values that are left out.
+    but: Vec<String>,
 }
 
 /// What is made of the repetitions of a cell.
@@ -34,6 +44,9 @@ enum Statistic {
     /// The least and the greatest value.
     Least,
     Most,
+    /// The mean, of cells in which every repetition reaches what is asked; an aggregate leaves out
+    /// the others.
+    Reached,
 }
 
 /// What is made of the cells along an axis.
@@ -51,13 +64,14 @@ enum Aggregate {
     Falling,
 }
 
-const STATISTICS: [(&str, Statistic); 6] = [
+const STATISTICS: [(&str, Statistic); 7] = [
     ("mean", Statistic::Mean),
     ("sd", Statistic::Deviation),
     ("low", Statistic::Low),
     ("high", Statistic::High),
     ("least", Statistic::Least),
     ("most", Statistic::Most),
+    ("reached", Statistic::Reached),
 ];
 
 const AGGREGATES: [(&str, Aggregate); 7] = [
@@ -86,13 +100,16 @@ impl FromStr for Quantity {
             };
             at.insert(axis.trim().to_owned(), value.trim().to_owned());
         }
+        let (what, but) = what.split_once(" but ").unwrap_or((what, ""));
+        let but = but.split(',').map(str::trim).filter(|value| !value.is_empty());
+        let but: Vec<String> = but.map(str::to_owned).collect();
         let mut words: Vec<&str> = what.split_whitespace().collect();
         let aggregate = called(&AGGREGATES, words.first());
         let over = match (aggregate, words.as_slice()) {
             (Some(aggregate), [_, middle @ .., "over", axis]) => {
-                let over = Some((aggregate, (*axis).to_owned()));
+                let over = Over { aggregate, axis: (*axis).to_owned(), but };
                 words = middle.to_vec();
-                over
+                Some(over)
             }
             (None, [.., "over", _]) => {
                 let names: Vec<_> = AGGREGATES.iter().map(|(name, _)| *name).collect();
@@ -100,6 +117,9 @@ impl FromStr for Quantity {
             }
             (Some(_), [word, _, ..]) => {
                 return Err(format!("{{{text}}}: {word} of what? add: over AXIS"));
+            }
+            _ if !but.is_empty() => {
+                return Err(format!("{{{text}}}: but belongs after over AXIS"));
             }
             _ => None,
         };
@@ -116,8 +136,19 @@ impl FromStr for Quantity {
 }
 
 impl Quantity {
-    /// Says what is wrong with it, given the axes there are.
-    pub(crate) fn check(&self, spec: &Spec) -> Result<(), String> {
+    /// The same at a place: of what it does not say itself, the values there.
+    pub(crate) fn at(mut self, place: &BTreeMap<String, String>) -> Self {
+        for (axis, value) in place {
+            if self.over.as_ref().is_none_or(|over| over.axis != *axis) {
+                self.at.entry(axis.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        self
+    }
+
+    /// Says what is wrong with it, given the axes there are and those whose value the place says
+    /// at which it is asked.
+    pub(crate) fn check(&self, spec: &Spec, each: &[String]) -> Result<(), String> {
         self.metric.setting().map_or(Ok(()), super::check::is_setting)?;
         for (name, value) in &self.at {
             let axis = spec.axis(name).ok_or_else(|| super::check::no_axis(spec, name))?;
@@ -126,10 +157,14 @@ impl Quantity {
             }
         }
         let mut open = spec.open_axes();
-        open.retain(|axis| !self.at.contains_key(*axis));
-        if let Some((_, axis)) = &self.over {
-            if spec.axis(axis).is_none() {
-                return Err(super::check::no_axis(spec, axis));
+        open.retain(|axis| !self.at.contains_key(*axis) && !each.iter().any(|own| own == axis));
+        if let Some(Over { axis, but, .. }) = &self.over {
+            let swept = spec.axis(axis).ok_or_else(|| super::check::no_axis(spec, axis))?;
+            if let Some(value) = but.iter().find(|value| swept.position(value).is_none()) {
+                return Err(super::check::no_value(swept, value));
+            }
+            if but.len() >= swept.values.len() {
+                return Err(format!("it leaves out all values of {axis}"));
             }
             if self.at.contains_key(axis) {
                 return Err(format!("it goes over {axis} and names one value of it"));
@@ -144,30 +179,70 @@ impl Quantity {
 
     /// Its value, or why it cannot be told.
     pub(crate) fn of(&self, runs: &Runs<'_>) -> Result<Bounds, String> {
-        let cells = runs.cells_at(&self.at);
-        let Some((aggregate, axis)) = &self.over else {
+        let Some(over) = &self.over else {
+            let cells = runs.cells_at(&self.at);
             let [cell] = cells.as_slice() else {
                 return Err("the experiment has no such cell".into());
             };
-            return self.of_cell(runs, cell);
-        };
-        let number = runs.spec.axis.iter().position(|other| other.name == *axis).unwrap_or(0);
-        let mut values = Vec::new();
-        for cell in cells {
             let value = self.of_cell(runs, cell)?;
-            let value = value.exact().ok_or_else(|| {
-                format!("of {} only bounds are known: {value}", cell.describe(runs.spec))
-            })?;
-            values.push((cell.value(runs.spec, number), value));
-        }
-        aggregate.of(&values).map(Bounds::exactly)
+            return value.ok_or_else(|| NOT_REACHED.to_owned());
+        };
+        over.aggregate.of(&self.along(runs, over)?)
     }
 
-    fn of_cell(&self, runs: &Runs<'_>, cell: &Cell) -> Result<Bounds, String> {
+    /// The value of an axis that it finds, for people.
+    pub(crate) fn which(&self, runs: &Runs<'_>) -> Result<String, String> {
+        let over = self.over.as_ref().ok_or("it finds no value of an axis")?;
+        let values = self.along(runs, over)?;
+        let found = match over.aggregate {
+            Aggregate::ArgMin => least(&values),
+            Aggregate::ArgMax => most(&values),
+            _ => return Err("it finds no value of an axis".into()),
+        }?;
+        let axis = runs.spec.axis(&over.axis);
+        let label = axis.and_then(|axis| Some(axis.value_label(axis.position(found)?)));
+        label.ok_or_else(|| format!("{} never is {found}", over.axis))
+    }
+
+    /// Whether [`Self::which`] has an answer.
+    pub(crate) fn finds_a_value(&self) -> bool {
+        let found = self.over.as_ref().map(|over| over.aggregate);
+        matches!(found, Some(Aggregate::ArgMin | Aggregate::ArgMax))
+    }
+
+    /// Its value at each value of an axis.
+    fn along<'a>(&self, runs: &Runs<'a>, over: &Over) -> Result<Vec<(&'a str, Bounds)>, String> {
+        let number = runs.spec.axis.iter().position(|other| other.name == over.axis);
+        let number = number.unwrap_or(usize::MAX);
+        let mut values = Vec::new();
+        let mut asked = false;
+        for cell in runs.cells_at(&self.at) {
+            let place = cell.value(runs.spec, number);
+            if over.but.iter().any(|out| out == place) {
+                continue;
+            }
+            asked = true;
+            values.extend(self.of_cell(runs, cell)?.map(|value| (place, value)));
+        }
+        if values.is_empty() {
+            return Err(if asked { NOT_REACHED } else { "there are no such cells" }.into());
+        }
+        Ok(values)
+    }
+
+    /// Its value for the runs of a cell; none if they do not all reach what is asked, and only
+    /// those that do are meant.
+    fn of_cell(&self, runs: &Runs<'_>, cell: &Cell) -> Result<Option<Bounds>, String> {
         let sample = runs.sample(&self.metric, cell)?;
-        self.statistic.of(&sample).map_err(|why| format!("{}: {why}", cell.describe(runs.spec)))
+        if self.statistic == Statistic::Reached && sample.cut_short > 0 {
+            return Ok(None);
+        }
+        let value = self.statistic.of(&sample);
+        value.map(Some).map_err(|why| format!("{}: {why}", cell.describe(runs.spec)))
     }
 }
+
+const NOT_REACHED: &str = "not every repetition reaches what is asked";
 
 /// The answers of the repetitions of a cell.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -198,14 +273,14 @@ impl Statistic {
         let least = sample.values.iter().copied().fold(f64::INFINITY, f64::min);
         let most = sample.values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let value = match self {
-            Self::Mean => estimate.mean,
+            Self::Mean | Self::Reached => estimate.mean,
             Self::Deviation => estimate.sd,
             Self::Low => estimate.low,
             Self::High => estimate.high,
             Self::Least => least,
             Self::Most => most,
         };
-        let of_place = matches!(self, Self::Mean | Self::Least | Self::Most);
+        let of_place = !matches!(self, Self::Deviation | Self::Low | Self::High);
         if !of_place && estimate.n < 2 {
             return Err("one repetition has no spread; it takes two (--reps)".into());
         }
@@ -218,24 +293,52 @@ impl Statistic {
 }
 
 impl Aggregate {
-    fn of(self, values: &[(&str, f64)]) -> Result<f64, String> {
-        let by_value = |a: &&(&str, f64), b: &&(&str, f64)| a.1.total_cmp(&b.1);
-        let least = values.iter().min_by(by_value).ok_or("there are no such cells")?;
-        let most = values.iter().max_by(by_value).ok_or("there are no such cells")?;
-        let place = |(text, _): &(&str, f64)| {
-            text.parse().map_err(|_| format!("the axis has values that are no numbers: {text}"))
+    fn of(self, values: &[(&str, Bounds)]) -> Result<Bounds, String> {
+        let all = || values.iter().map(|(_, value)| *value);
+        let fold = |apply: fn(Bounds, Bounds) -> Bounds| {
+            all().reduce(apply).ok_or_else(|| "there are no such cells".to_owned())
         };
-        let steps = |right: fn(f64, f64) -> bool| {
-            f64::from(u8::from(values.windows(2).all(|pair| right(pair[0].1, pair[1].1))))
+        let place = |text: &str| -> Result<Bounds, String> {
+            let place = text.parse().map(Bounds::exactly);
+            place.map_err(|_| format!("the axis has values that are no numbers: {text}"))
         };
-        Ok(match self {
-            Self::Min => least.1,
-            Self::Max => most.1,
-            Self::Range => most.1 - least.1,
-            Self::ArgMin => place(least)?,
-            Self::ArgMax => place(most)?,
-            Self::Rising => steps(|before, after| after > before),
-            Self::Falling => steps(|before, after| after < before),
-        })
+        let steps = |right: fn(Bounds, Bounds) -> Bounds| {
+            let pairs = values.windows(2).map(|pair| right(pair[0].1, pair[1].1));
+            pairs.fold(Bounds::exactly(1.0), Bounds::and)
+        };
+        match self {
+            Self::Min => fold(Bounds::lesser),
+            Self::Max => fold(Bounds::greater),
+            Self::Range => Ok(fold(Bounds::greater)?.minus(fold(Bounds::lesser)?)),
+            Self::ArgMin => place(least(values)?),
+            Self::ArgMax => place(most(values)?),
+            Self::Rising => Ok(steps(Bounds::below)),
+            Self::Falling => Ok(steps(|before, after| after.below(before))),
+        }
+    }
+}
+
+/// Where the least value is: no other may be less, whatever lies within its bounds.
+fn least<'a>(values: &[(&'a str, Bounds)]) -> Result<&'a str, String> {
+    let least = values.iter().min_by(|a, b| a.1.high.total_cmp(&b.1.high));
+    certain(least, values, |least, other| least.high <= other.low)
+}
+
+/// Where the greatest value is.
+fn most<'a>(values: &[(&'a str, Bounds)]) -> Result<&'a str, String> {
+    let most = values.iter().max_by(|a, b| a.1.low.total_cmp(&b.1.low));
+    certain(most, values, |most, other| most.low >= other.high)
+}
+
+fn certain<'a>(
+    found: Option<&(&'a str, Bounds)>,
+    values: &[(&'a str, Bounds)],
+    is_beyond: impl Fn(&Bounds, &Bounds) -> bool,
+) -> Result<&'a str, String> {
+    let (name, bounds) = found.ok_or("there are no such cells")?;
+    let other = values.iter().find(|(other, b)| other != name && !is_beyond(bounds, b));
+    match other {
+        None => Ok(*name),
+        Some((other, value)) => Err(format!("of {other} only bounds are known: {value}")),
     }
 }

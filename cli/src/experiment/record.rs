@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pstrain_core::protocol::message::EndReason;
+use pstrain_transports::simulation::{LinkUsage, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -21,6 +22,32 @@ pub(crate) struct Record {
     pub(crate) curve: Vec<CurvePoint>,
     /// How many gradients were applied with each staleness.
     pub(crate) staleness: BTreeMap<u64, u64>,
+    /// When the link that all share at the server was in use, where it has a rate.
+    #[serde(default, skip_serializing_if = "LinkUse::is_empty")]
+    pub(crate) link_use: LinkUse,
+}
+
+/// The first spans in which something went over the link that all share at the server: from when
+/// to when, in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LinkUse {
+    pub(crate) up: Vec<(f64, f64)>,
+    pub(crate) down: Vec<(f64, f64)>,
+}
+
+impl LinkUse {
+    fn is_empty(&self) -> bool {
+        self.up.is_empty() && self.down.is_empty()
+    }
+
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        let spans = |usage: &Option<LinkUsage>| {
+            let spans = usage.iter().flat_map(|usage| &usage.spans);
+            spans.map(|(from, to)| (from.as_secs_f64(), to.as_secs_f64())).collect()
+        };
+        Self { up: spans(&outcome.shared_up), down: spans(&outcome.shared_down) }
+    }
 }
 
 /// One evaluation.

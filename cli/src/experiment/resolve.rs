@@ -18,7 +18,8 @@ pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Resu
     for (key, value, variable) in Layers::gather(None, &JobFlags::default())?.environment() {
         replace(spec, key, &value, &format!("{variable}={value}"))?;
     }
-    let made: BTreeSet<String> = replaced(spec).into_keys().map(str::to_owned).collect();
+    let made = spec.axis.iter().flat_map(|axis| axis.made_by_all().into_iter().map(str::to_owned));
+    let made: BTreeSet<String> = made.filter(|key| !is_list(key)).collect();
     for setting in SETTINGS {
         if !made.contains(setting.key) {
             let default = if setting.key == "name" { &spec.name } else { setting.default };
@@ -37,9 +38,12 @@ pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Resu
     Ok(())
 }
 
-/// The settings that axes make from nothing, with the axis of each.
+/// The settings that axes make and do not add to, with the axis of each.
 fn replaced(spec: &Spec) -> BTreeMap<&str, &str> {
-    let keys = spec.axis.iter().flat_map(|axis| axis.keys().map(|key| (key, axis.name.as_str())));
+    let keys = spec
+        .axis
+        .iter()
+        .flat_map(|axis| axis.keys().into_iter().map(|key| (key, axis.name.as_str())));
     keys.filter(|(key, _)| !is_list(key)).collect()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::grid::Cell;
-use super::metric::{Metric, is_usual, no_metric};
+use super::metric::{Metric, is_meant, is_usual, no_metric};
 use super::quantity::Sample;
 use super::record::Record;
 use super::spec::Spec;
@@ -21,6 +21,9 @@ pub(crate) struct NotReached {
 
 /// So many runs are named; of others, how many there are.
 const NAMED: usize = 3;
+
+/// Values of some axes, by the axes' names.
+pub(crate) type Place = BTreeMap<String, String>;
 
 /// All runs that are done, with what they are runs of.
 #[derive(Debug)]
@@ -40,6 +43,33 @@ impl Runs<'_> {
     pub(crate) fn cells_at(&self, at: &BTreeMap<String, String>) -> Vec<&Cell> {
         let wanted = || at.iter().map(|(axis, value)| (axis, value.as_str()));
         self.cells.iter().filter(|cell| cell.is_at(self.spec, wanted())).collect()
+    }
+
+    /// Every combination of the values of some axes that has cells.
+    pub(crate) fn places(&self, axes: &[String]) -> Vec<Place> {
+        let mut places = vec![Place::new()];
+        for axis in axes.iter().filter_map(|name| self.spec.axis(name)) {
+            let with = |place: &Place, value: &str| {
+                let mut place = place.clone();
+                place.insert(axis.name.clone(), value.to_owned());
+                place
+            };
+            places = places
+                .iter()
+                .flat_map(|place| axis.values.iter().map(move |value| with(place, &value.0)))
+                .collect();
+        }
+        places.retain(|place| !self.cells_at(place).is_empty());
+        places
+    }
+
+    /// What people call a place: the values, in the order of the axes.
+    pub(crate) fn place_label(&self, place: &Place) -> String {
+        let values = self.spec.axis.iter().filter_map(|axis| {
+            let value = axis.full_label(axis.position(place.get(&axis.name)?)?);
+            Some(value)
+        });
+        values.collect::<Vec<_>>().join(", ")
     }
 
     /// What the repetitions of a cell answer; all of them must.
@@ -94,7 +124,10 @@ impl Runs<'_> {
     /// Why no run can answer a metric: none has such a number.
     pub(crate) fn lacks(&self, metric: &Metric) -> Option<String> {
         let names = self.metrics();
-        let there = |path: &str| names.binary_search(&path).is_ok() || is_usual(path);
+        let there = |path: &str| {
+            let meant = || path.contains('*') && names.iter().any(|name| is_meant(path, name));
+            names.binary_search(&path).is_ok() || is_usual(path) || meant()
+        };
         let path = metric.paths().into_iter().find(|path| !there(path))?;
         (!self.records.is_empty()).then(|| no_metric(path, names.into_iter()))
     }

@@ -38,6 +38,8 @@ pub(crate) struct Spec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) picture: Vec<PictureSpec>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) table: Vec<TableSpec>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) claim: Vec<Claim>,
 }
 
@@ -61,6 +63,10 @@ pub(crate) struct Axis {
     /// Settings with `{}` where the value goes; without it, the setting called like the axis.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) set: BTreeMap<String, Text>,
+    /// Settings of each value, by the value: what no pattern can say. What only some values say is
+    /// for the others what all runs share.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) settings: BTreeMap<String, BTreeMap<String, Text>>,
 }
 
 /// A picture.
@@ -71,21 +77,29 @@ pub(crate) struct PictureSpec {
     pub(crate) file: String,
     pub(crate) title: String,
     pub(crate) kind: Kind,
-    /// Curve: epoch, time_s, samples or updates. Line: an axis or a metric. Others: an axis.
+    /// Curve: epoch, time_s, samples or updates. Usage: time_s. Line: an axis or a metric. Others:
+    /// an axis.
     pub(crate) x: String,
-    /// Curve: accuracy or loss. Line and bar: a metric. Heat map: an axis.
+    /// Curve: accuracy or loss. Usage: up or down. Line: a metric. Bar: a metric,
+    /// or an expression over quantities at the place of each bar. Heat map: an axis.
     pub(crate) y: String,
-    /// The metric of a heat map.
+    /// The metric of a heat map, or an expression over quantities at the place of each cell.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) value: String,
-    /// An expression in brackets stands for its value, here and in `y_label`.
+    /// What the colours of a heat map mean.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) value_label: String,
+    /// An expression in brackets stands for its value, here and in the other labels.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) x_label: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) y_label: String,
-    /// Curve and line: what is drawn begins here on the x axis.
+    /// Curve, line and usage: what is drawn begins here on the x axis. Bar: the height does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<f64>,
+    /// Usage: and ends here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) to: Option<f64>,
     /// A line, or kind of bar, for each combination of the values of these axes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lines: Vec<String>,
@@ -95,6 +109,9 @@ pub(crate) struct PictureSpec {
     /// Only the cells with these values.
     #[serde(default, rename = "where", skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) only: BTreeMap<String, Text>,
+    /// Only the cells with one of these values on each of these axes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) among: BTreeMap<String, Vec<Text>>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) x_log: bool,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -118,6 +135,35 @@ pub(crate) enum Kind {
     Bar,
     /// How runs end, against two axes.
     Heatmap,
+    /// How much of the link that all share at the server is in use as time goes on.
+    Usage,
+}
+
+/// A table: a row for each place, with what the runs say there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TableSpec {
+    /// Its name below `tables/`, without the ending.
+    pub(crate) file: String,
+    pub(crate) title: String,
+    /// A row for each combination of the values of these axes.
+    pub(crate) rows: Vec<String>,
+    pub(crate) column: Vec<Column>,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Column {
+    pub(crate) title: String,
+    /// An expression over the runs of the row's place.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) value: String,
+    /// Or a quantity that finds a place on an axis: what people call that value is shown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) which: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) unit: String,
 }
 
 /// Something the source says, as a comparison that the runs decide.
@@ -125,6 +171,15 @@ pub(crate) enum Kind {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Claim {
     pub(crate) text: String,
+    /// It is decided at each combination of the values of these axes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) each: Vec<String>,
+    /// In which share of those places it must hold: 1 if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) share: Option<f64>,
+    /// What is worst of what is measured there.
+    #[serde(default, skip_serializing_if = "Worst::is_most")]
+    pub(crate) worst: Worst,
     /// What the source reports, in its words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) reported: String,
@@ -139,6 +194,22 @@ pub(crate) struct Claim {
     pub(crate) unit: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) note: String,
+}
+
+/// Which of several numbers is the worst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Worst {
+    #[default]
+    Most,
+    Least,
+}
+
+impl Worst {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+    fn is_most(&self) -> bool {
+        *self == Self::Most
+    }
 }
 
 /// A value that files write as a number or as a text.
@@ -186,16 +257,60 @@ impl Axis {
         self.values.iter().position(|Text(text)| text == value)
     }
 
-    /// The settings it makes.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
-        let own = self.set.is_empty().then_some(self.name.as_str());
-        own.into_iter().chain(self.set.keys().map(String::as_str))
+    /// The settings it makes, for some of its values at least.
+    pub(crate) fn keys(&self) -> BTreeSet<&str> {
+        let some = self.settings.values().flat_map(BTreeMap::keys);
+        self.made_by_all().into_iter().chain(some.map(String::as_str)).collect()
+    }
+
+    /// The settings that each of its values makes.
+    pub(crate) fn made_by_all(&self) -> BTreeSet<&str> {
+        let own = self.set.is_empty() && self.settings.is_empty();
+        let own = own.then_some(self.name.as_str());
+        let keys = own.into_iter().chain(self.set.keys().map(String::as_str));
+        let mut all: BTreeSet<&str> = keys.collect();
+        let mut values = self.settings.values();
+        let first = values.next().into_iter().flat_map(BTreeMap::keys);
+        let by_others = |key: &&String| self.settings.values().all(|own| own.contains_key(*key));
+        all.extend(first.filter(by_others).map(String::as_str));
+        all
+    }
+
+    /// The settings of a value.
+    pub(crate) fn settings_of(&self, value: &str) -> BTreeMap<String, String> {
+        let mut made = BTreeMap::new();
+        if self.set.is_empty() && self.settings.is_empty() {
+            made.insert(self.name.clone(), value.to_owned());
+        }
+        for (key, Text(pattern)) in &self.set {
+            made.insert(key.clone(), pattern.replace("{}", value));
+        }
+        for (key, Text(text)) in self.settings.get(value).into_iter().flatten() {
+            made.insert(key.clone(), text.clone());
+        }
+        made
     }
 
     /// What people call a value.
     pub(crate) fn value_label(&self, index: usize) -> String {
         let label = self.labels.get(index).cloned();
         label.or_else(|| self.values.get(index).map(|text| text.0.clone())).unwrap_or_default()
+    }
+
+    /// Whether the values do not say what they are of.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.labels.is_empty() && self.values.iter().any(|Text(text)| text.parse::<f64>().is_ok())
+    }
+
+    /// What people call a value where the axis is not named beside it.
+    pub(crate) fn full_label(&self, index: usize) -> String {
+        let label = self.value_label(index);
+        if self.is_bare() {
+            let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+            format!("{} {label}{unit}", self.title())
+        } else {
+            label
+        }
     }
 
     /// What people call the axis.

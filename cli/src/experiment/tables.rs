@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use serde::Serialize;
 
+use super::answers::Answers;
 use super::claims::Finding;
 use super::grid::Cell;
 use super::record::Record;
@@ -27,6 +28,7 @@ pub(crate) struct Summary<'a> {
     pub(crate) not_reached: Vec<NotReached>,
     pub(crate) cells: Vec<CellSummary<'a>>,
     pub(crate) claims: &'a [Finding],
+    pub(crate) tables: &'a [Answers],
 }
 
 /// One cell of [`Summary`].
@@ -57,7 +59,12 @@ impl Spread {
 }
 
 /// What is known of all cells.
-pub(crate) fn summary<'a>(runs: &'a Runs<'a>, mode: Mode, claims: &'a [Finding]) -> Summary<'a> {
+pub(crate) fn summary<'a>(
+    runs: &'a Runs<'a>,
+    mode: Mode,
+    claims: &'a [Finding],
+    tables: &'a [Answers],
+) -> Summary<'a> {
     let metrics = runs.metrics();
     let cell = |cell: &'a Cell| {
         let values = |name: &str| -> Vec<f64> {
@@ -82,6 +89,7 @@ pub(crate) fn summary<'a>(runs: &'a Runs<'a>, mode: Mode, claims: &'a [Finding])
         not_reached: runs.not_reached(),
         cells: runs.cells.iter().map(cell).collect(),
         claims,
+        tables,
     }
 }
 

@@ -11,6 +11,7 @@ use super::claims::{Finding, decide};
 use super::execute::Execute;
 use super::record::{CurvePoint, Record};
 use super::*;
+use crate::picture::{Mark, Picture};
 
 const SWEEP: &str = "
 name = 'made-up'
@@ -102,6 +103,7 @@ impl Execute for MadeUp {
             })
             .collect();
         record.staleness = BTreeMap::from([(0, 5), (1, run.seed)]);
+        record.link_use.up = vec![(0.5, 1.0)];
         Ok(Some(record))
     }
 }
@@ -152,6 +154,10 @@ fn findings(claims: &str) -> Vec<Finding> {
     let (store, _) = Store::open(folder.path()).unwrap();
     let records = store.records(cells.len(), spec.reps).unwrap();
     decide(&Runs { spec: &spec, cells: &cells, records })
+}
+
+fn table(rows: &str, column: &str) -> String {
+    format!("[[table]]\nfile = 'x'\ntitle = 'x'\n{rows}\n[[table.column]]\ntitle = 'x'\n{column}\n")
 }
 
 fn claim(measured: &str, holds: &str) -> String {
@@ -252,6 +258,106 @@ fn labels_say_what_the_runs_say() {
 }
 
 #[test]
+fn a_claim_may_be_decided_at_every_place() {
+    // bsp/asp: 101.04 / 50.37, 110.04 / 53.37, 200.04 / 83.37: 2.006, 2.062, 2.399.
+    let ratio = "{time_s; consistency=bsp} / {time_s; consistency=asp}";
+    let each = |share: &str, holds: &str| claim(ratio, holds) + "each = ['delay']\n" + share;
+    let found = findings(
+        &[
+            each("", "measured > 2"),
+            each("worst = 'least'\n", "measured > 2.03"),
+            each("share = 0.6\n", "measured > 2.03"),
+            each("share = 0.6\n", "measured > 2.3"),
+        ]
+        .concat(),
+    );
+    let verdicts: Vec<_> = found.iter().map(|finding| finding.verdict).collect();
+    let (yes, no) = (Verdict::Holds, Verdict::DoesNotHold);
+    assert_eq!(verdicts, [yes, no, yes, no], "{found:#?}");
+    assert_eq!(found[0].measured, "holds in 3 of 3; at worst 2.399 (delay 100 ms)");
+    assert_eq!(found[1].measured, "holds in 2 of 3; at worst 2.006 (delay 1 ms)");
+    assert_eq!(found[1].why, "not at delay 1 ms");
+    // Of runs that never get there, what is certain is said.
+    let to = |target: &str, holds: &str| {
+        let measured = format!("{{time_s to accuracy {target}; consistency=asp}}");
+        claim(&measured, holds) + "each = ['delay']\n"
+    };
+    let found = findings(&[to("0.9", "measured > 10"), to("0.9", "measured > 70")].concat());
+    assert_eq!(found[0].verdict, yes, "{:?}", found[0]);
+    assert_eq!(found[1].verdict, Verdict::CannotBeTold, "{:?}", found[1]);
+}
+
+#[test]
+fn the_best_over_an_axis_is_found_among_those_that_get_there() {
+    let best = "min reached time_s to accuracy 0.9 over consistency";
+    let table = format!(
+        "[[table]]\nfile = 'best'\ntitle = 'Best'\nrows = ['delay']\n\
+         column = [{{ title = 'best', which = 'arg{best}' }}, \
+         {{ title = 'time', unit = 's', value = '{{{best}}}' }}, \
+         {{ title = 'but', which = 'argmax accuracy over consistency but bsp' }}]\n"
+    );
+    let spec = spec(&table);
+    let folder = tempfile::tempdir().unwrap();
+    make(folder.path(), &spec, 1, &MadeUp::default());
+    let csv = std::fs::read_to_string(folder.path().join("tables/best.csv")).unwrap();
+    // Sync is at 0.9 on average of three after 5 epochs of 10; async never is.
+    assert_eq!(
+        csv,
+        "delay (ms),best,time (s),but\n1,bsp,50.52,asp\n10,bsp,55.02,asp\n100,bsp,100,asp\n"
+    );
+    // Async ended before sync got there: it might have been the first, had it gone on.
+    let all = "{min time_s to accuracy 0.9 over consistency; delay=1}";
+    let none = "{min reached time_s to accuracy 0.9 over consistency but bsp; delay=1}";
+    let found = findings(&[claim(all, "measured > 50"), claim(none, "measured > 0")].concat());
+    assert_eq!(found[0].measured, "50.37 to 50.52");
+    assert_eq!(found[1].why, "not every repetition reaches what is asked");
+}
+
+#[test]
+fn pictures_show_what_is_asked_for_and_nothing_that_was_not_reached() {
+    let spec = spec(
+        "[[picture]]\nfile = 'use'\ntitle = 'Use'\nkind = 'usage'\nx = 'time_s'\ny = 'up'\nto = 2\n\
+         lines = ['consistency']\nwhere = { delay = 10 }\n\
+         [[picture]]\nfile = 'ratio'\ntitle = 'Ratio'\nkind = 'bar'\nx = 'delay'\n\
+         y = '{time_s; consistency=asp} / {time_s; consistency=bsp}'\ny-label = 'Ratio'\n\
+         among = { delay = [1, 100] }\n\
+         [[picture]]\nfile = 'ratios'\ntitle = 'Ratios'\nkind = 'heatmap'\nx = 'delay'\n\
+         y = 'consistency'\nvalue = '{time_s} / {min time_s over delay}'\nvalue-label = 'Ratio'\n\
+         [[picture]]\nfile = 'to'\ntitle = 'To'\nkind = 'bar'\nx = 'consistency'\n\
+         y = 'epoch to accuracy 0.9'\nwhere = { delay = 1 }\n",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    make(folder.path(), &spec, 1, &MadeUp::default());
+    let cells = cells(&spec);
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let records = store.records(cells.len(), spec.reps).unwrap();
+    let runs = Runs { spec: &spec, cells: &cells, records };
+    let drawn = draw::draw(&runs).unwrap();
+    let found = |file: &str| &drawn.iter().find(|drawn| drawn.file == file).unwrap().picture;
+
+    let Picture::Chart(usage) = found("use") else { panic!("no chart") };
+    let of = |line: usize, at: f64| {
+        let marks = &usage.series[line].marks;
+        let near = |mark: &&Mark| (mark.x - at).abs() < 0.01;
+        marks.iter().find(near).unwrap().y
+    };
+    // In use from 0.5 to 1 s.
+    assert_eq!([of(0, 0.3), of(0, 1.2)], [0.0, 0.0]);
+    assert!((of(0, 0.7) - 1.0).abs() < 1e-9, "{}", of(0, 0.7));
+    let Picture::Bars(ratio) = found("ratio") else { panic!("no bars") };
+    assert_eq!(ratio.x.names, ["1", "100"]);
+    let heights: Vec<_> = ratio.series[0].bars.iter().map(|bar| bar.unwrap().value).collect();
+    assert!((heights[0] - 50.37 / 101.04).abs() < 1e-3, "{heights:?}");
+    assert!((heights[1] - 83.37 / 200.04).abs() < 1e-3, "{heights:?}");
+    let Picture::HeatMap(ratios) = found("ratios") else { panic!("no map") };
+    assert_eq!(ratios.values[0][0], Some(1.0));
+    assert!((ratios.values[0][2].unwrap() - 200.04 / 101.04).abs() < 1e-3);
+    // Async never gets there.
+    let Picture::Bars(to) = found("to") else { panic!("no bars") };
+    assert!(to.series[0].bars[0].is_some() && to.series[0].bars[1].is_none());
+}
+
+#[test]
 fn what_was_cut_short_or_is_missing_is_not_guessed() {
     // Async ends after 10 epochs at 0.8; sync is at 0.9 on average of three after 5.
     let ratio = "{epoch to accuracy 0.9; consistency=asp, delay=1} / {epoch to accuracy 0.9; consistency=bsp, delay=1}";
@@ -290,7 +396,7 @@ fn what_is_shipped_can_be_run() {
         }
     }
     for (name, count, runs) in
-        [("paeleke-fig1", 4, 80), ("paeleke-fig2", 18, 360), ("paeleke-outlook", 198, 594)]
+        [("paeleke-fig1", 4, 80), ("paeleke-fig2", 18, 360), ("paeleke-outlook", 462, 1386)]
     {
         let spec = Spec::find(name).unwrap();
         let count_made = cells(&spec).len();
@@ -349,10 +455,21 @@ fn what_is_wrong_with_a_specification_is_said() {
         ("where = { delay = 100 }", "where = { delay = 7 }", "never is \"7\", but 1, 10, 100"),
         ("lines = ['consistency']", "lines = ['policy']", "no axis \"policy\""),
         ("kind = 'curve'", "kind = 'pie'", "unknown variant `pie`"),
-        ("kind = 'bar'", "kind = 'bar'\nfrom = 1", "curves and lines"),
+        ("kind = 'heatmap'", "kind = 'heatmap'\nfrom = 1", "has no `from`"),
+        ("kind = 'bar'", "kind = 'bar'\namong = { delay = [] }", "names some values"),
         ("value = 'epoch to accuracy 0.9'", "value = 'epoch to'", "no metric"),
         ("y = 'time_s'", "y = 'setting epoch'", "did you mean \"epochs\""),
         ("y = 'time_s'", "y = 'time_s'\nx-label = 'at [fast]'", "of consistency"),
+        ("value = 'epoch to accuracy 0.9'", "value = '{time_s; delay=3}'", "never is \"3\""),
+        ("kind = 'curve'", "kind = 'usage'", "usage shows up or down"),
+        ("kind = 'line'", "kind = 'line'\nto = 3", "to is for usage"),
+        ("unit = 'ms'", "unit = 'ms'\nsettings = { 7 = {} }", "settings: delay never is \"7\""),
+        ("unit = 'ms'", "unit = 'ms'\nsettings = { 1 = {} }", "settings: it has none of \"10\""),
+        (
+            "unit = 'ms'",
+            "unit = 'ms'\nsettings = { 1 = { epoch = 1 }, 10 = {}, 100 = {} }",
+            "did you mean \"epochs\"",
+        ),
     ] {
         let text = SWEEP.replacen(from, to, 1);
         assert!(text != SWEEP, "{from}");
@@ -371,6 +488,22 @@ fn what_is_wrong_with_a_specification_is_said() {
         (claim("a", "measured > 1"), "names no value of consistency"),
         (claim("a", "measured > 1") + "[define]\na = 'b'\nb = '1 + a'\n", "defined by itself"),
         ("[[exclude]]\nconsistency = 'ssp'\n".into(), "never is \"ssp\""),
+        (claim("1", "measured > 0") + "each = ['policy']\n", "no axis \"policy\""),
+        (claim("1", "measured > 0") + "share = 0.5\n", "share is for claims with `each`"),
+        (claim("1", "measured > 0") + "each = ['delay']\nshare = 2\n", "up to 1"),
+        (claim("{time_s; delay=1}", "1 > 0") + "each = ['delay']\n", "no value of consistency"),
+        (
+            claim("{min time_s over delay but 1, 10, 100; consistency=bsp}", "1 > 0"),
+            "leaves out all values",
+        ),
+        (claim("{min time_s over delay but 2; consistency=bsp}", "1 > 0"), "never is \"2\""),
+        (claim("{time_s but 2; consistency=bsp}", "1 > 0"), "but belongs after over AXIS"),
+        (table("rows = ['delay']", "value = '{time_s}'"), "names no value of consistency"),
+        (table("rows = ['delay']", ""), "say `value` or `which`"),
+        (
+            table("rows = ['delay']", "which = 'max time_s over consistency'"),
+            "must be an argmin or argmax",
+        ),
     ] {
         let error = Spec::parse("my.toml", &format!("{SWEEP}{claim}")).unwrap_err().to_string();
         assert!(error.contains(said), "{claim}: {error}");

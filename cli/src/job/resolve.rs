@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
-use pstrain_core::mode::Mode;
+use pstrain_core::mode::{Mode, Switch};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{DataError, Prepared, Settings, Source};
@@ -123,6 +123,8 @@ impl Layers {
         let budget = Budget { epochs: self.number("epochs")?, kind: self.get("budget")? };
         let model = self.parse("model", |text| words::model(text, activation))?;
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
+        let switches = self.parse("switch", words::switches)?;
+        Switch::check_all(&switches, settings.workers)?;
         let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
         let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
         let (from, source) = (self.data_from()?, self.source()?);
@@ -136,7 +138,7 @@ impl Layers {
             update,
             aggregation,
             mode,
-            switches: Vec::new(),
+            switches,
             exchange,
             batch_size,
             redundancy,

@@ -70,6 +70,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
          k-async:K and buffered:K (stale ones too); ringmaster:R (asp, but drops what is R \
          updates stale), malenia:S and ringleader (every worker's mean counts the same)",
     ),
+    items(
+        "switch",
+        "CONSISTENCY@WHEN|none",
+        "Changes of consistency, in their order: after so many updates (asp@1000) or so much training \
+         time (ssp:2@30s); may be repeated",
+    ),
     setting(
         "in-flight",
         "NUMBER|auto",

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use pstrain_core::id::Version;
+use pstrain_core::mode::{Switch, SwitchAt};
 use pstrain_core::model::{Activation, ModelSpec};
 use pstrain_core::optim::{OptimizerSpec, Schedule};
 
@@ -115,6 +117,31 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; write a duration such as 500ms, 5s or 1m"))
 }
 
+/// Reads `switch`: `none`, or items such as `asp@1000` and `ssp:2@30s`.
+pub(super) fn switches(text: &str) -> Result<Vec<Switch>, String> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    text.split_whitespace().map(switch).collect()
+}
+
+fn switch(item: &str) -> Result<Switch, String> {
+    let Some((to, at)) = item.split_once('@') else {
+        return Err(format!(
+            "{item:?} does not say when: write CONSISTENCY@WHEN, with a number of updates or a \
+             duration, such as asp@1000 or ssp:2@30s"
+        ));
+    };
+    let to = to.parse().map_err(|error| format!("{item}: {error}"))?;
+    let at = match at.parse() {
+        Ok(version) => SwitchAt::Version(Version(version)),
+        Err(_) => SwitchAt::Time(humantime::parse_duration(at).map_err(|error| {
+            format!("{item}: {error}; write a number of updates, or a duration such as 30s")
+        })?),
+    };
+    Ok(Switch { to, at })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +156,25 @@ mod tests {
         assert_eq!(schedule("step:100,0.5"), Ok(Schedule::Step { every: 100, factor: 0.5 }));
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
         assert_eq!(optional::<u32>("auto", "auto"), Ok(None));
+    }
+
+    #[test]
+    fn switches_are_read_in_their_order() {
+        let at = |to: &str, at| Switch { to: to.parse().unwrap(), at };
+        let read = switches("asp@1000  ssp:2@1m30s").unwrap();
+        let time = SwitchAt::Time(Duration::from_secs(90));
+        assert_eq!(read, [at("asp", SwitchAt::Version(Version(1000))), at("ssp:2", time)]);
+        assert_eq!(switches("none"), Ok(Vec::new()));
+        for (text, words) in [
+            ("asp", "does not say when"),
+            ("asap@10", "no consistency"),
+            ("asp@soon", "asp@soon: "),
+            ("asp@", "asp@: "),
+            ("asp@-1", "a number of updates"),
+        ] {
+            let error = switches(text).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -14,9 +14,10 @@ const EDGE: u32 = 3;
 
 pub(super) fn draw(bars: &Bars, area: &Area<'_>) -> Drawn {
     let known = bars.series.iter().flat_map(|series| series.bars.iter().flatten());
-    let heights = known.flat_map(|bar| [bar.value, bar.low, bar.high]);
-    let zero = (!bars.y.log).then_some(0.0);
-    let y = Scale::heights(heights.chain(zero), bars.y.log);
+    let base = bars.from.or_else(|| (!bars.y.log).then_some(0.0));
+    let above = |height: &f64| bars.from.is_none_or(|from| *height >= from);
+    let heights = known.flat_map(|bar| [bar.value, bar.low, bar.high]).filter(above);
+    let y = Scale::heights(heights.chain(base), bars.y.log);
 
     let top = canvas::title(area, &bars.title)?;
     let names: Vec<&str> = bars.series.iter().map(|series| series.name.as_str()).collect();
@@ -32,7 +33,10 @@ pub(super) fn draw(bars: &Bars, area: &Area<'_>) -> Drawn {
 
     let width = FILLED / bars.series.len().max(1) as f64;
     let groups = bars.x.names.len().max(1) as f64;
-    let base = frame.y((y.end(0.0) - y.low) / (y.high - y.low));
+    let base = match bars.from {
+        Some(_) => frame.bottom,
+        None => frame.y((y.end(0.0) - y.low) / (y.high - y.low)),
+    };
     for (number, series) in bars.series.iter().enumerate() {
         for (group, bar) in series.bars.iter().take(bars.x.names.len()).enumerate() {
             let Some((bar, share)) = bar.and_then(|bar| Some((bar, y.share(bar.value)?))) else {

@@ -145,8 +145,10 @@ pub(crate) struct Bars {
     pub(crate) title: String,
     /// The groups, from left to right.
     pub(crate) x: Names,
-    /// The height. It begins at zero, unless it is logarithmic.
+    /// The height.
     pub(crate) y: Axis,
+    /// Where the height begins: at zero if nothing is said, unless it is logarithmic.
+    pub(crate) from: Option<f64>,
     /// What the names of the series are values of; may be empty.
     pub(crate) legend: String,
     /// The bars. The legend is left out if there is only one series.

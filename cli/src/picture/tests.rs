@@ -84,6 +84,7 @@ fn bars() -> Picture {
         title: "Where the time goes".into(),
         x: names("consistency", "", &["bsp", "ssp, slack 3", "asp"]),
         y: axis("time", "ms", false),
+        from: None,
         series: series
             .map(|(name, value)| BarSeries {
                 name: name.into(),

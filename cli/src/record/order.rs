@@ -6,7 +6,8 @@
 //! mini-batch was not of the worker's own partition, `,partition`, also from 1, and with that, if it
 //! had a size of its own, `,examples`; then, if those
 //! were not all that the server had, `oldest` (all of the oldest iteration) or `latest` (the one that
-//! came last). The last line is `end` with the last version; without it
+//! came last). Where another mode began there is `mode` with the mode as a JSON object: it holds for the
+//! updates that follow, as the job's does for those before the first such line. The last line is `end` with the last version; without it
 //! the run, or its record, broke off.
 
 use std::fs::File;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use pstrain_core::consistency::Closing;
 use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
+use pstrain_core::mode::Mode;
 use pstrain_core::node::{Event, Server};
 use pstrain_data::DataSpec;
 use serde::{Deserialize, Serialize};
@@ -24,7 +26,7 @@ use super::digest::{hexadecimal, sha256};
 use super::lines::Lines;
 
 const FORMAT: &str = "pstrain order of updates";
-const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION: u32 = 3;
 
 /// The run that an order of updates is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +120,11 @@ impl OrderLog {
                 }
                 self.lines.end()
             }
+            Event::Switched { mode, .. } => {
+                self.lines.text(b"mode ");
+                serde_json::to_writer(self.lines.writer(), mode)?;
+                self.lines.end()
+            }
             _ => Ok(()),
         }
     }
@@ -151,10 +158,12 @@ pub(crate) struct Contribution {
 }
 
 /// What comes next in an order of updates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
     /// An update, which makes this version of the gradients that were chosen so.
     Update(Version, Closing),
+    /// Another mode, for the updates that follow.
+    Mode(Mode),
     /// The end of the run.
     End,
     /// The end of a record that broke off.
@@ -217,7 +226,7 @@ impl<R: BufRead> OrderReader<R> {
         Ok(whole)
     }
 
-    /// The next update; its gradients replace those in `contributions`.
+    /// What comes next; the gradients of an update replace those in `contributions`.
     pub(crate) fn next(&mut self, contributions: &mut Vec<Contribution>) -> anyhow::Result<Step> {
         if !self.read_line()? {
             return Ok(Step::BrokeOff);
@@ -229,6 +238,10 @@ impl<R: BufRead> OrderReader<R> {
 
     fn parse(&mut self, contributions: &mut Vec<Contribution>) -> Result<Step, String> {
         let line = str::from_utf8(&self.line).map_err(|_| "the line is no text".to_owned())?;
+        if let Some(mode) = line.strip_prefix("mode ") {
+            let mode = serde_json::from_str(mode).map_err(|why| format!("{mode:?}: {why}"))?;
+            return Ok(Step::Mode(mode));
+        }
         let mut words = line.split(' ');
         let first = words.next().unwrap_or_default();
         if first == "end" {
@@ -311,9 +324,12 @@ fn contribution(word: &str) -> Result<Contribution, String> {
 
 #[cfg(test)]
 mod tests {
+    use pstrain_core::aggregate::StalenessSpec;
+    use pstrain_core::consistency::ConsistencySpec;
+
     use super::*;
 
-    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":2,"job_sha256":"",
+    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":3,"job_sha256":"",
         "data_sha256":"","parameters_sha256":"","source":""}"#;
 
     fn steps(text: &str) -> anyhow::Result<Vec<(Step, usize)>> {
@@ -323,7 +339,7 @@ mod tests {
         loop {
             let step = reader.next(&mut contributions)?;
             steps.push((step, contributions.len()));
-            if !matches!(step, Step::Update(..)) {
+            if !matches!(step, Step::Update(..) | Step::Mode(_)) {
                 return Ok(steps);
             }
         }
@@ -347,6 +363,22 @@ mod tests {
         let Contribution { incarnation, sequence, batch, clock, base, samples, .. } = read;
         let numbers = [incarnation.0, sequence.0, batch.0, clock.0, base.0, u64::from(samples)];
         assert_eq!(numbers, [3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn a_mode_comes_back_to_the_bit() {
+        let mode = Mode {
+            consistency: ConsistencySpec::Delay { bound: None },
+            staleness: StalenessSpec::Delay { lambda: 0.1 + 0.2 },
+            max_staleness: Some(7),
+            ..Mode::default()
+        };
+        let line = serde_json::to_string(&mode).unwrap();
+        let read = steps(&format!("mode {line}\n1 1,1,1,0,0,0,64\nend 1\n")).unwrap();
+        assert_eq!(read[0], (Step::Mode(mode), 0));
+        assert_eq!(read[1], (Step::Update(Version(1), Closing::Everything), 1));
+        let error = steps("mode asp\n").unwrap_err().to_string();
+        assert!(error.contains("order.log:2: \"asp\""), "{error}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use pstrain_core::consistency::Closing;
 use pstrain_core::examples::Examples;
 use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Job;
+use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::{Dealer, Share, Task, Weights};
@@ -158,6 +159,11 @@ impl Replay {
             }
         }
         Ok(())
+    }
+
+    /// Goes on under another mode.
+    pub(crate) fn set_mode(&mut self, mode: &Mode) {
+        self.aggregator.set_mode(mode);
     }
 
     /// The L2 norm of the combined gradient, before it is clipped.

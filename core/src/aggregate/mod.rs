@@ -127,10 +127,15 @@ impl Aggregator {
         })
     }
 
-    /// Goes on under another mode. What was remembered for the one before is forgotten, the state
-    /// of the optimiser and the workers' shares are not.
+    /// Goes on under another mode. What was remembered for the one before is forgotten, unless
+    /// gradients count the same under both; the state of the optimiser and the workers' shares are
+    /// kept.
     pub fn set_mode(&mut self, mode: &Mode) {
+        let is_same = mode.counts_like(&self.mode);
         self.mode = *mode;
+        if is_same {
+            return;
+        }
         self.correction = Correction::new(&mode.staleness, &self.update, self.parameters);
         self.combination = Combination::of(mode, self.workers);
     }

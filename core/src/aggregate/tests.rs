@@ -370,7 +370,7 @@ fn rules_that_contradict_each_other_are_refused() {
             assert!(mode.validate().unwrap_err().to_string().contains("weighs workers"));
         }
     }
-    for in_flight in [0, 65] {
+    for in_flight in [0, 257] {
         let mode = Mode { in_flight: Some(in_flight), ..Mode::default() };
         assert!(mode.validate().unwrap_err().to_string().contains("must be 1 to 256"));
     }

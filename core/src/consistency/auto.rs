@@ -15,6 +15,9 @@
 //! next measurement shows; if more under way did not help (a link that is full, a server that is
 //! busy), the window goes back to what did.
 //!
+//! Windows at most double at a time, and only once the gradients of the last growth have come and
+//! the loss has not risen: what is not stable is noticed while it grows slowly.
+//!
 //! Staleness does harm when the loss climbs. Then the windows are halved, again and again down to
 //! one mini-batch, and below that the workers go in step (BSP). Once the loss has found new lows for
 //! long enough, the windows may grow again.
@@ -43,6 +46,8 @@ const LOSS_SHARE: f64 = 0.1;
 const CLIMB: f64 = 1.5;
 /// ... and by this share of the first loss.
 const CLIMB_OF_FIRST: f64 = 0.1;
+/// A window does not grow while the loss is above its minimum by half as much.
+const UNEASY: f64 = 0.5;
 
 /// The controller.
 #[derive(Debug)]
@@ -51,6 +56,8 @@ pub struct Auto {
     /// The largest window that a worker may have.
     ceiling: u32,
     climb: Climb,
+    /// Pushes since a window grew.
+    settled: u64,
 }
 
 /// A push, as far as the controller wants to know it.
@@ -122,7 +129,12 @@ impl Auto {
     /// A controller before the first push. Afterwards [`Auto::FIRST`] is the mode.
     #[must_use]
     pub fn new() -> Self {
-        Self { paces: BTreeMap::new(), ceiling: MOST_IN_FLIGHT, climb: Climb::default() }
+        Self {
+            paces: BTreeMap::new(),
+            ceiling: MOST_IN_FLIGHT,
+            climb: Climb::default(),
+            settled: 0,
+        }
     }
 
     /// The mode it begins with.
@@ -151,13 +163,18 @@ impl Auto {
         let pace = self.paces.entry(seen.worker).or_insert_with(Pace::new);
         pace.lose(&seen);
         self.climb.calm += 1;
+        self.settled += 1;
         if mode.consistency == ConsistencySpec::Bsp {
             return None;
         }
         self.watch_loss(mode).or_else(|| {
-            let ceiling = self.ceiling;
+            let ceiling = if self.may_grow() { self.ceiling } else { 0 };
             let pace = self.paces.get_mut(&seen.worker)?;
+            let before = pace.window;
             let why = pace.measure(&seen, ceiling)?;
+            if pace.window > before {
+                self.settled = 0;
+            }
             Some(Choice::Window { worker: seen.worker, in_flight: pace.window, why })
         })
     }
@@ -170,6 +187,12 @@ impl Auto {
             rows += pace.rows as f64;
         }
         (rows > 0.0).then(|| sum / rows)
+    }
+
+    /// Whether the gradients of the last growth have come, and did no harm.
+    fn may_grow(&self) -> bool {
+        let under_way: u64 = self.paces.values().map(|pace| u64::from(pace.window)).sum();
+        self.settled > 2 * under_way && !self.climb.climbs(self.loss(), UNEASY)
     }
 
     /// Pushes that have to come before the effect of a change can be seen.
@@ -190,8 +213,7 @@ impl Auto {
             self.climb.lowest = loss;
         }
         let lowest = self.climb.lowest;
-        let climbs = loss > CLIMB * lowest && loss > lowest + CLIMB_OF_FIRST * first;
-        if (climbs || loss.is_nan()) && self.climb.calm >= patience {
+        if self.climb.climbs(Some(loss), 1.0) && self.climb.calm >= patience {
             return self.cut(mode, loss);
         }
         self.climb.lowest = lowest.min(loss);
@@ -220,6 +242,17 @@ impl Auto {
         let mode = Mode { in_flight: Some(self.ceiling), ..*mode };
         let why = format!("{story}: at most {} mini-batches of a worker under way", self.ceiling);
         Some(Choice::Mode { mode, why })
+    }
+}
+
+impl Climb {
+    /// Whether `loss` is above the minimum by `part` of what counts as a climb.
+    fn climbs(&self, loss: Option<f64>, part: f64) -> bool {
+        let (Some(loss), Some(first)) = (loss, self.first) else { return false };
+        let relative = 1.0 + part * (CLIMB - 1.0);
+        let within =
+            loss <= relative * self.lowest || loss <= self.lowest + part * CLIMB_OF_FIRST * first;
+        !within // a loss that is no number is not within anything
     }
 }
 
@@ -289,7 +322,7 @@ impl Pace {
             return None;
         }
         let wanted = libm::ceil(f64::from(self.window) / busy.max(1e-3)) as u32;
-        let wanted = wanted.min(ceiling);
+        let wanted = wanted.min(2 * self.window).min(ceiling);
         if busy >= BUSY || wanted <= self.window {
             return None;
         }

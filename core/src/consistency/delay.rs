@@ -57,6 +57,10 @@ impl Consistency for Delay {
         true
     }
 
+    fn flushes(&self) -> Closing {
+        Closing::Oldest
+    }
+
     fn window(&self) -> u32 {
         let most = u64::from(MOST_IN_FLIGHT).min(self.bound.saturating_add(1));
         most as u32

@@ -85,6 +85,12 @@ pub trait Consistency: Debug + Send {
         false
     }
 
+    /// How contributions become updates once no others can come under this policy, as long as there
+    /// are any.
+    fn flushes(&self) -> Closing {
+        Closing::Everything
+    }
+
     /// Takes note of a contribution of `worker`, which is in `cohort` already.
     fn contributed(&mut self, cohort: &Cohort, worker: WorkerId, now: Time) {
         let _unheeded = (cohort, worker, now);

@@ -14,8 +14,10 @@ use crate::id::{BatchId, Clock, Version, WorkerId};
 pub struct Status {
     /// The job's name.
     pub job: String,
-    /// The consistency, as the job names it.
+    /// The mode, with its consistency as the job names it.
     pub consistency: String,
+    /// The mode that was ordered and has not begun, if there is one.
+    pub ordered: Option<String>,
     /// Where the run is.
     pub phase: Phase,
     /// Time since the server began.
@@ -69,6 +71,8 @@ pub enum WaitReason {
     Workers,
     /// The consistency waits for these workers' gradients.
     Gradients,
+    /// Another mode begins once these workers' gradients have come.
+    Fence,
     /// The run is over and these workers have not said goodbye.
     Goodbyes,
 }
@@ -132,6 +136,7 @@ impl fmt::Display for WaitReason {
         f.write_str(match self {
             Self::Workers => "more workers",
             Self::Gradients => "gradients",
+            Self::Fence => "the last gradients before another mode",
             Self::Goodbyes => "goodbyes",
         })
     }

@@ -21,7 +21,7 @@ use pstrain_core::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, S
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
-    Bye, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, PullStatus, Push,
+    Bye, Control, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, PullStatus, Push,
     PushHeader, Ready, Resume, Welcome,
 };
 use pstrain_core::protocol::{BUILD, FrameError, Message, PROTOCOL_VERSION};
@@ -237,9 +237,10 @@ impl World<'_> {
 
     fn message(&mut self, peer: PeerId) -> Message {
         let known = self.clients.get(&peer).is_some_and(|client| client.welcome.is_some());
-        let choice = self.choices.below(if known { 12 } else { 2 });
+        let choice = self.choices.below(if known { 12 } else { 3 });
         match choice {
             0 if known => self.odd(),
+            2 if !known => self.control(),
             0 | 1 => self.hello(),
             2 | 3 => self.ready(),
             4 | 5 => {
@@ -252,8 +253,27 @@ impl World<'_> {
         }
     }
 
+    fn control(&mut self) -> Message {
+        let (key, value) = [
+            ("consistency", "asp"),
+            ("consistency", "bsp"),
+            ("consistency", "ssp:1"),
+            ("consistency", "delay:2"),
+            ("consistency", "ringleader"),
+            ("consistency", "buffered:3"),
+            ("in-flight", "2"),
+            ("staleness", "gap-aware"),
+            ("participation", "incremental"),
+            ("max-staleness", "0"),
+            ("lease", "1s"),
+        ][usize::from(self.choices.below(11))];
+        let protocol_max = self.choices.byte();
+        Message::Control(Control { protocol_max, key: key.into(), value: value.into() })
+    }
+
     fn odd(&mut self) -> Message {
-        match self.choices.below(6) {
+        match self.choices.below(7) {
+            6 => self.control(),
             0 => Message::PullStatus(PullStatus { protocol_max: self.choices.byte() }),
             1 => Message::PullExamples(PullExamples {
                 part: PartId(self.choices.number() as u32),

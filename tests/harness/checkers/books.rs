@@ -30,10 +30,11 @@ pub(super) struct Books {
     round: Vec<(Key, Clock)>,
     /// The parameters of every version.
     history: Vec<Vec<f32>>,
-    updater: Updater,
-    /// Where gradients become an update by a rule of its own, that rule once more, on what the
-    /// workers computed.
-    aggregator: Option<Aggregator>,
+    /// Every update once more, on what the workers computed.
+    aggregator: Aggregator,
+    /// The arithmetic of the books' own beside it, for updates that are a mean or a sum of their
+    /// gradients; given up with the first change of mode, of which it knows nothing.
+    updater: Option<Updater>,
     workers: Vec<Account>,
     ledger: Ledger,
     pub(super) samples: u64,
@@ -74,12 +75,13 @@ impl Books {
             sent: BTreeMap::new(),
             open: Vec::new(),
             round: Vec::new(),
-            aggregator: has_a_rule(&job.mode).then(|| {
+            aggregator: {
                 let (workers, parameters) = (job.membership.workers, initial.len());
                 Aggregator::new(job.aggregation, &job.update, &job.mode, workers, parameters)
                     .expect("a valid job")
-            }),
-            updater: Updater::new(&job.update, initial.len()).expect("a valid job"),
+            },
+            updater: (!has_a_rule(&job.mode))
+                .then(|| Updater::new(&job.update, initial.len()).expect("a valid job")),
             history: vec![initial],
             workers: vec![Account::default(); job.membership.workers as usize],
             ledger: Ledger::default(),
@@ -159,9 +161,13 @@ impl Books {
                 self.applied((*worker, *incarnation, *sequence), *clock, *staleness, *samples);
             }
             Event::Ready { worker, rows } => {
-                if let Some(aggregator) = &mut self.aggregator {
-                    aggregator.set_rows(*worker, *rows);
-                }
+                self.aggregator.set_rows(*worker, *rows);
+            }
+            Event::Switched { version, mode, .. } => {
+                assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
+                assert!(self.round.is_empty(), "{mode} began in the middle of an update");
+                self.aggregator.set_mode(mode);
+                self.updater = None;
             }
             Event::Updated { point, closing } => {
                 self.updated(point.version, point.samples, *closing);
@@ -233,22 +239,27 @@ impl Books {
         assert_eq!(samples, self.samples, "examples up to {version}");
         assert!(!self.round.is_empty(), "version {version} was made from nothing");
         self.round.sort_unstable();
-        if let Some(aggregator) = &mut self.aggregator {
-            let current = self.history.last().expect("the initial ones");
-            let gradients = self.round.iter().map(|&(key, clock)| {
-                let (base, samples) = self.sent[&key];
-                let values = self.computed[&(key, base)].gradient.as_slice();
-                let staleness = version.0 - 1 - base.0;
-                let base = Some(self.history[base.0 as usize].as_slice());
-                Gradient { worker: key.0, clock, samples, size: 0, staleness, base, values }
-            });
-            aggregator.combine(gradients, current, closing);
-            let mut parameters = current.clone();
-            aggregator.apply(&mut parameters, Version(version.0 - 1));
-            self.history.push(parameters);
-            self.round.clear();
-            return;
+        let current = self.history.last().expect("the initial ones");
+        let gradients = self.round.iter().map(|&(key, clock)| {
+            let (base, samples) = self.sent[&key];
+            let values = self.computed[&(key, base)].gradient.as_slice();
+            let staleness = version.0 - 1 - base.0;
+            let base = Some(self.history[base.0 as usize].as_slice());
+            Gradient { worker: key.0, clock, samples, size: 0, staleness, base, values }
+        });
+        self.aggregator.combine(gradients, current, closing);
+        let mut parameters = current.clone();
+        self.aggregator.apply(&mut parameters, Version(version.0 - 1));
+        if let Some(plain) = self.plain_update(version) {
+            assert!(same_bits(&plain, &parameters), "{version} is no plain mean or sum");
         }
+        self.history.push(parameters);
+        self.round.clear();
+    }
+
+    /// The update without the aggregator, where that has no rule of its own.
+    fn plain_update(&mut self, version: Version) -> Option<Vec<f32>> {
+        let updater = self.updater.as_mut()?;
         let samples = |key: &Key| self.sent[key].1;
         let all: u64 = self.round.iter().map(|(key, _)| u64::from(samples(key))).sum();
         let mut combined: Vec<f32> = Vec::new();
@@ -266,9 +277,8 @@ impl Books {
             }
         }
         let mut parameters = self.history.last().expect("the initial ones").clone();
-        self.updater.apply(&mut parameters, &mut combined, Version(version.0 - 1));
-        self.history.push(parameters);
-        self.round.clear();
+        updater.apply(&mut parameters, &mut combined, Version(version.0 - 1));
+        Some(parameters)
     }
 
     /// Whether gradients were accepted that are not part of an update yet.

@@ -65,6 +65,11 @@ impl Promises {
         Self { policy, workers, window, iteration: None, turns: None, latest: None }
     }
 
+    /// From now on so many mini-batches of one worker may be under way. Those that are stay.
+    pub(super) fn widen(&mut self, window: u32) {
+        self.window = self.window.max(window.into());
+    }
+
     /// Whether the gradients of several workers make a round, which joiners wait for.
     pub(super) const fn in_rounds(&self) -> bool {
         use ConsistencySpec as C;
@@ -156,8 +161,27 @@ impl Promises {
         self.turns.iter_mut().for_each(|turns| turns.retain(|owed| *owed != worker));
     }
 
-    /// Holds an update of `taken`, in the order in which they came, against the promise; `members` are those who count, with their
-    /// clocks, and `fixed` says whether they always did.
+    /// Holds an update of what was left before another mode, with nothing under way any more,
+    /// against what is promised even then: no gradient is too stale, iterations stay apart.
+    pub(super) fn flushed(&self, taken: &[Given], fixed: bool) {
+        self.check_staleness(taken, fixed);
+        if matches!(self.policy, ConsistencySpec::Delay { .. }) {
+            let iteration = taken[0].clock;
+            assert!(taken.iter().all(|given| given.clock == iteration), "of several: {taken:?}");
+        }
+    }
+
+    fn check_staleness(&self, taken: &[Given], fixed: bool) {
+        for given in taken {
+            let (stale, below) = (given.staleness, self.staleness_below());
+            assert!(stale < below, "{given:?} is too stale for {}", self.policy);
+            let most = self.most_staleness();
+            assert!(!fixed || stale <= most, "{given:?} over {most}");
+        }
+    }
+
+    /// Holds an update of `taken`, in the order in which they came, against the promise; `members`
+    /// are those who count, with their clocks, and `fixed` says whether they always did.
     pub(super) fn updated(
         &mut self,
         closing: Closing,
@@ -166,12 +190,7 @@ impl Promises {
         fixed: bool,
     ) {
         use ConsistencySpec as C;
-        for given in taken {
-            let (stale, below) = (given.staleness, self.staleness_below());
-            assert!(stale < below, "{given:?} is too stale for {}", self.policy);
-            let most = self.most_staleness();
-            assert!(!fixed || stale <= most, "{given:?} over {most}");
-        }
+        self.check_staleness(taken, fixed);
         match self.policy {
             C::Bsp | C::KSync { .. } | C::Backup { .. } | C::KAsync { .. } => {
                 assert!(members.iter().all(|member| member.gave(taken) <= 1), "twice in {taken:?}");

@@ -4,6 +4,7 @@
 use pstrain_core::consistency::{Closing, DropReason};
 use pstrain_core::id::{Incarnation, Version, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
+use pstrain_core::mode::Mode;
 use pstrain_core::node::{Departure, Event};
 
 use super::books::Books;
@@ -13,10 +14,13 @@ use super::promises::{Given, Member, Promises};
 #[derive(Debug)]
 pub(super) struct Ranks {
     job: Job,
+    mode: Mode,
     promises: Promises,
     ranks: Vec<Rank>,
     started: bool,
     ended: bool,
+    /// Whether another mode may be wanted.
+    pub(super) may_switch: bool,
     /// Whether somebody asked the server to stop.
     pub(super) drained: bool,
     /// Whether the membership has not changed since the start.
@@ -50,9 +54,11 @@ struct Rank {
 impl Ranks {
     pub(super) fn new(job: &Job) -> Self {
         Self {
+            mode: job.mode,
             promises: Promises::new(&job.mode, job.membership.workers),
             ranks: vec![Rank::default(); job.membership.workers as usize],
             started: false,
+            may_switch: !job.switches.is_empty(),
             ended: false,
             drained: false,
             fixed: true,
@@ -65,7 +71,7 @@ impl Ranks {
     }
 
     /// The server reported something; the books are up to date with it.
-    pub(super) fn event(&mut self, event: &Event, next: Option<&Event>, books: &Books) {
+    pub(super) fn event(&mut self, event: &Event, later: &[Event], books: &Books) {
         match event {
             Event::Joined { worker, resumed: false, incarnation, .. } => {
                 let rank = self.rank(*worker);
@@ -84,7 +90,7 @@ impl Ranks {
             }
             Event::Granted { worker, .. } => self.granted(*worker),
             Event::Pushed { worker, base, .. } => {
-                let dropped = match next {
+                let dropped = match later.first() {
                     Some(Event::Dropped { reason, .. }) => Some(*reason),
                     _ => None,
                 };
@@ -96,8 +102,9 @@ impl Ranks {
             }
             Event::Updated { point, closing } => {
                 self.version = point.version;
-                self.updated(*closing);
+                self.updated(*closing, self.is_flush(later));
             }
+            Event::Switched { mode, .. } => self.switched(mode),
             Event::Departed { worker, how, .. } => self.departed(*worker, *how),
             Event::Ended { .. } => {
                 self.ended = true;
@@ -188,7 +195,8 @@ impl Ranks {
     /// A gradient is dropped if, and only if, it is too stale for the policy or the run is over.
     fn check_admission(&self, worker: WorkerId, base: Version, dropped: Option<DropReason>) {
         let stale = self.version.since(base);
-        let too_stale = stale >= self.promises.staleness_below();
+        let too_stale = stale >= self.promises.staleness_below()
+            || self.mode.max_staleness.is_some_and(|most| stale > most);
         match dropped {
             Some(DropReason::Over) => assert!(self.ended, "it is not over for {worker}"),
             Some(DropReason::Stale) => assert!(too_stale, "{worker}: dropped at {stale}"),
@@ -234,11 +242,52 @@ impl Ranks {
         self.round.push(Given { staleness: stale, ..given });
     }
 
-    fn updated(&mut self, closing: Closing) {
+    /// Whether an update is one of those that clear the way for another mode: nothing is under way,
+    /// and the mode begins right after them, unless they were the last.
+    fn is_flush(&self, later: &[Event]) -> bool {
+        let is_update =
+            |event: &&Event| matches!(event, Event::Applied { .. } | Event::Updated { .. });
+        let makes_way = match later.iter().find(|event| !is_update(event)) {
+            Some(Event::Switched { mode, .. }) => !mode.counts_like(&self.mode),
+            Some(Event::Ended { .. }) => self.may_switch,
+            _ => false,
+        };
+        makes_way && !self.somebody_computes()
+    }
+
+    /// Another mode begins.
+    fn switched(&mut self, mode: &Mode) {
+        if mode.counts_like(&self.mode) {
+            self.promises.widen(mode.window());
+            self.mode = *mode;
+            return;
+        }
+        // A gradient counts under the mode under which it was asked for.
+        assert!(!self.somebody_computes(), "{mode} began while gradients were under way");
+        assert!(self.pending.is_empty(), "{mode} began with gradients of the one before");
+        self.mode = *mode;
+        self.promises = Promises::new(mode, self.job.membership.workers);
+        let fastest = self.counted().map(|rank| rank.clock).max().unwrap_or_default();
+        for rank in self.ranks.iter_mut().filter(|rank| rank.counts) {
+            (rank.clock, rank.contributed) = (fastest, false);
+        }
+        self.admit();
+    }
+
+    /// Whether a gradient is under way.
+    pub(super) fn somebody_computes(&self) -> bool {
+        self.ranks.iter().any(|rank| rank.under_way > 0)
+    }
+
+    fn updated(&mut self, closing: Closing, is_flush: bool) {
         let mut taken = std::mem::take(&mut self.round);
         taken.sort_by_key(|given| given.number);
         let members = self.members();
-        self.promises.updated(closing, &taken, &members, self.fixed);
+        if is_flush {
+            self.promises.flushed(&taken, self.fixed);
+        } else {
+            self.promises.updated(closing, &taken, &members, self.fixed);
+        }
         if self.pending.is_empty() {
             self.ranks.iter_mut().for_each(|rank| rank.contributed = false);
         }
@@ -271,7 +320,7 @@ impl Ranks {
 
     /// After each step of the server: nobody computes too far ahead, or waits for nothing.
     pub(super) fn check(&self) {
-        let computing = self.ranks.iter().any(|rank| rank.under_way > 0);
+        let computing = self.somebody_computes();
         assert!(computing || self.ended || !self.drained, "there is nothing left to wait for");
         let (most, Some(slowest)) = (self.promises.most_lead(), self.slowest()) else { return };
         if self.promises.in_rounds() {

@@ -8,13 +8,14 @@ use pstrain_core::node::{
     Compute, Computed, Effect, Event, Input, Node, Outbox, Prepare, Prepared, Worker, WorkerConfig,
     WorkerError,
 };
-use pstrain_core::protocol::message::{EndReason, PullStatus};
+use pstrain_core::protocol::message::{Control, EndReason, PullStatus};
 use pstrain_core::protocol::{FrameError, Message, Refusal};
 use pstrain_core::rng::Stream;
 
 use super::links::{End, Item, Link};
 use super::settings::Fault;
 use super::{Entry, Process, World};
+use crate::policies::draw_control;
 use crate::toy::{partition_of, parts_of};
 
 impl World<'_> {
@@ -246,6 +247,17 @@ impl World<'_> {
                 self.connect(None);
                 let ask = Message::PullStatus(PullStatus { protocol_max: 1 });
                 self.send(self.links.len() - 1, End::Server, Item::Message(ask));
+            }
+            Fault::Control => {
+                self.connect(None);
+                let link = self.links.len() - 1;
+                // Most clients say one thing and wait; one that goes on talking harms nobody.
+                for _ in 0..=u64::from(self.percent(10)) {
+                    let workers = self.settings.job.membership.workers;
+                    let (key, value) = draw_control(&mut self.rng, workers);
+                    let control = Control { protocol_max: 1, key, value };
+                    self.send(link, End::Server, Item::Message(Message::Control(control)));
+                }
             }
             Fault::Garbage => {
                 if let Some(link) = self.any(self.links.len(), |world, i| world.links[i].is_whole())

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use pstrain_core::examples::{Examples, Shape};
 use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::id::Version;
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
-use pstrain_core::mode::Mode;
+use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::work::{Redundancy, WorkSpec};
 
-use crate::policies::{draw_policy, most_gradients};
+use crate::policies::{draw_policy, draw_rules, most_gradients};
 
 /// Everything that decides how a world goes.
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ pub struct Faults {
     /// Mean time between two of them; none if there are none.
     pub every: Option<Duration>,
     /// How likely each of [`Fault::ALL`] is.
-    pub weights: [u64; 9],
+    pub weights: [u64; 10],
     /// How many of them there are at most.
     pub most: u64,
     /// How many ends of a hundred ever learn that their connection broke.
@@ -90,11 +91,13 @@ pub enum Fault {
     Wake,
     /// Bytes that are no message reach the server.
     Garbage,
+    /// Somebody orders another mode, or one that makes no sense.
+    Control,
 }
 
 impl Fault {
     /// All of them, in the order of [`Faults::weights`].
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Break,
         Self::Crash,
         Self::DrainWorker,
@@ -104,6 +107,7 @@ impl Fault {
         Self::Status,
         Self::Wake,
         Self::Garbage,
+        Self::Control,
     ];
 }
 
@@ -152,7 +156,7 @@ impl Settings {
     pub fn peaceful(mut self) -> Self {
         self.faults = Faults {
             every: None,
-            weights: [0; 9],
+            weights: [0; 10],
             most: u64::MAX,
             learn: 100,
             dial_fails: 0,
@@ -187,6 +191,41 @@ impl Settings {
         self
     }
 
+    /// The same with modes that change: some as the job foresees it, some when somebody says so.
+    #[must_use]
+    pub fn switching(mut self) -> Self {
+        self = self.switching_as_foreseen();
+        let mut rng = Stream::new(self.network).fork("controls", 0).rng();
+        if rng.below(3) > 0 {
+            self.faults.weights[Fault::Control as usize] = 1 + rng.below(20);
+            let often = self.job.membership.lease.mul_f64(0.01 + 0.5 * rng.unit());
+            let every = self.faults.every.unwrap_or(often);
+            self.faults.every = Some(if rng.below(2) == 0 { every } else { every.min(often) });
+        }
+        self
+    }
+
+    /// The same with modes that change as the job foresees it.
+    #[must_use]
+    pub fn switching_as_foreseen(mut self) -> Self {
+        let mut rng = Stream::new(self.network).fork("switches", 0).rng();
+        let workers = self.job.membership.workers;
+        self.job.mode = draw_rules(&mut rng, self.job.mode);
+        let (mut version, mut time) = (0, Duration::ZERO);
+        for _ in 0..rng.below(4) {
+            let to = draw_policy(&mut rng, workers);
+            let at = if rng.below(3) > 0 {
+                version += 1 + rng.below(8);
+                SwitchAt::Version(Version(version))
+            } else {
+                time += self.longest_compute() * rng.below(10) as u32 + self.grain;
+                SwitchAt::Time(time)
+            };
+            self.job.switches.push(Switch { to, at });
+        }
+        self
+    }
+
     /// The same without the examples, to be printed.
     #[must_use]
     pub fn without_rows(mut self) -> Self {
@@ -212,8 +251,8 @@ impl Settings {
     }
 }
 
-fn draw_weights(rng: &mut Random) -> [u64; 9] {
-    let mut weights = [0; 9];
+fn draw_weights(rng: &mut Random) -> [u64; 10] {
+    let mut weights = [0; 10];
     for (weight, most) in weights.iter_mut().zip([20, 8, 3, 3, 1, 2, 2, 6, 2]) {
         *weight = if rng.below(3) == 0 { 0 } else { rng.below(most + 1) };
     }

@@ -61,12 +61,14 @@ pub enum TimeModel {
         /// The mean.
         mean: Duration,
     },
-    /// Pareto distributed.
+    /// Pareto distributed, with a part that does not vary.
     Pareto {
-        /// The shortest time.
+        /// The shortest time of the part that varies.
         minimum: Duration,
         /// The exponent of the tail.
         alpha: f64,
+        /// What every mini-batch takes beside it.
+        plus: Duration,
     },
     /// Two states, fast and slow; the first mini-batch is a fast one.
     Straggler {
@@ -263,9 +265,10 @@ impl FromStr for TimeModel {
                 sigma: number(sigma, 0.0..=10.0, "a number from 0 to 10")?,
             },
             ("exponential", [mean]) => Self::Exponential { mean: span(mean)? },
-            ("pareto", [minimum, alpha]) => Self::Pareto {
+            ("pareto", [minimum, alpha, plus @ ..]) if plus.len() <= 1 => Self::Pareto {
                 minimum: span(minimum)?,
                 alpha: number(alpha, 0.1..=1000.0, "a number from 0.1 to 1000")?,
+                plus: plus.first().map_or(Ok(Duration::ZERO), |plus| span(plus))?,
             },
             ("straggler", [fast, slow, enter, leave]) => Self::Straggler {
                 fast: span(fast)?,
@@ -280,7 +283,7 @@ impl FromStr for TimeModel {
                     return Err(format!(
                         "{text:?} is no time of a mini-batch; use a time such as 4.5ms, \
                          normal:MEAN,DEVIATION, lognormal:MEDIAN,SIGMA, exponential:MEAN, \
-                         pareto:MINIMUM,ALPHA, straggler:FAST,SLOW,P_ENTER,P_LEAVE or measured"
+                         pareto:MINIMUM,ALPHA[,PLUS], straggler:FAST,SLOW,P_ENTER,P_LEAVE or measured"
                     ));
                 }
             },
@@ -297,7 +300,12 @@ impl fmt::Display for TimeModel {
             }
             Self::LogNormal { median, sigma } => write!(f, "lognormal:{},{sigma}", Span(median)),
             Self::Exponential { mean } => write!(f, "exponential:{}", Span(mean)),
-            Self::Pareto { minimum, alpha } => write!(f, "pareto:{},{alpha}", Span(minimum)),
+            Self::Pareto { minimum, alpha, plus: Duration::ZERO } => {
+                write!(f, "pareto:{},{alpha}", Span(minimum))
+            }
+            Self::Pareto { minimum, alpha, plus } => {
+                write!(f, "pareto:{},{alpha},{}", Span(minimum), Span(plus))
+            }
             Self::Straggler { fast, slow, enter, leave } => {
                 write!(f, "straggler:{},{},{enter},{leave}", Span(fast), Span(slow))
             }
@@ -406,6 +414,7 @@ mod tests {
             (1_u32..999, 0.0..1.0).prop_map(|(ms, p)| format!("time=straggler:1s,{ms}us,{p},0.5")),
             Just("time=exponential:5ms".to_owned()),
             Just("time=pareto:1ms,2.5".to_owned()),
+            Just("time=pareto:1ms,1.2,5ms".to_owned()),
             Just("time=measured".to_owned()),
             (0.001..1e6).prop_map(|factor| format!("factor={factor}")),
             (0.001..1e6, 0_u32..99).prop_map(|(x, at)| format!("slow={x}x@{at}ms+1s")),

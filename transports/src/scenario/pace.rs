@@ -88,10 +88,10 @@ impl Pace {
                 let times: f64 = Exp1.sample(random.generator());
                 nanos(float(mean) * times)
             }
-            TimeModel::Pareto { minimum, alpha } => {
+            TimeModel::Pareto { minimum, alpha, plus } => {
                 // The logarithm of a Pareto variable is an exponential one.
                 let log: f64 = Exp1.sample(random.generator());
-                nanos(float(minimum) * libm::exp(log / alpha))
+                nanos(float(plus) + float(minimum) * libm::exp(log / alpha))
             }
             TimeModel::Straggler { fast, slow, enter, leave } => {
                 let straggling = match self.straggling {
@@ -189,6 +189,7 @@ mod tests {
             ("lognormal:10ms,0.5", 10.0 * (0.125_f64).exp(), 10.0),
             ("exponential:10ms", 10.0, 10.0 * std::f64::consts::LN_2),
             ("pareto:10ms,3", 15.0, 10.0 * 2.0_f64.powf(1.0 / 3.0)),
+            ("pareto:10ms,3,7ms", 22.0, 7.0 + 10.0 * 2.0_f64.powf(1.0 / 3.0)),
             ("straggler:10ms,110ms,0.1,0.4", 30.0, 10.0),
         ] {
             let mut pace = pace(text, 3);

@@ -10,6 +10,7 @@ mod connection;
 mod error;
 mod host;
 mod machine;
+mod shared;
 mod trace;
 mod traffic;
 
@@ -25,11 +26,13 @@ use pstrain_core::time::Time;
 
 pub use error::SimulationError;
 pub use host::{Host, Laboratory, Origin};
+pub use shared::LinkUsage;
 
-use crate::scenario::{Bottleneck, Fault, Scenario};
+use crate::scenario::{Fault, Scenario};
 use agenda::Agenda;
 use connection::{Connection, End};
 use machine::Machine;
+use shared::SharedLink;
 use trace::Trace;
 
 /// What is simulated.
@@ -63,6 +66,10 @@ pub struct Outcome {
     pub trace: [u8; 32],
     /// Things that happened: messages arrived, gradients done, wake-ups, faults.
     pub events: u64,
+    /// What went over the link that all share at the server, to it; none if it has no rate.
+    pub shared_up: Option<LinkUsage>,
+    /// And from it.
+    pub shared_down: Option<LinkUsage>,
 }
 
 /// Runs the job of `setup` in virtual time.
@@ -126,8 +133,8 @@ struct Simulation<'a, H> {
     machines: Vec<Machine>,
     connections: Vec<Connection>,
     /// The link that all share at the server, each way.
-    shared_up: Option<Bottleneck>,
-    shared_down: Option<Bottleneck>,
+    shared_up: Option<SharedLink>,
+    shared_down: Option<SharedLink>,
     weight: Option<u64>,
     trace: Trace,
     outbox: Outbox,
@@ -178,8 +185,8 @@ impl<'a, H: Host> Simulation<'a, H> {
             reason: None,
             machines,
             connections: Vec::new(),
-            shared_up: shared.up.map(Bottleneck::new),
-            shared_down: shared.down.map(Bottleneck::new),
+            shared_up: shared.up.map(SharedLink::new),
+            shared_down: shared.down.map(SharedLink::new),
             weight,
             trace: Trace::new(),
             outbox: Outbox::new(),
@@ -202,6 +209,8 @@ impl<'a, H: Host> Simulation<'a, H> {
             workers: self.machines.into_iter().map(|machine| machine.ended).collect(),
             ended: self.now,
             events,
+            shared_up: self.shared_up.map(SharedLink::into_usage),
+            shared_down: self.shared_down.map(SharedLink::into_usage),
         }
     }
 

@@ -6,11 +6,11 @@
 //! with everybody at the same clock.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::{Server, unexpected};
-use crate::consistency::{Auto, Choice, Closing, ConsistencySpec, Seen};
+use crate::consistency::{Auto, Choice, ConsistencySpec, Seen};
 use crate::id::{PeerId, WorkerId};
 use crate::mode::Mode;
 use crate::node::{Cause, Effect, Event, Outbox};
@@ -21,10 +21,11 @@ use crate::time::Time;
 /// A mode that was ordered and has not begun.
 #[derive(Debug)]
 pub(super) struct Ordered {
-    mode: Mode,
+    pub(super) mode: Mode,
     cause: Cause,
-    /// Clients that want to know when it has.
-    pub(super) askers: Vec<PeerId>,
+    pub(super) since: Time,
+    /// Clients that want to know when it has, and what each of them wanted.
+    pub(super) askers: Vec<(PeerId, Control)>,
 }
 
 impl Server {
@@ -33,76 +34,67 @@ impl Server {
         &mut self,
         now: Time,
         peer: PeerId,
-        control: &Control,
+        control: Control,
         out: &mut Outbox,
     ) {
         if self.roster.worker_of(peer).is_some() {
-            let control = Message::Control(control.clone());
+            let control = Message::Control(control);
             return self.refuse(now, peer, unexpected("a worker's message", &control), out);
         }
         self.strangers.retain(|&(_, stranger)| stranger != peer);
+        if !self.may_change() {
+            return answer(peer, Err("the run is over, or about to be".into()), out);
+        }
+        // On top of one that waits: what that changes shall begin, too.
         let base = self.ordered.as_ref().map_or(self.mode, |ordered| ordered.mode);
+        let workers = self.job.membership.workers;
         let checked = base.set(&control.key, &control.value).and_then(|mode| {
-            let workers = self.job.membership.workers;
-            let fits = mode.consistency.check(workers).map_err(|error| error.to_string());
-            let works = self.job.check_work(&mode).map_err(|error| error.to_string());
-            fits.and(works).map(|()| mode)
+            mode.consistency.check(workers).map_err(|error| error.to_string())?;
+            self.job.check_work(&mode).map_err(|error| error.to_string())?;
+            Ok(mode)
         });
-        let over = || String::from("the run is over, or about to be");
         match checked {
-            Err(why) => self.answer(alloc::vec![peer], &Err(why), out),
-            Ok(_) if !matches!(self.phase, Phase::Gathering | Phase::Training) => {
-                self.answer(alloc::vec![peer], &Err(over()), out);
-            }
-            Ok(mode) => self.order(now, mode, Cause::Ordered, Some(peer), out),
+            Err(why) => answer(peer, Err(why), out),
+            Ok(mode) => self.order(now, mode, Cause::Ordered, Some((peer, control)), out),
         }
     }
 
-    /// Orders another mode. One that was ordered before and has not begun is given up.
+    /// Orders another mode. It takes the place of one that was ordered before and has not begun.
     pub(super) fn order(
         &mut self,
         now: Time,
         mode: Mode,
         cause: Cause,
-        asker: Option<PeerId>,
+        asker: Option<(PeerId, Control)>,
         out: &mut Outbox,
     ) {
-        let mut askers: Vec<PeerId> = asker.into_iter().collect();
-        if let Some(given_up) = self.ordered.take() {
-            askers.extend(given_up.askers);
-        }
-        self.take_order(Ordered { mode, cause, askers }, out);
+        let before = self.ordered.take();
+        let since = before.as_ref().map_or(now, |before| before.since);
+        let mut askers = before.map_or_else(Vec::new, |before| before.askers);
+        askers.extend(asker);
+        self.ordered = Some(Ordered { mode, cause, since, askers });
         self.settle(now, out);
-    }
-
-    /// Begins a mode at once, or lets it wait for what is under way.
-    fn take_order(&mut self, ordered: Ordered, out: &mut Outbox) {
-        // How much may be under way, and how stale it may be, concerns no gradient but the next.
-        let Mode { in_flight, max_staleness, .. } = self.mode;
-        let same = Mode { in_flight, max_staleness, ..ordered.mode };
-        if same == self.mode {
-            self.begin_mode(ordered, out);
-        } else {
-            self.ordered = Some(ordered);
-        }
     }
 
     /// Orders what the job says shall be ordered by now.
     pub(super) fn order_due(&mut self, now: Time) {
-        if self.ordered.is_some() {
+        if self.ordered.is_some() || self.phase != Phase::Training {
             return; // one after the other
         }
         let Some(switch) = self.job.switches.get(self.switched) else { return };
         let Some(since) = self.training_since else { return };
         if switch.at.is_due(self.version(), now.since(since)) {
             self.switched += 1;
-            let mode = self.mode.with(switch.to);
-            self.ordered = Some(Ordered { mode, cause: Cause::Scheduled, askers: Vec::new() });
+            let (mode, cause) = (self.mode.with(switch.to), Cause::Scheduled);
+            self.ordered = Some(Ordered { mode, cause, since: now, askers: Vec::new() });
         }
     }
 
     /// When a mode has to be ordered by the clock.
     pub(super) fn order_at(&self) -> Option<Time> {
+        if self.ordered.is_some() || self.phase != Phase::Training {
+            return None;
+        }
         let switch = self.job.switches.get(self.switched)?;
         Some(self.training_since? + switch.at.time()?)
     }
@@ -112,7 +104,7 @@ impl Server {
         self.auto.as_ref().map_or(self.window, |auto| auto.window(worker))
     }
 
-    /// Lets `auto` see a push, and does what it chooses.
+    /// Lets `auto` see a push, and orders what it chooses.
     pub(super) fn show_auto(&mut self, seen: Seen, out: &mut Outbox) {
         let Some(auto) = &mut self.auto else { return };
         if self.ordered.is_some() || self.phase != Phase::Training {
@@ -124,59 +116,89 @@ impl Server {
                 out.push(Effect::Report(Event::Adjusted { worker, in_flight, why }));
             }
             Some(Choice::Mode { mode, why }) => {
-                let ordered = Ordered { mode, cause: Cause::Chosen(why), askers: Vec::new() };
-                self.take_order(ordered, out);
+                let (cause, since) = (Cause::Chosen(why), seen.now);
+                self.ordered = Some(Ordered { mode, cause, since, askers: Vec::new() });
             }
         }
     }
 
-    /// Goes through the fence if nothing is left before it; whether it did.
+    /// Begins a mode that was ordered, if nothing is left before the fence; whether it did.
     pub(super) fn pass_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
-        let is_gathering = self.phase == Phase::Gathering; // there is nothing before the fence
-        if self.busy > 0 || !(is_gathering || self.phase == Phase::Training) {
+        let Some(ordered) = self.ordered.as_ref().filter(|_| self.may_change()) else {
+            return false;
+        };
+        if !ordered.mode.counts_like(&self.mode) && !self.clear_fence(now, out) {
             return false;
         }
         let Some(ordered) = self.ordered.take() else { return false };
-        if self.cohort.contributions() > 0 {
-            self.close(now, Closing::Everything, out);
-            if self.end.is_some() {
-                self.ordered = Some(ordered);
-                return false;
-            }
-        }
         self.begin_mode(ordered, out);
         true
     }
 
+    /// Whether there is still something for another mode to change.
+    const fn may_change(&self) -> bool {
+        matches!(self.phase, Phase::Gathering | Phase::Training)
+    }
+
+    /// Makes updates of what has been gathered if nothing else is on its way; whether nothing is
+    /// left.
+    fn clear_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
+        if self.busy > 0 {
+            return false;
+        }
+        while self.cohort.contributions() > 0 {
+            if self.policy.in_rounds() && self.is_short() {
+                return false; // no round closes while too few workers are there
+            }
+            self.close(now, self.policy.flushes(), out);
+            if self.end.is_some() {
+                return false;
+            }
+        }
+        true
+    }
+
     fn begin_mode(&mut self, ordered: Ordered, out: &mut Outbox) {
-        let Ordered { mode, cause, askers } = ordered;
+        let Ordered { mode, cause, askers, .. } = ordered;
         if !matches!(cause, Cause::Chosen(_)) {
             self.auto = (mode.consistency == ConsistencySpec::Auto).then(Auto::new);
         }
         let mode = mode.at_start();
-        if mode.consistency != self.mode.consistency {
-            self.policy = mode.consistency.build();
-            self.cohort.level();
-        }
-        if (mode.consistency, mode.staleness, mode.participation)
-            != (self.mode.consistency, self.mode.staleness, self.mode.participation)
-        {
-            self.aggregator.set_mode(&mode);
-        }
+        let is_same = mode.counts_like(&self.mode);
         self.mode = mode;
         self.window = mode.window();
         self.gate = None; // whoever waits is looked at again
+        self.aggregator.set_mode(&mode);
         let version = self.version();
         out.push(Effect::Report(Event::Switched { version, mode: Box::new(mode), cause }));
-        self.admit_joining();
-        self.answer(askers, &Ok(version), out);
-    }
-
-    /// Tells those who ordered a mode what became of it.
-    pub(super) fn answer(&self, askers: Vec<PeerId>, result: &Controlled, out: &mut Outbox) {
-        for peer in askers {
-            out.push(Effect::Send(peer, Message::Controlled(result.clone())));
-            out.push(Effect::Close(peer));
+        if !is_same {
+            self.policy = mode.consistency.build();
+            self.cohort.level();
+            self.admit_joining();
+        }
+        for (asker, Control { key, value, .. }) in askers {
+            let is_in_force = mode.set(&key, &value).map(Mode::at_start) == Ok(mode);
+            let gone = || alloc::format!("another order came before it began: the mode is {mode}");
+            answer(asker, if is_in_force { Ok(version) } else { Err(gone()) }, out);
         }
     }
+
+    /// Whether `peer` waits for a mode that it ordered.
+    pub(super) fn is_asker(&self, peer: PeerId) -> bool {
+        let is_its = |ordered: &Ordered| ordered.askers.iter().any(|(asker, _)| *asker == peer);
+        self.ordered.as_ref().is_some_and(is_its)
+    }
+
+    /// Answers `peer` no more. What it ordered stays ordered.
+    pub(super) fn forget_asker(&mut self, peer: PeerId) {
+        if let Some(ordered) = &mut self.ordered {
+            ordered.askers.retain(|(asker, _)| *asker != peer);
+        }
+    }
+}
+
+/// Tells a client what became of the mode it ordered.
+pub(super) fn answer(asker: PeerId, result: Controlled, out: &mut Outbox) {
+    out.push(Effect::Send(asker, Message::Controlled(result)));
+    out.push(Effect::Close(asker));
 }

@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Server;
+use super::fence::answer;
 use super::roster::Presence;
 use crate::id::{PeerId, WorkerId};
 use crate::job::OnLoss;
@@ -21,9 +22,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         self.strangers.retain(|&(_, stranger)| stranger != peer);
-        if let Some(ordered) = &mut self.ordered {
-            ordered.askers.retain(|asker| *asker != peer);
-        }
+        self.forget_asker(peer);
         if let Some(worker) = self.roster.detach(peer) {
             // It keeps its lease: it may come back, and nobody is the wiser.
             self.waiting.remove(&worker);
@@ -144,11 +143,9 @@ impl Server {
         self.asking.clear();
         out.push(Effect::Report(Event::Ended { reason }));
         if let Some(ordered) = self.ordered.take() {
-            self.answer(
-                ordered.askers,
-                &Err(alloc::format!("the run ended before: {reason}")),
-                out,
-            );
+            for (asker, _) in ordered.askers {
+                answer(asker, Err(alloc::format!("the run ended before: {reason}")), out);
+            }
         }
         if self.training_since.is_some() {
             self.evaluate(out);
@@ -284,7 +281,7 @@ impl Server {
         [
             phase,
             self.lease_check,
-            self.order_at().filter(|_| self.phase == Phase::Training && self.ordered.is_none()),
+            self.order_at(),
             self.strangers.first().map(|&(since, _)| since + membership.lease),
             self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),
             self.awaited_back

@@ -255,13 +255,16 @@ impl Server {
             slot.seat.is_superseding = false;
         }
         match message {
+            message if self.is_asker(peer) => {
+                self.refuse(now, peer, unexpected("nothing but patience", &message), out);
+            }
             Message::Hello(hello) => self.on_hello(now, peer, hello, out),
             Message::PullStatus(_) => {
                 out.push(Effect::Send(peer, Message::Status(Box::new(self.status(now)))));
                 self.strangers.retain(|&(_, stranger)| stranger != peer);
                 out.push(Effect::Close(peer));
             }
-            Message::Control(control) => self.on_control(now, peer, &control, out),
+            Message::Control(control) => self.on_control(now, peer, control, out),
             message => match self.roster.worker_of(peer) {
                 Some(worker) => self.on_member_message(now, peer, worker, message, out),
                 None => self.refuse(now, peer, unexpected("a hello", &message), out),
@@ -301,6 +304,7 @@ impl Server {
         out.push(Effect::Send(peer, Message::Refused(why)));
         out.push(Effect::Close(peer));
         self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_asker(peer);
         if let Some(worker) = self.roster.detach(peer) {
             self.depart(now, worker, super::Departure::Refused, out);
             self.settle(now, out);

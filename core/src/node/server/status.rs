@@ -28,6 +28,7 @@ impl Server {
         Status {
             job: self.job.name.clone(),
             consistency: self.mode_in_words(),
+            ordered: self.ordered.as_ref().map(|ordered| ordered.mode.to_string()),
             phase: self.phase,
             uptime: now.since(Time::ZERO),
             version: self.version(),
@@ -90,6 +91,10 @@ impl Server {
                 if let Some(since) = self.short_since {
                     let limit = Some(membership.patience());
                     return Some(wait(WaitReason::Workers, which(&absent), since, limit));
+                }
+                if let Some(ordered) = &self.ordered {
+                    let busy = which(&|_, slot| !slot.seat.grants.is_empty());
+                    return Some(wait(WaitReason::Fence, busy, ordered.since, None));
                 }
                 if self.waiting.is_empty() && self.awaited_back.is_empty() {
                     return None;

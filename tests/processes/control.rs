@@ -1,0 +1,107 @@
+//! `pstrain control` changes a running job, and the record of what came of it is whole.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::books::{called, check_books, events};
+use crate::cluster::{ENDLESS, Interrupted, SLOW, Server, number, path};
+use crate::process::finish;
+
+/// Sets `key` to `value`; the version from which on it is so.
+#[track_caller]
+fn set(server: &Server, key: &str, value: &str) -> u64 {
+    let done = finish(&["control", &server.address, "set", key, value, "--json"]);
+    let done = done.with_code(0).json();
+    assert_eq!((&done["key"], &done["value"]), (&json!(key), &json!(value)));
+    number(&done["version"])
+}
+
+/// The modes of a run, in words, with the versions they began with.
+fn modes(folder: &std::path::Path) -> Vec<(u64, String)> {
+    let events = events(folder);
+    let began = |event: &Value| {
+        (number(&event["version"]), event["mode"].as_str().unwrap_or_default().to_owned())
+    };
+    called(&events, "switched").map(began).collect()
+}
+
+#[track_caller]
+fn replays(folder: &std::path::Path, summary: &Value) {
+    let log = folder.join("order.log");
+    let again = finish(&["replay", path(&log), "--json"]).with_code(0).json();
+    assert_eq!(again["params_sha256"], summary["params_sha256"], "{again}");
+}
+
+#[test]
+fn a_running_job_goes_from_one_consistency_to_another_and_its_books_balance() {
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3"]]);
+    let workers = server.workers(3);
+    server.wait_for_updates(5);
+    let ssp = set(&server, "consistency", "ssp:2");
+    server.wait_for_updates(ssp + 10);
+    let dc = set(&server, "staleness", "dc:0.1");
+    let text = finish(&["control", &server.address, "set", "consistency", "asp"]).with_code(0);
+    assert!(text.stdout.starts_with("consistency = asp from version "), "{}", text.stdout);
+    let status = server.wait_for_updates(dc + 10);
+    assert_eq!(status["consistency"], "asp, staleness dc:0.1");
+    assert!(status["ordered"].is_null(), "{status}");
+    let Interrupted { out, summary, .. } = server.interrupt(workers);
+    check_books(&out, &summary);
+    let began = modes(&out);
+    assert_eq!((began[0].0, began[0].1.as_str()), (ssp, "ssp:2"));
+    assert_eq!((began[1].0, began[1].1.as_str()), (dc, "ssp:2, staleness dc:0.1"));
+    assert_eq!(began[2].1, "asp, staleness dc:0.1");
+    replays(&out, &summary);
+}
+
+#[test]
+fn wrong_orders_are_told_why_and_harm_nobody() {
+    let server = Server::unix(&[&SLOW, &ENDLESS]);
+    let workers = server.workers(2);
+    server.wait_for_updates(3);
+    let order = |key: &str, value: &str, words: &[&str]| {
+        finish(&["control", &server.address, "set", key, value]).refused(2, words);
+    };
+    order("lease", "1s", &["\"lease\" cannot be set in a running job", "use consistency"]);
+    order("consistency", "sspp", &["no consistency", "ssp:SLACK"]);
+    order("consistency", "k-sync:9", &["must be 1 to the 2 workers"]);
+    order("in-flight", "9", &["in-flight above 1 with consistency = bsp"]);
+    order("max-staleness", "many", &["max-staleness = many"]);
+    finish(&["control", "127.0.0.1:1", "set", "consistency", "asp"])
+        .refused(2, &["cannot reach 127.0.0.1:1"]);
+    finish(&["control", &server.address, "get"]).refused(2, &["get"]);
+    let status = server.status();
+    assert_eq!(status["consistency"], "bsp");
+    server.wait_for_updates(number(&status["updates"]) + 3);
+    let Interrupted { out, summary, .. } = server.interrupt(workers);
+    check_books(&out, &summary);
+    assert_eq!(modes(&out), []);
+}
+
+#[test]
+fn an_order_waits_for_the_lease_of_a_worker_that_is_gone() {
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--lease", "3s"]]);
+    let mut workers = server.workers(3);
+    server.wait_for_updates_of(2, 3);
+    let frozen = workers.pop().unwrap();
+    frozen.signal(Signal::STOP);
+    server.wait_for("barrier", |status| status["wait"]["workers"] == json!([3]));
+    let impatient = ["control", &server.address, "set", "consistency", "asp", "--timeout", "100ms"];
+    finish(&impatient).refused(2, &["did not answer within 100ms"]);
+    let status = server.status();
+    assert_eq!((&status["consistency"], &status["ordered"]), (&json!("bsp"), &json!("asp")));
+    assert_eq!(status["wait"]["workers"], json!([3]), "{status}");
+    let table = finish(&["status", &server.address]).with_code(0).stdout;
+    for words in ["ordered   asp", "for the last gradients before another mode of worker 3"] {
+        assert!(table.contains(words), "nothing of {words:?}:\n{table}");
+    }
+    let version = set(&server, "max-staleness", "50");
+    server.wait_for_updates(version + 10);
+    drop(frozen);
+    let Interrupted { out, summary, .. } = server.interrupt(workers);
+    check_books(&out, &summary);
+    assert_eq!(modes(&out), [(version, "asp, at most 50 updates stale".to_owned())]);
+    let events = events(&out);
+    assert_eq!(called(&events, "departed").filter(|event| event["how"] == "lost").count(), 1);
+    replays(&out, &summary);
+}
