@@ -45,7 +45,7 @@ fn a_running_job_goes_from_one_consistency_to_another_and_its_books_balance() {
     let status = server.wait_for_updates(dc + 10);
     assert_eq!(status["consistency"], "asp, staleness dc:0.1");
     assert!(status["ordered"].is_null(), "{status}");
-    let Interrupted { out, summary, .. } = server.interrupt(workers);
+    let Interrupted { out, summary, _folder } = server.interrupt(workers);
     check_books(&out, &summary);
     let began = modes(&out);
     assert_eq!((began[0].0, began[0].1.as_str()), (ssp, "ssp:2"));
@@ -68,12 +68,12 @@ fn wrong_orders_are_told_why_and_harm_nobody() {
     order("in-flight", "9", &["in-flight above 1 with consistency = bsp"]);
     order("max-staleness", "many", &["max-staleness = many"]);
     finish(&["control", "127.0.0.1:1", "set", "consistency", "asp"])
-        .refused(2, &["cannot reach 127.0.0.1:1"]);
+        .refused(2, &["cannot reach tcp://127.0.0.1:1"]);
     finish(&["control", &server.address, "get"]).refused(2, &["get"]);
     let status = server.status();
     assert_eq!(status["consistency"], "bsp");
     server.wait_for_updates(number(&status["updates"]) + 3);
-    let Interrupted { out, summary, .. } = server.interrupt(workers);
+    let Interrupted { out, summary, _folder } = server.interrupt(workers);
     check_books(&out, &summary);
     assert_eq!(modes(&out), []);
 }
@@ -98,7 +98,7 @@ fn an_order_waits_for_the_lease_of_a_worker_that_is_gone() {
     let version = set(&server, "max-staleness", "50");
     server.wait_for_updates(version + 10);
     drop(frozen);
-    let Interrupted { out, summary, .. } = server.interrupt(workers);
+    let Interrupted { out, summary, _folder } = server.interrupt(workers);
     check_books(&out, &summary);
     assert_eq!(modes(&out), [(version, "asp, at most 50 updates stale".to_owned())]);
     let events = events(&out);
