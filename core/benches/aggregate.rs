@@ -61,6 +61,7 @@ impl Bench {
                 worker: WorkerId(worker as u32),
                 clock: Clock(self.version / u64::from(WORKERS)),
                 samples: 64,
+                size: 0,
                 staleness: u64::from(WORKERS) - 1,
                 base: self.aggregator.needs_base().then_some(base),
                 values: &gradients[worker as usize],

@@ -15,7 +15,7 @@ use crate::fingerprint::Fingerprint;
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
 use crate::model::ModelSpec;
 use crate::optim::UpdateSpec;
-use crate::work::{Redundancy, WorkError};
+use crate::work::{Redundancy, WorkError, WorkSpec};
 
 /// A resolved job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,10 +36,12 @@ pub struct Job {
     pub switches: Vec<Switch>,
     /// Whether push and pull travel as one message.
     pub exchange: Exchange,
-    /// Examples of one mini-batch of one worker.
+    /// Examples of one mini-batch of one worker; of all workers on average where the sizes differ.
     pub batch_size: u32,
     /// What is computed more than once.
     pub redundancy: Redundancy,
+    /// How the work is divided among the workers.
+    pub work: WorkSpec,
     /// When the run is over.
     pub budget: Budget,
     /// Who takes part, and what happens when someone is lost.

@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use crate::coding::Piece;
 use crate::examples::{Examples, Shape};
-use crate::id::{BatchId, PartId, WorkerId};
+use crate::id::{PartId, WorkerId};
 use crate::job::{Aggregation, Job};
 use crate::model::{Model, Workspace};
 use crate::rng::Stream;
@@ -22,7 +22,7 @@ use crate::work::Task;
 /// numbers, and a number names the same examples whenever, however often and of whichever worker
 /// it is asked for. A pass over the `n` examples of a part takes `ceil(n / batch size)` of them,
 /// the last with what is left; each pass goes through all examples once in a random order of its
-/// own.
+/// own. A mini-batch with a size of its own is the examples of that order from its number on.
 #[derive(Clone, Debug)]
 pub struct Trainer {
     model: Model,
@@ -224,17 +224,17 @@ impl Trainer {
         let Some(combination) = combination else {
             #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
             let part = parts.iter_mut().find(|part| part.id == task.part).expect("a known part");
-            let rows = part.prepare(task.batch, *batch_size);
+            let rows = part.prepare(task, *batch_size);
             let rows = &part.order[rows];
             let loss = model.gradient(params, &part.examples, rows, gradient, workspace);
             return Computed { loss, samples: rows.len() as u32 };
         };
-        let sizes = parts.iter().map(|part| part.range(task.batch, *batch_size).len());
+        let sizes = parts.iter().map(|part| part.range(task, *batch_size).1.len());
         let samples: usize = sizes.sum();
         combination.gradient.resize(model.parameters(), 0.0);
         let mut loss = 0.0;
         for (number, part) in parts.iter_mut().enumerate() {
-            let rows = part.prepare(task.batch, *batch_size);
+            let rows = part.prepare(task, *batch_size);
             let share = rows.len() as f64 / samples as f64;
             let (rows, target) = (&part.order[rows], &mut combination.gradient);
             let mean = model.gradient(params, &part.examples, rows, target, workspace);
@@ -253,24 +253,29 @@ impl Trainer {
 }
 
 impl Part {
-    /// Puts the order of the pass that `batch` belongs to in place, and returns the mini-batch's
-    /// part of it.
-    fn prepare(&mut self, batch: BatchId, batch_size: usize) -> Range<usize> {
-        let pass = batch.0 / self.batches_per_pass(batch_size);
+    /// Puts the order of the pass that the mini-batch belongs to in place, and returns the
+    /// mini-batch's part of it.
+    fn prepare(&mut self, task: Task, batch_size: usize) -> Range<usize> {
+        let (pass, rows) = self.range(task, batch_size);
         if self.pass != Some(pass) {
             self.order.clear();
             self.order.extend(0..self.examples.len() as u32);
             self.shuffle.fork("pass", pass).rng().shuffle(&mut self.order);
             self.pass = Some(pass);
         }
-        self.range(batch, batch_size)
+        rows
     }
 
-    /// The place of mini-batch `batch` in the order of its pass.
-    const fn range(&self, batch: BatchId, batch_size: usize) -> Range<usize> {
-        let begin = (batch.0 % self.batches_per_pass(batch_size)) as usize * batch_size;
-        let end = begin + batch_size;
-        begin..if end < self.examples.len() { end } else { self.examples.len() }
+    /// The pass of a mini-batch, and its place in the order of that pass.
+    const fn range(&self, task: Task, batch_size: usize) -> (u64, Range<usize>) {
+        let (batch, count) = (task.batch.0, self.examples.len());
+        let (pass, begin, size) = if task.examples > 0 {
+            (batch / count as u64, (batch % count as u64) as usize, task.examples as usize)
+        } else {
+            let batches = self.batches_per_pass(batch_size);
+            (batch / batches, (batch % batches) as usize * batch_size, batch_size)
+        };
+        (pass, begin..if size < count - begin { begin + size } else { count })
     }
 
     /// Mini-batches in a pass over the part.
@@ -285,6 +290,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
+    use crate::id::BatchId;
     use crate::model::ModelSpec;
 
     const SHAPE: Shape = Shape { inputs: 5, dense: 2, hot: 1, classes: 2 };
@@ -305,7 +311,8 @@ mod tests {
 
     fn rows(trainer: &mut Trainer, batch: u64) -> Vec<u32> {
         let part = &mut trainer.parts[0];
-        let rows = part.prepare(BatchId(batch), trainer.batch_size);
+        let task = Task::own(WorkerId(0), BatchId(batch));
+        let rows = part.prepare(task, trainer.batch_size);
         part.order[rows].to_vec()
     }
 
@@ -337,6 +344,20 @@ mod tests {
         let mut trainer = trainer(37, 0, 8).unwrap();
         let sizes: Vec<usize> = (0..6).map(|batch| rows(&mut trainer, batch).len()).collect();
         assert_eq!(sizes, [8, 8, 8, 8, 5, 8]);
+    }
+
+    #[test]
+    fn batches_with_sizes_of_their_own_go_through_the_same_order() {
+        let mut trainer = trainer(37, 0, 8).unwrap();
+        let passes = [pass(&mut trainer, 0), pass(&mut trainer, 1)].concat();
+        let mut found = Vec::new();
+        for (batch, examples) in [(0, 8), (8, 20), (28, 100), (37, 5), (42, 32)] {
+            let task = Task { part: PartId(0), batch: BatchId(batch), examples };
+            let part = &mut trainer.parts[0];
+            let rows = part.prepare(task, 8);
+            found.extend_from_slice(&part.order[rows]);
+        }
+        assert_eq!(found, passes);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod checkers;
 mod cluster;
+mod dealt;
 mod ledger;
 mod messages;
 mod nodes;
@@ -19,6 +20,7 @@ mod wire;
 pub mod world;
 
 pub use cluster::{Kind, Outcome, run_cluster, run_cluster_staggered};
+pub use dealt::{Dealt, run_dealt};
 pub use ledger::check_exactly_once;
 pub use messages::{KINDS, Messages, frame};
 pub use nodes::{ServerEnd, ServerThread, WorkerThread};

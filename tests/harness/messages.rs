@@ -214,12 +214,17 @@ impl Messages {
         }
     }
 
+    fn task(&mut self) -> Task {
+        let part = PartId(self.number() as u32);
+        Task { part, batch: BatchId(self.number()), examples: self.number() as u32 }
+    }
+
     fn push(&mut self) -> Push {
         let header = PushHeader {
             incarnation: Incarnation(self.number()),
             sequence: Sequence(self.number()),
             base: Version(self.number()),
-            task: Task { part: PartId(self.number() as u32), batch: BatchId(self.number()) },
+            task: self.task(),
             samples: self.small(),
             loss: f32::from_bits(self.rng.bits() as u32),
             compute_ns: self.number(),
@@ -235,7 +240,7 @@ impl Messages {
             version: Version(self.number()),
             keys: self.keys(),
             sequence: Sequence(self.number()),
-            task: Task { part: PartId(self.number() as u32), batch: BatchId(self.number()) },
+            task: self.task(),
             ahead: self.number() as u32,
             decided: self.coin().then(|| self.decided()),
         };

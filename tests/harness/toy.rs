@@ -14,7 +14,7 @@ use pstrain_core::model::{Activation, ModelSpec};
 use pstrain_core::node::Prepare;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::Stream;
-use pstrain_core::work::Redundancy;
+use pstrain_core::work::{Redundancy, WorkSpec};
 
 /// A job and its training examples.
 #[derive(Clone, Debug)]
@@ -56,6 +56,7 @@ impl Toy {
             exchange: Exchange::Combined,
             batch_size: 8,
             redundancy: Redundancy::None,
+            work: WorkSpec::Equal,
             budget: Budget { epochs: 3, kind: BudgetKind::Global },
             membership: Membership {
                 workers,

@@ -16,7 +16,7 @@ use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
-use pstrain_core::work::Redundancy;
+use pstrain_core::work::{Redundancy, WorkSpec};
 use pstrain_data::{Encoded, Prepared, RecipeName, Settings, Source};
 use pstrain_transports::scenario::{Fault, Scenario};
 
@@ -209,6 +209,7 @@ impl Draw {
             exchange: self.word(&["combined", "separate"]),
             batch_size,
             redundancy: Redundancy::None,
+            work: WorkSpec::Equal,
             budget: Budget { epochs, kind: self.word(&["global", "partition"]) },
             membership: Membership {
                 workers,

@@ -69,9 +69,12 @@ fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {
         assert_eq!(version, (updates.len() + 1).to_string(), "versions without a gap");
         // After the gradients a word may say that they were not all that the server had.
         let chosen = [" oldest", " latest"].iter().find_map(|word| gradients.strip_suffix(word));
-        let fields =
-            chosen.unwrap_or(gradients).split([' ', ',']).map(|field| field.parse().unwrap());
-        updates.push(fields.collect::<Vec<u64>>().as_chunks().0.to_vec());
+        // Partition and size follow where they are not the ordinary ones.
+        let gradient = |gradient: &str| {
+            let fields = gradient.split(',').take(7).map(|field| field.parse().unwrap());
+            fields.collect::<Vec<u64>>().try_into().unwrap()
+        };
+        updates.push(chosen.unwrap_or(gradients).split(' ').map(gradient).collect());
     }
     panic!("order.log has no end:\n{text}");
 }

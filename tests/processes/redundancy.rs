@@ -108,12 +108,14 @@ fn redundant_runs_in_virtual_time_are_computed_again_to_the_same_bits() {
 }
 
 #[test]
-fn redundancy_that_cannot_be_is_refused_before_the_data_are_trained_on() {
+fn work_that_cannot_be_is_refused_before_the_data_are_trained_on() {
     for (flags, told) in [
         (["--workers", "4", "--redundancy", "fractional:2"], "groups of 3 workers"),
         (["--workers", "4", "--redundancy", "partial:5"], "must be 1 to 4 here"),
         (["--consistency", "asp", "--redundancy", "cyclic:1"], "needs consistency = bsp"),
         (["--workers", "4", "--redundancy", "cyclic"], "partial:R"),
+        (["--workers", "4", "--work", "fast"], "none of equal, speed"),
+        (["--work", "speed", "--budget", "partition"], "needs budget = global"),
     ] {
         let ended = finish(&[&["simulate", "--compute", "1ms"][..], &flags].concat());
         let ended = ended.with_code(2);

@@ -17,8 +17,8 @@ const UPDATE: [&str; 6] =
 
 const SMALL: [&str; 4] = ["--data", "synthetic:2000", "--epochs", "4"];
 
-/// What gradients count for.
-const RULES: [&[&str]; 15] = [
+/// What gradients count for, and what they are of.
+const RULES: [&[&str]; 17] = [
     &["--staleness", "plain"],
     &["--staleness", "inverse"],
     &["--staleness", "inverse-plus-one"],
@@ -34,6 +34,8 @@ const RULES: [&[&str]; 15] = [
     &["--consistency", "malenia:6"],
     &["--consistency", "ringleader"],
     &["--max-staleness", "3"],
+    &["--work", "speed"],
+    &["--consistency", "bsp", "--work", "speed", "--aggregation", "sum"],
 ];
 
 fn replay(folder: &Path, more: &[&str]) -> Ended {

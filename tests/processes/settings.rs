@@ -22,13 +22,15 @@ fn with_environment(args: &[&str], variables: &[(&str, &str)]) -> Ended {
 #[test]
 fn the_environment_overrules_flags_and_flags_overrule_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let file = job_file(folder.path(), "workers = 3\nepochs = 7\nlearning-rate = 0.5\n");
+    let file =
+        job_file(folder.path(), "workers = 3\nepochs = 7\nlearning-rate = 0.5\nwork = \"speed\"\n");
     let file = path(&file);
     let args = ["run", "--job", file, "--epochs", "8", "--learning-rate", "0.25", "--print-job"];
     let variables = [("PSTRAIN_JOB_LEARNING_RATE", "0.125"), ("PSTRAIN_JOB_CLIP_NORM", "5")];
     let printed = with_environment(&args, &variables).with_code(0).stdout;
     for line in [
         &format!("workers = 3  # {file}"),
+        &format!("work = \"speed\"  # {file}"),
         "epochs = 8  # flag",
         "learning-rate = 0.125  # PSTRAIN_JOB_LEARNING_RATE",
         "clip-norm = 5  # PSTRAIN_JOB_CLIP_NORM",

@@ -3,71 +3,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use pstrain_core::consistency::{ConsistencySpec, DropReason};
-use pstrain_core::id::{PartId, Version};
+use pstrain_core::id::Version;
 use pstrain_core::job::{Aggregation, BudgetKind, DataFrom, Exchange};
 use pstrain_core::mode::{Switch, SwitchAt};
-use pstrain_core::model::Model;
-use pstrain_core::node::{Event, Ledger, Point, Prepare, Server};
+use pstrain_core::node::{Event, Server};
 use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_core::work::Redundancy;
-use pstrain_tests::{Toy, partition_of, parts_of, sequential_bsp};
-use pstrain_transports::scenario::Scenario;
-use pstrain_transports::simulation::{Laboratory, Origin, Setup, simulate};
-
-/// What came out of a run.
-struct Outcome {
-    reason: EndReason,
-    parameters: Vec<f32>,
-    point: Point,
-    ledger: Ledger,
-    events: Vec<(Time, Event)>,
-}
-
-/// Runs a job in virtual time over `link`, with the computation times `compute` and `faults`.
-fn run(toy: &Toy, link: &str, compute: &str, faults: &str) -> Outcome {
-    let scenario = Scenario::parse(link, compute, faults).unwrap();
-    let mut job = toy.job.clone();
-    job.scenario = scenario.to_text();
-    let (parts, seed) = (job.parts(), job.seed);
-    let model = Model::new(&job.model, job.data.shape).unwrap();
-    let mut server = Server::new(job, seed).unwrap();
-    let mut events = Vec::new();
-    let load =
-        |order: &Prepare| Ok((parts_of(&toy.train, parts, order), toy.job.data.train.clone()));
-    let partition = |part: PartId| partition_of(&toy.train, parts, part);
-    let report = |now, from, event| {
-        if from == Origin::Server {
-            events.push((now, event));
-        }
-    };
-    let mut host = Laboratory::new(load, model, &toy.train, partition, report);
-    let setup = Setup {
-        server: &mut server,
-        scenario: &scenario,
-        stream: Stream::new(seed).fork("scenario", 0),
-        measured: None,
-        weight: None,
-        stop: &AtomicBool::new(false),
-    };
-    let outcome = simulate(setup, &mut host).unwrap();
-    let ledger = server.ledger();
-    let Ledger { assigned, applied, discarded, lost, outstanding } = ledger;
-    assert_eq!(assigned, applied + discarded + lost + outstanding, "{ledger:?}");
-    Outcome {
-        reason: outcome.reason,
-        parameters: server.parameters().to_vec(),
-        point: server.point(),
-        ledger,
-        events,
-    }
-}
+use pstrain_tests::{Dealt, Toy, run_dealt, sequential_bsp};
 
 /// A job of so many workers, whose partitions are not all of the same size.
 fn toy(workers: u32, redundancy: &str) -> Toy {
@@ -109,8 +56,8 @@ fn coded_rounds_are_those_of_bsp() {
                 toy.job.data.from = if workers == 4 { DataFrom::Server } else { DataFrom::Worker };
                 let mut plain = toy.clone();
                 plain.job.redundancy = Redundancy::None;
-                let reference = run(&plain, "delay=1ms", "5ms", "none");
-                let coded = run(&toy, "delay=1ms jitter=500us", UNRELIABLE, "none");
+                let reference = run_dealt(&plain, "delay=1ms", "5ms", "none");
+                let coded = run_dealt(&toy, "delay=1ms jitter=500us", UNRELIABLE, "none");
                 let who = format!("{workers} workers, {redundancy}, {aggregation}, {exchange}");
                 assert_eq!(coded.reason, EndReason::BudgetReached, "{who}");
                 let points = (coded.point.version, coded.point.samples);
@@ -135,7 +82,7 @@ fn without_redundancy_it_is_bsp_bit_for_bit() {
             let mut reference = toy.clone();
             reference.job.redundancy = Redundancy::None;
             let reference = bits(&sequential_bsp(&reference));
-            let result = run(&toy, "delay=1ms jitter=1ms", UNRELIABLE, "none");
+            let result = run_dealt(&toy, "delay=1ms jitter=1ms", UNRELIABLE, "none");
             assert_eq!(bits(&result.parameters), reference, "{workers} workers, {redundancy}");
             assert_eq!(result.ledger.discarded, 0, "{workers} workers, {redundancy}");
         }
@@ -152,7 +99,7 @@ fn partial_gradients_make_the_rounds_of_bsp_bit_for_bit() {
             for (link, compute) in
                 [("delay=1ms", "5ms"), ("delay=1ms jitter=3ms down.jitter=2ms", UNRELIABLE)]
             {
-                let result = run(&toy, link, compute, "none");
+                let result = run_dealt(&toy, link, compute, "none");
                 let who = format!("{workers} workers, {tasks} tasks, {exchange}, {compute}");
                 assert_eq!(bits(&result.parameters), reference, "{who}");
                 each_partition_once(&result, workers);
@@ -162,7 +109,7 @@ fn partial_gradients_make_the_rounds_of_bsp_bit_for_bit() {
 }
 
 /// Every update has one gradient of each partition, of the mini-batch of that round.
-fn each_partition_once(result: &Outcome, workers: u32) {
+fn each_partition_once(result: &Dealt, workers: u32) {
     let mut parts = Vec::new();
     let mut round = 0;
     for (_, event) in &result.events {
@@ -183,7 +130,7 @@ fn each_partition_once(result: &Outcome, workers: u32) {
 }
 
 /// Times between updates, from the second on.
-fn rounds(result: &Outcome) -> Vec<Duration> {
+fn rounds(result: &Dealt) -> Vec<Duration> {
     let updated =
         |(at, event): &(Time, Event)| matches!(event, Event::Updated { .. }).then_some(*at);
     let at: Vec<Time> = result.events.iter().filter_map(updated).collect();
@@ -205,7 +152,7 @@ fn a_slow_worker_costs_nothing_but_the_redundancy() {
         ("partial:2", "1.factor=1.5", 17),
     ] {
         let toy = toy(6, redundancy);
-        let result = run(&toy, "delay=1ms down.delay=1ms", &format!("10ms {slow}"), "none");
+        let result = run_dealt(&toy, "delay=1ms down.delay=1ms", &format!("10ms {slow}"), "none");
         let found = rounds(&result);
         assert!(
             found.len() > 5 && found.iter().all(|&time| time == ms(round)),
@@ -216,7 +163,7 @@ fn a_slow_worker_costs_nothing_but_the_redundancy() {
 
 #[test]
 fn a_late_gradient_is_dropped_and_its_worker_begins_the_next_round() {
-    let result = run(&toy(4, "fractional:1"), "delay=1ms", "10ms 1.factor=1.3", "none");
+    let result = run_dealt(&toy(4, "fractional:1"), "delay=1ms", "10ms 1.factor=1.3", "none");
     // Worker 1 needs 26 ms where worker 2 needs 20: it is told to begin anew each time.
     let from_first = result
         .events
@@ -241,7 +188,7 @@ fn a_lost_worker_is_not_missed() {
         let toy = toy(4, redundancy);
         let reference = sequential_bsp(&toy);
         let faults = "2.crash@60ms";
-        let result = run(&toy, "delay=1ms", "5ms 3.factor=2", faults);
+        let result = run_dealt(&toy, "delay=1ms", "5ms 3.factor=2", faults);
         assert_eq!(result.reason, EndReason::BudgetReached, "{redundancy}");
         assert!(distance(&result.parameters, &reference) < ROUNDING, "{redundancy}");
         let paused = result.events.iter().any(|(_, event)| matches!(event, Event::Paused { .. }));
@@ -257,7 +204,7 @@ fn more_lost_than_may_be_missing_are_waited_for() {
         ("partial:2", "2.crash@60ms 3.crash@70ms 2.restart@20s"),
     ] {
         let toy = toy(4, redundancy);
-        let result = run(&toy, "delay=1ms", "5ms 3.factor=2", faults);
+        let result = run_dealt(&toy, "delay=1ms", "5ms 3.factor=2", faults);
         assert_eq!(result.reason, EndReason::BudgetReached, "{redundancy}");
         let apart = distance(&result.parameters, &sequential_bsp(&toy));
         assert!(apart < ROUNDING, "{redundancy}: {apart}");
@@ -267,7 +214,8 @@ fn more_lost_than_may_be_missing_are_waited_for() {
         assert!(has(paused) && has(|event| matches!(event, Event::Unpaused)), "{redundancy}");
     }
     // If nobody comes, the run ends in good order.
-    let result = run(&toy(4, "fractional:1"), "delay=1ms", "5ms", "3.crash@60ms 4.crash@70ms");
+    let result =
+        run_dealt(&toy(4, "fractional:1"), "delay=1ms", "5ms", "3.crash@60ms 4.crash@70ms");
     assert_eq!(result.reason, EndReason::TooFewWorkers { present: 2, needed: 3 });
 }
 
@@ -327,7 +275,7 @@ proptest! {
         }
         let faults = if items.is_empty() { "none".to_owned() } else { items.join(" ") };
         let link = format!("delay=2ms jitter={jitter}ms down.delay=1ms down.jitter={jitter}ms");
-        let result = run(&toy, &link, UNRELIABLE, &faults);
+        let result = run_dealt(&toy, &link, UNRELIABLE, &faults);
         prop_assert_eq!(result.reason, EndReason::BudgetReached);
         let reference = sequential_bsp(&toy);
         if redundancy.starts_with("partial") {

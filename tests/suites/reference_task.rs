@@ -23,7 +23,7 @@ use pstrain_core::node::{Prepare, Server, Worker, WorkerConfig};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
-use pstrain_core::work::Redundancy;
+use pstrain_core::work::{Redundancy, WorkSpec};
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{PartitionSpec, Prepared, Settings, Source};
 use pstrain_tests::within;
@@ -53,6 +53,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         exchange: Exchange::Combined,
         batch_size: 64,
         redundancy: Redundancy::None,
+        work: WorkSpec::Equal,
         budget: Budget { epochs: 10, kind: BudgetKind::Global },
         membership: Membership {
             workers: data.spec.workers,

@@ -126,7 +126,7 @@ impl Layers {
         let switches = self.parse("switch", words::switches)?;
         Switch::check_all(&switches, settings.workers)?;
         let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
-        let redundancy = self.get("redundancy")?;
+        let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
         let (from, source) = (self.data_from()?, self.source()?);
         let scenario = self.scenario()?;
         scenario.check(settings.workers)?;
@@ -142,6 +142,7 @@ impl Layers {
             exchange,
             batch_size,
             redundancy,
+            work,
             budget,
             membership,
             data: JobData {

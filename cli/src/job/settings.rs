@@ -113,6 +113,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "none, fractional:S or cyclic:S (gradient coding: S workers may be missing from a round), or \
          partial:R (each computes up to R partitions of a round and sends them one by one)",
     ),
+    setting(
+        "work",
+        "NAME",
+        "equal",
+        "equal: all mini-batches have batch-size examples; speed: a slow worker has smaller ones and a \
+         fast one larger ones, batch-size on average, so that all are ready at once",
+    ),
     setting("epochs", "NUMBER", "10", "Passes over the training data"),
     setting(
         "budget",

@@ -3,7 +3,8 @@
 //! The first line is a JSON object that says of what run it is. Then there is a line for each
 //! update: the version it made, and its gradients as
 //! `worker,incarnation,sequence,batch,clock,base,samples`, the worker counted from 1, and, if the
-//! mini-batch was not of the worker's own partition, `,partition`, also from 1; then, if those
+//! mini-batch was not of the worker's own partition, `,partition`, also from 1, and with that, if it
+//! had a size of its own, `,examples`; then, if those
 //! were not all that the server had, `oldest` (all of the oldest iteration) or `latest` (the one that
 //! came last). Where another mode began there is `mode` with the mode as a JSON object: it holds for the
 //! updates that follow, as the job's does for those before the first such line. The last line is `end` with the last version; without it
@@ -82,6 +83,7 @@ impl OrderLog {
                 sequence,
                 part,
                 batch,
+                examples,
                 clock,
                 base,
                 samples,
@@ -98,9 +100,13 @@ impl OrderLog {
                     self.lines.text(b",");
                     self.lines.number(number);
                 }
-                if *part != PartId::from(*worker) {
+                if *part != PartId::from(*worker) || *examples > 0 {
                     self.lines.text(b",");
                     self.lines.number(u64::from(part.0) + 1);
+                }
+                if *examples > 0 {
+                    self.lines.text(b",");
+                    self.lines.number(u64::from(*examples));
                 }
                 Ok(())
             }
@@ -144,6 +150,8 @@ pub(crate) struct Contribution {
     /// The part of the data; that of the worker if the record names none.
     pub(crate) part: PartId,
     pub(crate) batch: BatchId,
+    /// The size it has of its own; 0 for the job's batch size.
+    pub(crate) examples: u32,
     pub(crate) clock: Clock,
     pub(crate) base: Version,
     pub(crate) samples: u32,
@@ -283,7 +291,7 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 fn contribution(word: &str) -> Result<Contribution, String> {
     let fields: Vec<&str> = word.split(',').collect();
     let (ordinary, part) = fields.split_at(fields.len().min(7));
-    let (&[worker, incarnation, sequence, batch, clock, base, samples], [] | [_]) =
+    let (&[worker, incarnation, sequence, batch, clock, base, samples], [] | [_] | [_, _]) =
         (ordinary, part)
     else {
         return Err(format!(
@@ -298,12 +306,16 @@ fn contribution(word: &str) -> Result<Contribution, String> {
     Ok(Contribution {
         worker,
         part: match part {
-            [part] => PartId(index(part)?),
+            [part] | [part, _] => PartId(index(part)?),
             _ => worker.into(),
         },
         incarnation: Incarnation(number(incarnation)?),
         sequence: Sequence(number(sequence)?),
         batch: BatchId(number(batch)?),
+        examples: match part {
+            [_, examples] => number(examples)?,
+            _ => 0,
+        },
         clock: Clock(number(clock)?),
         base: Version(number(base)?),
         samples: number(samples)?,
@@ -343,7 +355,9 @@ mod tests {
         assert_eq!(read[0], (update(1, Closing::Latest), 1));
         assert_eq!(read[1], (update(2, Closing::Oldest), 1));
         let read = contribution("2,3,4,5,6,7,8,1").unwrap();
-        assert_eq!(read.part, PartId(0));
+        assert_eq!((read.part, read.examples), (PartId(0), 0));
+        let read = contribution("2,3,4,5,6,7,8,2,16").unwrap();
+        assert_eq!((read.part, read.samples, read.examples), (PartId(1), 8, 16));
         let read = contribution("2,3,4,5,6,7,8").unwrap();
         assert_eq!((read.worker, read.part), (WorkerId(1), PartId(1)));
         let Contribution { incarnation, sequence, batch, clock, base, samples, .. } = read;

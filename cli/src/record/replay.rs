@@ -107,14 +107,14 @@ impl Replay {
     ) -> anyhow::Result<()> {
         self.gradients.resize_with(self.gradients.len().max(contributions.len()), Vec::new);
         for (contribution, gradient) in contributions.iter().zip(&mut self.gradients) {
-            let Contribution { worker, part, batch, base, samples, .. } = *contribution;
+            let Contribution { worker, part, batch, examples, base, samples, .. } = *contribution;
             let Some(trainer) = self.trainers.get_mut(worker.0 as usize) else {
                 bail!("worker {worker} took part, but the job has {} workers", self.trainers.len());
             };
             let parameters = self.kept.get(&base).with_context(|| {
                 format!("a gradient was computed on version {base}, which nothing announced")
             })?;
-            let task = Task { part, batch };
+            let task = Task { part, batch, examples };
             if !trainer.has(task) {
                 bail!("worker {worker} does not have partition {part} in this job");
             }
@@ -129,17 +129,18 @@ impl Replay {
         }
         let (kept, version) = (&self.kept, self.version);
         let gradients = contributions.iter().zip(&self.gradients).map(|(contribution, values)| {
-            let Contribution { worker, clock, base, samples, .. } = *contribution;
+            let Contribution { worker, examples: size, clock, base, samples, .. } = *contribution;
             let staleness = version.since(base);
             let base = kept.get(&base).map(Vec::as_slice);
-            Gradient { worker, clock, samples, staleness, base, values }
+            Gradient { worker, clock, samples, size, staleness, base, values }
         });
         let parameters = kept.get(&version).map_or(&[][..], Vec::as_slice);
-        let share = |&Contribution { worker, part, batch, samples, .. }: &Contribution| Share {
-            worker,
-            task: Task { part, batch },
-            samples,
-        };
+        let share =
+            |&Contribution { worker, part, batch, examples, samples, .. }: &Contribution| Share {
+                worker,
+                task: Task { part, batch, examples },
+                samples,
+            };
         let weights = self.dealer.as_ref().and_then(|dealer| {
             dealer.weights(&contributions.iter().map(share).collect::<Vec<_>>())
         });

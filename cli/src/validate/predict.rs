@@ -11,7 +11,7 @@ use pstrain_core::protocol::frame_len;
 use pstrain_core::protocol::message::{
     Decided, Message, Parameters, ParametersHeader, Push, PushHeader,
 };
-use pstrain_core::work::{Redundancy, Task};
+use pstrain_core::work::{Redundancy, Task, WorkSpec};
 use pstrain_transports::scenario::{LinkSpec, Loss, Scenario, TimeModel};
 
 use super::closed_form::{Constant, Policy, Prediction, Way, Worker, predict};
@@ -78,6 +78,7 @@ pub(super) fn of_job(
     obstacle(job.mode.in_flight.is_some_and(|most| most > 1), "several mini-batches in flight");
     obstacle(!scenario.faults.is_none(), "faults");
     obstacle(job.redundancy != Redundancy::None, "rounds that close without everybody");
+    obstacle(job.work != WorkSpec::Equal, "mini-batches in proportion to speed");
     let shared = scenario.links.server();
     obstacle(shared.up.is_some() || shared.down.is_some(), "a link that all share");
     let mut workers = Vec::new();

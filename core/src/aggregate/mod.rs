@@ -36,6 +36,9 @@ pub struct Gradient<'a> {
     pub clock: Clock,
     /// Examples it is the mean of.
     pub samples: u32,
+    /// What its mini-batch counts among those of its update where sizes differ: the examples it has
+    /// unless a pass ends in it. 0 if all count the same.
+    pub size: u32,
     /// Updates since the version it was computed on.
     pub staleness: u64,
     /// The parameters it was computed on, if [`Aggregator::needs_base`].
@@ -181,7 +184,7 @@ impl Aggregator {
         }
         let weights = self.weights(gradients.clone());
         for gradient in gradients {
-            let Gradient { worker, clock, samples, .. } = gradient;
+            let Gradient { worker, clock, samples, size, .. } = gradient;
             let participation = self.shares.contribute(worker);
             let rows = self.shares.rows(worker);
             let mut scale = self.mode.staleness.factor(gradient.staleness);
@@ -191,7 +194,7 @@ impl Aggregator {
             let values = self.correction.correct(&gradient, parameters, &mut self.corrected);
             match &mut self.combination {
                 Combination::Round | Combination::ByWorker => {
-                    let factor = (weights.of(worker, samples, rows) * scale) as f32;
+                    let factor = (weights.of(worker, (samples, size), rows) * scale) as f32;
                     add(&mut self.combined, factor, values);
                 }
                 Combination::Incremental(table) => {
@@ -237,7 +240,11 @@ impl Aggregator {
             (_, Aggregation::Mean) => {
                 Weights::Mean { samples: gradients.map(|g| u64::from(g.samples)).sum() }
             }
-            (_, Aggregation::Sum) => Weights::Sum,
+            (_, Aggregation::Sum) => {
+                let sizes = gradients.map(|g| u64::from(g.size));
+                let (count, all) = sizes.fold((0, 0), |(count, all), size| (count + 1, all + size));
+                Weights::Sum { count, all }
+            }
         }
     }
 
@@ -273,19 +280,20 @@ impl Aggregator {
 enum Weights {
     /// All count by their examples.
     Mean { samples: u64 },
-    /// Each counts in full.
-    Sum,
+    /// Each counts in full, or by its size in mean size: the sum is `count` times the mean.
+    Sum { count: u64, all: u64 },
     /// The workers count by their rows, the gradients of each by their examples; all of it so many
     /// times.
     ByWorker { samples: BTreeMap<WorkerId, u64>, rows: u64, times: u64 },
 }
 
 impl Weights {
-    fn of(&self, worker: WorkerId, samples: u32, rows: u64) -> f64 {
+    fn of(&self, worker: WorkerId, (samples, size): (u32, u32), rows: u64) -> f64 {
         let own = f64::from(samples);
         match self {
             Self::Mean { samples } => own / *samples as f64,
-            Self::Sum => 1.0,
+            Self::Sum { .. } if size == 0 => 1.0,
+            Self::Sum { count, all } => *count as f64 * f64::from(size) / *all as f64,
             Self::ByWorker { samples, rows: all_rows, times } => {
                 let all = samples.get(&worker).map_or(own, |samples| *samples as f64);
                 (rows as f64 * own * *times as f64) / (*all_rows as f64 * all)

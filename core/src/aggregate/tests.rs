@@ -40,13 +40,14 @@ struct Given {
     worker: u32,
     clock: u64,
     samples: u32,
+    size: u32,
     staleness: u64,
     base: Option<Vec<f32>>,
     values: Vec<f32>,
 }
 
 fn given(worker: u32, clock: u64, values: &[f32]) -> Given {
-    Given { worker, clock, samples: 1, staleness: 0, base: None, values: values.to_vec() }
+    Given { worker, clock, samples: 1, size: 0, staleness: 0, base: None, values: values.to_vec() }
 }
 
 /// An aggregator with parameters that it updates.
@@ -90,6 +91,7 @@ impl Run {
             worker: WorkerId(given.worker),
             clock: Clock(given.clock),
             samples: given.samples,
+            size: given.size,
             staleness: given.staleness,
             base: given.base.as_deref(),
             values: &given.values,
@@ -117,6 +119,41 @@ fn assert_close(found: &[f32], expected: &[f64], tolerance: f64) {
     for (found, expected) in found.iter().zip(expected) {
         let difference = (f64::from(*found) - expected).abs();
         assert!(difference <= tolerance * expected.abs().max(1.0), "{found}, not {expected}");
+    }
+}
+
+proptest! {
+    /// Mini-batches with sizes of their own, of which only the last of a pass is not whole.
+    #[test]
+    fn a_sum_of_sized_mini_batches_is_so_many_times_their_mean(
+        gradients in prop::collection::vec((1_u32..100, -9_i8..9), 1..5),
+        equal: bool,
+    ) {
+        let size = |size: u32| if equal { 12 } else { size };
+        let sized = |(worker, (own, value)): (u32, &(u32, i8))| Given {
+            samples: size(*own),
+            size: size(*own),
+            ..given(worker, 0, &[f32::from(*value)])
+        };
+        let sized: Vec<Given> = (0..).zip(&gradients).map(sized).collect();
+        let update = |aggregation, gradients: &[Given]| {
+            let mut run = Run::with(aggregation, &UPDATE, &Mode::default(), &[0.0]);
+            run.update(gradients);
+            run
+        };
+        let mean = update(Aggregation::Mean, &sized);
+        // Over the union of the mini-batches.
+        let all: f64 = sized.iter().map(|given| f64::from(given.samples)).sum();
+        let sum = |given: &Given| f64::from(given.values[0]) * f64::from(given.samples);
+        assert_close(&mean.parameters, &[-sized.iter().map(sum).sum::<f64>() / all], 1e-5);
+        let sum = update(Aggregation::Sum, &sized);
+        let times = f64::from(mean.parameters[0]) * sized.len() as f64;
+        assert_close(&sum.parameters, &[times], 1e-5);
+        if equal {
+            let plain: Vec<Given> =
+                sized.iter().map(|given| Given { size: 0, ..given.clone() }).collect();
+            prop_assert_eq!(sum.bits(), update(Aggregation::Sum, &plain).bits());
+        }
     }
 }
 

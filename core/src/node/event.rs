@@ -120,6 +120,8 @@ pub enum Event {
         part: PartId,
         /// The mini-batch of it.
         batch: BatchId,
+        /// The size it has of its own; 0 for the job's batch size.
+        examples: u32,
         /// The iteration of that worker.
         clock: Clock,
         /// The version it was computed on.

@@ -114,7 +114,7 @@ impl Dealer for Coded {
         Some(Weights { factors: weights.into_iter().zip(gradients).map(factor).collect(), samples })
     }
 
-    fn updated(&mut self) {
+    fn updated(&mut self, _members: &Cohort) {
         self.present.clear();
     }
 }

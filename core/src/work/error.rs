@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::Redundancy;
+use super::{Redundancy, WorkSpec};
 use crate::coding::{CodeError, Decoder};
 use crate::consistency::ConsistencySpec;
 use crate::job::{BudgetKind, Job};
@@ -21,6 +21,14 @@ pub enum WorkError {
         /// The most there can be.
         most: u32,
     },
+    /// Work that is divided otherwise than equally, together with something that this does not
+    /// go with.
+    Work {
+        /// How it is divided.
+        work: WorkSpec,
+        /// The other setting, what it must be, and why.
+        needs: &'static str,
+    },
     /// Redundancy together with something that it leaves no room for.
     Redundancy {
         /// The redundancy.
@@ -37,6 +45,7 @@ impl fmt::Display for WorkError {
             Self::Partial { tasks, most } => {
                 write!(f, "redundancy = partial:{tasks}: must be 1 to {most} here")
             }
+            Self::Work { work, needs } => write!(f, "work = {work} needs {needs}"),
             Self::Redundancy { redundancy, needs } => {
                 write!(f, "redundancy = {redundancy} needs {needs}")
             }
@@ -47,9 +56,35 @@ impl fmt::Display for WorkError {
 impl core::error::Error for WorkError {}
 
 impl Job {
+    /// Checks that work goes together with what else the job is.
+    pub(crate) fn check_work(&self, mode: &Mode) -> Result<(), WorkError> {
+        self.check_division().and_then(|()| self.check_redundancy(mode))
+    }
+
+    /// Checks that mini-batches may have sizes of their own.
+    fn check_division(&self) -> Result<(), WorkError> {
+        let work = self.work;
+        if work == WorkSpec::Equal {
+            return Ok(());
+        }
+        let needs = |needs| Err(WorkError::Work { work, needs });
+        if self.redundancy != Redundancy::None {
+            return needs("redundancy = none: that says itself who computes what");
+        }
+        if self.budget.kind != BudgetKind::Global {
+            return needs(
+                "budget = global: otherwise each worker has its own part to do, fast or slow",
+            );
+        }
+        if self.batch_size.checked_mul(self.membership.workers).is_none() {
+            return needs("a batch-size below 2^32 examples of all workers together");
+        }
+        Ok(())
+    }
+
     /// Checks that redundancy stands alone: its rounds are synchronous, and what a gradient counts
     /// is the code's to say. `mode` is that of the job, or one that it is to change to.
-    pub(crate) fn check_work(&self, mode: &Mode) -> Result<(), WorkError> {
+    fn check_redundancy(&self, mode: &Mode) -> Result<(), WorkError> {
         let redundancy = self.redundancy;
         if redundancy == Redundancy::None {
             return Ok(());

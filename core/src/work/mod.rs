@@ -7,40 +7,48 @@
 
 mod coded;
 mod error;
+mod level;
 mod partial;
 mod spec;
+mod speed;
 
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Debug;
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use error::WorkError;
-pub use spec::{Redundancy, UnknownWork};
+pub use spec::{Redundancy, UnknownWork, WorkSpec};
 
 use self::coded::Coded;
 use self::partial::Partial;
+use self::speed::BySpeed;
 use crate::coding::{Code, CodeError, Piece};
 use crate::consistency::{Cohort, Consistency, Redundant};
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::job::Job;
+use crate::time::Time;
 
 /// What one gradient is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Task {
     /// The part of the data; under gradient coding the first of those that are combined.
     pub part: PartId,
-    /// The mini-batch of that part.
+    /// The mini-batch of that part. Where it has a size of its own, the number of its first example
+    /// in the sequence of the passes over the part.
     pub batch: BatchId,
+    /// Its examples, of which there are fewer where a pass ends before; 0 for the job's batch size.
+    pub examples: u32,
 }
 
 impl Task {
     /// Mini-batch `batch` of the worker's own partition.
     #[must_use]
     pub const fn own(worker: WorkerId, batch: BatchId) -> Self {
-        Self { part: PartId(worker.0), batch }
+        Self { part: PartId(worker.0), batch, examples: 0 }
     }
 }
 
@@ -58,7 +66,10 @@ pub trait Dealer: Debug + Send {
     /// is in the open round.
     fn wants(&self, worker: WorkerId, task: Task, version: Version) -> bool;
 
-    /// Takes note that such a gradient is in the open round.
+    /// Takes note that a gradient for `task` came, whatever becomes of it, and how long it took.
+    fn timed(&mut self, _worker: WorkerId, _task: Task, _timed: Timed) {}
+
+    /// Takes note that a wanted gradient is in the open round.
     fn took(&mut self, worker: WorkerId, task: Task);
 
     /// Takes note that `worker` will not bring what it was given, though it may be needed.
@@ -80,8 +91,21 @@ pub trait Dealer: Debug + Send {
     /// aggregation says.
     fn weights(&self, gradients: &[Share]) -> Option<Weights>;
 
-    /// Takes note of an update.
-    fn updated(&mut self);
+    /// Takes note of an update, after which `members` go on.
+    fn updated(&mut self, members: &Cohort);
+}
+
+/// How long a gradient took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// When its parameters were given out.
+    pub granted: Time,
+    /// When it came.
+    pub now: Time,
+    /// The part of that time that was computation, as the worker measured it.
+    pub compute: Duration,
+    /// Examples it was computed from; at least 1.
+    pub samples: u32,
 }
 
 /// A gradient of an update, as far as its weight depends on it.
@@ -130,17 +154,17 @@ impl Job {
         Some(self.code().ok()??.pieces(worker))
     }
 
-    /// The most examples that one gradient of the job is computed from.
+    /// The most examples that a gradient of `task` is computed from.
     #[must_use]
-    pub fn most_samples(&self) -> u32 {
+    pub fn most_samples(&self, task: Task) -> u32 {
         let parts = self.redundancy.parts_combined();
-        self.batch_size.saturating_mul(parts)
+        if task.examples > 0 { task.examples } else { self.batch_size.saturating_mul(parts) }
     }
 
     /// How much a gradient of `task` is to compute, in ordinary mini-batches.
     #[must_use]
-    pub fn amount(&self, _task: Task) -> f64 {
-        f64::from(self.redundancy.parts_combined())
+    pub fn amount(&self, task: Task) -> f64 {
+        f64::from(self.most_samples(task)) / f64::from(self.batch_size)
     }
 
     /// The gradient code, if there is one.
@@ -161,12 +185,15 @@ impl Job {
     /// # Errors
     /// [`CodeError`] if the job asks for a gradient code that cannot be.
     pub fn dealer(&self) -> Result<Option<Box<dyn Dealer>>, CodeError> {
-        Ok(match (self.code()?, self.redundancy) {
-            (Some(code), _) => Some(Box::new(Coded::new(self, code)?)),
-            (None, Redundancy::Partial { tasks }) => {
+        Ok(match (self.code()?, self.redundancy, self.work) {
+            (Some(code), ..) => Some(Box::new(Coded::new(self, code)?)),
+            (None, Redundancy::Partial { tasks }, _) => {
                 Some(Box::new(Partial::new(self.membership.workers, tasks)))
             }
-            (None, _) => None,
+            (None, _, WorkSpec::Speed) => {
+                Some(Box::new(BySpeed::new(self.membership.workers, self.batch_size)))
+            }
+            (None, _, WorkSpec::Equal) => None,
         })
     }
 
@@ -194,14 +221,17 @@ impl Job {
     /// The task after `task`, where a worker is given several at once.
     #[must_use]
     pub const fn following(&self, task: Task) -> Task {
-        let Task { part, batch } = task;
+        let Task { part, batch, examples } = task;
         match self.redundancy {
             Redundancy::Partial { .. } => {
                 let next = part.0.saturating_add(1);
                 let part = if next < self.membership.workers { next } else { 0 };
-                Task { part: PartId(part), batch }
+                Task { part: PartId(part), batch, examples }
             }
-            _ => Task { part, batch: BatchId(batch.0.saturating_add(1)) },
+            _ => {
+                let step = if examples > 0 { examples as u64 } else { 1 };
+                Task { part, batch: BatchId(batch.0.saturating_add(step)), examples }
+            }
         }
     }
 }

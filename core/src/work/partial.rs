@@ -64,7 +64,7 @@ impl Dealer for Partial {
             given >> number & 1 == 0 && !self.has_arrived(self.part(worker, number))
         })?;
         *self.given.get_mut(worker.0 as usize)? = (version, given | 1 << number);
-        Some(Task { part: self.part(worker, number), batch: BatchId(version.0) })
+        Some(Task { part: self.part(worker, number), batch: BatchId(version.0), examples: 0 })
     }
 
     fn renew(&mut self, worker: WorkerId, task: Task, version: Version) -> Option<Task> {
@@ -121,7 +121,7 @@ impl Dealer for Partial {
         None
     }
 
-    fn updated(&mut self) {
+    fn updated(&mut self, _members: &Cohort) {
         self.arrived.fill(false);
         self.missing = self.arrived.len();
     }

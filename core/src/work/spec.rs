@@ -53,6 +53,37 @@ impl fmt::Display for Redundancy {
     }
 }
 
+/// How the work is divided among the workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WorkSpec {
+    /// All have mini-batches of the same size.
+    #[default]
+    Equal,
+    /// Mini-batches in proportion to the worker's measured speed.
+    Speed,
+}
+
+impl fmt::Display for WorkSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Equal => "equal",
+            Self::Speed => "speed",
+        })
+    }
+}
+
+impl FromStr for WorkSpec {
+    type Err = UnknownWork;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWork> {
+        match text {
+            "equal" => Ok(Self::Equal),
+            "speed" => Ok(Self::Speed),
+            _ => Err(UnknownWork { text: text.into(), known: "equal, speed" }),
+        }
+    }
+}
+
 /// Text that names no way of working.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWork {
@@ -93,6 +124,15 @@ mod tests {
     use alloc::string::ToString;
 
     use super::*;
+
+    #[test]
+    fn work_is_named_by_one_word() {
+        for text in ["equal", "speed"] {
+            assert_eq!(text.parse::<WorkSpec>().unwrap().to_string(), text);
+        }
+        let error = "fast".parse::<WorkSpec>().unwrap_err();
+        assert_eq!(error.to_string(), "\"fast\" is none of equal, speed");
+    }
 
     #[test]
     fn redundancy_is_named_by_one_word() {

@@ -26,7 +26,7 @@ use pstrain_core::protocol::message::{
 };
 use pstrain_core::protocol::{BUILD, FrameError, Message, PROTOCOL_VERSION};
 use pstrain_core::time::Time;
-use pstrain_core::work::{Redundancy, Task};
+use pstrain_core::work::{Redundancy, Task, WorkSpec};
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -90,6 +90,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         exchange: if choices.coin() { Exchange::Combined } else { Exchange::Separate },
         batch_size: 4,
         redundancy: Redundancy::None,
+        work: WorkSpec::Equal,
         budget: Budget { epochs: 3, kind },
         membership: Membership { workers, min_workers, on_loss, lease: LEASE },
         data: JobData {

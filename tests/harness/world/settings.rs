@@ -14,7 +14,7 @@ use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
-use pstrain_core::work::Redundancy;
+use pstrain_core::work::{Redundancy, WorkSpec};
 
 use crate::policies::{draw_policy, draw_rules, most_gradients};
 
@@ -290,6 +290,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         exchange: [Exchange::Combined, Exchange::Separate][rng.below(2) as usize],
         batch_size,
         redundancy: Redundancy::None,
+        work: WorkSpec::Equal,
         budget: Budget {
             epochs: 1 + rng.below(3) as u32,
             kind: [BudgetKind::Global, BudgetKind::Partition][rng.below(2) as usize],

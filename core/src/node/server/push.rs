@@ -11,7 +11,7 @@ use crate::protocol::message::{
 };
 use crate::protocol::{Message, Phase, Refusal};
 use crate::time::Time;
-use crate::work::Task;
+use crate::work::{Task, Timed};
 
 impl Server {
     pub(super) fn on_pull(
@@ -206,7 +206,7 @@ impl Server {
         // It may have been under way when it was renewed.
         let is_late = grant.renewed && header.base < self.version();
         if !is_base || (grant.task != header.task && !is_late) {
-            let Task { part, batch } = header.task;
+            let Task { part, batch, .. } = header.task;
             let what = alloc::format!(
                 "push {} is for version {} and mini-batch {batch} of partition {part}, but {} to \
                  {given} and {} of {} were given out",
@@ -222,7 +222,7 @@ impl Server {
         if header.keys != self.keys || values != self.keys.len() {
             return Err(Refusal::Keys { given: header.keys, values, wanted: self.keys });
         }
-        let most = self.job.most_samples();
+        let most = self.job.most_samples(grant.task);
         if header.samples == 0 || header.samples > most {
             let what = alloc::format!(
                 "push {} counts {} examples, but it can have 1 to {most}",
@@ -294,6 +294,10 @@ impl Server {
         }));
         let rows = slot.rows;
         let compute = core::time::Duration::from_nanos(header.compute_ns).min(turnaround);
+        if let Some(dealer) = &mut self.dealer {
+            let timed = Timed { granted, now, compute, samples: header.samples };
+            dealer.timed(worker, header.task, timed);
+        }
         let seen = Seen { worker, now, compute, loss: header.loss, rows };
         let dropped = match admission {
             Admission::Contribute => {

@@ -221,6 +221,7 @@ impl Server {
             worker: contribution.worker,
             clock: contribution.clock,
             samples: contribution.samples,
+            size: contribution.task.examples,
             staleness: version.since(contribution.base),
             base: contribution.base_parameters.as_ref().map(|values| values.as_slice()),
             values: &contribution.gradient,
@@ -254,6 +255,7 @@ impl Server {
                 sequence,
                 part: task.part,
                 batch: task.batch,
+                examples: task.examples,
                 clock,
                 base,
                 staleness,
@@ -264,7 +266,7 @@ impl Server {
         self.samples += weights.map_or(0, |weights| weights.samples);
         self.cohort.close(closing);
         if let Some(dealer) = &mut self.dealer {
-            dealer.updated();
+            dealer.updated(&self.cohort);
             self.cohort.set_covered(false);
         }
         self.policy.closed(&self.cohort, closing);
@@ -346,7 +348,7 @@ impl Server {
             self.ledger.assigned += 1;
             self.ledger.outstanding += 1;
             self.training_since.get_or_insert(now);
-            let Task { part, batch } = task;
+            let Task { part, batch, .. } = task;
             out.push(Effect::Report(Event::Granted {
                 worker,
                 sequence,

@@ -1,0 +1,75 @@
+//! A job in virtual time in which it is not each worker that goes through its own mini-batches one
+//! after another.
+
+use std::sync::atomic::AtomicBool;
+
+use pstrain_core::id::PartId;
+use pstrain_core::model::Model;
+use pstrain_core::node::{Event, Ledger, Point, Prepare, Server};
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+use pstrain_transports::scenario::Scenario;
+use pstrain_transports::simulation::{Laboratory, Origin, Setup, simulate};
+
+use crate::toy::{Toy, partition_of, parts_of};
+
+/// What came out of a run whose tasks are dealt out.
+#[derive(Debug)]
+pub struct Dealt {
+    /// Why it ended.
+    pub reason: EndReason,
+    /// The final parameters.
+    pub parameters: Vec<f32>,
+    /// The end of the training curve.
+    pub point: Point,
+    /// What became of the mini-batches.
+    pub ledger: Ledger,
+    /// What the server reported.
+    pub events: Vec<(Time, Event)>,
+}
+
+/// Runs a job in virtual time over `link`, with the computation times `compute` and `faults`. Who is
+/// given which mini-batches is not checked.
+///
+/// # Panics
+/// If the texts make no sense, or the ledger does not balance.
+#[must_use]
+#[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
+    let scenario = Scenario::parse(link, compute, faults).unwrap();
+    let mut job = toy.job.clone();
+    job.scenario = scenario.to_text();
+    let (parts, seed) = (job.parts(), job.seed);
+    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let mut server = Server::new(job, seed).unwrap();
+    let mut events = Vec::new();
+    let load =
+        |order: &Prepare| Ok((parts_of(&toy.train, parts, order), toy.job.data.train.clone()));
+    let partition = |part: PartId| partition_of(&toy.train, parts, part);
+    let report = |now, from, event| {
+        if from == Origin::Server {
+            events.push((now, event));
+        }
+    };
+    let mut host = Laboratory::new(load, model, &toy.train, partition, report);
+    let setup = Setup {
+        server: &mut server,
+        scenario: &scenario,
+        stream: Stream::new(seed).fork("scenario", 0),
+        measured: None,
+        weight: None,
+        stop: &AtomicBool::new(false),
+    };
+    let outcome = simulate(setup, &mut host).unwrap();
+    let ledger = server.ledger();
+    let Ledger { assigned, applied, discarded, lost, outstanding } = ledger;
+    assert_eq!(assigned, applied + discarded + lost + outstanding, "{ledger:?}");
+    Dealt {
+        reason: outcome.reason,
+        parameters: server.parameters().to_vec(),
+        point: server.point(),
+        ledger,
+        events,
+    }
+}

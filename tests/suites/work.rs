@@ -1,0 +1,161 @@
+//! Mini-batches in proportion to speed: all are ready at once, and each example is used once a pass.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use pstrain_core::job::{Aggregation, BudgetKind, Exchange};
+use pstrain_core::node::{Event, Server};
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::time::Time;
+use pstrain_core::work::{Redundancy, WorkSpec};
+use pstrain_tests::{Dealt, Toy, run_dealt};
+
+/// A job of so many workers with mini-batches in proportion to speed.
+fn toy(workers: u32, rows: usize, batch_size: u32) -> Toy {
+    let mut toy = Toy::new(workers, rows);
+    (toy.job.work, toy.job.batch_size) = (WorkSpec::Speed, batch_size);
+    toy
+}
+
+/// When each update was made, and of how many examples.
+fn updates(result: &Dealt) -> Vec<(Time, u64)> {
+    let point = |(at, event): &(Time, Event)| match event {
+        Event::Updated { point, .. } => Some((*at, point.samples)),
+        _ => None,
+    };
+    let points: Vec<(Time, u64)> = result.events.iter().filter_map(point).collect();
+    let before = [0].into_iter().chain(points.iter().map(|(_, samples)| *samples));
+    points.iter().zip(before).map(|(&(at, samples), before)| (at, samples - before)).collect()
+}
+
+#[test]
+fn equal_speeds_are_equal_work_bit_for_bit() {
+    for consistency in ["bsp", "ssp:2", "asp", "k-sync:2", "buffered:2"] {
+        for aggregation in [Aggregation::Mean, Aggregation::Sum] {
+            for exchange in [Exchange::Combined, Exchange::Separate] {
+                let mut sized = toy(4, 204, 16);
+                sized.job.mode.consistency = consistency.parse().unwrap();
+                (sized.job.aggregation, sized.job.exchange) = (aggregation, exchange);
+                let mut equal = sized.clone();
+                equal.job.work = WorkSpec::Equal;
+                let [sized, equal] =
+                    [sized, equal].map(|toy| run_dealt(&toy, "delay=1ms", "5ms", "none"));
+                let who = format!("{consistency}, {aggregation}, {exchange}");
+                let bits = |result: &Dealt| {
+                    let bits = result.parameters.iter().map(|value| value.to_bits());
+                    bits.collect::<Vec<u32>>()
+                };
+                assert_eq!(bits(&sized), bits(&equal), "{who}");
+                assert_eq!((sized.point, sized.ledger), (equal.point, equal.ledger), "{who}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_round_is_as_long_as_all_together_need() {
+    // A mini-batch of 64 takes 8 ms, of worker 1 four times as long, and 2 ms there and back.
+    let mut sized = toy(4, 16_000, 64);
+    let mut equal = sized.clone();
+    equal.job.work = WorkSpec::Equal;
+    for aggregation in [Aggregation::Mean, Aggregation::Sum] {
+        (sized.job.aggregation, equal.job.aggregation) = (aggregation, aggregation);
+        let last = |toy: &Toy| {
+            let all =
+                updates(&run_dealt(toy, "delay=1ms down.delay=1ms", "8ms 1.factor=4", "none"));
+            // The last round of a pass has fewer examples.
+            assert!(all.iter().all(|&(_, samples)| samples <= 256));
+            assert!(all.iter().filter(|&&(_, samples)| samples == 256).count() > 40);
+            all[40].0 - all[39].0
+        };
+        assert_eq!(last(&equal), Duration::from_millis(34));
+        // 4 * 64 examples at speeds 1/4, 1, 1 and 1: 256 / 3.25 / 64 * 8 ms, to an example.
+        let (found, wanted) = (last(&sized).as_secs_f64(), 0.002 + 0.008 * 4.0 / 3.25);
+        assert!((found - wanted).abs() < 0.0005, "{found} s, not {wanted} s");
+    }
+}
+
+#[test]
+fn a_slow_link_makes_smaller_mini_batches_too() {
+    let toy = toy(2, 16_000, 100);
+    let all = updates(&run_dealt(&toy, "delay=1ms 1.delay=5ms", "10ms", "none"));
+    // 5 ms against 1 ms, and 100 examples take 10 ms: 20 examples make up for the difference.
+    let found = all[60].0 - all[59].0;
+    assert!((found.as_secs_f64() - 0.013).abs() < 0.0002, "{found:?}");
+}
+
+#[test]
+fn speed_is_refused_where_it_has_no_place() {
+    let told = |change: &dyn Fn(&mut Toy)| {
+        let mut toy = toy(4, 200, 8);
+        change(&mut toy);
+        Server::new(toy.job, 1).unwrap_err().to_string()
+    };
+    let budget = told(&|toy| toy.job.budget.kind = BudgetKind::Partition);
+    assert!(budget.starts_with("work = speed needs budget = global"), "{budget}");
+    let coded = told(&|toy| toy.job.redundancy = Redundancy::Cyclic { tolerance: 1 });
+    assert!(coded.starts_with("work = speed needs redundancy = none"), "{coded}");
+    let large = told(&|toy| toy.job.batch_size = 1 << 30);
+    assert!(large.starts_with("work = speed needs a batch-size"), "{large}");
+}
+
+/// That no example was applied twice in a pass of its worker, and all in turn but for so many
+/// mini-batches that were still to come back.
+fn each_example_once_a_pass(result: &Dealt, open: usize) {
+    let mut applied: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+    for (_, event) in &result.events {
+        if let Event::Applied { part, batch, samples, examples, .. } = event {
+            assert!(*examples >= *samples, "{samples} of {examples}");
+            applied.entry(part.0).or_default().push((batch.0, batch.0 + u64::from(*samples)));
+        }
+    }
+    for (part, mut spans) in applied {
+        spans.sort_unstable();
+        let ends = [0].into_iter().chain(spans.iter().map(|(_, end)| *end));
+        let gaps = ends.zip(&spans).filter(|(end, (begin, _))| {
+            assert!(end <= begin, "example {begin} of partition {part} came twice");
+            end < begin
+        });
+        assert!(gaps.count() <= open, "partition {part}: {spans:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Deaths, returns, cuts, repeated messages, machines that are slow now and then.
+    #[test]
+    fn whatever_happens_each_example_is_used_once_a_pass(
+        workers in 1_u32..6,
+        consistency in prop::sample::select(vec!["bsp", "asp", "ssp:2", "k-sync:1", "backup:0"]),
+        in_flight in 1_u32..3,
+        faults in prop::collection::vec((1_u32..6, 0_usize..3, 5_u64..400, 1_u64..3000), 0..6),
+        jitter in 0_u64..4,
+        combined: bool,
+    ) {
+        let mut toy = toy(workers, 403, 12);
+        toy.job.mode.consistency = consistency.parse().unwrap();
+        if consistency == "asp" {
+            toy.job.mode.in_flight = Some(in_flight);
+        }
+        toy.job.exchange = if combined { Exchange::Combined } else { Exchange::Separate };
+        let mut items = Vec::new();
+        for (worker, what, at, until) in faults {
+            let worker = (worker - 1) % workers + 1;
+            let end = at + until;
+            items.push(match what {
+                0 => format!("{worker}.crash@{at}ms {worker}.restart@{end}ms"),
+                1 => format!("{worker}.cut@{at}ms {worker}.heal@{end}ms"),
+                _ => format!("{worker}.duplicate@{at}ms"),
+            });
+        }
+        let faults = if items.is_empty() { "none".to_owned() } else { items.join(" ") };
+        let link = format!("delay=2ms jitter={jitter}ms down.delay=1ms down.jitter={jitter}ms");
+        let machines = "straggler:2ms,60ms,0.3,0.5";
+        let result = run_dealt(&toy, &link, machines, &faults);
+        prop_assert_eq!(result.reason, EndReason::BudgetReached);
+        prop_assert!(result.point.samples >= 3 * 403);
+        each_example_once_a_pass(&result, in_flight as usize);
+    }
+}
