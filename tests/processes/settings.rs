@@ -102,7 +102,7 @@ fn wrong_values_are_named_with_what_is_allowed() {
         ("--staleness", "dc:-1", &["--staleness dc:-1", "0 or more"]),
         ("--max-staleness", "-1", &["--max-staleness -1", "none"]),
         ("--participation", "fair", &["--participation fair", "plain, share or incremental"]),
-        ("--in-flight", "0", &["in-flight = 0", "1 to 64"]),
+        ("--in-flight", "0", &["in-flight = 0", "1 to 256"]),
         ("--in-flight", "many", &["--in-flight many", "auto"]),
         ("--partition", "random", &["--partition random", "paper-non-iid"]),
         ("--recipe", "kdd", &["--recipe kdd", "nsl-kdd-93"]),
