@@ -28,6 +28,7 @@ pub fn experiments() -> &'static [Shipped] {
         "auto-grid",
         "backup-workers",
         "contention-roundrobin",
+        "hetero-partition",
         "osdi-delay",
         "paeleke-fig1",
         "paeleke-fig2",
