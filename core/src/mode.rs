@@ -63,6 +63,9 @@ impl Mode {
     /// This mode with another consistency, and without what does not go with that.
     #[must_use]
     pub fn with(self, consistency: ConsistencySpec) -> Self {
+        if consistency == ConsistencySpec::Auto {
+            return Self::of(consistency); // it chooses the rest itself
+        }
         let in_flight = self.in_flight.filter(|_| consistency.pipelines());
         let mode = Self { consistency, in_flight, ..self };
         if mode.validate().is_ok() { mode } else { Self { in_flight, ..Self::of(consistency) } }

@@ -68,7 +68,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
          round-robin (nobody waits but for its turn); updates of the first gradients: k-sync:K \
          and backup:B (of K workers, of all but B), k-batch-sync:K or rennala:S (of anyone), \
          k-async:K and buffered:K (stale ones too); ringmaster:R (asp, but drops what is R \
-         updates stale), malenia:S and ringleader (every worker's mean counts the same)",
+         updates stale), malenia:S and ringleader (every worker's mean counts the same); auto (chooses while \
+         training)",
     ),
     items(
         "switch",
@@ -178,7 +179,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "faults",
         "ITEMS|none",
         "What goes wrong, in virtual time: WORKER.FAULT@TIME with crash, restart, cut, heal or \
-         duplicate, or random:COUNT[,SEED]; may be repeated",
+         duplicate, or random:COUNT[,SEED]@START+LENGTH; may be repeated",
     ),
 ];
 

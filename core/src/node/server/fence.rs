@@ -46,7 +46,7 @@ impl Server {
             return answer(peer, Err("the run is over, or about to be".into()), out);
         }
         // On top of one that waits: what that changes shall begin, too.
-        let base = self.ordered.as_ref().map_or(self.mode, |ordered| ordered.mode);
+        let base = self.ordered.as_ref().map_or_else(|| self.chosen_mode(), |ordered| ordered.mode);
         let workers = self.job.membership.workers;
         let checked = base.set(&control.key, &control.value).and_then(|mode| {
             mode.consistency.check(workers).map_err(|error| error.to_string())?;
@@ -85,7 +85,7 @@ impl Server {
         let Some(since) = self.training_since else { return };
         if switch.at.is_due(self.version(), now.since(since)) {
             self.switched += 1;
-            let (mode, cause) = (self.mode.with(switch.to), Cause::Scheduled);
+            let (mode, cause) = (self.chosen_mode().with(switch.to), Cause::Scheduled);
             self.ordered = Some(Ordered { mode, cause, since: now, askers: Vec::new() });
         }
     }
@@ -97,6 +97,11 @@ impl Server {
         }
         let switch = self.job.switches.get(self.switched)?;
         Some(self.training_since? + switch.at.time()?)
+    }
+
+    /// The mode as people chose it: what `auto` makes of it is not theirs.
+    fn chosen_mode(&self) -> Mode {
+        if self.auto.is_some() { Mode::of(ConsistencySpec::Auto) } else { self.mode }
     }
 
     /// Mini-batches of `worker` that may be under way.
@@ -163,7 +168,7 @@ impl Server {
         if !matches!(cause, Cause::Chosen(_)) {
             self.auto = (mode.consistency == ConsistencySpec::Auto).then(Auto::new);
         }
-        let mode = mode.at_start();
+        let (wished, mode) = (mode, mode.at_start());
         let is_same = mode.counts_like(&self.mode);
         self.mode = mode;
         self.window = mode.window();
@@ -177,7 +182,7 @@ impl Server {
             self.admit_joining();
         }
         for (asker, Control { key, value, .. }) in askers {
-            let is_in_force = mode.set(&key, &value).map(Mode::at_start) == Ok(mode);
+            let is_in_force = wished.set(&key, &value) == Ok(wished);
             let gone = || alloc::format!("another order came before it began: the mode is {mode}");
             answer(asker, if is_in_force { Ok(version) } else { Err(gone()) }, out);
         }
