@@ -131,7 +131,7 @@ struct Climb {
 }
 
 impl Auto {
-    /// A controller before the first push. Afterwards [`Auto::FIRST`] is the mode.
+    /// A controller before the first push, under the mode [`Auto::first`].
     #[must_use]
     pub fn new() -> Self {
         Self {
