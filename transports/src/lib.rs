@@ -15,6 +15,7 @@ mod clock;
 mod compute;
 mod driver;
 mod evaluate;
+pub mod journal;
 mod memory;
 mod paced;
 mod punctuality;
