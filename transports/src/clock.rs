@@ -4,10 +4,12 @@ use std::time::{Instant, SystemTime};
 
 use pstrain_core::time::Time;
 
-/// A monotonic clock that starts at zero. Copies of one clock agree.
+/// A monotonic clock that starts at zero, or where it is told. Copies of one clock agree.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClock {
     origin: Instant,
+    /// The time at its start.
+    from: Time,
 }
 
 impl WallClock {
@@ -15,13 +17,19 @@ impl WallClock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is where time enters")]
     pub fn start() -> Self {
-        Self { origin: Instant::now() }
+        Self { origin: Instant::now(), from: Time::ZERO }
+    }
+
+    /// The same clock with its start put at `from`: it goes on where another has stopped.
+    #[must_use]
+    pub const fn going_on(self, from: Time) -> Self {
+        Self { from, ..self }
     }
 
     /// The time since the start.
     #[must_use]
     pub fn now(&self) -> Time {
-        Time::ZERO + self.origin.elapsed()
+        self.from + self.origin.elapsed()
     }
 }
 

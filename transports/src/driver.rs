@@ -67,6 +67,30 @@ impl Mailbox {
     }
 }
 
+/// Keeps the inputs of a node, so that one that begins anew can be handed them again.
+pub trait Journal {
+    /// Whether anything is kept: then effects wait for the inputs before them to be.
+    const KEEPS: bool = true;
+
+    /// Takes note of an input, which the node is about to be handed.
+    fn append(&mut self, now: Time, input: &Input);
+
+    /// Returns once everything that was appended is kept.
+    fn commit(&mut self);
+}
+
+/// Nothing is kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoJournal;
+
+impl Journal for NoJournal {
+    const KEEPS: bool = false;
+
+    fn append(&mut self, _now: Time, _input: &Input) {}
+
+    fn commit(&mut self) {}
+}
+
 /// Runs `node` until it has finished, and returns how it did.
 ///
 /// # Errors
@@ -77,40 +101,74 @@ pub fn drive<N: Node, T: Transport, S: Services>(
     services: &mut S,
     mailbox: &Mailbox,
 ) -> Result<Result<EndReason, WorkerError>, TransportError> {
-    let mut driver =
-        Driver { node, transport, services, mailbox, outbox: Outbox::new(), closed: Vec::new() };
+    let begin = Begin { effects: Vec::new(), inputs: vec![Input::Start] };
+    drive_from(node, transport, services, mailbox, &mut NoJournal, begin)
+}
+
+/// How a node that exists already begins.
+#[derive(Debug, Default)]
+pub struct Begin {
+    /// What it asked for and has not been answered.
+    pub effects: Vec<Effect>,
+    /// What it is handed first.
+    pub inputs: Vec<Input>,
+}
+
+/// Runs `node` from where it is until it has finished, and returns how it did. Nobody sees an effect of inputs that `journal` has not committed; all that came at once are
+/// committed at once.
+///
+/// # Errors
+/// As [`drive`].
+pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal>(
+    node: &mut N,
+    transport: &mut T,
+    services: &mut S,
+    mailbox: &Mailbox,
+    journal: &mut J,
+    begin: Begin,
+) -> Result<Result<EndReason, WorkerError>, TransportError> {
+    let mut driver = Driver {
+        node,
+        transport,
+        services,
+        mailbox,
+        journal,
+        outbox: Outbox::new(),
+        held: Vec::new(),
+        answers: Vec::new(),
+        closed: Vec::new(),
+        over: false,
+        done: None,
+    };
     let mut events = Vec::new();
-    if let Some(result) = driver.input(Input::Start)? {
-        return Ok(result);
-    }
+    let now = driver.transport.now();
+    driver.held.extend(begin.effects.into_iter().map(|effect| (now, effect)));
+    begin.inputs.into_iter().for_each(|input| driver.input(input));
     loop {
+        if let Some(result) = driver.finished()? {
+            return Ok(result);
+        }
         let deadline = driver.node.deadline();
         driver.transport.wait(deadline, &mut events)?;
         driver.closed.clear();
         let overslept = driver.late(deadline).is_some_and(|late| late >= OVERSLEPT);
-        if overslept && let Some(result) = driver.input(Input::Overslept)? {
-            return Ok(result);
+        if overslept {
+            driver.input(Input::Overslept);
         }
         for event in events.drain(..) {
             if peer_of(&event).is_some_and(|peer| driver.closed.contains(&peer)) {
                 continue;
             }
-            if let Some(result) = driver.input(input_of(event))? {
-                return Ok(result);
-            }
+            driver.input(input_of(event));
         }
         while let Ok(input) = driver.mailbox.inputs.try_recv() {
-            if let Some(result) = driver.input(input)? {
-                return Ok(result);
-            }
+            driver.input(input);
         }
         // What has come is handed in before the wake-up: it may be what the deadline waits for.
         // And if the process was stopped since the wait, the node must hear of that first.
         let late = driver.late(driver.node.deadline());
-        if late.is_some_and(|late| late < OVERSLEPT || overslept)
-            && let Some(result) = driver.input(Input::Wake)?
-        {
-            return Ok(result);
+        if late.is_some_and(|late| late < OVERSLEPT || overslept) {
+            driver.input(Input::Wake);
         }
     }
 }
@@ -137,69 +195,95 @@ fn input_of(event: TransportEvent) -> Input {
     }
 }
 
-struct Driver<'a, N, T, S> {
+struct Driver<'a, N, T, S, J> {
     node: &'a mut N,
     transport: &'a mut T,
     services: &'a mut S,
     mailbox: &'a Mailbox,
+    journal: &'a mut J,
     outbox: Outbox,
+    /// What is to be obeyed, and when it was asked for.
+    held: Vec<(Time, Effect)>,
+    /// Answers that were there at once.
+    answers: Vec<Input>,
     /// Peers that were closed while events of theirs may still be in the batch.
     closed: Vec<PeerId>,
+    /// Whether the node has finished: nothing is handed in any more.
+    over: bool,
+    done: Option<Result<EndReason, WorkerError>>,
 }
 
-impl<N: Node, T: Transport, S: Services> Driver<'_, N, T, S> {
+impl<N: Node, T: Transport, S: Services, J: Journal> Driver<'_, N, T, S, J> {
     /// How long ago a deadline was, if it has come.
     fn late(&self, deadline: Option<Time>) -> Option<Duration> {
         let now = self.transport.now();
         deadline.filter(|&at| now >= at).map(|at| now - at)
     }
 
-    /// Hands one input in and obeys all that follows from it. Returns the node's result once it
-    /// has finished.
-    fn input(
-        &mut self,
-        input: Input,
-    ) -> Result<Option<Result<EndReason, WorkerError>>, TransportError> {
-        let mut next = Some(input);
-        let mut done = None;
-        while let Some(input) = next.take() {
-            let now = self.transport.now();
-            self.node.handle(now, input, &mut self.outbox);
-            let mut outbox = std::mem::take(&mut self.outbox);
-            for effect in outbox.drain(..) {
-                match effect {
-                    Effect::Dial => self.transport.dial(),
-                    Effect::Send(peer, message) => self.transport.send(peer, message),
-                    Effect::Limit(peer, limits) => self.transport.limit(peer, limits),
-                    Effect::Close(peer) => {
-                        self.closed.push(peer);
-                        self.transport.close(peer);
-                    }
-                    Effect::SendExamples { peer, part, from } => {
-                        match self.services.examples(part, from) {
-                            Some(chunk) => self.transport.send(peer, Message::Examples(chunk)),
-                            None => self.transport.close(peer),
-                        }
-                    }
-                    Effect::Report(event) => {
-                        self.transport.note(&event);
-                        self.services.report(now, event);
-                    }
-                    Effect::Done(result) => done = Some(result),
-                    effect => {
-                        if let Some(answer) = self.services.work(effect, &self.mailbox.handle) {
-                            // A node asks for one thing at a time that is answered at once.
-                            debug_assert!(next.is_none(), "two answers to one input");
-                            next = Some(answer);
-                        }
-                    }
-                }
-            }
-            self.outbox = outbox;
+    /// Hands one input in. What follows from it is obeyed now, or by [`Self::obey`] once the input
+    /// is kept.
+    fn input(&mut self, input: Input) {
+        self.handle(input);
+        if !J::KEEPS {
+            self.obey();
         }
-        if done.is_some() {
+    }
+
+    fn handle(&mut self, input: Input) {
+        if self.over {
+            return;
+        }
+        let now = self.transport.now();
+        self.journal.append(now, &input);
+        self.node.handle(now, input, &mut self.outbox);
+        for effect in self.outbox.drain(..) {
+            match effect {
+                Effect::Close(peer) => self.closed.push(peer),
+                Effect::Done(_) => self.over = true,
+                _ => {}
+            }
+            self.held.push((now, effect));
+        }
+    }
+
+    /// Obeys all that is held, and what follows from answers that are there at once.
+    fn obey(&mut self) {
+        while !self.held.is_empty() {
+            self.journal.commit();
+            let mut held = std::mem::take(&mut self.held);
+            held.drain(..).for_each(|(now, effect)| self.perform(now, effect));
+            self.held = held;
+            let mut answers = std::mem::take(&mut self.answers);
+            answers.drain(..).for_each(|answer| self.handle(answer));
+            self.answers = answers;
+        }
+    }
+
+    fn perform(&mut self, now: Time, effect: Effect) {
+        match effect {
+            Effect::Dial => self.transport.dial(),
+            Effect::Send(peer, message) => self.transport.send(peer, message),
+            Effect::Limit(peer, limits) => self.transport.limit(peer, limits),
+            Effect::Close(peer) => self.transport.close(peer),
+            Effect::SendExamples { peer, part, from } => match self.services.examples(part, from) {
+                Some(chunk) => self.transport.send(peer, Message::Examples(chunk)),
+                None => self.transport.close(peer),
+            },
+            Effect::Report(event) => {
+                self.transport.note(&event);
+                self.services.report(now, event);
+            }
+            Effect::Done(result) => self.done = Some(result),
+            effect => self.answers.extend(self.services.work(effect, &self.mailbox.handle)),
+        }
+    }
+
+    /// What the node has finished with, once its last messages are out.
+    fn finished(&mut self) -> Result<Option<Result<EndReason, WorkerError>>, TransportError> {
+        self.obey();
+        if self.done.is_some() {
             self.transport.flush(self.transport.now() + LAST_WORDS)?;
         }
-        Ok(done)
+        Ok(self.done.take())
     }
 }

@@ -9,6 +9,7 @@
 
 mod backoff;
 mod event;
+mod inputs;
 mod server;
 mod worker;
 
@@ -19,6 +20,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use event::{Cause, Departure, Event};
+pub use inputs::{InputError, decode_input, encode_input};
 pub use server::{Ledger, Server, ServerError};
 pub use worker::{Worker, WorkerConfig, WorkerError};
 

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 /// A control part that does not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// Bounds what a hostile length inside a control part can make the decoder allocate: it makes room
 /// for a text before it looks whether the text is there. A field counts as what it takes in memory,
@@ -32,7 +32,7 @@ impl bincode::enc::write::Writer for Appender<'_> {
 }
 
 /// Appends `fields` to `bytes`.
-pub(super) fn append<T: Serialize>(fields: &T, bytes: &mut Vec<u8>) {
+pub(crate) fn append<T: Serialize>(fields: &T, bytes: &mut Vec<u8>) {
     // Messages hold numbers, text, options and lists only, which always encode; what could fail
     // is a writer with an end, and a growing vector has none.
     let encoded = bincode::serde::encode_into_writer(fields, Appender(bytes), CONFIG);
@@ -40,7 +40,7 @@ pub(super) fn append<T: Serialize>(fields: &T, bytes: &mut Vec<u8>) {
 }
 
 /// Reads fields that must fill `bytes` exactly.
-pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
+pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
     let read = if bytes.len() <= SMALL {
         let small = config::standard().with_limit::<MOST_BYTES_OF_SMALL>();
         bincode::serde::decode_from_slice(bytes, small)

@@ -4,6 +4,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::checksum::crc32c;
 use super::message::{Kind, Message};
 use super::{Limits, PROTOCOL_VERSION, Refusal};
@@ -53,6 +55,18 @@ pub fn payload(message: &Message) -> Payload<'_> {
     }
 }
 
+/// The message that is a whole frame from the first of `bytes` to the last.
+///
+/// # Errors
+/// [`FrameError`] if they are no such frame.
+pub(crate) fn decode_whole(bytes: &[u8]) -> Result<Message, FrameError> {
+    let limits = Limits { control: u32::MAX, payload: u32::MAX };
+    match decode(bytes, limits)? {
+        Some((message, length)) if length == bytes.len() => Ok(message),
+        _ => Err(FrameError::Cut),
+    }
+}
+
 /// The raw part of a frame.
 #[derive(Debug)]
 pub enum Payload<'a> {
@@ -94,7 +108,7 @@ impl<'a> Payload<'a> {
 }
 
 /// Bytes that are no frame of this protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FrameError {
     /// The first four bytes are not `PSTR`.
@@ -128,6 +142,8 @@ pub enum FrameError {
     },
     /// Fields that do not decode.
     Malformed(Kind),
+    /// Bytes that are not one whole frame, where nothing else can be.
+    Cut,
 }
 
 impl fmt::Display for FrameError {
@@ -155,6 +171,7 @@ impl fmt::Display for FrameError {
                 write!(f, "checksum {computed:#010x} where the frame says {stated:#010x}")
             }
             Self::Malformed(kind) => write!(f, "the fields of a {kind:?} message do not decode"),
+            Self::Cut => f.write_str("not one whole frame"),
         }
     }
 }

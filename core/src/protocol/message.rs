@@ -339,7 +339,7 @@ impl fmt::Display for EndReason {
 macro_rules! kinds {
     ($($kind:ident = $number:literal),+ $(,)?) => {
         /// Which message a frame carries.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[repr(u8)]
         #[expect(missing_docs, reason = "each is documented at the variant of Message it numbers")]
         pub enum Kind { $($kind = $number),+ }

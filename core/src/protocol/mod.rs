@@ -43,7 +43,7 @@
 //! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
 
 mod checksum;
-mod codec;
+pub(crate) mod codec;
 mod frame;
 mod limits;
 pub mod message;
@@ -52,6 +52,7 @@ mod status;
 
 use sha2::Digest as _;
 
+pub(crate) use frame::decode_whole;
 pub use frame::{Decoder, FrameError, HEADER_BYTES, Payload, encode, frame_len, payload};
 pub use limits::Limits;
 pub use message::{Kind, Message};
