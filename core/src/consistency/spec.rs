@@ -129,7 +129,7 @@ impl ConsistencySpec {
             Self::Malenia { gradients } => Box::new(Malenia::new(gradients)),
             Self::Ringmaster { staleness } => Box::new(Ringmaster::new(staleness)),
             Self::Ringleader => Box::new(Ringleader::default()),
-            Self::RoundRobin => Box::new(RoundRobin),
+            Self::RoundRobin => Box::new(RoundRobin::default()),
             Self::Auto => Auto::first().consistency.build(),
         }
     }

@@ -121,6 +121,7 @@ impl Server {
                 break;
             }
         }
+        self.next_turn = None;
         if self.phase == Phase::Training && !self.is_short() && self.ordered.is_none() {
             if self.version() > before && self.policy.cancels() {
                 self.supersede(out);
@@ -309,7 +310,15 @@ impl Server {
             self.asking.clear();
             next.extend(self.waiting.iter().copied());
         }
+        if self.policy.next_turn(&self.cohort).is_some() {
+            next.sort_unstable_by_key(|&worker| (self.cohort.clock(worker), worker));
+        }
         for worker in next.drain(..) {
+            self.next_turn = self.policy.next_turn(&self.cohort).filter(|&turn| now < turn);
+            if self.next_turn.is_some() {
+                self.gate = None; // all who wait are looked at again then
+                break;
+            }
             self.grant(now, worker, out);
         }
         self.round.next = next;
@@ -362,6 +371,7 @@ impl Server {
         if slot.seat.next_sequence() == first {
             return;
         }
+        self.policy.started(worker, now);
         slot.seat.asked = Some(now);
         if slot.seat.under_way() == window {
             slot.seat.asked = None;
