@@ -144,8 +144,10 @@ impl Server {
             .map(|(worker, _)| worker)
             .collect();
         for &worker in &ready {
-            let clock = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
-            self.cohort.join(worker, clock);
+            let Some(slot) = self.roster.slot_mut(worker) else { continue };
+            // Until now it waited for the others to come, not for parameters.
+            slot.seat.asked = slot.seat.asked.map(|_| now);
+            self.cohort.join(worker, slot.clock);
         }
         out.push(Effect::Report(Event::Started { workers: ready.len() as u32 }));
         self.evaluate(out);
