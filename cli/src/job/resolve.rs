@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
-use pstrain_core::mode::{Mode, Switch};
+use pstrain_core::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{DataError, Prepared, Settings, Source};
@@ -84,9 +84,9 @@ impl Layers {
     fn mode(&self) -> anyhow::Result<Mode> {
         let mode = Mode {
             consistency: self.get("consistency")?,
-            in_flight: self.parse("in-flight", |text| words::optional(text, "auto"))?,
+            in_flight: self.parse("in-flight", read_in_flight)?,
             staleness: self.get("staleness")?,
-            max_staleness: self.parse("max-staleness", |text| words::optional(text, "none"))?,
+            max_staleness: self.parse("max-staleness", read_max_staleness)?,
             participation: self.get("participation")?,
         };
         mode.validate()?;

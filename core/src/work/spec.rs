@@ -103,8 +103,9 @@ impl FromStr for Redundancy {
     type Err = UnknownWork;
 
     fn from_str(text: &str) -> Result<Self, UnknownWork> {
-        let known = "none, fractional:S or cyclic:S (S workers that may be missing), or partial:R \
-                     (R partitions computed by each worker, at least 1)";
+        let known = "none, fractional:S or cyclic:S (S workers that may be missing: from 0 to all \
+                     but one), or partial:R (R partitions computed by each worker: from 1 to as \
+                     many as there are workers)";
         let (word, number) = match text.split_once(':') {
             Some((word, number)) => (word, number.parse::<u32>().ok()),
             None => (text, None),
@@ -139,7 +140,16 @@ mod tests {
         for text in ["none", "fractional:1", "cyclic:0", "cyclic:3", "partial:2"] {
             assert_eq!(text.parse::<Redundancy>().unwrap().to_string(), text);
         }
-        for text in ["", "none:1", "cyclic", "cyclic:", "cyclic:-1", "partial:0", "coded:1"] {
+        for text in [
+            "",
+            "none:1",
+            "cyclic",
+            "cyclic:",
+            "cyclic:-1",
+            "partial:0",
+            "coded:1",
+            "cyclic:5000000000",
+        ] {
             let error = text.parse::<Redundancy>().unwrap_err();
             assert!(error.to_string().contains("partial:R"), "{error}");
         }

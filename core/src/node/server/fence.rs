@@ -55,25 +55,15 @@ impl Server {
         });
         match checked {
             Err(why) => answer(peer, Err(why), out),
-            Ok(mode) => self.order(now, mode, Cause::Ordered, Some((peer, control)), out),
+            Ok(mode) => {
+                // It takes the place of one that was ordered before and has not begun.
+                let before = self.ordered.take().map(|before| (before.since, before.askers));
+                let (since, mut askers) = before.unwrap_or((now, Vec::new()));
+                askers.push((peer, control));
+                self.ordered = Some(Ordered { mode, cause: Cause::Ordered, since, askers });
+                self.settle(now, out);
+            }
         }
-    }
-
-    /// Orders another mode. It takes the place of one that was ordered before and has not begun.
-    pub(super) fn order(
-        &mut self,
-        now: Time,
-        mode: Mode,
-        cause: Cause,
-        asker: Option<(PeerId, Control)>,
-        out: &mut Outbox,
-    ) {
-        let before = self.ordered.take();
-        let since = before.as_ref().map_or(now, |before| before.since);
-        let mut askers = before.map_or_else(Vec::new, |before| before.askers);
-        askers.extend(asker);
-        self.ordered = Some(Ordered { mode, cause, since, askers });
-        self.settle(now, out);
     }
 
     /// Orders what the job says shall be ordered by now.

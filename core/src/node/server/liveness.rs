@@ -282,6 +282,7 @@ impl Server {
             phase,
             self.lease_check,
             self.order_at(),
+            self.next_turn,
             self.strangers.first().map(|&(since, _)| since + membership.lease),
             self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),
             self.awaited_back

@@ -65,6 +65,8 @@ pub struct Server {
     asking: Vec<WorkerId>,
     /// Joins, members, and gate of the policy when all who wait were last looked at.
     gate: Option<((u64, usize), u64)>,
+    /// When somebody of those who wait may be given parameters, if that is a question of time.
+    next_turn: Option<Time>,
     /// Members that will count from the next round on.
     joining: BTreeSet<WorkerId>,
     /// Members that have used up their share of a partition budget.
@@ -170,6 +172,7 @@ impl Server {
             waiting: BTreeSet::new(),
             asking: Vec::new(),
             gate: None,
+            next_turn: None,
             joining: BTreeSet::new(),
             finished: BTreeSet::new(),
             busy: 0,

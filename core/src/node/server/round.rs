@@ -121,6 +121,7 @@ impl Server {
                 break;
             }
         }
+        self.next_turn = None;
         if self.phase == Phase::Training && !self.is_short() && self.ordered.is_none() {
             if self.version() > before && self.policy.cancels() {
                 self.supersede(out);
@@ -143,7 +144,10 @@ impl Server {
             .map(|(worker, _)| worker)
             .collect();
         for &worker in &ready {
-            let clock = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
+            let Some(slot) = self.roster.slot_mut(worker) else { continue };
+            // Until now it waited for the others to come, not for parameters.
+            slot.seat.asked = slot.seat.asked.map(|_| now);
+            let clock = slot.clock;
             self.count(worker, clock);
         }
         self.count_down(now, out);
@@ -327,7 +331,15 @@ impl Server {
             self.asking.clear();
             next.extend(self.waiting.iter().copied());
         }
+        if self.policy.next_turn(&self.cohort).is_some() {
+            next.sort_unstable_by_key(|&worker| (self.cohort.clock(worker), worker));
+        }
         for worker in next.drain(..) {
+            self.next_turn = self.policy.next_turn(&self.cohort).filter(|&turn| now < turn);
+            if self.next_turn.is_some() {
+                self.gate = None; // all who wait are looked at again then
+                break;
+            }
             self.grant(now, worker, out);
         }
         self.round.next = next;
@@ -380,6 +392,7 @@ impl Server {
         if slot.seat.next_sequence() == first {
             return;
         }
+        self.policy.started(worker, now);
         slot.seat.asked = Some(now);
         if slot.seat.under_way() == window {
             slot.seat.asked = None;
