@@ -1,6 +1,7 @@
 //! What comes out of the aggregator: each rule against the case it reduces to, and against its
 //! definition worked out in double precision.
 
+use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -50,10 +51,11 @@ fn given(worker: u32, clock: u64, values: &[f32]) -> Given {
     Given { worker, clock, samples: 1, size: 0, staleness: 0, base: None, values: values.to_vec() }
 }
 
-/// An aggregator with parameters that it updates.
+/// An aggregator with parameters that it updates, and one that does the same block by block.
 #[derive(Debug)]
 struct Run {
     aggregator: Aggregator,
+    blockwise: Aggregator,
     parameters: Vec<f32>,
     version: Version,
 }
@@ -70,16 +72,22 @@ impl Run {
         parameters: &[f32],
     ) -> Self {
         mode.validate().unwrap();
-        let aggregator =
-            Aggregator::new(aggregation, update, mode, WORKERS, parameters.len()).unwrap();
-        Self { aggregator, parameters: parameters.to_vec(), version: Version(0) }
+        let new = || Aggregator::new(aggregation, update, mode, WORKERS, parameters.len()).unwrap();
+        let parameters = parameters.to_vec();
+        Self { aggregator: new(), blockwise: new(), parameters, version: Version(0) }
     }
 
     fn rows(mut self, rows: &[u64]) -> Self {
         for (worker, rows) in (0..).zip(rows) {
             self.aggregator.set_rows(WorkerId(worker), *rows);
+            self.blockwise.set_rows(WorkerId(worker), *rows);
         }
         self
+    }
+
+    fn set_mode(&mut self, mode: &Mode) {
+        self.aggregator.set_mode(mode);
+        self.blockwise.set_mode(mode);
     }
 
     fn update(&mut self, gradients: &[Given]) {
@@ -89,6 +97,7 @@ impl Run {
     fn close(&mut self, gradients: &[Given], closing: Closing) {
         let gradients = gradients.iter().map(|given| Gradient {
             worker: WorkerId(given.worker),
+            part: PartId(given.worker),
             clock: Clock(given.clock),
             samples: given.samples,
             size: given.size,
@@ -96,14 +105,25 @@ impl Run {
             base: given.base.as_deref(),
             values: &given.values,
         });
-        self.aggregator.combine(gradients, &self.parameters, closing);
+        let before = Arc::new(self.parameters.clone());
+        self.aggregator.combine(gradients.clone(), &self.parameters, closing);
         self.aggregator.apply(&mut self.parameters, self.version);
+        let mut after = before.clone();
+        // Every other time nobody else holds them.
+        let _other = (self.version.0 % 2 == 0).then_some(before);
+        self.blockwise.update(gradients, &mut after, closing, self.version);
+        assert_eq!(bits(&after), self.bits(), "block by block");
+        assert_eq!(self.blockwise.memory_bytes(), self.aggregator.memory_bytes());
         self.version = self.version.next();
     }
 
     fn bits(&self) -> Vec<u32> {
-        self.parameters.iter().map(|value| value.to_bits()).collect()
+        bits(&self.parameters)
     }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
 }
 
 fn staleness(staleness: StalenessSpec) -> Mode {
@@ -343,7 +363,7 @@ fn a_change_of_mode_forgets_tables_and_keeps_momentum_and_shares() {
     }
     run.update(&[given(0, 9, &[1.0])]);
     assert!(run.aggregator.memory_bytes() > 0);
-    run.aggregator.set_mode(&participation(ParticipationSpec::Share));
+    run.set_mode(&participation(ParticipationSpec::Share));
     assert_eq!(run.aggregator.memory_bytes(), 0);
     let before = run.parameters[0];
     run.update(&[given(1, 9, &[1.0])]);

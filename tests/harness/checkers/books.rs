@@ -245,7 +245,8 @@ impl Books {
             let values = self.computed[&(key, base)].gradient.as_slice();
             let staleness = version.0 - 1 - base.0;
             let base = Some(self.history[base.0 as usize].as_slice());
-            Gradient { worker: key.0, clock, samples, size: 0, staleness, base, values }
+            let (worker, part) = (key.0, PartId::from(key.0));
+            Gradient { worker, part, clock, samples, size: 0, staleness, base, values }
         });
         self.aggregator.combine(gradients, current, closing);
         let mut parameters = current.clone();
