@@ -92,7 +92,10 @@ fn carry_out(
     match (term, combination) {
         (Term::Add(factor), _) if adds => add(sum, *factor, values),
         (Term::Add(factor), _) => scale(sum, *factor, values),
-        (Term::Change(change), Combination::Incremental(table) | Combination::Ringleader(table)) => {
+        (
+            Term::Change(change),
+            Combination::Incremental(table) | Combination::Ringleader(table),
+        ) => {
             table.change(first, change, values);
         }
         (Term::Revise(revision), Combination::Iterations(iterations)) => {

@@ -268,7 +268,8 @@ impl Aggregator {
         let Self { correction, updater, scratch, combined, .. } = self;
         for keys in blocks(self.parameters) {
             let first = keys.start;
-            let step = Step { first, gradient: &combined[keys.clone()], scale: factor, learning_rate };
+            let step =
+                Step { first, gradient: &combined[keys.clone()], scale: factor, learning_rate };
             change((updater, correction), &mut parameters[keys], step, &mut scratch.before);
         }
         self.correction.updated(learning_rate);
