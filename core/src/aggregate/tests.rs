@@ -116,7 +116,7 @@ impl Run {
         self.aggregator.apply(&mut self.parameters, self.version);
         let mut after = before.clone();
         // Every other time nobody else holds them.
-        let _other = (self.version.0 % 2 == 0).then_some(before);
+        let _other = self.version.0.is_multiple_of(2).then_some(before);
         self.blockwise.update(gradients, &mut after, closing, self.version);
         assert_eq!(bits(&after), self.bits(), "block by block");
         assert_eq!(self.blockwise.memory_bytes(), self.aggregator.memory_bytes());
