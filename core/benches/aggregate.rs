@@ -9,11 +9,12 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it finds")]
 #![expect(clippy::expect_used, reason = "a benchmark's own settings are right")]
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use pstrain_core::aggregate::{Aggregator, Gradient, ParticipationSpec, StalenessSpec};
 use pstrain_core::consistency::{Closing, ConsistencySpec};
-use pstrain_core::id::{Clock, Version, WorkerId};
+use pstrain_core::id::{Clock, PartId, Version, WorkerId};
 use pstrain_core::job::Aggregation;
 use pstrain_core::mode::Mode;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
@@ -32,7 +33,7 @@ const UPDATE: UpdateSpec = UpdateSpec {
 struct Bench {
     name: String,
     aggregator: Aggregator,
-    parameters: Vec<f32>,
+    parameters: Arc<Vec<f32>>,
     version: u64,
     /// Nanoseconds a push, of each turn.
     times: Vec<f64>,
@@ -46,7 +47,7 @@ impl Bench {
         Self {
             name: mode.to_string(),
             aggregator,
-            parameters: vec![0.5; d],
+            parameters: Arc::new(vec![0.5; d]),
             version: 0,
             times: Vec::new(),
         }
@@ -59,6 +60,7 @@ impl Bench {
             let worker = self.version % u64::from(WORKERS);
             let gradient = Gradient {
                 worker: WorkerId(worker as u32),
+                part: PartId(worker as u32),
                 clock: Clock(self.version / u64::from(WORKERS)),
                 samples: 64,
                 size: 0,
@@ -67,8 +69,8 @@ impl Bench {
                 values: &gradients[worker as usize],
             };
             let one = core::iter::once(gradient);
-            self.aggregator.combine(one, &self.parameters, Closing::Everything);
-            self.aggregator.apply(&mut self.parameters, Version(self.version));
+            let version = Version(self.version);
+            self.aggregator.update(one, &mut self.parameters, Closing::Everything, version);
             self.version += 1;
         }
         self.times.push(begin.elapsed().as_nanos() as f64 / pushes as f64);

@@ -129,10 +129,11 @@ impl Replay {
         }
         let (kept, version) = (&self.kept, self.version);
         let gradients = contributions.iter().zip(&self.gradients).map(|(contribution, values)| {
-            let Contribution { worker, examples: size, clock, base, samples, .. } = *contribution;
+            let Contribution { worker, part, examples: size, clock, base, samples, .. } =
+                *contribution;
             let staleness = version.since(base);
             let base = kept.get(&base).map(Vec::as_slice);
-            Gradient { worker, clock, samples, size, staleness, base, values }
+            Gradient { worker, part, clock, samples, size, staleness, base, values }
         });
         let parameters = kept.get(&version).map_or(&[][..], Vec::as_slice);
         let share =

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use pstrain_core::aggregate::{Aggregator, Gradient, ParticipationSpec, StalenessSpec};
+use pstrain_core::aggregate::{Aggregator, Gradient, Merging, ParticipationSpec, StalenessSpec};
 use pstrain_core::consistency::{Closing, ConsistencySpec};
 use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_core::job::{Aggregation, Job};
@@ -35,6 +35,7 @@ pub(super) struct Books {
     /// The arithmetic of the books' own beside it, for updates that are a mean or a sum of their
     /// gradients; given up with the first change of mode, of which it knows nothing.
     updater: Option<Updater>,
+    consistency: ConsistencySpec,
     workers: Vec<Account>,
     ledger: Ledger,
     pub(super) samples: u64,
@@ -83,6 +84,7 @@ impl Books {
             updater: (!has_a_rule(&job.mode))
                 .then(|| Updater::new(&job.update, initial.len()).expect("a valid job")),
             history: vec![initial],
+            consistency: job.mode.at_start().consistency,
             workers: vec![Account::default(); job.membership.workers as usize],
             ledger: Ledger::default(),
             samples: 0,
@@ -167,6 +169,7 @@ impl Books {
                 assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
                 assert!(self.round.is_empty(), "{mode} began in the middle of an update");
                 self.aggregator.set_mode(mode);
+                self.consistency = mode.consistency;
                 self.updater = None;
             }
             Event::Updated { point, closing } => {
@@ -245,39 +248,42 @@ impl Books {
             let values = self.computed[&(key, base)].gradient.as_slice();
             let staleness = version.0 - 1 - base.0;
             let base = Some(self.history[base.0 as usize].as_slice());
-            Gradient { worker: key.0, clock, samples, size: 0, staleness, base, values }
+            let (worker, part) = (key.0, PartId::from(key.0));
+            Gradient { worker, part, clock, samples, size: 0, staleness, base, values }
         });
         self.aggregator.combine(gradients, current, closing);
         let mut parameters = current.clone();
         self.aggregator.apply(&mut parameters, Version(version.0 - 1));
-        if let Some(plain) = self.plain_update(version) {
+        if let Some(plain) = self.plain_update(version, closing) {
             assert!(same_bits(&plain, &parameters), "{version} is no plain mean or sum");
         }
         self.history.push(parameters);
         self.round.clear();
     }
 
-    /// The update without the aggregator, where that has no rule of its own.
-    fn plain_update(&mut self, version: Version) -> Option<Vec<f32>> {
+    /// The update without the aggregator, where that has no rule of its own: what a worker gave to
+    /// an update of all that has come is added up first, in units of its first gradient.
+    fn plain_update(&mut self, version: Version, closing: Closing) -> Option<Vec<f32>> {
         let updater = self.updater.as_mut()?;
-        let samples = |key: &Key| self.sent[key].1;
-        let all: u64 = self.round.iter().map(|(key, _)| u64::from(samples(key))).sum();
-        let mut combined: Vec<f32> = Vec::new();
-        for (key, _) in &self.round {
-            let factor = match self.job.aggregation {
-                Aggregation::Mean => (f64::from(samples(key)) / all as f64) as f32,
-                Aggregation::Sum => 1.0,
-            };
-            let made = &self.computed[&(*key, self.sent[key].0)];
-            let scaled = made.gradient.iter().map(|value| factor * value);
-            if combined.is_empty() {
-                combined = scaled.collect();
-            } else {
-                combined.iter_mut().zip(scaled).for_each(|(sum, value)| *sum += value);
+        let samples = |key: &Key| f64::from(self.sent[key].1);
+        let all: f64 = self.round.iter().map(|(key, _)| samples(key)).sum();
+        let are_together = |(one, _): &(Key, Clock), (next, _): &(Key, Clock)| {
+            closing == Closing::Everything && one.0 == next.0
+        };
+        let (mean, mut combined) = (self.job.aggregation == Aggregation::Mean, Vec::new());
+        for group in self.round.chunk_by(are_together) {
+            let (first, _) = group[0];
+            let mut sum: Vec<f32> = Vec::new();
+            for (key, _) in group {
+                let factor = if mean { (samples(key) / samples(&first)) as f32 } else { 1.0 };
+                let made = &self.computed[&(*key, self.sent[key].0)];
+                add(&mut sum, factor, &made.gradient);
             }
+            let factor = if mean { (samples(&first) / all) as f32 } else { 1.0 };
+            add(&mut combined, factor, &sum);
         }
         let mut parameters = self.history.last().expect("the initial ones").clone();
-        updater.apply(&mut parameters, &mut combined, Version(version.0 - 1));
+        updater.apply(&mut parameters, &combined, Version(version.0 - 1));
         Some(parameters)
     }
 
@@ -303,9 +309,21 @@ impl Books {
         assert_eq!(ledger.assigned, accounted, "unbalanced: {ledger:?}");
         assert_eq!(ledger, self.ledger, "the ledger is not what the events say");
         assert!(self.round.is_empty(), "applied without a new version");
+        self.assert_small(server);
         assert_eq!(server.version().0 as usize, self.history.len() - 1, "an unreported version");
         let replayed = self.history.last().expect("the initial ones");
         assert!(same_bits(server.parameters(), replayed), "the replay gives other parameters");
+    }
+
+    /// Whatever has been gathered, the server keeps one vector for each worker at most, unless what
+    /// a worker gives is not all for the same update or is not added up.
+    fn assert_small(&self, server: &Server) {
+        let whole_iterations = matches!(self.consistency, ConsistencySpec::Delay { .. });
+        if whole_iterations || self.aggregator.merging() == Merging::Apart {
+            return;
+        }
+        let (held, workers) = (server.vectors_held(), self.workers.len());
+        assert!(held <= workers, "{held} vectors of {workers} workers under {}", self.consistency);
     }
 
     /// When the server has finished.
@@ -320,6 +338,15 @@ fn has_a_rule(mode: &Mode) -> bool {
     matches!(mode.consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
         || mode.staleness != StalenessSpec::Plain
         || mode.participation != ParticipationSpec::Plain
+}
+
+/// Adds `factor * values` to `sum`, which is empty at first.
+fn add(sum: &mut Vec<f32>, factor: f32, values: &[f32]) {
+    if sum.is_empty() {
+        sum.extend(values.iter().map(|value| factor * value));
+    } else {
+        sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += factor * value);
+    }
 }
 
 fn same_bits(these: &[f32], those: &[f32]) -> bool {

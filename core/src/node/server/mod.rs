@@ -1,5 +1,6 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
+mod contributions;
 mod fence;
 mod handshake;
 mod liveness;

@@ -1,8 +1,8 @@
 //! Pulls and pushes: checked, decided exactly once, answered.
 
 use super::Server;
+use super::contributions::Contribution;
 use super::roster::Grant;
-use super::round::Contribution;
 use crate::consistency::{Admission, DropReason, Seen};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
@@ -330,7 +330,7 @@ impl Server {
                     base_parameters,
                     samples: header.samples,
                     granted,
-                    gradient: push.gradient,
+                    gradient: Some(push.gradient),
                 };
                 self.contribute(now, contribution);
                 self.show_auto(seen, out);
