@@ -157,9 +157,18 @@ impl Server {
         }
         if self.cohort.contributions() > 0 {
             let held = self.policy.in_rounds() && self.is_short();
-            let closing = if held { Closing::NotYet } else { self.policy.closes(&self.cohort) };
+            let closing = match self.policy.closes(&self.cohort) {
+                _ if held => Closing::NotYet,
+                // Nothing else can come.
+                Closing::NotYet if self.is_used_up() => self.policy.flushes(),
+                closing => closing,
+            };
             self.close(now, closing, out);
             return closing != Closing::NotYet;
+        }
+        if self.is_used_up() {
+            self.end(now, EndReason::BudgetReached, out);
+            return false;
         }
         if !self.cohort.is_empty() {
             return false;
@@ -172,6 +181,11 @@ impl Server {
             self.end(now, EndReason::BudgetReached, out);
         }
         false
+    }
+
+    /// Whether all tasks there are have been given out and have come back.
+    fn is_used_up(&self) -> bool {
+        self.busy == 0 && self.dealer.as_ref().is_some_and(|dealer| dealer.is_used_up())
     }
 
     /// Whether a partition budget is used up: everybody who is there has done their share.
@@ -299,7 +313,8 @@ impl Server {
         let mut next = core::mem::take(&mut self.round.next);
         // The cost of a push does not grow with those who wait: they are looked at when something
         // has changed for them.
-        let gate = Some((self.cohort.joins(), self.policy.gate(&self.cohort)));
+        let of_dealer = self.dealer.as_ref().map_or(0, |dealer| dealer.gate());
+        let gate = Some((self.cohort.joins(), self.policy.gate(&self.cohort), of_dealer));
         if gate == self.gate {
             self.asking.sort_unstable();
             self.asking.dedup();
