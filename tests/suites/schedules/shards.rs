@@ -68,6 +68,7 @@ fn whoever_dies_the_others_do_its_work() {
         let mut settings = Settings::draw(seed).with_one_death().with_shards();
         settings.job.membership.workers = settings.job.membership.workers.max(2);
         settings.job.membership.on_loss = OnLoss::Continue;
+        settings.job.membership.min_workers = Some(1);
         let policies = settings.job.mode.consistency;
         if policies.check(settings.job.membership.workers).is_err() {
             settings.job.mode = Mode::of(ConsistencySpec::Asp);
