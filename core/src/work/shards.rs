@@ -202,3 +202,140 @@ impl Dealer for Shards {
 
     fn updated(&mut self, _members: &Cohort) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shards(workers: usize, rows: &[u64], epochs: u64) -> Shards {
+        let mut shards = Shards {
+            shuffle: Stream::new(1),
+            batch_size: 4,
+            epochs,
+            all_rows: rows.iter().sum(),
+            rows: vec![0; rows.len()],
+            next_epoch: 0,
+            queue: VecDeque::new(),
+            held: vec![None; workers],
+            again: BTreeSet::new(),
+            left: 0,
+            refused: false,
+            gate: 0,
+        };
+        shards.set_rows(WorkerId(0), rows).unwrap();
+        shards
+    }
+
+    fn deal(shards: &mut Shards, worker: u32) -> Option<(u32, u64)> {
+        let task = shards.deal(WorkerId(worker), Version(0))?;
+        Some((task.part.0, task.batch.0))
+    }
+
+    #[test]
+    fn a_worker_goes_through_its_shard_and_then_through_half_of_anothers() {
+        let mut shards = shards(3, &[32, 32], 2);
+        let (first, _) = deal(&mut shards, 0).unwrap();
+        let second = 1 - first;
+        assert_eq!(deal(&mut shards, 1), Some((second, 0)));
+        assert_eq!(deal(&mut shards, 0), Some((first, 1)));
+        // The second has 7 left of which 4 go to the third worker.
+        assert_eq!(deal(&mut shards, 2), Some((second, 4)));
+        assert_eq!(deal(&mut shards, 1), Some((second, 1)));
+        assert_eq!(deal(&mut shards, 2), Some((second, 5)));
+        // What comes back goes first, and the shard of one who is gone to whoever is free.
+        shards.put_back(WorkerId(1), Task { part: PartId(second), batch: BatchId(1), examples: 0 });
+        shards.left(WorkerId(1));
+        assert_eq!(deal(&mut shards, 0), Some((second, 1)));
+        for batch in 2..8 {
+            assert_eq!(deal(&mut shards, 0), Some((first, batch)));
+        }
+        assert_eq!(deal(&mut shards, 0), Some((second, 2)));
+        assert_eq!(deal(&mut shards, 0), Some((second, 3)));
+        assert_eq!(deal(&mut shards, 0), Some((second, 7)));
+        assert_eq!(deal(&mut shards, 2), Some((second, 6)));
+        // The next epoch's first.
+        let (_, batch) = deal(&mut shards, 2).unwrap();
+        assert_eq!(batch, 8);
+    }
+
+    #[test]
+    fn shards_must_be_all_there_is() {
+        let mut shards = shards(2, &[5, 6], 1);
+        let told = shards.set_rows(WorkerId(1), &[5, 5]).unwrap_err();
+        assert_eq!(told, "10 rows in all shards, where the job has 11");
+        assert!(shards.set_rows(WorkerId(1), &[6, 5]).is_err());
+        assert!(shards.set_rows(WorkerId(1), &[5, 6]).is_ok());
+    }
+
+    #[test]
+    fn the_order_of_shards_is_drawn_for_each_epoch() {
+        let mut shards = shards(1, &[4; 20], 3);
+        let mut epoch =
+            || -> Vec<u32> { (0..20).map(|_| deal(&mut shards, 0).unwrap().0).collect() };
+        let orders = [epoch(), epoch(), epoch()];
+        assert!(orders[0] != orders[1] && orders[1] != orders[2]);
+        for mut order in orders {
+            order.sort_unstable();
+            assert_eq!(order, (0..20).collect::<Vec<u32>>());
+        }
+        assert_eq!(deal(&mut shards, 0), None);
+        assert!(shards.is_used_up());
+    }
+
+    proptest! {
+        /// Whoever asks is given something until all epochs are done, whoever goes meanwhile, and
+        /// everything is done once, the epochs one after another.
+        #[test]
+        fn each_mini_batch_is_done_once(
+            rows in prop::collection::vec(1_u64..40, 1..9),
+            steps in prop::collection::vec((0_u32..4, 0..10), 0..600),
+        ) {
+            let mut shards = shards(4, &rows, 2);
+            let batches = |part: u32| rows[part as usize].div_ceil(4);
+            let all = 2 * (0..rows.len() as u32).map(batches).sum::<u64>();
+            let mut under_way: BTreeMap<u32, Vec<(u32, u64)>> = BTreeMap::new();
+            let mut done = BTreeSet::new();
+            let mut given = BTreeSet::new();
+            let finish = (0..4).cycle().map(|worker| (worker, 0)).take(8 * all as usize);
+            for (worker, what) in steps.into_iter().chain(finish) {
+                let own = under_way.entry(worker).or_default();
+                match what {
+                    0..5 => {
+                        done.extend(own.drain(..));
+                        match deal(&mut shards, worker) {
+                            Some((part, batch)) => {
+                                own.push((part, batch));
+                                let epoch = batch / batches(part);
+                                prop_assert!(epoch == 0 || given.len() as u64 >= all / 2);
+                                given.insert((part, batch));
+                            }
+                            None => prop_assert_eq!(given.len() as u64, all),
+                        }
+                    }
+                    5..9 => own.extend(deal(&mut shards, worker).inspect(|&task| {
+                        given.insert(task);
+                    })),
+                    _ => {
+                        for (part, batch) in own.drain(..) {
+                            let (part, batch) = (PartId(part), BatchId(batch));
+                            shards.put_back(WorkerId(worker), Task { part, batch, examples: 0 });
+                        }
+                        shards.left(WorkerId(worker));
+                    }
+                }
+                let mut held: Vec<_> = under_way.values().flatten().collect();
+                let count = held.len();
+                held.sort_unstable();
+                held.dedup();
+                prop_assert_eq!(held.len(), count, "two do the same");
+                prop_assert!(held.iter().all(|task| !done.contains(*task)), "done before");
+            }
+            prop_assert_eq!(done.len() as u64, all);
+            prop_assert!(shards.is_used_up());
+        }
+    }
+}
