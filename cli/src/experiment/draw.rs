@@ -193,20 +193,21 @@ impl Panel<'_> {
         Names { label, unit, names }
     }
 
-    fn chart(&self, mut series: Vec<Series>) -> Picture {
+    fn chart(&self, mut series: Vec<Series>) -> Chart {
         if let Some(from) = self.wanted.from {
             for series in &mut series {
                 // What is not finite interrupts the line.
                 series.marks.retain(|mark| !mark.x.is_finite() || mark.x >= from);
             }
         }
-        Picture::Chart(Chart {
+        Chart {
             title: self.title.clone(),
             x: self.axis(&self.wanted.x_label, &self.wanted.x, self.wanted.x_log),
+            x_names: Vec::new(),
             y: self.axis(&self.wanted.y_label, &self.wanted.y, self.wanted.y_log),
             legend: self.legend_title(),
             series,
-        })
+        }
     }
 
     /// How the runs of each line go on: the mean of the repetitions at each evaluation that all of
@@ -226,7 +227,7 @@ impl Panel<'_> {
             };
             Series { name, marks: (0..length).map(mark).collect() }
         });
-        Ok(self.chart(series.collect()))
+        Ok(Picture::Chart(self.chart(series.collect())))
     }
 
     /// How the runs of each line end, against an axis or a metric.
@@ -237,15 +238,19 @@ impl Panel<'_> {
             None => Some(self.wanted.x.parse::<Metric>()?),
         };
         let number = self.number(&self.wanted.x);
+        // Values that are no numbers stand side by side.
+        let names = self.shown(&self.wanted.x);
+        let is_named = names.iter().any(|(value, _)| value.parse::<f64>().is_err());
         let series = self.lines().into_iter().map(|(name, cells)| {
             let mark = |cell: &&Cell| {
                 let at = match &x {
                     Some(metric) => self.answers(metric, cell),
-                    // Values that are no numbers stand side by side.
                     None => {
-                        let place = cell.at.get(number).copied().unwrap_or(0);
                         let value = cell.value(self.runs.spec, number);
-                        vec![value.parse().unwrap_or(place as f64)]
+                        let place = || names.iter().position(|(name, _)| name == value);
+                        let named = || place().map(|place| place as f64);
+                        let at = if is_named { named() } else { value.parse().ok() };
+                        at.into_iter().collect()
                     }
                 };
                 mark(&at, &self.answers(&y, cell), y.is_share())
@@ -256,7 +261,20 @@ impl Panel<'_> {
             }
             Series { name, marks }
         });
-        Ok(self.chart(series.collect()))
+        let mut chart = self.chart(series.collect());
+        if x.is_none() && is_named {
+            chart.x_names = names.into_iter().map(|(_, label)| label).collect();
+        }
+        Ok(Picture::Chart(chart))
+    }
+
+    /// The values of an axis that the picture shows, with what people call them.
+    fn shown(&self, axis: &str) -> Vec<(String, String)> {
+        let Some(axis) = self.runs.spec.axis(axis) else { return Vec::new() };
+        let among = self.wanted.among.get(&axis.name);
+        let values = axis.values.iter().enumerate();
+        let shown = values.filter(|(_, value)| among.is_none_or(|among| among.contains(value)));
+        shown.map(|(index, Text(value))| (value.clone(), axis.value_label(index))).collect()
     }
 
     /// How much of the shared link is in use: of each line the first run, in slices of the time.
@@ -277,7 +295,7 @@ impl Panel<'_> {
             };
             Series { name, marks: (0..SLICES).map(mark).collect() }
         });
-        self.chart(series.collect())
+        Picture::Chart(self.chart(series.collect()))
     }
 
     fn bars(&self) -> Result<Picture, String> {

@@ -16,7 +16,11 @@ const MARKERS: usize = 6;
 pub(super) fn draw(chart: &Chart, area: &Area<'_>) -> Drawn {
     let marks = || chart.series.iter().flat_map(|series| &series.marks);
     let few = chart.series.iter().all(|series| series.marks.len() <= FEW);
-    let mut x = Scale::new(marks().map(|mark| mark.x), chart.x.log, if few { 0.03 } else { 0.0 });
+    let mut x = if chart.x_names.is_empty() {
+        Scale::new(marks().map(|mark| mark.x), chart.x.log, if few { 0.03 } else { 0.0 })
+    } else {
+        Scale::named(&chart.x_names)
+    };
     let drawn = marks().filter(|mark| x.place(mark.x).is_some());
     let heights = drawn.flat_map(|mark| [mark.y, mark.low, mark.high]);
     let y = Scale::heights(heights, chart.y.log);

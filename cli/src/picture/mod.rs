@@ -110,6 +110,8 @@ pub(crate) struct Chart {
     pub(crate) title: String,
     /// From left to right.
     pub(crate) x: Axis,
+    /// What stands at 0, 1, 2 and so on of that axis; none if it is one of numbers.
+    pub(crate) x_names: Vec<String>,
     /// From bottom to top.
     pub(crate) y: Axis,
     /// What the names of the lines are values of; may be empty.

@@ -17,7 +17,12 @@ pub(super) struct Scale {
     step: f64,
     /// How many ticks a decade of a logarithmic axis has at most: an index of [`DECADES`].
     decade: usize,
+    /// What stands at the ticks instead of numbers, which are 0, 1, 2 and so on; may be empty.
+    names: Vec<String>,
 }
+
+/// What is left free beside the first and the last of the names.
+const ROOM: f64 = 0.3;
 
 /// Ticks of a decade, from many to few.
 const DECADES: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
@@ -39,11 +44,19 @@ impl Scale {
         Self::between(if low == 0.0 { low } else { low - room }, high + room, log)
     }
 
+    /// An axis with these names side by side.
+    pub(super) fn named(names: &[String]) -> Self {
+        let high = names.len() as f64 - 1.0 + ROOM;
+        let ticks = (0..names.len()).map(|place| place as f64).collect();
+        let names = names.to_vec();
+        Self { log: false, low: -ROOM, high, ticks, step: 1.0, decade: 0, names }
+    }
+
     fn between(low: f64, high: f64, log: bool) -> Self {
         let decade = if high - low > 3.0 { 2 } else { 0 };
         let (ticks, step) =
             if log { log_ticks(low, high, decade) } else { linear_ticks(low, high) };
-        Self { log, low, high, ticks, step, decade }
+        Self { log, low, high, ticks, step, decade, names: Vec::new() }
     }
 
     /// The same axis with fewer ticks; none if fewer would be too few.
@@ -77,6 +90,9 @@ impl Scale {
 
     /// How a tick is written.
     pub(super) fn label(&self, place: f64) -> String {
+        if !self.names.is_empty() {
+            return self.names.get(place.round() as usize).cloned().unwrap_or_default();
+        }
         if self.log {
             return significant(10_f64.powf(place), 3);
         }
@@ -214,6 +230,16 @@ mod tests {
         assert_eq!(labels(&[0.91, 0.99], false), ["0.92", "0.94", "0.96", "0.98"]);
         assert_eq!(labels(&[-1.0, 1.0], false), ["−1.0", "−0.5", "0", "0.5", "1.0"]);
         assert_eq!(labels(&[0.0, 5e6], false), ["0", "10⁶", "2×10⁶", "3×10⁶", "4×10⁶", "5×10⁶"]);
+    }
+
+    #[test]
+    fn names_stand_side_by_side() {
+        let names = ["q = 0", "q = 1"].map(String::from);
+        let scale = Scale::named(&names);
+        let labels: Vec<_> = scale.ticks.iter().map(|tick| scale.label(*tick)).collect();
+        assert_eq!(labels, names);
+        let shares = [0.0, 1.0].map(|place| scale.share(place).unwrap());
+        assert!(0.1 < shares[0] && shares[0] < shares[1] && shares[1] < 0.9, "{shares:?}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ fn curves() -> Picture {
         series.into_iter().map(|(name, slow)| learning(name, slow, 0.3)).collect();
     series.push(learning("async, non-IID", 30.0, 2.0));
     Picture::Chart(Chart {
+        x_names: Vec::new(),
         legend: String::new(),
         title: "Accuracy over epochs & <delay>".into(),
         x: axis("epoch", "", false),
@@ -46,6 +47,7 @@ fn sweep(log: bool) -> Picture {
         Series { name: name.into(), marks: marks.to_vec() }
     });
     Picture::Chart(Chart {
+        x_names: Vec::new(),
         legend: String::new(),
         title: "Training time against the difference in delay".into(),
         x: axis("difference in delay", "ms", log),
@@ -246,7 +248,7 @@ fn many() -> Picture {
         .map(|number| learning(&format!("series {number}"), 5.0 + 9.0 * f64::from(number), 0.1));
     let (x, y) = (axis("time", "s", false), axis("accuracy", "%", false));
     let (title, legend) = (String::new(), "seed".into());
-    Picture::Chart(Chart { series: series.collect(), x, y, title, legend })
+    Picture::Chart(Chart { series: series.collect(), x, y, title, legend, ..Chart::default() })
 }
 
 #[test]

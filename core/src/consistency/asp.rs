@@ -1,7 +1,6 @@
 //! Asynchronous parallel.
 
-use super::{Admission, Closing, Cohort, Consistency};
-use crate::id::{Version, WorkerId};
+use super::Consistency;
 
 /// ASP: every gradient is an update of its own, applied on arrival; nobody waits.
 ///
@@ -12,24 +11,4 @@ use crate::id::{Version, WorkerId};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asp;
 
-impl Consistency for Asp {
-    fn admit(&self, _cohort: &Cohort, _worker: WorkerId, _base: Version) -> Admission {
-        Admission::Contribute
-    }
-
-    fn closes(&self, _cohort: &Cohort) -> Closing {
-        Closing::Everything
-    }
-
-    fn may_start(&self, _cohort: &Cohort, _worker: WorkerId, _under_way: u32) -> bool {
-        true
-    }
-
-    fn gate(&self, _cohort: &Cohort) -> u64 {
-        0
-    }
-
-    fn in_rounds(&self) -> bool {
-        false
-    }
-}
+impl Consistency for Asp {}

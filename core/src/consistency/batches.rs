@@ -4,10 +4,12 @@
 use super::{Admission, Closing, Cohort, Consistency, fresh_only};
 use crate::id::{Version, WorkerId};
 
-/// Whether `gradients` are there. Unlike a quorum this does not shrink with the membership, for
-/// one worker can fill it alone; but what is there is used when nobody is left to add to it.
+/// Whether `gradients` are there, or all that the budget asks for. Unlike a quorum this does not
+/// shrink with the membership, for one worker can fill it alone; but what is there is used when
+/// nobody is left to add to it.
 fn filled(cohort: &Cohort, gradients: u32) -> Closing {
-    if cohort.contributions() >= gradients as usize || cohort.is_empty() {
+    let full = cohort.contributions() >= gradients as usize;
+    if full || cohort.is_spent() || cohort.is_empty() {
         Closing::Everything
     } else {
         Closing::NotYet
@@ -18,8 +20,8 @@ fn filled(cohort: &Cohort, gradients: u32) -> Closing {
 /// are of; a worker goes on at once on the same version. At the update everybody begins anew, and
 /// what was computed on the version before is dropped.
 ///
-/// Invariant: an update has exactly K contributions (fewer only when nobody is left), each
-/// computed on the version just before it. One fast worker may give all of them: more gradients
+/// Invariant: an update has exactly K contributions (fewer only when nobody is left or the budget
+/// asks for fewer), each computed on the version just before it. One fast worker may give all of them: more gradients
 /// are then less noise, but not other data.
 ///
 /// Dutta et al., AISTATS 2018; as Rennala SGD, Tyurin and Richtarik, NeurIPS 2023.
@@ -45,18 +47,6 @@ impl Consistency for KBatchSync {
         filled(cohort, self.gradients)
     }
 
-    fn may_start(&self, _cohort: &Cohort, _worker: WorkerId, _under_way: u32) -> bool {
-        true
-    }
-
-    fn gate(&self, _cohort: &Cohort) -> u64 {
-        0
-    }
-
-    fn in_rounds(&self) -> bool {
-        false
-    }
-
     fn cancels(&self) -> bool {
         true
     }
@@ -65,7 +55,8 @@ impl Consistency for KBatchSync {
 /// K-batch-async, or buffered: an update is made of K gradients, whoever they are of and however
 /// stale; nobody waits, and nothing is dropped.
 ///
-/// Invariant: an update has exactly K contributions (fewer only when nobody is left). With N
+/// Invariant: an update has exactly K contributions (fewer only when nobody is left or the budget
+/// asks for fewer). With N
 /// always-busy workers the mean staleness tends to (N - 1) / K or less. With K = 1 it is ASP.
 ///
 /// Dutta et al., AISTATS 2018; as n-softsync, Zhang et al., IJCAI 2016; with a buffer in federated
@@ -84,23 +75,7 @@ impl Buffered {
 }
 
 impl Consistency for Buffered {
-    fn admit(&self, _cohort: &Cohort, _worker: WorkerId, _base: Version) -> Admission {
-        Admission::Contribute
-    }
-
     fn closes(&self, cohort: &Cohort) -> Closing {
         filled(cohort, self.gradients)
-    }
-
-    fn may_start(&self, _cohort: &Cohort, _worker: WorkerId, _under_way: u32) -> bool {
-        true
-    }
-
-    fn gate(&self, _cohort: &Cohort) -> u64 {
-        0
-    }
-
-    fn in_rounds(&self) -> bool {
-        false
     }
 }

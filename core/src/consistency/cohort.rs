@@ -29,6 +29,8 @@ pub struct Cohort {
     owing: usize,
     /// Whether what has come is all that an update needs.
     covered: bool,
+    /// Mini-batches that the budget asks for beyond the updates so far; none without such a budget.
+    wanted: Option<u64>,
     joins: u64,
 }
 
@@ -36,6 +38,8 @@ pub struct Cohort {
 struct Standing {
     clock: Clock,
     contributed: bool,
+    /// Mini-batches in a pass over its data.
+    pass: u64,
 }
 
 impl Cohort {
@@ -156,17 +160,42 @@ impl Cohort {
         self.covered = covered;
     }
 
+    /// Mini-batches that the budget asks for beyond the updates so far.
+    #[must_use]
+    pub fn wanted(&self) -> u64 {
+        self.wanted.unwrap_or(u64::MAX)
+    }
+
+    /// Notes how many mini-batches the budget asks for beyond the updates so far.
+    pub const fn set_wanted(&mut self, batches: u64) {
+        self.wanted = Some(batches);
+    }
+
+    /// Whether the contributions to the open round are all that the budget asks for.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.contributions as u64 >= self.wanted()
+    }
+
+    /// Mini-batches in a pass over the data of `worker`: with so many of them on the same
+    /// parameters, its gradient is exact.
+    #[must_use]
+    pub fn pass(&self, worker: WorkerId) -> u64 {
+        self.members.get(&worker).map_or(u64::MAX, |standing| standing.pass)
+    }
+
     /// How often somebody has joined so far.
     #[must_use]
     pub const fn joins(&self) -> u64 {
         self.joins
     }
 
-    /// Lets `worker` count from now on, at `clock`.
-    pub fn join(&mut self, worker: WorkerId, clock: Clock) {
+    /// Lets `worker`, with `pass` mini-batches in a pass over its data, count from now on, at
+    /// `clock`.
+    pub fn join(&mut self, worker: WorkerId, clock: Clock, pass: u64) {
         self.joins += 1;
         self.leave(worker);
-        self.members.insert(worker, Standing { clock, contributed: false });
+        self.members.insert(worker, Standing { clock, contributed: false, pass });
         self.clocks.insert((clock, worker));
         self.owing += 1;
     }

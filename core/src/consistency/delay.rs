@@ -1,7 +1,7 @@
 //! Bounded delay.
 
-use super::{Admission, Closing, Cohort, Consistency};
-use crate::id::{Version, WorkerId};
+use super::{Closing, Cohort, Consistency};
+use crate::id::WorkerId;
 use crate::mode::MOST_IN_FLIGHT;
 
 /// Bounded delay D: whole iterations become updates, in order, and a worker may start iteration t
@@ -9,7 +9,8 @@ use crate::mode::MOST_IN_FLIGHT;
 ///
 /// Invariant: an update has exactly one contribution of every member that took part in its
 /// iteration, and iterations are updates in order; a worker is asked for at most D iterations
-/// beyond the oldest that is no update yet, so no gradient is staler than D. Unlike under SSP,
+/// beyond the oldest that is no update yet, so no gradient is staler than D; nor for more of them
+/// than the budget asks for, with one to spare. Unlike under SSP,
 /// nobody sees part of an iteration, and a worker may begin before its own last gradient is in the
 /// parameters.
 ///
@@ -30,10 +31,6 @@ impl Delay {
 }
 
 impl Consistency for Delay {
-    fn admit(&self, _cohort: &Cohort, _worker: WorkerId, _base: Version) -> Admission {
-        Admission::Contribute
-    }
-
     fn closes(&self, cohort: &Cohort) -> Closing {
         // With nobody left, nobody can add to what there is.
         let passed =
@@ -42,15 +39,18 @@ impl Consistency for Delay {
     }
 
     fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
-        cohort.lead(worker).saturating_add(u64::from(under_way)) <= self.bound
+        // As many iterations of everybody as the budget asks for, were all mini-batches whole.
+        let iterations = cohort.wanted().div_ceil(cohort.len().max(1) as u64);
+        let ahead = cohort.lead(worker).saturating_add(u64::from(under_way));
+        ahead <= self.bound.min(iterations)
+    }
+
+    fn awaits(&self, cohort: &Cohort, worker: WorkerId) -> bool {
+        cohort.lead(worker) == 0
     }
 
     fn gate(&self, cohort: &Cohort) -> u64 {
         cohort.slowest().map_or(0, |slowest| slowest.0 + 1)
-    }
-
-    fn in_rounds(&self) -> bool {
-        false
     }
 
     fn joins_in_front(&self) -> bool {

@@ -102,10 +102,6 @@ impl KAsync {
 }
 
 impl Consistency for KAsync {
-    fn admit(&self, _cohort: &Cohort, _worker: WorkerId, _base: Version) -> Admission {
-        Admission::Contribute
-    }
-
     fn closes(&self, cohort: &Cohort) -> Closing {
         if self.quorum.is_met(cohort) { Closing::Everything } else { Closing::NotYet }
     }

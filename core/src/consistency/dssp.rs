@@ -2,8 +2,8 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::{Admission, Closing, Cohort, Consistency};
-use crate::id::{Clock, Version, WorkerId};
+use super::{Cohort, Consistency};
+use crate::id::{Clock, WorkerId};
 use crate::time::Time;
 
 /// DSSP: SSP whose slack is chosen anew, between two bounds, each time the fastest worker would
@@ -85,14 +85,6 @@ impl Dssp {
 }
 
 impl Consistency for Dssp {
-    fn admit(&self, _cohort: &Cohort, _worker: WorkerId, _base: Version) -> Admission {
-        Admission::Contribute
-    }
-
-    fn closes(&self, _cohort: &Cohort) -> Closing {
-        Closing::Everything
-    }
-
     fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
         let under_way = u64::from(under_way);
         let credited = || self.paces.get(&worker).zip(cohort.clock(worker));
@@ -100,13 +92,13 @@ impl Consistency for Dssp {
             || credited().is_some_and(|(pace, clock)| clock.0 + under_way < pace.credit.0)
     }
 
+    fn awaits(&self, cohort: &Cohort, worker: WorkerId) -> bool {
+        cohort.lead(worker) == 0
+    }
+
     fn gate(&self, cohort: &Cohort) -> u64 {
         // Credit is given at a worker's own push, when it is looked at anyway.
         cohort.slowest().map_or(0, |slowest| slowest.0 + 1)
-    }
-
-    fn in_rounds(&self) -> bool {
-        false
     }
 
     fn contributed(&mut self, cohort: &Cohort, worker: WorkerId, now: Time) {

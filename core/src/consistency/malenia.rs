@@ -1,6 +1,6 @@
 //! Malenia SGD.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::{Admission, Closing, Cohort, Consistency, fresh_only};
 use crate::id::{Version, WorkerId};
@@ -17,6 +17,10 @@ use crate::time::Time;
 /// by the worker's share of the data over B_i. With S of N or less the update closes as soon as
 /// everybody has given one, which at equal speeds is BSP.
 ///
+/// While others are waited for, a worker stops after a whole pass over its data, since its mean is
+/// the exact gradient then, and when what has gathered is all that the budget asks for. An update
+/// falls short of S if nobody could give more, or the budget does not ask for it.
+///
 /// Tyurin and Richtarik, NeurIPS 2023, section 5.
 #[derive(Clone, Debug)]
 pub struct Malenia {
@@ -25,13 +29,15 @@ pub struct Malenia {
     counts: BTreeMap<WorkerId, u32>,
     /// The sum of 1 / B_i.
     inverses: f64,
+    /// Members that have given a whole pass over their data, or more.
+    exact: BTreeSet<WorkerId>,
 }
 
 impl Malenia {
     /// Malenia with S = `gradients`.
     #[must_use]
     pub const fn new(gradients: u32) -> Self {
-        Self { gradients, counts: BTreeMap::new(), inverses: 0.0 }
+        Self { gradients, counts: BTreeMap::new(), inverses: 0.0, exact: BTreeSet::new() }
     }
 }
 
@@ -49,15 +55,22 @@ impl Consistency for Malenia {
         let members = self.counts.len() as f64;
         let enough = members * members * (1.0 + ROUNDING) + ROUNDING
             >= f64::from(self.gradients) * self.inverses;
-        if cohort.owing() == 0 && enough { Closing::Everything } else { Closing::NotYet }
+        let done = enough || cohort.is_spent() || self.exact.len() == self.counts.len();
+        if cohort.owing() == 0 && done { Closing::Everything } else { Closing::NotYet }
     }
 
-    fn may_start(&self, _cohort: &Cohort, _worker: WorkerId, _under_way: u32) -> bool {
-        true
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        let count = self.counts.get(&worker).copied().unwrap_or_default();
+        let given = u64::from(count) + u64::from(under_way);
+        given == 0 || given < cohort.pass(worker) && !cohort.is_spent()
     }
 
-    fn gate(&self, _cohort: &Cohort) -> u64 {
-        0
+    fn awaits(&self, cohort: &Cohort, worker: WorkerId) -> bool {
+        if cohort.owing() > 0 { !cohort.contributed(worker) } else { !self.exact.contains(&worker) }
+    }
+
+    fn gate(&self, cohort: &Cohort) -> u64 {
+        cohort.version().0
     }
 
     fn in_rounds(&self) -> bool {
@@ -78,14 +91,19 @@ impl Consistency for Malenia {
         }
         *count = count.saturating_add(1);
         self.inverses += 1.0 / f64::from(*count);
+        if u64::from(*count) >= cohort.pass(worker) {
+            self.exact.insert(worker);
+        }
     }
 
     fn closed(&mut self, _cohort: &Cohort, _closing: Closing) {
         self.counts.clear();
+        self.exact.clear();
         self.inverses = 0.0;
     }
 
     fn left(&mut self, _cohort: &Cohort, worker: WorkerId) {
+        self.exact.remove(&worker);
         if let Some(count) = self.counts.remove(&worker) {
             self.inverses -= 1.0 / f64::from(count);
         }

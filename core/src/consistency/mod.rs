@@ -43,28 +43,52 @@ pub use ssp::Ssp;
 use crate::id::{Version, WorkerId};
 use crate::time::Time;
 
-/// A consistency policy: the questions the server asks.
+/// A consistency policy: the questions the server asks. Unless a policy says otherwise, each
+/// gradient is an update of its own on arrival, and nobody waits.
 pub trait Consistency: Debug + Send {
     /// What happens to a gradient of `worker` that was computed on version `base`.
-    fn admit(&self, cohort: &Cohort, worker: WorkerId, base: Version) -> Admission;
+    fn admit(&self, cohort: &Cohort, worker: WorkerId, base: Version) -> Admission {
+        let _unheeded = (cohort, worker, base);
+        Admission::Contribute
+    }
 
     /// Which of the contributions gathered so far become an update now.
     ///
     /// Asked only when there is at least one.
-    fn closes(&self, cohort: &Cohort) -> Closing;
+    fn closes(&self, cohort: &Cohort) -> Closing {
+        let _unheeded = cohort;
+        Closing::Everything
+    }
 
     /// Whether `worker`, which has `under_way` mini-batches that have not come back, may be given
     /// the current parameters and one more.
-    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool;
+    ///
+    /// Nobody is asked for more than can become part of an update: where any number of gradients
+    /// of a worker may gather before one, those who are not waited for stop once what has gathered
+    /// is all that the budget asks for.
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        let _unheeded = (cohort, worker, under_way);
+        true
+    }
+
+    /// Whether the others, or the next update, may have to wait for `worker`.
+    fn awaits(&self, cohort: &Cohort, worker: WorkerId) -> bool {
+        !cohort.contributed(worker)
+    }
 
     /// A number that changes whenever somebody who may not start now may start: while it and the
     /// membership stay, nobody who was made to wait needs to be looked at again.
-    fn gate(&self, cohort: &Cohort) -> u64;
+    fn gate(&self, cohort: &Cohort) -> u64 {
+        let _unheeded = cohort;
+        0
+    }
 
     /// Whether an update gathers the gradients of several workers in a round. A worker that joins
     /// then waits for the next round to count, and a round is not closed while too few workers
-    /// are there. Otherwise each gradient is an update of its own, whatever happens.
-    fn in_rounds(&self) -> bool;
+    /// are there. Otherwise an update waits for nobody who is not there.
+    fn in_rounds(&self) -> bool {
+        false
+    }
 
     /// Whether a worker that joins does so in front, with the fastest, instead of with the
     /// slowest: where whole iterations are applied in order, those behind would have to wait for

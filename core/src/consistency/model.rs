@@ -42,6 +42,10 @@ struct Model {
     joining: Vec<u32>,
     /// In the order in which they came, with the versions they were computed on.
     pending: Vec<(Contribution, Version)>,
+    /// Gradients that the budget still asks for, if there is one.
+    wanted: Option<u64>,
+    /// Mini-batches in a pass over a worker's data.
+    pass: u64,
     /// Whether everybody who ever was a member still is.
     fixed: bool,
     /// The iteration of the last update, if updates are iterations.
@@ -58,6 +62,11 @@ const WORKERS: u32 = 5;
 
 impl Model {
     fn new(spec: ConsistencySpec, workers: u32) -> Self {
+        Self::within(spec, workers, Limits { wanted: None, pass: u64::MAX })
+    }
+
+    fn within(spec: ConsistencySpec, workers: u32, limits: Limits) -> Self {
+        let Limits { wanted, pass } = limits;
         let mut model = Self {
             spec,
             policy: spec.build(),
@@ -66,6 +75,8 @@ impl Model {
             under_way: BTreeMap::new(),
             joining: Vec::new(),
             pending: Vec::new(),
+            wanted,
+            pass,
             fixed: true,
             iteration: None,
             turns: None,
@@ -73,6 +84,7 @@ impl Model {
             granted: Vec::new(),
         };
         (0..workers).for_each(|worker| model.count(worker));
+        model.tell_wanted();
         model.settle();
         model
     }
@@ -80,11 +92,22 @@ impl Model {
     fn count(&mut self, worker: u32) {
         let front = self.policy.joins_in_front();
         let clock = if front { self.cohort.fastest() } else { self.cohort.slowest() };
-        self.cohort.join(WorkerId(worker), clock.unwrap_or_default());
+        self.cohort.join(WorkerId(worker), clock.unwrap_or_default(), self.pass);
         self.under_way.insert(worker, VecDeque::new());
     }
 
+    fn tell_wanted(&mut self) {
+        self.wanted.into_iter().for_each(|wanted| self.cohort.set_wanted(wanted));
+    }
+
+    fn is_over(&self) -> bool {
+        self.wanted == Some(0)
+    }
+
     fn take(&mut self, step: Step) {
+        if self.is_over() {
+            return;
+        }
         self.now = self.now + Duration::from_nanos(1);
         match step {
             Step::Join(worker) => {
@@ -140,6 +163,9 @@ impl Model {
 
     fn settle(&mut self) {
         loop {
+            if self.is_over() {
+                return;
+            }
             if self.cohort.contributions() > 0 {
                 match self.policy.closes(&self.cohort) {
                     Closing::NotYet => break,
@@ -182,6 +208,8 @@ impl Model {
         });
         self.check_update(closing, &taken);
         self.cohort.close(closing);
+        self.wanted = self.wanted.map(|wanted| wanted.saturating_sub(taken.len() as u64));
+        self.tell_wanted();
         self.policy.closed(&self.cohort, closing);
         self.admit();
         if self.policy.cancels() {
@@ -256,14 +284,17 @@ impl Model {
                 assert!(members.iter().all(|worker| of(*worker) <= 1));
             }
             C::KBatchSync { gradients } | C::Rennala { gradients } | C::Buffered { gradients } => {
-                assert!(taken.len() == gradients as usize || nobody);
+                let most = u64::from(gradients).min(self.wanted.unwrap_or(u64::MAX));
+                assert!(taken.len() as u64 == most || nobody);
             }
             C::Malenia { gradients } => {
                 assert!(members.iter().all(|worker| of(*worker) >= 1));
                 let inverses: f64 = members.iter().map(|worker| 1.0 / of(*worker) as f64).sum();
                 let enough =
                     (members.len().pow(2) as f64) >= f64::from(gradients) * inverses - 1e-6;
-                assert!(enough, "{taken:?} of {members:?}");
+                let exact = members.iter().all(|worker| of(*worker) as u64 >= self.pass);
+                let last = self.wanted.is_some_and(|wanted| taken.len() as u64 >= wanted);
+                assert!(enough || exact || last, "{taken:?} of {members:?}");
             }
             C::Delay { .. } => {
                 let clock = taken[0].clock;
@@ -311,11 +342,28 @@ impl Model {
         assert!(owed.is_some() || left, "{worker} has had its turn");
     }
 
+    /// What gathers does not grow without end while somebody is waited for.
+    fn check_gathered(&self) {
+        use ConsistencySpec as C;
+        let Some(wanted) = self.wanted.filter(|_| self.fixed) else { return };
+        let members = self.under_way.len() as u64;
+        let C::Delay { .. } = self.spec else {
+            // One more of each that had given nothing.
+            return assert!(self.pending.len() as u64 <= wanted + members, "{:?}", self.pending);
+        };
+        let most = wanted.div_ceil(members) + 1;
+        for (worker, under_way) in &self.under_way {
+            let ahead = self.cohort.lead(WorkerId(*worker)) + under_way.len() as u64;
+            assert!(ahead <= most, "{worker} is {ahead} ahead, of {most}");
+        }
+    }
+
     fn check(&self) {
         use ConsistencySpec as C;
         let busy = |worker: &u32| self.under_way[worker].len() as u64;
         let held = || self.under_way.keys().all(|worker| busy(worker) == 0);
         assert!(self.under_way.is_empty() || !held(), "everybody waits under {}", self.spec);
+        self.check_gathered();
         let most = match self.spec {
             _ if self.is_bsp() => return,
             C::Ssp { slack } => slack,
@@ -330,6 +378,19 @@ impl Model {
             assert!(ahead <= most + 1, "{worker} is {ahead} ahead under {}", self.spec);
         }
     }
+}
+
+/// How much there may be of what.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    wanted: Option<u64>,
+    pass: u64,
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let wanted = prop_oneof![Just(None), (1_u64..60).prop_map(Some)];
+    let pass = prop_oneof![Just(u64::MAX), 1_u64..6];
+    (wanted, pass).prop_map(|(wanted, pass)| Limits { wanted, pass })
 }
 
 fn specs() -> impl Strategy<Value = ConsistencySpec> {
@@ -371,7 +432,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Everybody answers in turn, and the version goes on.
 fn check_progress(model: &mut Model) {
-    if model.under_way.is_empty() {
+    if model.under_way.is_empty() || model.is_over() {
         return;
     }
     let before = model.cohort.version();
@@ -386,9 +447,9 @@ proptest! {
 
     #[test]
     fn every_policy_keeps_its_promise_and_goes_on(
-        (spec, workers, steps) in (specs(), 1..=WORKERS, steps())
+        (spec, workers, limits, steps) in (specs(), 1..=WORKERS, limits(), steps())
     ) {
-        let mut model = Model::new(spec, workers);
+        let mut model = Model::within(spec, workers, limits);
         steps.into_iter().for_each(|step| model.take(step));
         check_progress(&mut model);
     }

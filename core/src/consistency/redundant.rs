@@ -1,6 +1,6 @@
 //! Rounds in which more is computed than is needed.
 
-use super::{Admission, Closing, Cohort, Consistency, DropReason};
+use super::{Admission, Closing, Cohort, Consistency, fresh_only};
 use crate::id::{Version, WorkerId};
 
 /// BSP where the round is over once what has come covers all partitions, whoever it came from:
@@ -23,11 +23,7 @@ impl Redundant {
 
 impl Consistency for Redundant {
     fn admit(&self, cohort: &Cohort, _worker: WorkerId, base: Version) -> Admission {
-        if base == cohort.version() {
-            Admission::Contribute
-        } else {
-            Admission::Drop(DropReason::Stale)
-        }
+        fresh_only(cohort, base)
     }
 
     fn closes(&self, cohort: &Cohort) -> Closing {
@@ -35,19 +31,11 @@ impl Consistency for Redundant {
     }
 
     /// Whoever has something to compute for the round.
-    fn may_start(&self, _cohort: &Cohort, _worker: WorkerId, _under_way: u32) -> bool {
-        true
-    }
-
     fn gate(&self, cohort: &Cohort) -> u64 {
         cohort.version().0
     }
 
     /// A newcomer may be just the one who is missing, so it counts at once.
-    fn in_rounds(&self) -> bool {
-        false
-    }
-
     fn window(&self) -> u32 {
         self.tasks
     }

@@ -1,17 +1,18 @@
 //! Ringleader ASGD.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::{Admission, Closing, Cohort, Consistency};
-use crate::id::{Version, WorkerId};
+use super::{Closing, Cohort, Consistency};
+use crate::id::WorkerId;
 use crate::time::Time;
 
 /// Ringleader ASGD: a step takes the mean over a table of one entry for each worker, which is the
 /// mean of its gradients. First gradients are gathered until every member has an entry; that is a
 /// table, and an update. Then each member has one turn: when its gradient comes, it joins the
 /// table, and there is an update from the whole table again. Gradients of those that have had
-/// their turn wait for the next table, which is gathered once all have. Nobody ever waits, and
-/// nothing is dropped.
+/// their turn wait for the next table, which is gathered once all have. Nothing is dropped, and
+/// nobody waits who has not given a whole pass over its data to the next table, or when what has
+/// gathered is all that the budget asks for.
 ///
 /// Invariant: between two tables ([`Closing::Everything`]) every member has exactly one turn: the
 /// one whose gradient completed the table has had it with that (nobody has, if it was completed by
@@ -29,8 +30,8 @@ pub struct Ringleader {
     /// Members that have not had their turn at the table. Once there are none, the next one is
     /// gathered.
     owed: BTreeSet<WorkerId>,
-    /// Members that have contributed to the next table.
-    gathered: BTreeSet<WorkerId>,
+    /// Members that have contributed to the next table, and how often.
+    gathered: BTreeMap<WorkerId, u64>,
     /// Whose contribution came last, if nobody has left since.
     latest: Option<WorkerId>,
     /// Whether the contribution that came last is a turn that has not been taken.
@@ -38,10 +39,6 @@ pub struct Ringleader {
 }
 
 impl Consistency for Ringleader {
-    fn admit(&self, _cohort: &Cohort, _worker: WorkerId, _base: Version) -> Admission {
-        Admission::Contribute
-    }
-
     fn closes(&self, cohort: &Cohort) -> Closing {
         if self.turn {
             Closing::Latest
@@ -52,23 +49,25 @@ impl Consistency for Ringleader {
         }
     }
 
-    fn may_start(&self, _cohort: &Cohort, _worker: WorkerId, _under_way: u32) -> bool {
-        true
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        let given = self.gathered.get(&worker).copied().unwrap_or_default();
+        let given = given + u64::from(under_way);
+        given == 0 || given < cohort.pass(worker) && !cohort.is_spent()
     }
 
-    fn gate(&self, _cohort: &Cohort) -> u64 {
-        0
+    fn awaits(&self, _cohort: &Cohort, worker: WorkerId) -> bool {
+        !self.gathered.contains_key(&worker)
     }
 
-    fn in_rounds(&self) -> bool {
-        false
+    fn gate(&self, cohort: &Cohort) -> u64 {
+        cohort.version().0
     }
 
     fn contributed(&mut self, cohort: &Cohort, worker: WorkerId, _now: Time) {
         self.latest = Some(worker);
         self.turn = self.owed.remove(&worker);
         if !self.turn && cohort.contains(worker) {
-            self.gathered.insert(worker);
+            *self.gathered.entry(worker).or_default() += 1;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Ringmaster ASGD.
 
-use super::{Admission, Closing, Cohort, Consistency, DropReason};
+use super::{Admission, Cohort, Consistency, DropReason};
 use crate::id::{Version, WorkerId};
 
 /// Ringmaster ASGD: gradients are applied on arrival as under ASP, but one that is R updates stale
@@ -31,21 +31,5 @@ impl Consistency for Ringmaster {
         } else {
             Admission::Drop(DropReason::Stale)
         }
-    }
-
-    fn closes(&self, _cohort: &Cohort) -> Closing {
-        Closing::Everything
-    }
-
-    fn may_start(&self, _cohort: &Cohort, _worker: WorkerId, _under_way: u32) -> bool {
-        true
-    }
-
-    fn gate(&self, _cohort: &Cohort) -> u64 {
-        0
-    }
-
-    fn in_rounds(&self) -> bool {
-        false
     }
 }

@@ -1,7 +1,7 @@
 //! Stale-synchronous parallel.
 
-use super::{Admission, Closing, Cohort, Consistency};
-use crate::id::{Version, WorkerId};
+use super::{Cohort, Consistency};
+use crate::id::WorkerId;
 
 /// SSP(s): gradients are applied on arrival, but nobody starts an iteration more than `slack`
 /// iterations ahead of the slowest member.
@@ -27,23 +27,15 @@ impl Ssp {
 }
 
 impl Consistency for Ssp {
-    fn admit(&self, _cohort: &Cohort, _worker: WorkerId, _base: Version) -> Admission {
-        Admission::Contribute
-    }
-
-    fn closes(&self, _cohort: &Cohort) -> Closing {
-        Closing::Everything
-    }
-
     fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
         cohort.lead(worker) + u64::from(under_way) <= self.slack
     }
 
-    fn gate(&self, cohort: &Cohort) -> u64 {
-        cohort.slowest().map_or(0, |slowest| slowest.0 + 1)
+    fn awaits(&self, cohort: &Cohort, worker: WorkerId) -> bool {
+        cohort.lead(worker) == 0
     }
 
-    fn in_rounds(&self) -> bool {
-        false
+    fn gate(&self, cohort: &Cohort) -> u64 {
+        cohort.slowest().map_or(0, |slowest| slowest.0 + 1)
     }
 }

@@ -244,7 +244,7 @@ mod tests {
             let mut cohort = Cohort::default();
             for worker in (0..).map(WorkerId).take(speeds.len()) {
                 dealer.set_rows(worker, &[rows]).unwrap();
-                cohort.join(worker, Clock(0));
+                cohort.join(worker, Clock(0), 1);
             }
             let given = vec![Vec::new(); speeds.len()];
             Self { dealer, cohort, speeds: speeds.into(), now: Time::ZERO, given }
@@ -331,7 +331,7 @@ mod tests {
                 }
                 for worker in (0..speeds.len() as u32).map(WorkerId) {
                     if lost == 39 && !machines.cohort.contains(worker) {
-                        machines.cohort.join(worker, Clock(0)); // after the update, as in a run
+                        machines.cohort.join(worker, Clock(0), 1); // after the update, as in a run
                     }
                 }
                 let sizes = machines.sizes();

@@ -24,11 +24,13 @@ pub(super) struct Member {
     pub(super) clock: u64,
     /// How many gradients had been accepted when it began to count.
     pub(super) since: u64,
+    /// Mini-batches in a pass over its data.
+    pub(super) pass: u64,
 }
 
 impl Member {
     /// How many of these it gave since it counts.
-    fn gave(&self, given: &[Given]) -> usize {
+    pub(super) fn gave(&self, given: &[Given]) -> usize {
         let own = |given: &&Given| given.worker == self.worker && given.number >= self.since;
         given.iter().filter(own).count()
     }
@@ -48,10 +50,12 @@ pub(super) struct Promises {
     turns: Option<Vec<WorkerId>>,
     /// Whose gradient came last, if nobody has left since.
     latest: Option<WorkerId>,
+    /// Mini-batches that the budget asks for beyond the updates so far.
+    wanted: u64,
 }
 
 impl Promises {
-    pub(super) fn new(mode: &Mode, workers: u32) -> Self {
+    pub(super) fn new(mode: &Mode, workers: u32, wanted: u64) -> Self {
         use ConsistencySpec as C;
         let policy = match mode.consistency {
             C::Ssp { slack: 0 } | C::Delay { bound: Some(0) } | C::Dssp { low: 0, high: 0 } => {
@@ -62,7 +66,12 @@ impl Promises {
             other => other,
         };
         let (window, workers) = (mode.window().into(), workers.into());
-        Self { policy, workers, window, iteration: None, turns: None, latest: None }
+        Self { policy, workers, window, iteration: None, turns: None, latest: None, wanted }
+    }
+
+    /// From now on the budget asks for so many mini-batches more.
+    pub(super) const fn set_wanted(&mut self, wanted: u64) {
+        self.wanted = wanted;
     }
 
     /// From now on so many mini-batches of one worker may be under way. Those that are stay.
@@ -100,6 +109,13 @@ impl Promises {
         }
     }
 
+    /// The iterations that one of so many members may be given beyond the slowest.
+    pub(super) fn most_lead_of(&self, members: usize) -> u64 {
+        let bound = matches!(self.policy, ConsistencySpec::Delay { .. })
+            .then(|| self.wanted.div_ceil(members as u64));
+        bound.unwrap_or(u64::MAX).min(self.most_lead())
+    }
+
     /// The iterations that one may be given beyond the slowest.
     pub(super) fn most_lead(&self) -> u64 {
         use ConsistencySpec as C;
@@ -111,6 +127,21 @@ impl Promises {
             C::Delay { bound } => bound.unwrap_or(u64::MAX),
             _ => u64::MAX,
         }
+    }
+
+    /// Whether `member`, with `under_way` mini-batches, has to wait for others because what it could
+    /// add to `pending` is of no use.
+    pub(super) fn has_given_enough(
+        &self,
+        member: &Member,
+        under_way: u64,
+        pending: &[Given],
+    ) -> bool {
+        use ConsistencySpec as C;
+        let given = member.gave(pending) as u64 + under_way;
+        matches!(self.policy, C::Malenia { .. } | C::Ringleader)
+            && given > 0
+            && (given >= member.pass || pending.len() as u64 >= self.wanted)
     }
 
     /// Whether `worker` has to wait at `clock` for another that is at `others` because it is not
@@ -199,7 +230,7 @@ impl Promises {
                 assert!(!fixed || taken.len() == wanted, "{taken:?}, but {wanted} were wanted");
             }
             C::KBatchSync { gradients } | C::Buffered { gradients } => {
-                let full = taken.len() == gradients as usize;
+                let full = taken.len() as u64 == self.wanted.min(gradients.into());
                 assert!(full || members.is_empty(), "{} of {gradients}", taken.len());
             }
             C::Malenia { .. } => assert!(!self.lacks_gradients(taken, members), "{taken:?}"),
@@ -241,12 +272,15 @@ impl Promises {
         assert!(owed.is_some() || !counts, "{worker} has had its turn");
     }
 
-    /// Whether the harmonic mean of the members' counts is still too small.
+    /// Whether the harmonic mean of the members' counts is still too small, and somebody can give
+    /// more that the budget asks for.
     fn lacks_gradients(&self, given: &[Given], members: &[Member]) -> bool {
         let ConsistencySpec::Malenia { gradients } = self.policy else { return false };
         let counts = members.iter().map(|member| member.gave(given) as f64);
         let inverses: f64 = counts.map(f64::recip).sum();
         (members.len() as f64).powi(2) < f64::from(gradients) * inverses - 1e-6
+            && (given.len() as u64) < self.wanted
+            && members.iter().any(|member| (member.gave(given) as u64) < member.pass)
     }
 
     /// Whether it is right that `pending` are no update yet: there is something to wait for.
@@ -259,7 +293,8 @@ impl Promises {
                 distinct(pending) < self.quorum(within_reach(pending, members))
             }
             C::KBatchSync { gradients } | C::Buffered { gradients } => {
-                pending.len() < gradients as usize && !members.is_empty()
+                let wanted = self.wanted.min(gradients.into());
+                (pending.len() as u64) < wanted && !members.is_empty()
             }
             C::Malenia { .. } => !everybody || self.lacks_gradients(pending, members),
             C::Delay { .. } => {

@@ -56,7 +56,7 @@ impl Ranks {
     pub(super) fn new(job: &Job) -> Self {
         Self {
             mode: job.mode,
-            promises: Promises::new(&job.mode, job.membership.workers),
+            promises: Promises::new(&job.mode, job.membership.workers, wanted(job, 0)),
             ranks: vec![Rank::default(); job.membership.workers as usize],
             started: false,
             may_switch: !job.switches.is_empty(),
@@ -104,8 +104,9 @@ impl Ranks {
             Event::Updated { point, closing } => {
                 self.version = point.version;
                 self.updated(*closing, self.is_flush(later, books));
+                self.promises.set_wanted(wanted(&self.job, books.samples));
             }
-            Event::Switched { mode, .. } => self.switched(mode),
+            Event::Switched { mode, .. } => self.switched(mode, books),
             Event::Departed { worker, how, .. } => self.departed(*worker, *how),
             Event::Ended { .. } => {
                 self.ended = true;
@@ -137,6 +138,7 @@ impl Ranks {
             worker,
             clock: rank.clock,
             since: rank.since,
+            pass: rank.rows.div_ceil(self.job.batch_size.into()),
         };
         all.map(member).collect()
     }
@@ -175,7 +177,13 @@ impl Ranks {
 
     fn granted(&mut self, worker: WorkerId) {
         let slowest = self.slowest().unwrap_or_default();
-        let (most, holds) = (self.promises.most_lead(), self.promises.holds());
+        let members = self.members();
+        let member = members.iter().find(|member| member.worker == worker);
+        let under_way = self.rank(worker).under_way;
+        let enough = |member| self.promises.has_given_enough(member, under_way, &self.pending);
+        assert!(!member.is_some_and(enough), "{worker} goes on in vain: {:?}", self.pending);
+        let most = self.promises.most_lead_of(members.len());
+        let holds = self.promises.holds();
         let rank = self.rank(worker);
         assert!(rank.counts && rank.alive && rank.ready, "{worker} does not count: {rank:?}");
         assert!(!holds || !rank.contributed, "{worker} may contribute twice to a round");
@@ -186,9 +194,8 @@ impl Ranks {
             "{worker} starts at clock {clock} while the slowest is at {slowest}"
         );
         let turn = (worker, clock);
-        let before = self
-            .members()
-            .into_iter()
+        let before = members
+            .iter()
             .find(|other| other.worker != worker && self.promises.waits_for_turn(turn, other));
         assert_eq!(before, None, "{worker} starts at clock {clock}, but it is not its turn");
     }
@@ -259,7 +266,7 @@ impl Ranks {
     }
 
     /// Another mode begins.
-    fn switched(&mut self, mode: &Mode) {
+    fn switched(&mut self, mode: &Mode, books: &Books) {
         if mode.counts_like(&self.mode) {
             self.promises.widen(mode.window());
             self.mode = *mode;
@@ -269,7 +276,8 @@ impl Ranks {
         assert!(!self.somebody_computes(), "{mode} began while gradients were under way");
         assert!(self.pending.is_empty(), "{mode} began with gradients of the one before");
         self.mode = *mode;
-        self.promises = Promises::new(mode, self.job.membership.workers);
+        let wanted = wanted(&self.job, books.samples);
+        self.promises = Promises::new(mode, self.job.membership.workers, wanted);
         let fastest = self.counted().map(|rank| rank.clock).max().unwrap_or_default();
         for rank in self.ranks.iter_mut().filter(|rank| rank.counts) {
             (rank.clock, rank.contributed) = (fastest, false);
@@ -380,5 +388,14 @@ impl Ranks {
     /// Whether the run has started, and not ended.
     pub(super) const fn running(&self) -> bool {
         self.started && !self.ended
+    }
+}
+
+/// Mini-batches that the budget asks for when `samples` have become updates.
+fn wanted(job: &Job, samples: u64) -> u64 {
+    let all = job.data.train.rows * u64::from(job.budget.epochs);
+    match job.budget.kind {
+        BudgetKind::Global => all.saturating_sub(samples).div_ceil(job.batch_size.into()),
+        BudgetKind::Partition => u64::MAX,
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::job::{BudgetKind, Exchange};
+use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_tests::{Simulated, Toy, VirtualRun};
 
@@ -209,4 +210,37 @@ fn an_outage_costs_exactly_what_it_keeps_from_arriving() {
         let link = format!("delay=5ms down.delay=2ms {way}.outage={from}ms+{length}ms");
         assert_eq!(time(&link), undisturbed + ms(costs), "{link}");
     }
+}
+
+#[test]
+fn while_one_is_awaited_the_others_stop_after_a_pass() {
+    use ConsistencySpec as C;
+    let passes = 203_u64.div_ceil(2).div_ceil(8);
+    for (consistency, most) in [
+        (C::Malenia { gradients: 2 }, passes),
+        (C::Malenia { gradients: 1000 }, passes),
+        // A turn, and then what is gathered for the next table.
+        (C::Ringleader, passes + 1),
+    ] {
+        let mut toy = patient(2, 203, consistency);
+        toy.job.budget.epochs = 20;
+        let run = VirtualRun::new(&toy, "delay=0s", "1ms 2.time=10s").run();
+        let (updates, grants) = (run.updates(), run.grants(0));
+        let between = |two: &[_]| grants.iter().filter(|at| (two[0]..two[1]).contains(*at)).count();
+        let busiest = updates.windows(2).map(between).max().expect("there are updates");
+        assert!(busiest as u64 <= most, "{consistency}: {busiest} mini-batches for one update");
+        assert!(updates.len() > 10, "{consistency}: only {} updates", updates.len());
+        assert_eq!(run.reason, EndReason::BudgetReached);
+    }
+}
+
+#[test]
+fn without_a_bound_nobody_runs_further_ahead_than_the_budget() {
+    let mut toy = patient(2, 203, ConsistencySpec::Delay { bound: None });
+    toy.job.budget.epochs = 20;
+    let run = VirtualRun::new(&toy, "delay=0s", "1ms 2.time=10s").run();
+    let iterations = run.point.version.0;
+    // What is beyond the last iteration is what the short last mini-batches of passes make.
+    assert!(run.grants(0).len() as u64 <= iterations + 2 * 20, "{iterations} iterations");
+    assert!(run.ledger.discarded <= 2 * 20, "{:?}", run.ledger);
 }

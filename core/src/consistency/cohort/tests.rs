@@ -56,7 +56,7 @@ impl Plain {
 
 fn take(cohort: &mut Cohort, step: Step) {
     match step {
-        Step::Join(worker, clock) => cohort.join(WorkerId(worker), Clock(clock)),
+        Step::Join(worker, clock) => cohort.join(WorkerId(worker), Clock(clock), 1),
         Step::Leave(worker) => {
             let clock = cohort.clock(WorkerId(worker));
             assert_eq!(cohort.leave(WorkerId(worker)), clock);
@@ -122,7 +122,7 @@ proptest! {
 fn a_leaver_does_not_close_the_round_for_others() {
     let mut cohort = Cohort::default();
     for worker in 0..3 {
-        cohort.join(WorkerId(worker), Clock(0));
+        cohort.join(WorkerId(worker), Clock(0), 1);
     }
     cohort.contribute(WorkerId(0));
     cohort.contribute(WorkerId(1));
@@ -134,10 +134,10 @@ fn a_leaver_does_not_close_the_round_for_others() {
 #[test]
 fn whoever_comes_back_to_an_open_round_owes_again_and_only_once() {
     let mut cohort = Cohort::default();
-    cohort.join(WorkerId(0), Clock(0));
+    cohort.join(WorkerId(0), Clock(0), 1);
     cohort.contribute(WorkerId(0));
     cohort.leave(WorkerId(0));
-    cohort.join(WorkerId(0), Clock(1));
+    cohort.join(WorkerId(0), Clock(1), 1);
     assert_eq!(cohort.owing(), 1);
     cohort.contribute(WorkerId(0));
     assert_eq!(cohort.owing(), 0);

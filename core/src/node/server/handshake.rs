@@ -194,7 +194,7 @@ impl Server {
             self.joining.insert(worker);
         } else {
             let clock = self.entry().unwrap_or(slot.clock);
-            self.cohort.join(worker, clock);
+            self.count(worker, clock);
         }
     }
 

@@ -63,8 +63,8 @@ pub struct Server {
     waiting: BTreeSet<WorkerId>,
     /// Those of them that have not been looked at since they asked.
     asking: Vec<WorkerId>,
-    /// Joins and the gates of policy and dealer when all who wait were last looked at.
-    gate: Option<(u64, u64, u64)>,
+    /// Joins, members, and the gates of policy and dealer when all who wait were last looked at.
+    gate: Option<((u64, usize), u64, u64)>,
     /// Members that will count from the next round on.
     joining: BTreeSet<WorkerId>,
     /// Members that have used up their share of a partition budget.

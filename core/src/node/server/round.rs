@@ -144,8 +144,9 @@ impl Server {
             .collect();
         for &worker in &ready {
             let clock = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
-            self.cohort.join(worker, clock);
+            self.count(worker, clock);
         }
+        self.count_down(now, out);
         out.push(Effect::Report(Event::Started { workers: ready.len() as u32 }));
         self.evaluate(out);
     }
@@ -196,11 +197,17 @@ impl Server {
         !self.finished.is_empty() && self.roster.iter().all(done)
     }
 
+    /// Lets `worker` count from now on, at `clock`.
+    pub(super) fn count(&mut self, worker: WorkerId, clock: Clock) {
+        let rows = self.roster.slot(worker).map_or(0, |slot| slot.rows);
+        self.cohort.join(worker, clock, rows.div_ceil(u64::from(self.job.batch_size)));
+    }
+
     pub(super) fn admit_joining(&mut self) {
         while let Some(worker) = self.joining.pop_first() {
             let own = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
             let clock = self.entry().unwrap_or(own);
-            self.cohort.join(worker, clock);
+            self.count(worker, clock);
         }
     }
 
@@ -291,7 +298,17 @@ impl Server {
         if self.samples / self.job.data.train.rows > epochs {
             self.evaluate(out);
         }
-        if self.job.budget.kind == BudgetKind::Global && self.samples >= self.samples_wanted() {
+        self.count_down(now, out);
+    }
+
+    /// Lets the policy know what the budget still asks for, and ends the run if that is nothing.
+    fn count_down(&mut self, now: Time, out: &mut Outbox) {
+        if self.job.budget.kind != BudgetKind::Global {
+            return;
+        }
+        let samples = self.samples_wanted().saturating_sub(self.samples);
+        self.cohort.set_wanted(samples.div_ceil(u64::from(self.job.batch_size)));
+        if samples == 0 {
             self.end(now, EndReason::BudgetReached, out);
         }
     }
@@ -313,8 +330,9 @@ impl Server {
         let mut next = core::mem::take(&mut self.round.next);
         // The cost of a push does not grow with those who wait: they are looked at when something
         // has changed for them.
+        let members = (self.cohort.joins(), self.cohort.len());
         let of_dealer = self.dealer.as_ref().map_or(0, |dealer| dealer.gate());
-        let gate = Some((self.cohort.joins(), self.policy.gate(&self.cohort), of_dealer));
+        let gate = Some((members, self.policy.gate(&self.cohort), of_dealer));
         if gate == self.gate {
             self.asking.sort_unstable();
             self.asking.dedup();

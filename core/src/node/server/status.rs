@@ -103,7 +103,7 @@ impl Server {
                 let owing = which(&|worker, slot| {
                     self.cohort.contains(worker)
                         && !self.waiting.contains(&worker)
-                        && !self.cohort.contributed(worker)
+                        && self.policy.awaits(&self.cohort, worker)
                         && (!slot.seat.grants.is_empty() || slot.presence != Presence::Ready)
                 });
                 let asked = self.waiting.iter().filter_map(|&worker| self.roster.slot(worker));
