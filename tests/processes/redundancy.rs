@@ -92,7 +92,7 @@ fn a_worker_killed_in_its_shard_leaves_the_rest_of_it_to_the_others() {
         let mini_batches = gradients.filter_map(|gradient| {
             let fields: Vec<&str> = gradient.split(',').collect();
             // The worker's number, where the partition is left out, is that of the shard.
-            Some((*fields.get(7).or(fields.first())?, *fields.get(3)?))
+            Some((*fields.get(7).or_else(|| fields.first())?, *fields.get(3)?))
         });
         let mut mini_batches: Vec<(&str, &str)> = mini_batches.collect();
         let count = mini_batches.len();
