@@ -18,7 +18,7 @@ const UPDATE: [&str; 6] =
 const SMALL: [&str; 4] = ["--data", "synthetic:2000", "--epochs", "4"];
 
 /// What gradients count for, and what they are of.
-const RULES: [&[&str]; 17] = [
+const RULES: [&[&str]; 20] = [
     &["--staleness", "plain"],
     &["--staleness", "inverse"],
     &["--staleness", "inverse-plus-one"],
@@ -36,6 +36,9 @@ const RULES: [&[&str]; 17] = [
     &["--max-staleness", "3"],
     &["--work", "speed"],
     &["--consistency", "bsp", "--work", "speed", "--aggregation", "sum"],
+    &["--work", "shards:9"],
+    &["--consistency", "asp", "--work", "shards:50", "--in-flight", "3", "--data-from", "server"],
+    &["--consistency", "k-sync:2", "--work", "shards:1", "--aggregation", "sum"],
 ];
 
 fn replay(folder: &Path, more: &[&str]) -> Ended {

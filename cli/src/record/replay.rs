@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use pstrain_core::aggregate::{Aggregator, Gradient};
 use pstrain_core::consistency::Closing;
-use pstrain_core::examples::Examples;
 use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::mode::Mode;
@@ -66,16 +65,6 @@ impl Replay {
     ) -> anyhow::Result<Self> {
         let model = Model::new(&job.model, job.data.shape)?;
         let mut dealer = job.dealer()?;
-        let mut trainer = |worker: WorkerId| {
-            let parts = job.parts_of(worker).into_iter().map(|part| data.partition(part));
-            let parts: Vec<Examples> = parts.collect();
-            if let Some(dealer) = &mut dealer {
-                let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
-                dealer.set_rows(worker, &rows).map_err(anyhow::Error::msg)?;
-            }
-            Ok::<_, anyhow::Error>(Trainer::of_job(job, model.clone(), worker, parts)?)
-        };
-        let workers = (0..job.membership.workers).map(WorkerId);
         let mut aggregator = Aggregator::new(
             job.aggregation,
             &job.update,
@@ -83,9 +72,16 @@ impl Replay {
             job.membership.workers,
             parameters.len(),
         )?;
-        for worker in workers.clone() {
-            aggregator.set_rows(worker, data.partition(worker).len() as u64);
-        }
+        let mut trainer = |worker: WorkerId| {
+            let parts = data.partitions(&job.parts_of(worker));
+            let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
+            aggregator.set_rows(worker, job.own_rows(&rows));
+            if let Some(dealer) = &mut dealer {
+                dealer.set_rows(worker, &rows).map_err(anyhow::Error::msg)?;
+            }
+            Ok::<_, anyhow::Error>(Trainer::of_job(job, model.clone(), worker, parts)?)
+        };
+        let workers = (0..job.membership.workers).map(WorkerId);
         let trainers = workers.map(&mut trainer).collect::<Result<_, _>>()?;
         Ok(Self {
             trainers,

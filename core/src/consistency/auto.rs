@@ -61,6 +61,8 @@ pub struct Auto {
     climb: Climb,
     /// Pushes since a window grew.
     settled: u64,
+    /// Whether workers have data of their own, which may be counted by their shares.
+    has_shares: bool,
 }
 
 /// A push, as far as the controller wants to know it.
@@ -139,7 +141,15 @@ impl Auto {
             ceiling: MOST_IN_FLIGHT,
             climb: Climb::default(),
             settled: 0,
+            has_shares: true,
         }
+    }
+
+    /// The same for workers that all have the same data, which are counted once whoever computes.
+    #[must_use]
+    pub const fn without_shares(mut self) -> Self {
+        self.has_shares = false;
+        self
     }
 
     /// The mode it begins with.
@@ -184,7 +194,8 @@ impl Auto {
     fn share(&self, mode: &Mode) -> Option<Choice> {
         let is_settled = |pace: &Pace| pace.is_settled;
         // Asked at every push, and mostly answered by the first part.
-        if mode.participation == ParticipationSpec::Share || !self.paces.values().all(is_settled) {
+        let counts = mode.participation == ParticipationSpec::Share || !self.has_shares;
+        if counts || !self.paces.values().all(is_settled) {
             return None;
         }
         let in_flight = self.paces.values().map(|pace| pace.window).max();

@@ -14,6 +14,8 @@ use pstrain_core::optim::Updater;
 use pstrain_core::protocol::message::Push;
 use pstrain_core::work::Task;
 
+use super::deck::Deck;
+
 /// What names a push for ever.
 pub(super) type Key = (WorkerId, Incarnation, Sequence);
 
@@ -37,6 +39,10 @@ pub(super) struct Books {
     updater: Option<Updater>,
     consistency: ConsistencySpec,
     workers: Vec<Account>,
+    /// What is dealt out where mini-batches are not each worker's own.
+    pub(super) deck: Option<Deck>,
+    /// Mini-batches that became part of an update.
+    applied: BTreeSet<(PartId, BatchId)>,
     ledger: Ledger,
     pub(super) samples: u64,
     /// Whether a gradient that is not finite was sent.
@@ -58,17 +64,29 @@ struct Account {
     /// The last push that was decided.
     decided: Sequence,
     /// The pushes it may make, with their mini-batches.
-    granted: VecDeque<(Sequence, BatchId)>,
+    granted: VecDeque<(Sequence, PartId, BatchId)>,
     /// The first mini-batch that it was never given.
     next: u64,
     /// Those it was given in vain.
     again: BTreeSet<BatchId>,
     accepted: u64,
-    applied: BTreeSet<BatchId>,
+    applied: u64,
+}
+
+impl Account {
+    /// The worker is given the next mini-batch of its own.
+    fn is_due(&mut self, worker: &WorkerId, batch: BatchId) {
+        let expected = self.again.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            BatchId(self.next - 1)
+        });
+        assert_eq!(batch, expected, "{worker} skips or repeats a mini-batch");
+    }
 }
 
 impl Books {
-    pub(super) fn new(server: &Server) -> Self {
+    /// The books of a server that has not begun, for parts of so many `rows`.
+    pub(super) fn new(server: &Server, rows: &[u64]) -> Self {
         let job = server.job().clone();
         let initial = server.parameters().to_vec();
         Self {
@@ -86,6 +104,8 @@ impl Books {
             history: vec![initial],
             consistency: job.mode.at_start().consistency,
             workers: vec![Account::default(); job.membership.workers as usize],
+            deck: Deck::new(&job, rows),
+            applied: BTreeSet::new(),
             ledger: Ledger::default(),
             samples: 0,
             saw_bad_gradient: false,
@@ -114,7 +134,8 @@ impl Books {
         let made = made.unwrap_or_else(|| panic!("{key:?} was never computed"));
         assert!(same_bits(&made.gradient, &push.gradient), "{key:?} is not what was computed");
         assert_eq!(made.task, header.task, "{key:?} names another mini-batch");
-        assert_eq!(made.task.part, PartId::from(worker), "{key:?} is of another's partition");
+        let own = self.deck.is_some() || made.task.part == PartId::from(worker);
+        assert!(own, "{key:?} is of another's partition");
         let base = &self.history[header.base.0 as usize];
         assert!(same_bits(&made.parameters, base), "{key:?} was not computed on {}", header.base);
         self.saw_bad_gradient |= push.gradient.iter().any(|value| !value.is_finite());
@@ -135,25 +156,24 @@ impl Books {
                     account.decided = Sequence(0);
                 }
             }
-            Event::Granted { worker, sequence, version, batch, .. } => {
+            Event::Granted { worker, sequence, version, part, batch, .. } => {
                 let account = &mut self.workers[worker.0 as usize];
                 let before = account.granted.back().map_or(account.decided, |last| last.0);
                 assert_eq!(*sequence, before.next(), "{worker} skips a push");
-                let expected = account.again.pop_first().unwrap_or_else(|| {
-                    account.next += 1;
-                    BatchId(account.next - 1)
-                });
-                assert_eq!(*batch, expected, "{worker} skips or repeats a mini-batch");
+                match &mut self.deck {
+                    Some(deck) => deck.give(*part, *batch),
+                    None => account.is_due(worker, *batch),
+                }
                 assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
                 assert!(!self.ended, "{worker} was given work after the end");
-                account.granted.push_back((*sequence, *batch));
+                account.granted.push_back((*sequence, *part, *batch));
                 self.ledger.assigned += 1;
                 self.ledger.outstanding += 1;
             }
-            Event::Pushed { worker, sequence, base, batch, .. } => {
+            Event::Pushed { worker, sequence, base, part, batch, .. } => {
                 let dropped = matches!(next, Some(Event::Dropped { worker: w, sequence: s, .. })
                     if w == worker && s == sequence);
-                self.pushed(*worker, *sequence, *base, *batch, dropped);
+                self.pushed(*worker, (*sequence, *part, *batch), *base, dropped);
             }
             Event::Dropped { .. } => {
                 self.ledger.discarded += 1;
@@ -178,7 +198,10 @@ impl Books {
             Event::Departed { worker, lost, .. } => {
                 let account = &mut self.workers[worker.0 as usize];
                 assert_eq!(account.granted.len() as u64, *lost, "{worker}'s mini-batches");
-                account.again.extend(account.granted.drain(..).map(|(_, batch)| batch));
+                let granted: Vec<_> = account.granted.drain(..).collect();
+                for (_, part, batch) in granted {
+                    self.put_back(*worker, part, batch);
+                }
                 let end =
                     if self.ended { &mut self.ledger.discarded } else { &mut self.ledger.lost };
                 *end += lost;
@@ -199,24 +222,31 @@ impl Books {
     fn pushed(
         &mut self,
         worker: WorkerId,
-        sequence: Sequence,
+        (sequence, part, batch): (Sequence, PartId, BatchId),
         base: Version,
-        batch: BatchId,
         dropped: bool,
     ) {
         let account = &mut self.workers[worker.0 as usize];
         let key = (worker, account.incarnation, sequence);
         let asked = account.granted.pop_front();
-        assert_eq!(asked, Some((sequence, batch)), "{key:?} was not asked for");
+        assert_eq!(asked, Some((sequence, part, batch)), "{key:?} was not asked for");
         let sent = self.sent.get(&key).unwrap_or_else(|| panic!("{key:?} was never pushed"));
         assert_eq!(sent.0, base, "{key:?} was computed on another version");
         account.decided = sequence;
         if dropped {
-            account.again.insert(batch);
+            self.put_back(worker, part, batch);
         } else {
             assert!(!self.ended, "{key:?} was accepted after the end");
             account.accepted += 1;
             self.open.push(key);
+        }
+    }
+
+    /// A mini-batch is to be computed again.
+    fn put_back(&mut self, worker: WorkerId, part: PartId, batch: BatchId) {
+        match &mut self.deck {
+            Some(deck) => deck.take_back(part, batch),
+            None => assert!(self.workers[worker.0 as usize].again.insert(batch), "twice: {batch}"),
         }
     }
 
@@ -227,9 +257,11 @@ impl Books {
         let (base, sent_samples) = self.sent[&key];
         assert_eq!(samples, sent_samples, "samples of {key:?}");
         assert_eq!(staleness, self.history.len() as u64 - 1 - base.0, "staleness of {key:?}");
-        let account = &mut self.workers[key.0.0 as usize];
-        let batch = self.computed[&(key, base)].task.batch;
-        assert!(account.applied.insert(batch), "mini-batch {batch} of {key:?} was applied twice");
+        self.workers[key.0.0 as usize].applied += 1;
+        let Task { part, batch, .. } = self.computed[&(key, base)].task;
+        let is_new = self.applied.insert((part, batch));
+        assert!(is_new, "mini-batch {batch} of {key:?} was applied twice");
+        self.deck.iter_mut().for_each(|deck| deck.apply(part, batch));
         self.samples += u64::from(samples);
         self.ledger.applied += 1;
         self.ledger.outstanding -= 1;
@@ -241,7 +273,8 @@ impl Books {
         assert_eq!(version.0 as usize, self.history.len(), "a version is missing or came twice");
         assert_eq!(samples, self.samples, "examples up to {version}");
         assert!(!self.round.is_empty(), "version {version} was made from nothing");
-        self.round.sort_unstable();
+        let part = |key: Key| self.computed[&(key, self.sent[&key].0)].task.part;
+        self.round.sort_unstable_by_key(|&(key, clock)| (part(key), key, clock));
         let current = self.history.last().expect("the initial ones");
         let gradients = self.round.iter().map(|&(key, clock)| {
             let (base, samples) = self.sent[&key];
@@ -299,7 +332,7 @@ impl Books {
 
     /// Mini-batches of `worker` that became part of an update.
     pub(super) fn batches_applied(&self, worker: WorkerId) -> u64 {
-        self.workers[worker.0 as usize].applied.len() as u64
+        self.workers[worker.0 as usize].applied
     }
 
     /// Compares the two sets of books after each step of the server.

@@ -8,6 +8,7 @@ use pstrain_core::mode::Mode;
 use pstrain_core::node::{Departure, Event};
 
 use super::books::Books;
+use super::deck::Deck;
 use super::promises::{Given, Member, Promises};
 
 /// The second opinion on the cohort.
@@ -102,7 +103,7 @@ impl Ranks {
             }
             Event::Updated { point, closing } => {
                 self.version = point.version;
-                self.updated(*closing, self.is_flush(later));
+                self.updated(*closing, self.is_flush(later, books));
                 self.promises.set_wanted(wanted(&self.job, books.samples));
             }
             Event::Switched { mode, .. } => self.switched(mode, books),
@@ -249,14 +250,16 @@ impl Ranks {
         self.round.push(Given { staleness: stale, ..given });
     }
 
-    /// Whether an update is one of those that clear the way for another mode: nothing is under way,
-    /// and the mode begins right after them, unless they were the last.
-    fn is_flush(&self, later: &[Event]) -> bool {
+    /// Whether an update is one of those that clear the way for another mode, or the last of all
+    /// that there was to do: nothing is under way, and the mode or the end comes right after them.
+    fn is_flush(&self, later: &[Event], books: &Books) -> bool {
         let is_update =
             |event: &&Event| matches!(event, Event::Applied { .. } | Event::Updated { .. });
         let makes_way = match later.iter().find(|event| !is_update(event)) {
             Some(Event::Switched { mode, .. }) => !mode.counts_like(&self.mode),
-            Some(Event::Ended { .. }) => self.may_switch,
+            Some(Event::Ended { .. }) => {
+                self.may_switch || books.deck.as_ref().is_some_and(Deck::is_empty)
+            }
             _ => false,
         };
         makes_way && !self.somebody_computes()

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use pstrain_core::aggregate::ParticipationSpec;
+use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape};
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::Version;
@@ -226,6 +228,27 @@ impl Settings {
         self
     }
 
+    /// The same with all data for everybody, cut into shards that are dealt out; under another
+    /// consistency where the drawn one does not go with that.
+    #[must_use]
+    pub fn with_shards(mut self) -> Self {
+        let mut rng = Stream::new(self.network).fork("shards", 0).rng();
+        let rows = self.job.data.train.rows;
+        let most = [3, 12, 100][rng.below(3) as usize];
+        let count = 1 + rng.below(rows.min(most)) as u32;
+        self.job.work = WorkSpec::Shards { count };
+        self.job.budget.kind = BudgetKind::Global;
+        self.job.mode.participation = ParticipationSpec::Plain;
+        if rng.below(3) == 0 {
+            self.job.mode.max_staleness = Some(rng.below(4));
+        }
+        self.job.switches.retain(|switch| !weighs_workers(switch.to));
+        if weighs_workers(self.job.mode.consistency) {
+            self.job.mode = self.job.mode.with(ConsistencySpec::Asp);
+        }
+        self
+    }
+
     /// The same without the examples, to be printed.
     #[must_use]
     pub fn without_rows(mut self) -> Self {
@@ -249,6 +272,11 @@ impl Settings {
     pub fn longest_compute(&self) -> Duration {
         self.compute.iter().max().copied().unwrap_or_default() * 3 / 2
     }
+}
+
+/// Whether a consistency is about data that only one worker has.
+const fn weighs_workers(consistency: ConsistencySpec) -> bool {
+    matches!(consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
 }
 
 fn draw_weights(rng: &mut Random) -> [u64; 10] {

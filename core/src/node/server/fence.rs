@@ -9,8 +9,8 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::{Server, unexpected};
-use crate::consistency::{Auto, Choice, ConsistencySpec, Seen};
+use super::{Server, controller, unexpected};
+use crate::consistency::{Choice, ConsistencySpec, Seen};
 use crate::id::{PeerId, WorkerId};
 use crate::mode::Mode;
 use crate::node::{Cause, Effect, Event, Outbox};
@@ -156,7 +156,7 @@ impl Server {
     fn begin_mode(&mut self, ordered: Ordered, out: &mut Outbox) {
         let Ordered { mode, cause, askers, .. } = ordered;
         if !matches!(cause, Cause::Chosen(_)) {
-            self.auto = (mode.consistency == ConsistencySpec::Auto).then(Auto::new);
+            self.auto = (mode.consistency == ConsistencySpec::Auto).then(|| controller(&self.job));
         }
         let (wished, mode) = (mode, mode.at_start());
         let is_same = mode.counts_like(&self.mode);

@@ -60,6 +60,9 @@ impl Server {
             }
         }
         slot.seat.bases.clear();
+        if let Some(dealer) = &mut self.dealer {
+            dealer.left(worker);
+        }
         self.busy -= lost;
         self.ledger.outstanding -= lost;
         if self.phase == Phase::Ending {

@@ -144,13 +144,22 @@ impl Server {
         }
         if self.cohort.contributions() > 0 {
             let held = self.policy.in_rounds() && self.is_short();
-            let closing = if held { Closing::NotYet } else { self.policy.closes(&self.cohort) };
+            let closing = match self.policy.closes(&self.cohort) {
+                _ if held => Closing::NotYet,
+                // Nothing else can come.
+                Closing::NotYet if self.is_used_up() => self.policy.flushes(),
+                closing => closing,
+            };
             if closing == Closing::NotYet {
                 self.merge_waiting();
                 return false;
             }
             self.close(now, closing, out);
             return true;
+        }
+        if self.is_used_up() {
+            self.end(now, EndReason::BudgetReached, out);
+            return false;
         }
         if !self.cohort.is_empty() {
             return false;
@@ -179,6 +188,11 @@ impl Server {
     #[must_use]
     pub fn vectors_held(&self) -> usize {
         self.round.contributions.vectors()
+    }
+
+    /// Whether all tasks there are have been given out and have come back.
+    fn is_used_up(&self) -> bool {
+        self.busy == 0 && self.dealer.as_ref().is_some_and(|dealer| dealer.is_used_up())
     }
 
     /// Whether a partition budget is used up: everybody who is there has done their share.
@@ -313,7 +327,8 @@ impl Server {
         // The cost of a push does not grow with those who wait: they are looked at when something
         // has changed for them.
         let members = (self.cohort.joins(), self.cohort.len());
-        let gate = Some((members, self.policy.gate(&self.cohort)));
+        let of_dealer = self.dealer.as_ref().map_or(0, |dealer| dealer.gate());
+        let gate = Some((members, self.policy.gate(&self.cohort), of_dealer));
         if gate == self.gate {
             self.asking.sort_unstable();
             self.asking.dedup();
