@@ -26,7 +26,7 @@ use super::digest::{hexadecimal, sha256};
 use super::lines::Lines;
 
 const FORMAT: &str = "pstrain order of updates";
-const FORMAT_VERSION: u32 = 3;
+const FORMAT_VERSION: u32 = 4;
 
 /// The run that an order of updates is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -348,15 +348,17 @@ impl Books {
         assert!(same_bits(server.parameters(), replayed), "the replay gives other parameters");
     }
 
-    /// Whatever has been gathered, the server keeps one vector for each worker at most, unless what
-    /// a worker gives is not all for the same update or is not added up.
+    /// Whatever has been gathered, the server keeps one vector at most for each worker and part of
+    /// the data that it has, unless what it gives is not all for the same update or not added up.
     fn assert_small(&self, server: &Server) {
         let whole_iterations = matches!(self.consistency, ConsistencySpec::Delay { .. });
         if whole_iterations || self.aggregator.merging() == Merging::Apart {
             return;
         }
-        let (held, workers) = (server.vectors_held(), self.workers.len());
-        assert!(held <= workers, "{held} vectors of {workers} workers under {}", self.consistency);
+        let workers = (0..self.job.membership.workers).map(WorkerId);
+        let most: usize = workers.map(|worker| self.job.parts_of(worker).len()).sum();
+        let held = server.vectors_held();
+        assert!(held <= most, "{held} vectors, of {most} at most, under {}", self.consistency);
     }
 
     /// When the server has finished.

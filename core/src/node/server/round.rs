@@ -183,8 +183,8 @@ impl Server {
         }
     }
 
-    /// Gradients that the open round keeps in memory, where those of a worker are added up as they
-    /// come: at most one for each worker, under every mode that allows it.
+    /// Gradients that the open round keeps in memory, where those of a worker from the same part of
+    /// the data are added up as they come: at most one for each, under every mode that allows it.
     #[must_use]
     pub fn vectors_held(&self) -> usize {
         self.round.contributions.vectors()
