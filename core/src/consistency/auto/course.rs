@@ -1,0 +1,137 @@
+//! The course of the parameters: whether they swing, and what can be gone back to.
+//!
+//! Between two looks as many updates are made as there are gradients under way, twice. Parameters
+//! that go downhill move on in the same direction from look to look. Under stale gradients they go
+//! too far before they hear of it, and come back: an update that is `tau` others late makes them
+//! swing with a half period of about `2 tau` updates once `rate * curvature * tau > 1 / e`, and
+//! ever wider from `pi / 2` on. So the cosine between two moves is near 1 while training is far
+//! from that, and near -1 while it swings. Noise alone, drawn back to where it came from, gives
+//! `-(1 - exp(-2 rate * curvature * tau)) / 2`: never less than -1/2.
+//!
+//! No learning rate, momentum or curvature has to be known for that, which an optimiser with steps
+//! of its own could not tell.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::id::Version;
+
+/// The fewest updates between two looks: a look costs about as much as an update.
+const FEWEST: u64 = 16;
+
+/// Parameters that can be gone back to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// Their version.
+    pub version: Version,
+    /// The values.
+    pub parameters: Arc<Vec<f32>>,
+}
+
+/// What was seen of the parameters.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    /// Those of the last looks, the oldest first.
+    looks: VecDeque<Kept>,
+    /// Pushes until the next look.
+    wait: u64,
+    /// The cosines of the last two pairs of moves, the later one first.
+    cosines: [Option<f64>; 2],
+    /// Those whose gradients were the last to be known as good.
+    good: Option<Kept>,
+}
+
+impl Course {
+    /// Takes note of a push; whether it is time for a look.
+    pub(super) const fn is_due(&mut self) -> bool {
+        self.wait = self.wait.saturating_sub(1);
+        self.wait == 0
+    }
+
+    /// Looks at the current parameters.
+    pub(super) fn look(&mut self, current: Kept, under_way: u64) {
+        self.wait = (2 * under_way).max(FEWEST);
+        self.good.get_or_insert_with(|| current.clone());
+        if self.looks.len() == 3 {
+            self.looks.pop_front();
+        }
+        self.looks.push_back(current);
+        if let [first, second, third] = self.looks.make_contiguous() {
+            let cosine = cosine(&first.parameters, &second.parameters, &third.parameters);
+            self.cosines = [Some(cosine), self.cosines[0]];
+        }
+    }
+
+    /// The loss was low all the time since the last look but one: what was there before can be
+    /// gone back to.
+    pub(super) fn approve(&mut self) {
+        if self.looks.len() == 3 {
+            self.good = self.looks.front().cloned();
+        }
+    }
+
+    /// Whether the last move went on where the one before had gone, as far as that is known.
+    pub(super) fn goes_on(&self) -> bool {
+        self.cosines[0].is_none_or(|cosine| cosine > 0.0)
+    }
+
+    /// The mean of the last two cosines, if it is less than noise can make it.
+    pub(super) fn swing(&self) -> Option<f64> {
+        let [Some(last), Some(before)] = self.cosines else { return None };
+        let mean = f64::midpoint(last, before);
+        (mean < -0.5).then_some(mean)
+    }
+
+    /// Forgets the course, after which nothing of it can be compared.
+    pub(super) fn begin_anew(&mut self) {
+        self.looks.clear();
+        self.cosines = [None; 2];
+        self.wait = 0;
+    }
+
+    /// What to go back to.
+    pub(super) fn good(&self) -> Option<Kept> {
+        self.good.clone()
+    }
+}
+
+/// The cosine of the angle between two moves; 0 if there was none.
+fn cosine(first: &[f32], second: &[f32], third: &[f32]) -> f64 {
+    let (mut product, mut one, mut other) = (0.0, 0.0, 0.0);
+    for ((first, second), third) in first.iter().zip(second).zip(third) {
+        let (before, after) = (f64::from(second - first), f64::from(third - second));
+        product += before * after;
+        one += before * before;
+        other += after * after;
+    }
+    let norms = libm::sqrt(one) * libm::sqrt(other);
+    if norms > 0.0 { product / norms } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cosine seen on `x -> x - step x(tau updates ago)`, after a while.
+    fn seen(step: f64, tau: usize) -> f64 {
+        let mut x = alloc::vec![1.0_f64; tau + 1];
+        let mut course = Course::default();
+        for _ in 0..40 * (tau + 1) {
+            if course.is_due() {
+                let values = Arc::new(alloc::vec![*x.last().unwrap() as f32]);
+                course.look(Kept { version: Version(0), parameters: values }, tau as u64);
+            }
+            x.push(x[x.len() - 1] - step * x[x.len() - 1 - tau]);
+        }
+        course.cosines[0].unwrap()
+    }
+
+    #[test]
+    fn one_that_goes_down_goes_on_and_one_that_swings_is_known() {
+        for tau in [8, 20, 50] {
+            assert!(seen(0.1 / tau as f64, tau) > 0.99);
+            assert!(seen(1.6 / tau as f64, tau) < -0.99);
+        }
+    }
+}
