@@ -147,8 +147,7 @@ impl Aggregator {
     }
 
     fn forget(&mut self) {
-        self.correction =
-            Correction::new(&self.mode.staleness, &self.update, self.parameters);
+        self.correction = Correction::new(&self.mode.staleness, &self.update, self.parameters);
         self.combination = Combination::of(&self.mode, self.workers);
     }
 

@@ -41,8 +41,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use self::course::Kept;
 use self::course::Course;
+pub use self::course::Kept;
 use self::pace::Pace;
 use super::ConsistencySpec;
 use crate::aggregate::ParticipationSpec;
@@ -56,6 +56,8 @@ const CLIMB: f64 = 1.5;
 const CLIMB_OF_FIRST: f64 = 0.1;
 /// A window does not grow while the loss is above its minimum by half as much ...
 const UNEASY: f64 = 0.5;
+/// Windows that were cut may grow again after this power of two of patience.
+const REST: u32 = 3;
 /// ... and parameters are worth being kept while it is not by a quarter.
 const EASY: f64 = 0.25;
 
@@ -67,8 +69,6 @@ pub struct Auto {
     under_way: u64,
     /// The largest window that a worker may have.
     ceiling: u32,
-    /// How often the windows were cut.
-    cuts: u32,
     climb: Climb,
     course: Course,
     /// Whether counting workers by their shares did harm.
@@ -127,6 +127,8 @@ struct Climb {
     lowest: Option<f64>,
     /// Pushes since the windows were last cut, or may be cut again.
     calm: u64,
+    /// How often it was climbed.
+    times: u32,
 }
 
 impl Auto {
@@ -137,7 +139,6 @@ impl Auto {
             paces: BTreeMap::new(),
             under_way: 0,
             ceiling: MOST_IN_FLIGHT,
-            cuts: 0,
             climb: Climb::default(),
             course: Course::default(),
             is_plain: false,
@@ -262,12 +263,11 @@ impl Auto {
         let current = Kept { version: seen.version, parameters: Arc::clone(seen.parameters) };
         self.course.look(current, self.under_way);
         let loss = self.loss();
-        if loss.is_some() && !self.climb.climbs(loss, EASY) {
+        let is_up = self.climb.climbs(loss, EASY);
+        if loss.is_some() && !is_up {
             self.course.approve();
         }
-        if let Some(swing) = self.course.swing()
-            && self.widest() > 1
-        {
+        if let Some(swing) = self.course.swing().filter(|_| is_up && self.widest() > 1) {
             let story = format!(
                 "the parameters swing: what {} updates change, the next take back (cosine \
                  {swing:.2})",
@@ -275,10 +275,10 @@ impl Auto {
             );
             return self.cut(mode, None, &story);
         }
-        let rest = self.patience() << (4 + self.cuts.min(16));
+        let rest = self.patience() << (REST + self.climb.times.min(16));
         if self.ceiling < MOST_IN_FLIGHT && self.climb.calm > rest && self.may_grow() {
             self.climb.calm = 0;
-            self.ceiling = (2 * self.ceiling).min(MOST_IN_FLIGHT);
+            self.ceiling = (self.ceiling + self.ceiling.div_ceil(2)).min(MOST_IN_FLIGHT);
         }
         None
     }
@@ -291,8 +291,8 @@ impl Auto {
     /// do harm.
     fn cut(&mut self, mode: &Mode, restore: Option<Kept>, story: &str) -> Option<Choice> {
         self.climb.calm = 0;
-        self.cuts += 1;
-        self.course.begin_anew();
+        self.climb.times += u32::from(restore.is_some());
+        self.course.begin_anew(2 * self.under_way);
         let again = match &restore {
             Some(kept) => format!("{story}; again from version {}", kept.version),
             None => String::from(story),

@@ -83,11 +83,11 @@ impl Course {
         (mean < -0.5).then_some(mean)
     }
 
-    /// Forgets the course, after which nothing of it can be compared.
-    pub(super) fn begin_anew(&mut self) {
+    /// Forgets the course, and does not look for so many pushes: they belong to it still.
+    pub(super) fn begin_anew(&mut self, pushes: u64) {
         self.looks.clear();
         self.cosines = [None; 2];
-        self.wait = 0;
+        self.wait = pushes;
     }
 
     /// What to go back to.

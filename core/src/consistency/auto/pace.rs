@@ -144,4 +144,3 @@ impl Pace {
         Some(format!("{tried} under way made it {growth:.2} times as fast as {window}"))
     }
 }
-
