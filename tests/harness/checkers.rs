@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
+use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Departure, Event, Node, Server};
 use pstrain_core::protocol::message::{Control, Controlled, EndReason, Push};
 use pstrain_core::time::Time;
@@ -113,7 +114,8 @@ impl Checker {
         if let Ok(version) = result {
             let begins = |event: &Event| match event {
                 Event::Switched { version: with, mode, .. } => {
-                    with == version && mode.set(&control.key, &control.value) == Ok(**mode)
+                    let wished = mode.set(&control.key, &control.value).map(Mode::at_start);
+                    with == version && wished == Ok(**mode)
                 }
                 _ => false,
             };
@@ -151,6 +153,11 @@ impl Checker {
             fenced &= !matches!(event, Event::Switched { .. });
             assert!(!fenced || !matches!(event, Event::Granted { .. }), "{event:?} before a fence");
             let next = events.get(place + 1);
+            if matches!(event, Event::Restored { .. }) {
+                let before = place.checked_sub(1).and_then(|before| events.get(before));
+                let begins = matches!(before, Some(Event::Switched { .. }));
+                assert!(begins, "{event:?} after {before:?}, with no mode that begins with it");
+            }
             if let Event::Departed { worker, how, .. } = event {
                 self.departed(now, *worker, *how);
             }

@@ -77,7 +77,8 @@ impl Books {
             round: Vec::new(),
             aggregator: {
                 let (workers, parameters) = (job.membership.workers, initial.len());
-                Aggregator::new(job.aggregation, &job.update, &job.mode, workers, parameters)
+                let mode = job.mode.at_start();
+                Aggregator::new(job.aggregation, &job.update, &mode, workers, parameters)
                     .expect("a valid job")
             },
             updater: (!has_a_rule(&job.mode))
@@ -168,6 +169,15 @@ impl Books {
                 assert!(self.round.is_empty(), "{mode} began in the middle of an update");
                 self.aggregator.set_mode(mode);
                 self.updater = None;
+            }
+            Event::Restored { point, from } => {
+                assert_eq!(point.version.0 as usize, self.history.len(), "not the next version");
+                assert_eq!(point.samples, self.samples, "examples up to {}", point.version);
+                assert!(!self.has_open_round(), "{from} was restored in the middle of an update");
+                let computing = self.workers.iter().any(|account| !account.granted.is_empty());
+                assert!(!computing, "{from} was restored while gradients were under way");
+                self.aggregator.restart();
+                self.history.push(self.history[from.0 as usize].clone());
             }
             Event::Updated { point, closing } => {
                 self.updated(point.version, point.samples, *closing);

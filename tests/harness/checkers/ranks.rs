@@ -54,8 +54,8 @@ struct Rank {
 impl Ranks {
     pub(super) fn new(job: &Job) -> Self {
         Self {
-            mode: job.mode,
-            promises: Promises::new(&job.mode, job.membership.workers),
+            mode: job.mode.at_start(),
+            promises: Promises::new(&job.mode.at_start(), job.membership.workers),
             ranks: vec![Rank::default(); job.membership.workers as usize],
             started: false,
             may_switch: !job.switches.is_empty(),
@@ -105,6 +105,8 @@ impl Ranks {
                 self.updated(*closing, self.is_flush(later));
             }
             Event::Switched { mode, .. } => self.switched(mode),
+            Event::Restored { point, .. } => self.version = point.version,
+            Event::Adjusted { in_flight, .. } => self.promises.widen(*in_flight),
             Event::Departed { worker, how, .. } => self.departed(*worker, *how),
             Event::Ended { .. } => {
                 self.ended = true;

@@ -113,8 +113,8 @@ fn cosine(first: &[f32], second: &[f32], third: &[f32]) -> f64 {
 mod tests {
     use super::*;
 
-    /// The cosine seen on `x -> x - step x(tau updates ago)`, after a while.
-    fn seen(step: f64, tau: usize) -> f64 {
+    /// What is seen of `x -> x - step x(tau updates ago)`, after a while.
+    fn seen(step: f64, tau: usize) -> Course {
         let mut x = alloc::vec![1.0_f64; tau + 1];
         let mut course = Course::default();
         for _ in 0..40 * (tau + 1) {
@@ -124,14 +124,16 @@ mod tests {
             }
             x.push(x[x.len() - 1] - step * x[x.len() - 1 - tau]);
         }
-        course.cosines[0].unwrap()
+        course
     }
 
     #[test]
     fn one_that_goes_down_goes_on_and_one_that_swings_is_known() {
         for tau in [8, 20, 50] {
-            assert!(seen(0.1 / tau as f64, tau) > 0.99);
-            assert!(seen(1.6 / tau as f64, tau) < -0.99);
+            let goes_down = seen(0.1 / tau as f64, tau);
+            assert!(goes_down.goes_on() && goes_down.swing().is_none(), "{goes_down:?}");
+            let swings = seen(1.6 / tau as f64, tau);
+            assert!(!swings.goes_on() && swings.swing() < Some(-0.99), "{swings:?}");
         }
     }
 }
