@@ -10,6 +10,7 @@ mod ranks;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
 use pstrain_core::mode::Mode;
@@ -114,8 +115,12 @@ impl Checker {
         if let Ok(version) = result {
             let begins = |event: &Event| match event {
                 Event::Switched { version: with, mode, .. } => {
-                    let wished = mode.set(&control.key, &control.value).map(Mode::at_start);
-                    with == version && wished == Ok(**mode)
+                    let is_so = |wished: Mode, mode: &Mode| {
+                        wished.set(&control.key, &control.value) == Ok(*mode)
+                    };
+                    let auto = Mode::of(ConsistencySpec::Auto);
+                    let begins_auto = **mode == auto.at_start() && is_so(auto, &auto);
+                    with == version && (is_so(**mode, mode) || begins_auto)
                 }
                 _ => false,
             };

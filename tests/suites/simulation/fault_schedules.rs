@@ -227,6 +227,7 @@ fn faults_that_nobody_dies_of_do_not_change_what_bsp_computes() {
     for_trials("faults_that_nobody_dies_of", 2000, |_, trial| {
         let mut run = trial.run.clone();
         run.job.mode.consistency = ConsistencySpec::Bsp;
+        run.job.switches.clear();
         run.job.membership.min_workers = None;
         let disturbed = run.run();
         if disturbed.membership_was_fixed && disturbed.reason == EndReason::BudgetReached {
