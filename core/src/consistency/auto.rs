@@ -261,7 +261,8 @@ impl Auto {
             return None;
         }
         let current = Kept { version: seen.version, parameters: Arc::clone(seen.parameters) };
-        self.course.look(current, self.under_way);
+        let spacing = Course::spacing(self.under_way, self.settled > 16 * self.patience());
+        self.course.look(current, spacing);
         let loss = self.loss();
         let is_up = self.climb.climbs(loss, EASY);
         if loss.is_some() && !is_up {
@@ -269,9 +270,8 @@ impl Auto {
         }
         if let Some(swing) = self.course.swing().filter(|_| is_up && self.widest() > 1) {
             let story = format!(
-                "the parameters swing: what {} updates change, the next take back (cosine \
-                 {swing:.2})",
-                2 * self.under_way
+                "the parameters swing: what {spacing} updates change, the next take back (cosine \
+                 {swing:.2})"
             );
             return self.cut(mode, None, &story);
         }

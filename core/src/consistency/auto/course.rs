@@ -1,6 +1,7 @@
 //! The course of the parameters: whether they swing, and what can be gone back to.
 //!
-//! Between two looks as many updates are made as there are gradients under way, twice. Parameters
+//! Between two looks as many updates are made as there are gradients under way, twice, or an odd number
+//! of times that, so that looks do not cost more than updates. Parameters
 //! that go downhill move on in the same direction from look to look. Under stale gradients they go
 //! too far before they hear of it, and come back: an update that is `tau` others late makes them
 //! swing with a half period of about `2 tau` updates once `rate * curvature * tau > 1 / e`, and
@@ -17,8 +18,10 @@ use alloc::vec::Vec;
 
 use crate::id::Version;
 
-/// The fewest updates between two looks: a look costs about as much as an update.
+/// The fewest updates between two looks: one costs as much as several updates.
 const FEWEST: u64 = 16;
+/// The same when nothing has changed for long.
+const FEWEST_AT_REST: u64 = 64;
 
 /// Parameters that can be gone back to.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,9 +52,16 @@ impl Course {
         self.wait == 0
     }
 
-    /// Looks at the current parameters.
-    pub(super) fn look(&mut self, current: Kept, under_way: u64) {
-        self.wait = (2 * under_way).max(FEWEST);
+    /// Updates between two looks: a half swing, or, where that would be too often for one that rests,
+    /// an odd number of them.
+    pub(super) fn spacing(under_way: u64, rests: bool) -> u64 {
+        let half = (2 * under_way).max(FEWEST);
+        if rests { half * (FEWEST_AT_REST.div_ceil(half) | 1) } else { half }
+    }
+
+    /// Looks at the current parameters; the next time after `wait` pushes.
+    pub(super) fn look(&mut self, current: Kept, wait: u64) {
+        self.wait = wait;
         self.good.get_or_insert_with(|| current.clone());
         if self.looks.len() == 3 {
             self.looks.pop_front();
@@ -98,13 +108,21 @@ impl Course {
 
 /// The cosine of the angle between two moves; 0 if there was none.
 fn cosine(first: &[f32], second: &[f32], third: &[f32]) -> f64 {
-    let (mut product, mut one, mut other) = (0.0, 0.0, 0.0);
-    for ((first, second), third) in first.iter().zip(second).zip(third) {
-        let (before, after) = (f64::from(second - first), f64::from(third - second));
-        product += before * after;
-        one += before * before;
-        other += after * after;
+    // Eight sums of each at once, in a fixed order.
+    let mut sums = [[0.0_f64; 8]; 3];
+    let chunks = first.chunks(8).zip(second.chunks(8)).zip(third.chunks(8));
+    for ((first, second), third) in chunks {
+        let [products, ones, others] = &mut sums;
+        let sums = products.iter_mut().zip(ones).zip(others);
+        let values = first.iter().zip(second).zip(third);
+        for (((product, one), other), ((first, second), third)) in sums.zip(values) {
+            let (before, after) = (f64::from(second - first), f64::from(third - second));
+            *product += before * after;
+            *one += before * before;
+            *other += after * after;
+        }
     }
+    let [product, one, other] = sums.map(|sums| sums.iter().sum::<f64>());
     let norms = libm::sqrt(one) * libm::sqrt(other);
     if norms > 0.0 { product / norms } else { 0.0 }
 }
@@ -120,7 +138,7 @@ mod tests {
         for _ in 0..40 * (tau + 1) {
             if course.is_due() {
                 let values = Arc::new(alloc::vec![*x.last().unwrap() as f32]);
-                course.look(Kept { version: Version(0), parameters: values }, tau as u64);
+                course.look(Kept { version: Version(0), parameters: values }, 2 * tau as u64);
             }
             x.push(x[x.len() - 1] - step * x[x.len() - 1 - tau]);
         }

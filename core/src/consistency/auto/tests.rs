@@ -172,8 +172,8 @@ fn parameters_that_swing_halve_the_windows_where_the_loss_is_up() {
         bench.go(300, |_| 0.5);
         let (begin, chosen, widest) = (bench.pushes, bench.chosen.len(), bench.auto.widest());
         // Each look is half a swing after the one before.
-        let half = 2 * bench.auto.under_way;
-        let swings = |push: u64| if (push - begin) / half % 2 == 0 { 1.0 } else { -1.0 };
+        let half = Course::spacing(bench.auto.under_way, false);
+        let swings = |push: u64| if ((push - begin) / half).is_multiple_of(2) { 1.0 } else { -1.0 };
         bench.go_along(6 * half as usize, |_| loss, swings);
         let why = bench.chosen[chosen..].iter().find_map(|choice| match choice {
             Choice::Mode { mode, restore: None, why } if mode.in_flight == Some(widest / 2) => {
