@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pstrain_core::aggregate::{Aggregator, Gradient, ParticipationSpec, StalenessSpec};
-use pstrain_core::consistency::{Auto, Closing, ConsistencySpec, Seen};
+use pstrain_core::consistency::{Auto, Choice, Closing, ConsistencySpec, Seen};
 use pstrain_core::id::{Clock, Version, WorkerId};
 use pstrain_core::job::Aggregation;
 use pstrain_core::mode::Mode;
@@ -77,7 +77,7 @@ impl Bench {
             };
             if let Some(auto) = &mut self.auto {
                 let compute = Duration::from_millis(5);
-                auto.pushed(
+                let choice = auto.pushed(
                     &self.mode,
                     Seen {
                         worker: gradient.worker,
@@ -89,6 +89,10 @@ impl Bench {
                         parameters: &self.parameters,
                     },
                 );
+                if let Some(Choice::Mode { mode, .. }) = choice {
+                    self.aggregator.set_mode(&mode);
+                    self.mode = mode;
+                }
             }
             let one = core::iter::once(gradient);
             self.aggregator.combine(one, &self.parameters, Closing::Everything);

@@ -169,10 +169,10 @@ fn a_loss_that_only_scatters_changes_nothing() {
 fn parameters_that_swing_halve_the_windows_where_the_loss_is_up() {
     for (loss, is_up) in [(0.5, false), (0.65, true)] {
         let mut bench = Bench::new(&[link(4.5, 100.0), link(4.5, 100.0)]);
-        bench.go(300, |_| 0.5);
+        bench.go(3000, |_| 0.5);
         let (begin, chosen, widest) = (bench.pushes, bench.chosen.len(), bench.auto.widest());
         // Each look is half a swing after the one before.
-        let half = Course::spacing(bench.auto.under_way, false);
+        let half = Course::spacing(bench.auto.under_way, true);
         let swings = |push: u64| if ((push - begin) / half).is_multiple_of(2) { 1.0 } else { -1.0 };
         bench.go_along(6 * half as usize, |_| loss, swings);
         let why = bench.chosen[chosen..].iter().find_map(|choice| match choice {
@@ -196,6 +196,12 @@ fn a_loss_that_climbs_brings_back_parameters_from_before() {
         _ => None,
     });
     let kept = restored.expect("the loss climbed");
-    assert!(kept.version.0 < begin && kept.version.0 + 100 > begin, "{} {begin}", kept.version);
+    // At most three looks and one that was not due yet.
+    let spacing = Course::spacing(2 * 6, true);
+    assert!(
+        kept.version.0 < begin && kept.version.0 + 4 * spacing > begin,
+        "{} {begin}",
+        kept.version
+    );
     assert_eq!(*kept.parameters, [kept.version.0 as f32]);
 }
