@@ -11,8 +11,10 @@ mod ranks;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
+use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Departure, Event, Node, Server};
 use pstrain_core::protocol::message::{Control, Controlled, EndReason, Push};
 use pstrain_core::time::Time;
@@ -115,7 +117,12 @@ impl Checker {
         if let Ok(version) = result {
             let begins = |event: &Event| match event {
                 Event::Switched { version: with, mode, .. } => {
-                    with == version && mode.set(&control.key, &control.value) == Ok(**mode)
+                    let is_so = |wished: Mode, mode: &Mode| {
+                        wished.set(&control.key, &control.value) == Ok(*mode)
+                    };
+                    let auto = Mode::of(ConsistencySpec::Auto);
+                    let begins_auto = **mode == auto.at_start() && is_so(auto, &auto);
+                    with == version && (is_so(**mode, mode) || begins_auto)
                 }
                 _ => false,
             };
@@ -153,6 +160,11 @@ impl Checker {
             fenced &= !matches!(event, Event::Switched { .. });
             assert!(!fenced || !matches!(event, Event::Granted { .. }), "{event:?} before a fence");
             let next = events.get(place + 1);
+            if matches!(event, Event::Restored { .. }) {
+                let before = place.checked_sub(1).and_then(|before| events.get(before));
+                let begins = matches!(before, Some(Event::Switched { .. }));
+                assert!(begins, "{event:?} after {before:?}, with no mode that begins with it");
+            }
             if let Event::Departed { worker, how, .. } = event {
                 self.departed(now, *worker, *how);
             }

@@ -145,6 +145,27 @@ fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
 }
 
 #[test]
+fn a_run_that_went_back_to_earlier_parameters_is_computed_again_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
+    let base = ["simulate", "--json", "--workers", "3", "--partition", "sizes:1,2,5"];
+    let speeds = ["--compute", "4ms", "--link", links, "--consistency", "auto"];
+    let data = ["--data", "synthetic:2000", "--epochs", "6", "--out", path(&out)];
+    // Too much for stale gradients.
+    let update = ["--learning-rate", "0.5", "--optimizer", "momentum", "--aggregation", "sum"];
+    let run = [&base[..], &speeds, &data, &update].concat();
+    let summary = finish(&run).with_code(0).json();
+    check_books(&out, &summary);
+    let log = fs::read_to_string(out.join("order.log")).unwrap();
+    assert!(log.lines().any(|line| line.starts_with("restore ")), "{log}");
+    let again = replay(&out, &["--json"]).with_code(0).json();
+    assert_eq!(again["params_sha256"], summary["params_sha256"]);
+    assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
+    assert_eq!(again["version"], summary["updates"], "{again}");
+}
+
+#[test]
 fn a_run_whose_worker_died_and_came_back_is_computed_again_to_the_same_bits() {
     for consistency in ["asp", "bsp"] {
         let job = ["--workers", "3", "--lease", "300ms", "--consistency", consistency];

@@ -44,13 +44,16 @@ pub(crate) struct Uses(Vec<u32>);
 impl Uses {
     /// Counts the gradients of one update.
     pub(crate) fn count(&mut self, contributions: &[Contribution]) -> anyhow::Result<()> {
-        for contribution in contributions {
-            let base = usize::try_from(contribution.base.0)?;
-            if self.0.len() <= base {
-                self.0.resize(base + 1, 0);
-            }
-            self.0[base] += 1;
+        contributions.iter().try_for_each(|contribution| self.count_one(contribution.base))
+    }
+
+    /// Counts one use of a version.
+    pub(crate) fn count_one(&mut self, version: Version) -> anyhow::Result<()> {
+        let place = usize::try_from(version.0)?;
+        if self.0.len() <= place {
+            self.0.resize(place + 1, 0);
         }
+        self.0[place] += 1;
         Ok(())
     }
 }
@@ -148,13 +151,34 @@ impl Replay {
                 self.aggregator.combine_with(factors.into_iter().zip(values));
             }
         }
-        for Contribution { base, .. } in contributions {
-            let left = &mut self.uses[base.0 as usize];
-            *left -= 1;
-            if *left == 0 && *base != self.version {
-                self.kept.remove(base);
-            }
+        contributions.iter().for_each(|contribution| self.used(contribution.base));
+        Ok(())
+    }
+
+    /// Notes that a version was used once, and gives it up after the last time.
+    fn used(&mut self, version: Version) {
+        let left = &mut self.uses[version.0 as usize];
+        *left -= 1;
+        if *left == 0 && version != self.version {
+            self.kept.remove(&version);
         }
+    }
+
+    /// Makes the next version of an earlier one, as the server did: without gradients, and with
+    /// nothing that was remembered from update to update.
+    pub(crate) fn restore(&mut self, from: Version) -> anyhow::Result<()> {
+        let parameters = self.kept.get(&from).cloned();
+        let parameters = parameters
+            .with_context(|| format!("version {from} was restored, which nothing announced"))?;
+        self.aggregator.restart();
+        let before = self.version;
+        self.version = self.version.next();
+        self.kept.insert(self.version, parameters);
+        self.most_kept = self.most_kept.max(self.kept.len());
+        if self.uses.get(before.0 as usize).is_none_or(|left| *left == 0) {
+            self.kept.remove(&before);
+        }
+        self.used(from);
         Ok(())
     }
 

@@ -166,9 +166,20 @@ impl Aggregator {
         if is_same {
             return;
         }
-        self.correction = Correction::new(&mode.staleness, self.parameters);
+        self.forget();
+    }
+
+    /// Forgets what was remembered from update to update, the state of the optimiser with it, since
+    /// the parameters are other ones now. The workers' shares are kept.
+    pub fn restart(&mut self) {
+        self.updater.restart();
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.correction = Correction::new(&self.mode.staleness, self.parameters);
         self.factors = Factors::default();
-        self.combination = Combination::of(mode, self.workers);
+        self.combination = Combination::of(&self.mode, self.workers);
     }
 
     /// Notes that the partition of `worker` has `rows` examples. Until then it counts as one row.

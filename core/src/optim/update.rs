@@ -59,6 +59,11 @@ impl Updater {
         Ok(Self { spec: *spec, parameters, optimizer: spec.optimizer.build(parameters) })
     }
 
+    /// Forgets what was remembered from update to update.
+    pub fn restart(&mut self) {
+        self.optimizer = self.spec.optimizer.build(self.parameters);
+    }
+
     /// Makes version `version` of `params` the next one with `gradient`: it is clipped, then weight
     /// decay is added, then the optimiser steps at the scheduled rate.
     ///

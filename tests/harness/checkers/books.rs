@@ -9,7 +9,7 @@ use pstrain_core::consistency::{Closing, ConsistencySpec};
 use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_core::job::{Aggregation, Job};
 use pstrain_core::mode::Mode;
-use pstrain_core::node::{Compute, Event, Ledger, Server};
+use pstrain_core::node::{Compute, Event, Ledger, Point, Server};
 use pstrain_core::optim::Updater;
 use pstrain_core::protocol::message::Push;
 use pstrain_core::work::Task;
@@ -96,7 +96,8 @@ impl Books {
             round: Vec::new(),
             aggregator: {
                 let (workers, parameters) = (job.membership.workers, initial.len());
-                Aggregator::new(job.aggregation, &job.update, &job.mode, workers, parameters)
+                let mode = job.mode.at_start();
+                Aggregator::new(job.aggregation, &job.update, &mode, workers, parameters)
                     .expect("a valid job")
             },
             updater: (!has_a_rule(&job.mode))
@@ -192,6 +193,7 @@ impl Books {
                 self.consistency = mode.consistency;
                 self.updater = None;
             }
+            Event::Restored { point, from } => self.restored(point, *from),
             Event::Updated { point, closing } => {
                 self.updated(point.version, point.samples, *closing);
             }
@@ -217,6 +219,16 @@ impl Books {
             }
             _ => {}
         }
+    }
+
+    fn restored(&mut self, point: &Point, from: Version) {
+        assert_eq!(point.version.0 as usize, self.history.len(), "not the next version");
+        assert_eq!(point.samples, self.samples, "examples up to {}", point.version);
+        assert!(!self.has_open_round(), "{from} was restored in the middle of an update");
+        let computing = self.workers.iter().any(|account| !account.granted.is_empty());
+        assert!(!computing, "{from} was restored while gradients were under way");
+        self.aggregator.restart();
+        self.history.push(self.history[from.0 as usize].clone());
     }
 
     fn pushed(
@@ -273,7 +285,7 @@ impl Books {
         assert_eq!(version.0 as usize, self.history.len(), "a version is missing or came twice");
         assert_eq!(samples, self.samples, "examples up to {version}");
         assert!(!self.round.is_empty(), "version {version} was made from nothing");
-        let part = |key: Key| self.computed[&(key, self.sent[&key].0)].task.part;
+        let part = |key: Key| part_of(&self.computed, &self.sent, key);
         self.round.sort_unstable_by_key(|&(key, clock)| (part(key), key, clock));
         let current = self.history.last().expect("the initial ones");
         let gradients = self.round.iter().map(|&(key, clock)| {
@@ -281,7 +293,7 @@ impl Books {
             let values = self.computed[&(key, base)].gradient.as_slice();
             let staleness = version.0 - 1 - base.0;
             let base = Some(self.history[base.0 as usize].as_slice());
-            let (worker, part) = (key.0, PartId::from(key.0));
+            let (worker, part) = (key.0, part(key));
             Gradient { worker, part, clock, samples, size: 0, staleness, base, values }
         });
         self.aggregator.combine(gradients, current, closing);
@@ -301,7 +313,8 @@ impl Books {
         let samples = |key: &Key| f64::from(self.sent[key].1);
         let all: f64 = self.round.iter().map(|(key, _)| samples(key)).sum();
         let are_together = |(one, _): &(Key, Clock), (next, _): &(Key, Clock)| {
-            closing == Closing::Everything && one.0 == next.0
+            let part = |key: &Key| part_of(&self.computed, &self.sent, *key);
+            closing == Closing::Everything && one.0 == next.0 && part(one) == part(next)
         };
         let (mean, mut combined) = (self.job.aggregation == Aggregation::Mean, Vec::new());
         for group in self.round.chunk_by(are_together) {
@@ -386,4 +399,13 @@ fn add(sum: &mut Vec<f32>, factor: f32, values: &[f32]) {
 
 fn same_bits(these: &[f32], those: &[f32]) -> bool {
     these.len() == those.len() && these.iter().zip(those).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+/// The part of the data that a gradient was computed from.
+fn part_of(
+    computed: &BTreeMap<(Key, Version), Made>,
+    sent: &BTreeMap<Key, (Version, u32)>,
+    key: Key,
+) -> PartId {
+    computed[&(key, sent[&key].0)].task.part
 }

@@ -55,8 +55,8 @@ struct Rank {
 impl Ranks {
     pub(super) fn new(job: &Job) -> Self {
         Self {
-            mode: job.mode,
-            promises: Promises::new(&job.mode, job.membership.workers, wanted(job, 0)),
+            mode: job.mode.at_start(),
+            promises: Promises::new(&job.mode.at_start(), job.membership.workers, wanted(job, 0)),
             ranks: vec![Rank::default(); job.membership.workers as usize],
             started: false,
             may_switch: !job.switches.is_empty(),
@@ -107,6 +107,8 @@ impl Ranks {
                 self.promises.set_wanted(wanted(&self.job, books.samples));
             }
             Event::Switched { mode, .. } => self.switched(mode, books),
+            Event::Restored { point, .. } => self.version = point.version,
+            Event::Adjusted { in_flight, .. } => self.promises.widen(*in_flight),
             Event::Departed { worker, how, .. } => self.departed(*worker, *how),
             Event::Ended { .. } => {
                 self.ended = true;

@@ -3,7 +3,7 @@
 use super::Server;
 use super::contributions::Contribution;
 use super::roster::Grant;
-use crate::consistency::{Admission, DropReason, Seen};
+use crate::consistency::{Admission, DropReason};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::message::{
@@ -298,7 +298,6 @@ impl Server {
             let timed = Timed { granted, now, compute, samples: header.samples };
             dealer.timed(worker, header.task, timed);
         }
-        let seen = Seen { worker, now, compute, loss: header.loss, rows };
         let dropped = match admission {
             Admission::Contribute => {
                 slot.batches.accept();
@@ -333,7 +332,7 @@ impl Server {
                     gradient: Some(push.gradient),
                 };
                 self.contribute(now, contribution);
-                self.show_auto(seen, out);
+                self.show_auto((worker, rows), now, compute, header.loss, out);
             }
             Some(reason) => {
                 self.ledger.outstanding -= 1;
