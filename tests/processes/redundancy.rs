@@ -84,7 +84,9 @@ fn a_worker_killed_in_its_shard_leaves_the_rest_of_it_to_the_others() {
         }
         let Server { process, out, .. } = server;
         let summary = process.wait().with_code(0).json();
-        assert!(number(&summary["batches"]["lost"]) > 0, "{summary}");
+        // Under BSP it may have been waiting for the others.
+        let lost = number(&summary["batches"]["lost"]);
+        assert!(lost > 0 || consistency == "bsp", "{summary}");
         assert_eq!(number(&summary["samples"]), 6 * 3000, "{summary}");
         check_replay(&out);
         let log = std::fs::read_to_string(out.join("order.log")).unwrap();
