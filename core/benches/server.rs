@@ -81,6 +81,7 @@ struct Bench {
     /// Bytes of the last answer's head; kept for its memory.
     head: Vec<u8>,
     next: usize,
+    now: Time,
     most_held: usize,
     /// Nanoseconds a push, of each turn.
     times: Vec<f64>,
@@ -98,6 +99,7 @@ impl Bench {
             given: vec![None; workers],
             head: Vec::new(),
             next: 0,
+            now: Time::ZERO,
             most_held: 0,
             times: Vec::new(),
         };
@@ -121,7 +123,8 @@ impl Bench {
     /// Hands the server one input and encodes what it sends.
     fn handle(&mut self, input: Input) {
         let mut out = Vec::new();
-        self.server.handle(Time::ZERO, input, &mut out);
+        self.now = self.now + TICK;
+        self.server.handle(self.now, input, &mut out);
         for effect in out {
             if let Effect::Send(peer, message) = effect {
                 self.head.clear();
@@ -166,6 +169,12 @@ impl Bench {
     }
 }
 
+/// Time between two inputs.
+const TICK: Duration = Duration::from_millis(1);
+/// What a worker has for its gradient: all of the time is computing, and `auto` lets nobody have
+/// more under way.
+const CYCLE: Duration = TICK.saturating_mul(WORKERS);
+
 const FIRST: pstrain_core::id::Incarnation = pstrain_core::id::Incarnation(1);
 
 fn hello(worker: u32) -> Hello {
@@ -190,7 +199,7 @@ fn push(given: Option<ParametersHeader>, gradient: &Arc<Vec<f32>>) -> Message {
         task: given.task,
         samples: 64,
         loss: 1.0,
-        compute_ns: 1,
+        compute_ns: CYCLE.as_nanos() as u64,
         keys: given.keys,
         pull: true,
         allowed: given.sequence,
@@ -214,6 +223,7 @@ fn measure(parameters: u32, turns: usize, pushes: u32) {
         ("rennala:16", "", ""),
         ("malenia:16", "", ""),
         ("ringleader", "", ""),
+        ("auto", "", ""),
     ];
     let mut benches: Vec<Bench> = words
         .iter()
