@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::books::{called, check_books, events};
-use crate::cluster::{ENDLESS, Interrupted, SLOW, Server, number, path};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path};
 use crate::process::finish;
 
 /// Sets `key` to `value`; the version from which on it is so.
@@ -45,7 +45,7 @@ fn a_running_job_goes_from_one_consistency_to_another_and_its_books_balance() {
     let status = server.wait_for_updates(dc + 10);
     assert_eq!(status["consistency"], "asp, staleness dc:0.1");
     assert!(status["ordered"].is_null(), "{status}");
-    let Interrupted { out, summary, _folder } = server.interrupt(workers);
+    let Left { out, summary, _folder } = server.interrupt(workers);
     check_books(&out, &summary);
     let began = modes(&out);
     assert_eq!((began[0].0, began[0].1.as_str()), (ssp, "ssp:2"));
@@ -76,7 +76,7 @@ fn wrong_orders_are_told_why_and_harm_nobody() {
     let status = server.status();
     assert_eq!(status["consistency"], "bsp");
     server.wait_for_updates(number(&status["updates"]) + 3);
-    let Interrupted { out, summary, _folder } = server.interrupt(workers);
+    let Left { out, summary, _folder } = server.interrupt(workers);
     check_books(&out, &summary);
     assert_eq!(modes(&out), []);
 }
@@ -105,7 +105,7 @@ fn an_order_waits_for_the_lease_of_a_worker_that_is_gone() {
     let version = number(&patient.json()["version"]);
     server.wait_for_updates(version + 10);
     drop(frozen);
-    let Interrupted { out, summary, _folder } = server.interrupt(workers);
+    let Left { out, summary, _folder } = server.interrupt(workers);
     check_books(&out, &summary);
     assert_eq!(modes(&out), [(version, "asp, at most 50 updates stale".to_owned())]);
     let events = events(&out);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::cluster::{Server, number, path};
+use crate::cluster::{Left, Server, number, path};
 use crate::process::finish;
 
 /// Mini-batches that take a while, of partitions of different sizes.
@@ -46,20 +46,22 @@ fn check_replay(folder: &Path) {
     assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
 }
 
+/// Ends the run of four workers of which one is killed in the middle.
+#[track_caller]
+fn with_one_killed(server: Server) -> Left {
+    let mut workers = server.workers(4);
+    server.wait_for_updates_of(1, 8);
+    drop(workers.remove(1)); // which kills it with SIGKILL
+    server.finish(workers)
+}
+
 #[test]
 fn a_worker_killed_under_gradient_coding_changes_nothing_but_rounding() {
     let folder = tempfile::tempdir().unwrap();
     let (reference, expected) = plain(folder.path());
     let job = ["--workers", "4", "--redundancy", "cyclic:1", "--lease", "600ms"];
     let server = Server::tcp(&[&JOB, &job]);
-    let mut workers = server.workers(4);
-    server.wait_for_updates_of(1, 8);
-    drop(workers.remove(1)); // which kills it with SIGKILL
-    for worker in workers {
-        worker.wait().with_code(0);
-    }
-    let Server { process, out, .. } = server;
-    let summary = process.wait().with_code(0).json();
+    let Left { summary, out, _folder } = with_one_killed(server);
     assert_eq!(summary["updates"], reference["updates"]);
     assert_eq!(summary["samples"], reference["samples"]);
     let found = parameters(&out);
@@ -76,14 +78,7 @@ fn a_worker_killed_in_its_shard_leaves_the_rest_of_it_to_the_others() {
         let job = ["--workers", "4", "--work", "shards:16", "--lease", "600ms"];
         let more = ["--consistency", consistency, "--data-from", from, "--batch-size", "32"];
         let server = Server::tcp(&[&data, &job, &more]);
-        let mut workers = server.workers(4);
-        server.wait_for_updates_of(1, 8);
-        drop(workers.remove(1)); // which kills it with SIGKILL
-        for worker in workers {
-            worker.wait().with_code(0);
-        }
-        let Server { process, out, .. } = server;
-        let summary = process.wait().with_code(0).json();
+        let Left { summary, out, _folder } = with_one_killed(server);
         // Under BSP it may have been waiting for the others.
         let lost = number(&summary["batches"]["lost"]);
         assert!(lost > 0 || consistency == "bsp", "{summary}");

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::books::{check_books, timeline};
-use crate::cluster::{ENDLESS, Interrupted, SLOW, Server, number, path, real};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real};
 use crate::process::{Ended, finish};
 
 /// Updates in which the past matters: momentum, clipping and a schedule.
@@ -179,7 +179,7 @@ fn a_run_whose_worker_died_and_came_back_is_computed_again_to_the_same_bits() {
         let lost = server.wait_for("loss", |status| status["workers"][2]["state"] == "lost");
         workers.push(server.worker(&["--id", "3"]));
         server.wait_for_updates_of(2, number(&lost["workers"][2]["updates"]) + 20);
-        let Interrupted { out, summary, _folder } = server.interrupt(workers);
+        let Left { out, summary, _folder } = server.interrupt(workers);
         check_replay(&out, &summary);
         let incarnations = timeline(&out).iter().map(|row| row.incarnation).max();
         assert_eq!(incarnations, Some(2), "it was taken in again");
