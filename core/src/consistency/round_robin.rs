@@ -3,8 +3,8 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::{Admission, Closing, Cohort, Consistency};
-use crate::id::{Version, WorkerId};
+use super::{Cohort, Consistency};
+use crate::id::WorkerId;
 use crate::time::Time;
 
 /// Round-robin: gradients are applied on arrival, but workers are given parameters in turn, in the
@@ -63,20 +63,16 @@ impl RoundRobin {
 }
 
 impl Consistency for RoundRobin {
-    fn admit(&self, _cohort: &Cohort, _worker: WorkerId, _base: Version) -> Admission {
-        Admission::Contribute
-    }
-
-    fn closes(&self, _cohort: &Cohort) -> Closing {
-        Closing::Everything
-    }
-
     fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
         match (cohort.lead(worker) + u64::from(under_way), cohort.hindmost()) {
             (0, _) => true,
             (1, Some((_, hindmost))) => worker < hindmost,
             _ => false,
         }
+    }
+
+    fn awaits(&self, cohort: &Cohort, worker: WorkerId) -> bool {
+        cohort.hindmost().is_some_and(|(_, hindmost)| hindmost == worker)
     }
 
     fn next_turn(&self, cohort: &Cohort) -> Option<Time> {
@@ -88,10 +84,6 @@ impl Consistency for RoundRobin {
         cohort.hindmost().map_or(0, |(clock, worker)| {
             clock.0.wrapping_shl(u32::BITS).wrapping_add(u64::from(worker.0)).wrapping_add(1)
         })
-    }
-
-    fn in_rounds(&self) -> bool {
-        false
     }
 
     fn started(&mut self, worker: WorkerId, now: Time) {
