@@ -187,6 +187,7 @@ pub(crate) enum ControlCommand {
         /// consistency, in-flight, staleness, max-staleness or participation
         key: String,
         /// The value, as in a job file
+        #[arg(allow_hyphen_values = true)]
         value: String,
     },
 }

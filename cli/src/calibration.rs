@@ -143,7 +143,7 @@ fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
     times(effort.repetitions, || {
         for step in 0..effort.steps {
             trainer.compute(Task::own(WorkerId(0), BatchId(step)), &params, &mut gradient);
-            updater.apply(&mut params, &mut gradient, Version(step));
+            updater.apply(&mut params, &gradient, Version(step));
         }
         black_box(&params);
     })

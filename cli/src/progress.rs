@@ -93,7 +93,7 @@ fn worth_saying(event: &Event) -> Option<String> {
         }
         Event::Refused { why, .. } => format!("a connection was refused: {why}"),
         Event::Paused { present, needed } => {
-            format!("paused: {present} workers are there, {needed} are needed")
+            format!("paused until more workers come: {needed} needed, {present} there")
         }
         Event::Unpaused => "going on".into(),
         _ => return None,

@@ -180,7 +180,7 @@ impl Virtual {
     ) -> anyhow::Result<Outcome> {
         let data = &*self.data;
         let loader = |order: &Prepare| {
-            let parts = order.parts().into_iter().map(|part| data.partition(part)).collect();
+            let parts = data.partitions(&order.parts());
             Ok((parts, data.fingerprint.clone()))
         };
         let model = Model::new(&self.job.model, self.job.data.shape)?;

@@ -1,4 +1,4 @@
-//! What a push costs the server under each rule, as a multiple of what it costs when every
+//! What a push costs the server under each rule, and under `auto`, as a multiple of what it costs when every
 //! gradient is an update as it is: combining it and updating the parameters, with plain gradient
 //! descent and eight workers that take turns.
 //!
@@ -9,14 +9,16 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it finds")]
 #![expect(clippy::expect_used, reason = "a benchmark's own settings are right")]
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pstrain_core::aggregate::{Aggregator, Gradient, ParticipationSpec, StalenessSpec};
-use pstrain_core::consistency::{Closing, ConsistencySpec};
-use pstrain_core::id::{Clock, Version, WorkerId};
+use pstrain_core::consistency::{Auto, Choice, Closing, ConsistencySpec, Seen};
+use pstrain_core::id::{Clock, PartId, Version, WorkerId};
 use pstrain_core::job::Aggregation;
 use pstrain_core::mode::Mode;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::time::Time;
 
 const WORKERS: u32 = 8;
 
@@ -31,8 +33,10 @@ const UPDATE: UpdateSpec = UpdateSpec {
 /// A server's parameters under one rule.
 struct Bench {
     name: String,
+    mode: Mode,
     aggregator: Aggregator,
-    parameters: Vec<f32>,
+    auto: Option<Auto>,
+    parameters: Arc<Vec<f32>>,
     version: u64,
     /// Nanoseconds a push, of each turn.
     times: Vec<f64>,
@@ -40,13 +44,18 @@ struct Bench {
 
 impl Bench {
     fn new(mode: &Mode, d: usize) -> Self {
-        let mut aggregator = Aggregator::new(Aggregation::Mean, &UPDATE, mode, WORKERS, d)
+        let auto = (mode.consistency == ConsistencySpec::Auto).then(Auto::new);
+        let name = mode.to_string();
+        let mode = mode.at_start();
+        let mut aggregator = Aggregator::new(Aggregation::Mean, &UPDATE, &mode, WORKERS, d)
             .expect("the update is valid");
         (0..WORKERS).for_each(|worker| aggregator.set_rows(WorkerId(worker), 1000));
         Self {
-            name: mode.to_string(),
+            name,
+            mode,
             aggregator,
-            parameters: vec![0.5; d],
+            auto,
+            parameters: Arc::new(vec![0.5; d]),
             version: 0,
             times: Vec::new(),
         }
@@ -59,6 +68,7 @@ impl Bench {
             let worker = self.version % u64::from(WORKERS);
             let gradient = Gradient {
                 worker: WorkerId(worker as u32),
+                part: PartId(worker as u32),
                 clock: Clock(self.version / u64::from(WORKERS)),
                 samples: 64,
                 size: 0,
@@ -66,9 +76,28 @@ impl Bench {
                 base: self.aggregator.needs_base().then_some(base),
                 values: &gradients[worker as usize],
             };
+            if let Some(auto) = &mut self.auto {
+                let compute = Duration::from_millis(5);
+                let choice = auto.pushed(
+                    &self.mode,
+                    Seen {
+                        worker: gradient.worker,
+                        now: Time::ZERO + compute * self.version as u32,
+                        compute,
+                        loss: 0.5,
+                        rows: 1000,
+                        version: Version(self.version),
+                        parameters: &self.parameters,
+                    },
+                );
+                if let Some(Choice::Mode { mode, .. }) = choice {
+                    self.aggregator.set_mode(&mode);
+                    self.mode = mode;
+                }
+            }
             let one = core::iter::once(gradient);
-            self.aggregator.combine(one, &self.parameters, Closing::Everything);
-            self.aggregator.apply(&mut self.parameters, Version(self.version));
+            let version = Version(self.version);
+            self.aggregator.update(one, &mut self.parameters, Closing::Everything, version);
             self.version += 1;
         }
         self.times.push(begin.elapsed().as_nanos() as f64 / pushes as f64);
@@ -98,6 +127,7 @@ fn measure(d: usize, turns: usize, pushes: u64) {
         [ParticipationSpec::Share, ParticipationSpec::Incremental]
             .map(|participation| Mode { participation, ..asp }),
     );
+    modes.push(Mode::of(ConsistencySpec::Auto));
     let mut benches: Vec<Bench> = modes.iter().map(|mode| Bench::new(mode, d)).collect();
     let value = |key: usize| (key % 97) as f32 * 1e-3 - 0.05;
     let gradients: Vec<Vec<f32>> = (0..WORKERS as usize)

@@ -79,9 +79,9 @@ impl Mode {
         let mut mode = self;
         match key {
             "consistency" => mode = self.with(parse(key, value)?),
-            "in-flight" => mode.in_flight = parse_unless(key, value, "auto")?,
+            "in-flight" => mode.in_flight = named(key, value, read_in_flight(value))?,
             "staleness" => mode.staleness = parse(key, value)?,
-            "max-staleness" => mode.max_staleness = parse_unless(key, value, "none")?,
+            "max-staleness" => mode.max_staleness = named(key, value, read_max_staleness(value))?,
             "participation" => mode.participation = parse(key, value)?,
             _ => {
                 return Err(alloc::format!(
@@ -132,15 +132,34 @@ impl Mode {
 }
 
 fn parse<T: FromStr<Err: fmt::Display>>(key: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|error| alloc::format!("{key} = {value}: {error}"))
+    named(key, value, value.parse())
 }
 
-fn parse_unless<T: FromStr<Err: fmt::Display>>(
-    key: &str,
-    value: &str,
-    none: &str,
-) -> Result<Option<T>, String> {
-    if value == none { Ok(None) } else { parse(key, value).map(Some) }
+/// The same with the setting in its error.
+fn named<T, E: fmt::Display>(key: &str, value: &str, read: Result<T, E>) -> Result<T, String> {
+    read.map_err(|error| alloc::format!("{key} = {value}: {error}"))
+}
+
+/// Reads `in-flight`: `auto` or a number.
+///
+/// # Errors
+/// In words, what it must be.
+pub fn read_in_flight(text: &str) -> Result<Option<u32>, String> {
+    let must = || alloc::format!("must be 1 to {MOST_IN_FLIGHT}, or auto");
+    read_unless(text, "auto").ok_or_else(must)
+}
+
+/// Reads `max-staleness`: `none` or a number.
+///
+/// # Errors
+/// In words, what it must be.
+pub fn read_max_staleness(text: &str) -> Result<Option<u64>, String> {
+    let must = || alloc::format!("must be a number of updates, 0 to {}, or none", u64::MAX);
+    read_unless(text, "none").ok_or_else(must)
+}
+
+fn read_unless<T: FromStr>(text: &str, none: &str) -> Option<Option<T>> {
+    if text == none { Some(None) } else { text.parse().ok().map(Some) }
 }
 
 /// A change of consistency that the job foresees.

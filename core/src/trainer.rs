@@ -206,7 +206,7 @@ impl Trainer {
     /// Whether the worker has the part that `task` is of.
     #[must_use]
     pub fn has(&self, task: Task) -> bool {
-        self.parts.iter().any(|part| part.id == task.part)
+        find(&self.parts, task.part).is_some()
     }
 
     /// Computes the gradient of `task` at `params` into `gradient`, which takes on the length of
@@ -223,7 +223,7 @@ impl Trainer {
         gradient.resize(model.parameters(), 0.0);
         let Some(combination) = combination else {
             #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
-            let part = parts.iter_mut().find(|part| part.id == task.part).expect("a known part");
+            let part = find(parts, task.part).map(|place| &mut parts[place]).expect("a known part");
             let rows = part.prepare(task, *batch_size);
             let rows = &part.order[rows];
             let loss = model.gradient(params, &part.examples, rows, gradient, workspace);
@@ -250,6 +250,13 @@ impl Trainer {
         }
         Computed { loss: loss as f32, samples: samples as u32 }
     }
+}
+
+/// The place of a part. Whoever has all of them has each in its own place.
+fn find(parts: &[Part], id: PartId) -> Option<usize> {
+    let place = id.0 as usize;
+    let is_there = parts.get(place).is_some_and(|part| part.id == id);
+    if is_there { Some(place) } else { parts.iter().position(|part| part.id == id) }
 }
 
 impl Part {

@@ -1,5 +1,7 @@
 //! The server's side: reads, splits, fits the statistics, encodes.
 
+use std::collections::BTreeMap;
+
 use pstrain_core::examples::Examples;
 use pstrain_core::id::PartId;
 
@@ -96,6 +98,19 @@ impl Prepared {
         let PartId(part) = part.into();
         let rows = self.owners.iter().enumerate().filter(|&(_, &owner)| owner == part);
         self.train.select(&rows.map(|(row, _)| row as u32).collect::<Vec<_>>())
+    }
+
+    /// Some partitions, in the order asked for, each as [`Self::partition`] gives it.
+    #[must_use]
+    pub fn partitions(&self, parts: &[PartId]) -> Vec<Examples> {
+        let mut rows: BTreeMap<u32, Vec<u32>> =
+            parts.iter().map(|part| (part.0, Vec::new())).collect();
+        for (row, owner) in (0..).zip(&self.owners) {
+            rows.entry(*owner).and_modify(|rows| rows.push(row));
+        }
+        let of =
+            |part: &PartId| self.train.select(rows.get(&part.0).map_or(&[][..], Vec::as_slice));
+        parts.iter().map(of).collect()
     }
 
     /// The worker of each row of [`Self::train`].

@@ -29,7 +29,7 @@ pub struct Settings {
     pub split_seed: u64,
     /// How the training rows are given to the workers.
     pub partition: PartitionSpec,
-    /// The number of workers.
+    /// The parts that the training rows are cut into: one for each worker, or shards.
     pub workers: u32,
     /// Rows that every worker must have under a `dirichlet` partition, at least 1.
     pub minimum_rows: u32,
@@ -85,7 +85,7 @@ pub struct DataSpec {
     pub split_seed: u64,
     /// How the training rows are given to the workers.
     pub partition: PartitionSpec,
-    /// The number of workers.
+    /// The parts that the training rows are cut into: one for each worker, or shards.
     pub workers: u32,
     /// Rows that every worker must have under a `dirichlet` partition.
     pub minimum_rows: u32,

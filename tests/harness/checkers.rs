@@ -4,19 +4,23 @@
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
 mod books;
+mod deck;
 mod promises;
 mod ranks;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
+use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Departure, Event, Node, Server};
 use pstrain_core::protocol::message::{Control, Controlled, EndReason, Push};
 use pstrain_core::time::Time;
 
 use books::Books;
+use deck::Deck;
 use ranks::Ranks;
 
 /// All checkers of one run.
@@ -27,7 +31,7 @@ pub(crate) struct Checker {
     job: Job,
     /// How late the server may notice that a time has come.
     late: Duration,
-    /// Examples in each worker's partition.
+    /// Examples in each part of the data.
     rows: Vec<u64>,
     books: Books,
     ranks: Ranks,
@@ -52,14 +56,14 @@ pub(crate) struct Checker {
 
 impl Checker {
     /// Checkers for a server that has not begun, whose wake-ups are at most `late`, and whose
-    /// workers have so many `rows`.
+    /// data are in parts of so many `rows`.
     #[must_use]
     pub(crate) fn new(server: &Server, late: Duration, rows: Vec<u64>) -> Self {
         Self {
             job: server.job().clone(),
             late,
+            books: Books::new(server, &rows),
             rows,
-            books: Books::new(server),
             ranks: Ranks::new(server.job()),
             strangers: BTreeMap::new(),
             attached: BTreeMap::new(),
@@ -113,7 +117,12 @@ impl Checker {
         if let Ok(version) = result {
             let begins = |event: &Event| match event {
                 Event::Switched { version: with, mode, .. } => {
-                    with == version && mode.set(&control.key, &control.value) == Ok(**mode)
+                    let is_so = |wished: Mode, mode: &Mode| {
+                        wished.set(&control.key, &control.value) == Ok(*mode)
+                    };
+                    let auto = Mode::of(ConsistencySpec::Auto);
+                    let begins_auto = **mode == auto.at_start() && is_so(auto, &auto);
+                    with == version && (is_so(**mode, mode) || begins_auto)
                 }
                 _ => false,
             };
@@ -151,6 +160,11 @@ impl Checker {
             fenced &= !matches!(event, Event::Switched { .. });
             assert!(!fenced || !matches!(event, Event::Granted { .. }), "{event:?} before a fence");
             let next = events.get(place + 1);
+            if matches!(event, Event::Restored { .. }) {
+                let before = place.checked_sub(1).and_then(|before| events.get(before));
+                let begins = matches!(before, Some(Event::Switched { .. }));
+                assert!(begins, "{event:?} after {before:?}, with no mode that begins with it");
+            }
             if let Event::Departed { worker, how, .. } = event {
                 self.departed(now, *worker, *how);
             }
@@ -169,6 +183,9 @@ impl Checker {
         let global = self.job.budget.kind == BudgetKind::Global;
         let reached = global && self.books.samples >= server.samples_wanted();
         assert!(!reached || self.ended.is_some(), "it goes on past its budget");
+        let used_up = self.books.deck.as_ref().is_some_and(Deck::is_empty);
+        let more = ranks.somebody_computes() || self.ended.is_some();
+        assert!(!used_up || more || self.short_since.is_some(), "there is nothing left to do");
         self.check_times(now, server);
     }
 
@@ -197,8 +214,11 @@ impl Checker {
                 self.alive.insert(*worker, now);
             }
             Event::Ready { worker, rows } => {
-                let partition = self.rows[worker.0 as usize];
-                assert_eq!(*rows, partition, "{worker} has the data of another");
+                let own = match &self.books.deck {
+                    Some(_) => self.rows.iter().sum(),
+                    None => self.rows[worker.0 as usize],
+                };
+                assert_eq!(*rows, own, "{worker} has the data of another");
                 self.missed.remove(worker);
             }
             Event::Refused { worker: Some(worker), why, .. } => {
@@ -357,6 +377,9 @@ impl Checker {
         let version = server.version().0;
         if version > 0 {
             assert_eq!(self.evaluated, Some(version), "the result was not evaluated");
+        }
+        if let (Some(deck), Some((_, EndReason::BudgetReached))) = (&self.books.deck, self.ended) {
+            deck.finish();
         }
         let partition = self.job.budget.kind == BudgetKind::Partition;
         let reached = matches!(self.ended, Some((_, EndReason::BudgetReached)));

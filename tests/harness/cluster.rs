@@ -132,7 +132,7 @@ fn run<S: Transport, W: Transport + Send + 'static>(
     let mut server = Server::new(toy.job.clone(), 1).unwrap();
     let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
     let evaluator = Evaluator::new(model, toy.train.clone());
-    let (train, count) = (toy.train.clone(), toy.job.membership.workers);
+    let (train, count) = (toy.train.clone(), toy.job.parts());
     let partition = move |part: PartId| partition_of(&train, count, part);
     let mut services = ServerServices::new(evaluator, partition, report);
     let mailbox = Mailbox::new(&transport);
@@ -164,7 +164,7 @@ fn spawn_worker<T: Transport + Send + 'static>(
         lease: toy.job.membership.lease,
         stream: Stream::new(u64::from(worker.0)),
     };
-    let (train, count) = (toy.train.clone(), toy.job.membership.workers);
+    let (train, count) = (toy.train.clone(), toy.job.parts());
     let load = move |order: &Prepare| -> Result<(Vec<Examples>, Fingerprint), String> {
         Ok((parts_of(&train, count, order), Fingerprint::of(&train)))
     };

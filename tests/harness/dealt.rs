@@ -29,6 +29,25 @@ pub struct Dealt {
     pub events: Vec<(Time, Event)>,
 }
 
+/// Faults of `workers` workers from numbers drawn at random: a worker, whether it crashes, is cut off
+/// or repeats a message, when, and how long after that it is back. Numbers beyond count from the
+/// first again.
+#[must_use]
+pub fn faults_of(workers: u32, drawn: &[(u32, usize, u64, u64)]) -> String {
+    let item = |&(worker, what, at, until): &(u32, usize, u64, u64)| {
+        let (worker, end) = (worker % workers.max(1) + 1, at + until);
+        match what % 3 {
+            0 => format!("{worker}.crash@{at}ms {worker}.restart@{end}ms"),
+            1 => format!("{worker}.cut@{at}ms {worker}.heal@{end}ms"),
+            _ => format!("{worker}.duplicate@{at}ms"),
+        }
+    };
+    if drawn.is_empty() {
+        return "none".into();
+    }
+    drawn.iter().map(item).collect::<Vec<_>>().join(" ")
+}
+
 /// Runs a job in virtual time over `link`, with the computation times `compute` and `faults`. Who is
 /// given which mini-batches is not checked.
 ///

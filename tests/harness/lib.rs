@@ -20,7 +20,7 @@ mod wire;
 pub mod world;
 
 pub use cluster::{Kind, Outcome, run_cluster, run_cluster_staggered};
-pub use dealt::{Dealt, run_dealt};
+pub use dealt::{Dealt, faults_of, run_dealt};
 pub use ledger::check_exactly_once;
 pub use messages::{KINDS, Messages, frame};
 pub use nodes::{ServerEnd, ServerThread, WorkerThread};

@@ -159,7 +159,7 @@ impl ServerThread {
         let mut server = Server::new(toy.job.clone(), 1).unwrap();
         let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
         let evaluator = Evaluator::new(model, toy.train.clone());
-        let (train, count) = (toy.train.clone(), toy.job.membership.workers);
+        let (train, count) = (toy.train.clone(), toy.job.parts());
         let partition = move |part: PartId| partition_of(&train, count, part);
         let report = log.clone();
         let events = log.clone();
@@ -245,7 +245,7 @@ impl WorkerThread {
             lease: toy.job.membership.lease,
             stream: Stream::new(u64::from(worker)),
         });
-        let (train, count) = (toy.train.clone(), toy.job.membership.workers);
+        let (train, count) = (toy.train.clone(), toy.job.parts());
         let load = move |order: &Prepare| -> Result<(Vec<Examples>, Fingerprint), String> {
             Ok((parts_of(&train, count, order), Fingerprint::of(&train)))
         };

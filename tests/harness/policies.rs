@@ -29,6 +29,11 @@ pub(crate) fn draw_policy(rng: &mut Random, workers: u32) -> ConsistencySpec {
     }
 }
 
+/// Draws what a job may be switched to for `workers` workers: a policy, or one that chooses itself.
+pub(crate) fn draw_next(rng: &mut Random, workers: u32) -> ConsistencySpec {
+    if rng.below(8) == 0 { ConsistencySpec::Auto } else { draw_policy(rng, workers) }
+}
+
 /// Draws what gradients count for under the consistency of `mode`, as far as they go together.
 pub(crate) fn draw_rules(rng: &mut Random, mode: Mode) -> Mode {
     let staleness = pick(rng, &STALENESS);
@@ -41,7 +46,7 @@ pub(crate) fn draw_rules(rng: &mut Random, mode: Mode) -> Mode {
 /// Draws a setting of the mode and a value for it: most of them make sense.
 pub(crate) fn draw_control(rng: &mut Random, workers: u32) -> (String, String) {
     let (key, value) = match rng.below(12) {
-        0..5 => ("consistency", draw_policy(rng, workers).to_string()),
+        0..5 => ("consistency", draw_next(rng, workers).to_string()),
         5 => ("in-flight", pick(rng, &["1", "2", "4", "auto", "0"]).into()),
         6 | 7 => ("staleness", pick(rng, &STALENESS).into()),
         8 => ("max-staleness", pick(rng, &["0", "1", "3", "none"]).into()),

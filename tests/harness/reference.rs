@@ -47,7 +47,7 @@ pub fn sequential_bsp(toy: &Toy) -> Vec<f32> {
                 *sum += weight * value;
             }
         }
-        updater.apply(&mut params, &mut mean, Version(round));
+        updater.apply(&mut params, &mean, Version(round));
         samples += u64::from(all);
         round += 1;
     }

@@ -126,12 +126,12 @@ impl VirtualRun {
     #[must_use]
     #[expect(clippy::unwrap_used, reason = "a test's own texts are right")]
     pub fn new(toy: &Toy, link: &str, compute: &str) -> Self {
-        let workers = toy.job.membership.workers;
-        let partition = |worker| partition_of(&toy.train, workers, WorkerId(worker));
+        let parts = toy.job.parts();
+        let partition = |part| partition_of(&toy.train, parts, PartId(part));
         Self {
             stream: Stream::new(toy.job.seed).fork("scenario", 0),
             job: toy.job.clone(),
-            partitions: (0..workers).map(partition).collect(),
+            partitions: (0..parts).map(partition).collect(),
             evaluation: toy.train.clone(),
             scenario: Scenario::parse(link, compute, "none").unwrap(),
             measured: None,

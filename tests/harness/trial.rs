@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pstrain_core::aggregate::StalenessSpec;
+use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::{Budget, Job, JobData, Membership};
-use pstrain_core::mode::Mode;
+use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
@@ -20,7 +21,7 @@ use pstrain_core::work::{Redundancy, WorkSpec};
 use pstrain_data::{Encoded, Prepared, RecipeName, Settings, Source};
 use pstrain_transports::scenario::{Fault, Scenario};
 
-use crate::policies::draw_policy;
+use crate::policies::{draw_next, draw_policy};
 use crate::simulated::VirtualRun;
 
 /// The seed of the synthetic data, as `pstrain` has it.
@@ -152,6 +153,14 @@ impl Drawn {
             ("compute", scenario.compute.to_string()),
             ("faults", scenario.faults.to_string()),
         ];
+        let switch = |Switch { to, at }: &Switch| match at {
+            SwitchAt::Version(at) => format!("{to}@{at}"),
+            SwitchAt::Time(at) => format!("{to}@{}", text(*at)),
+        };
+        let switches: Vec<String> = self.job.switches.iter().map(switch).collect();
+        if !switches.is_empty() {
+            settings.push(("switch", switches.join(" ")));
+        }
         settings.extend(membership.min_workers.map(|least| ("min-workers", least.to_string())));
         settings
     }
@@ -253,7 +262,30 @@ impl Draw {
         if drawn.job.mode.validate().is_err() {
             drawn.job.mode = Mode::of(drawn.job.mode.consistency);
         }
+        if self.below(8) == 0 {
+            drawn.job.mode = Mode::of(ConsistencySpec::Auto);
+        }
+        if self.below(3) == 0 {
+            drawn.job.switches = self.switches(workers, horizon);
+        }
         drawn
+    }
+
+    /// Changes of consistency, in their order.
+    fn switches(&mut self, workers: u32, horizon: Duration) -> Vec<Switch> {
+        let (mut version, mut time) = (0, Duration::ZERO);
+        let count = 1 + self.below(3);
+        let switches = (0..count).map(|_| {
+            let at = if self.below(2) == 0 {
+                version += 1 + self.below(20);
+                SwitchAt::Version(Version(version))
+            } else {
+                time += self.span(horizon) + Duration::from_nanos(1);
+                SwitchAt::Time(time)
+            };
+            Switch { to: draw_next(&mut self.random, workers), at }
+        });
+        switches.collect()
     }
 
     /// Links with ordinary delays of `delay` and rates of `kbit` and more.

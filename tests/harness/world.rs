@@ -115,9 +115,9 @@ enum Entry {
 impl<'a> World<'a> {
     fn new(settings: &'a Settings) -> Self {
         let server = Server::new(settings.job.clone(), 1).expect("a valid job");
-        let workers = settings.job.membership.workers;
-        let rows = |worker| partition_of(&settings.train, workers, worker).len() as u64;
-        let rows = (0..workers).map(WorkerId).map(rows).collect();
+        let parts = settings.job.parts();
+        let rows = |part| partition_of(&settings.train, parts, part).len() as u64;
+        let rows = (0..parts).map(PartId).map(rows).collect();
         Self {
             rng: Stream::new(settings.network).fork("world", 0).rng(),
             now: Time::ZERO,
@@ -333,8 +333,8 @@ impl<'a> World<'a> {
     }
 
     fn chunk(&self, part: PartId, from: u64) -> ExamplesChunk {
-        let workers = self.settings.job.membership.workers;
-        let examples = partition_of(&self.settings.train, workers, part);
+        let parts = self.settings.job.parts();
+        let examples = partition_of(&self.settings.train, parts, part);
         let total = examples.len();
         let mut packed = Vec::new();
         examples.pack(from as usize..total.min(from as usize + 7), &mut packed);

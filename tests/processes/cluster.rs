@@ -23,8 +23,8 @@ pub(crate) struct Server {
     _folder: TempDir,
 }
 
-/// What an interrupted server left behind.
-pub(crate) struct Interrupted {
+/// What a server left behind.
+pub(crate) struct Left {
     pub(crate) out: PathBuf,
     pub(crate) summary: Value,
     /// Holds `out` while it is held.
@@ -63,13 +63,24 @@ impl Server {
 
     /// Interrupts the server, and waits until it and its workers have ended as they should then.
     #[track_caller]
-    pub(crate) fn interrupt(self, workers: Vec<Process>) -> Interrupted {
+    pub(crate) fn interrupt(self, workers: Vec<Process>) -> Left {
         self.process.signal(Signal::INT);
+        self.ends_with(3, workers)
+    }
+
+    /// Waits until the run of `workers` has come to its end.
+    #[track_caller]
+    pub(crate) fn finish(self, workers: Vec<Process>) -> Left {
+        self.ends_with(0, workers)
+    }
+
+    #[track_caller]
+    fn ends_with(self, code: i32, workers: Vec<Process>) -> Left {
         for worker in workers {
-            worker.wait().with_code(3);
+            worker.wait().with_code(code);
         }
-        let summary = self.process.wait().with_code(3).json();
-        Interrupted { out: self.out, summary, _folder: self._folder }
+        let summary = self.process.wait().with_code(code).json();
+        Left { out: self.out, summary, _folder: self._folder }
     }
 
     /// Starts workers that claim the numbers from 1 up to `count`.

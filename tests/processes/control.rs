@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::books::{called, check_books, events};
-use crate::cluster::{ENDLESS, Interrupted, SLOW, Server, number, path};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path};
 use crate::process::finish;
 
 /// Sets `key` to `value`; the version from which on it is so.
@@ -45,7 +45,7 @@ fn a_running_job_goes_from_one_consistency_to_another_and_its_books_balance() {
     let status = server.wait_for_updates(dc + 10);
     assert_eq!(status["consistency"], "asp, staleness dc:0.1");
     assert!(status["ordered"].is_null(), "{status}");
-    let Interrupted { out, summary, _folder } = server.interrupt(workers);
+    let Left { out, summary, _folder } = server.interrupt(workers);
     check_books(&out, &summary);
     let began = modes(&out);
     assert_eq!((began[0].0, began[0].1.as_str()), (ssp, "ssp:2"));
@@ -65,6 +65,9 @@ fn wrong_orders_are_told_why_and_harm_nobody() {
     order("lease", "1s", &["\"lease\" cannot be set in a running job", "use consistency"]);
     order("consistency", "sspp", &["no consistency", "ssp:SLACK"]);
     order("consistency", "k-sync:9", &["must be 1 to the 2 workers"]);
+    order("in-flight", "-1", &["in-flight = -1: must be 1 to 256, or auto"]);
+    order("max-staleness", "-1", &["max-staleness = -1: must be a number of updates"]);
+    order("consistency", "ssp:99999999999999999999", &["18446744073709551615 at most"]);
     order("in-flight", "9", &["in-flight above 1 with consistency = bsp"]);
     order("max-staleness", "many", &["max-staleness = many"]);
     finish(&["control", "127.0.0.1:1", "set", "consistency", "asp"])
@@ -73,21 +76,22 @@ fn wrong_orders_are_told_why_and_harm_nobody() {
     let status = server.status();
     assert_eq!(status["consistency"], "bsp");
     server.wait_for_updates(number(&status["updates"]) + 3);
-    let Interrupted { out, summary, _folder } = server.interrupt(workers);
+    let Left { out, summary, _folder } = server.interrupt(workers);
     check_books(&out, &summary);
     assert_eq!(modes(&out), []);
 }
 
 #[test]
 fn an_order_waits_for_the_lease_of_a_worker_that_is_gone() {
-    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--lease", "3s"]]);
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--lease", "6s"]]);
     let mut workers = server.workers(3);
     server.wait_for_updates_of(2, 3);
     let frozen = workers.pop().unwrap();
     frozen.signal(Signal::STOP);
     server.wait_for("barrier", |status| status["wait"]["workers"] == json!([3]));
     let impatient = ["control", &server.address, "set", "consistency", "asp", "--timeout", "100ms"];
-    finish(&impatient).refused(2, &["did not answer within 100ms"]);
+    let words = ["did not answer within 100ms", "asp is ordered", "of worker 3, since"];
+    finish(&impatient).refused(2, &words);
     let status = server.status();
     assert_eq!((&status["consistency"], &status["ordered"]), (&json!("bsp"), &json!("asp")));
     assert_eq!(status["wait"]["workers"], json!([3]), "{status}");
@@ -95,10 +99,13 @@ fn an_order_waits_for_the_lease_of_a_worker_that_is_gone() {
     for words in ["ordered   asp", "for the last gradients before another mode of worker 3"] {
         assert!(table.contains(words), "nothing of {words:?}:\n{table}");
     }
-    let version = set(&server, "max-staleness", "50");
+    let patient = ["control", &server.address, "set", "max-staleness", "50", "--json"];
+    let patient = finish(&patient).with_code(0);
+    assert!(patient.stderr.contains("waiting for the last gradients"), "{}", patient.stderr);
+    let version = number(&patient.json()["version"]);
     server.wait_for_updates(version + 10);
     drop(frozen);
-    let Interrupted { out, summary, _folder } = server.interrupt(workers);
+    let Left { out, summary, _folder } = server.interrupt(workers);
     check_books(&out, &summary);
     assert_eq!(modes(&out), [(version, "asp, at most 50 updates stale".to_owned())]);
     let events = events(&out);

@@ -6,7 +6,7 @@ use pstrain_transports::WallClock;
 use rustix::process::Signal;
 
 use crate::books::{Row, called, check_books, timeline};
-use crate::cluster::{ENDLESS, Interrupted, SLOW, Server, number, real};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, real};
 
 #[test]
 fn a_killed_worker_stalls_the_others_for_at_most_one_lease() {
@@ -43,7 +43,7 @@ fn a_worker_that_is_started_late_joins() {
     server.wait_for_updates(20);
     workers.push(server.worker(&[]));
     server.wait_for_updates_of(2, 20);
-    let Interrupted { out, summary, _folder } = server.interrupt(workers);
+    let Left { out, summary, _folder } = server.interrupt(workers);
     let events = crate::books::events(&out);
     check_books(&out, &summary);
     let place = |name: &str, worker: u64| {
@@ -72,7 +72,7 @@ fn a_worker_that_was_cut_off_for_long_comes_back_and_nothing_is_applied_twice() 
     assert_eq!(away["workers"][2]["updates"], lost["workers"][2]["updates"]);
     workers[2].signal(Signal::CONT);
     server.wait_for_updates_of(2, number(&before["workers"][2]["updates"]) + 40);
-    let Interrupted { out, summary, _folder } = server.interrupt(workers);
+    let Left { out, summary, _folder } = server.interrupt(workers);
     let events = crate::books::events(&out);
     check_books(&out, &summary);
     let incarnations: Vec<u64> = called(&events, "joined")
@@ -149,7 +149,7 @@ fn a_server_that_was_stopped_for_longer_than_a_lease_blames_nobody() {
         server.process.signal(Signal::CONT);
         let version = number(&server.status()["updates"]);
         server.wait_for_updates(version + 50);
-        let Interrupted { out, summary, _folder } = server.interrupt(workers);
+        let Left { out, summary, _folder } = server.interrupt(workers);
         let events = crate::books::events(&out);
         check_books(&out, &summary);
         let lost = called(&events, "departed").filter(|event| event["how"] == "lost").count();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::cluster::{Server, number, path};
+use crate::cluster::{Left, Server, number, path};
 use crate::process::finish;
 
 /// Mini-batches that take a while, of partitions of different sizes.
@@ -46,20 +46,22 @@ fn check_replay(folder: &Path) {
     assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
 }
 
+/// Ends the run of four workers of which one is killed in the middle.
+#[track_caller]
+fn with_one_killed(server: Server) -> Left {
+    let mut workers = server.workers(4);
+    server.wait_for_updates_of(1, 8);
+    drop(workers.remove(1)); // which kills it with SIGKILL
+    server.finish(workers)
+}
+
 #[test]
 fn a_worker_killed_under_gradient_coding_changes_nothing_but_rounding() {
     let folder = tempfile::tempdir().unwrap();
     let (reference, expected) = plain(folder.path());
     let job = ["--workers", "4", "--redundancy", "cyclic:1", "--lease", "600ms"];
     let server = Server::tcp(&[&JOB, &job]);
-    let mut workers = server.workers(4);
-    server.wait_for_updates_of(1, 8);
-    drop(workers.remove(1)); // which kills it with SIGKILL
-    for worker in workers {
-        worker.wait().with_code(0);
-    }
-    let Server { process, out, .. } = server;
-    let summary = process.wait().with_code(0).json();
+    let Left { summary, out, _folder } = with_one_killed(server);
     assert_eq!(summary["updates"], reference["updates"]);
     assert_eq!(summary["samples"], reference["samples"]);
     let found = parameters(&out);
@@ -67,6 +69,35 @@ fn a_worker_killed_under_gradient_coding_changes_nothing_but_rounding() {
     let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(apart < 1e-4 * largest, "{apart} of {largest}");
     check_replay(&out);
+}
+
+#[test]
+fn a_worker_killed_in_its_shard_leaves_the_rest_of_it_to_the_others() {
+    let data = ["--data", "synthetic:4000", "--model", "mlp:512", "--epochs", "6"];
+    for (consistency, from) in [("asp", "worker"), ("bsp", "server")] {
+        let job = ["--workers", "4", "--work", "shards:16", "--lease", "600ms"];
+        let more = ["--consistency", consistency, "--data-from", from, "--batch-size", "32"];
+        let server = Server::tcp(&[&data, &job, &more]);
+        let Left { summary, out, _folder } = with_one_killed(server);
+        // Under BSP it may have been waiting for the others.
+        let lost = number(&summary["batches"]["lost"]);
+        assert!(lost > 0 || consistency == "bsp", "{summary}");
+        assert_eq!(number(&summary["samples"]), 6 * 3000, "{summary}");
+        check_replay(&out);
+        let log = std::fs::read_to_string(out.join("order.log")).unwrap();
+        let gradients = log.lines().skip(1).flat_map(|line| line.split(' ').skip(1));
+        let mini_batches = gradients.filter_map(|gradient| {
+            let fields: Vec<&str> = gradient.split(',').collect();
+            // The worker's number, where the partition is left out, is that of the shard.
+            Some((*fields.get(7).or_else(|| fields.first())?, *fields.get(3)?))
+        });
+        let mut mini_batches: Vec<(&str, &str)> = mini_batches.collect();
+        let count = mini_batches.len();
+        mini_batches.sort_unstable();
+        mini_batches.dedup();
+        // 3,000 rows in 16 shards of 187 or 188, each of 6 mini-batches.
+        assert_eq!((mini_batches.len(), count), (6 * 16 * 6, 6 * 16 * 6));
+    }
 }
 
 #[test]
@@ -116,6 +147,12 @@ fn work_that_cannot_be_is_refused_before_the_data_are_trained_on() {
         (["--workers", "4", "--redundancy", "cyclic"], "partial:R"),
         (["--workers", "4", "--work", "fast"], "none of equal, speed"),
         (["--work", "speed", "--budget", "partition"], "needs budget = global"),
+        (["--work", "shards:0", "--workers", "2"], "shards:COUNT (1 to 4096 shards"),
+        (["--work", "shards:9", "--budget", "partition"], "needs budget = global"),
+        (["--work", "shards:9", "--partition", "by-class"], "needs partition = iid"),
+        (["--work", "shards:9", "--consistency", "ringleader"], "than malenia and ringleader"),
+        (["--work", "shards:9", "--participation", "share"], "needs participation = plain"),
+        (["--work", "shards:4000", "--data", "synthetic:2000"], "at most the 1500 training rows"),
     ] {
         let ended = finish(&[&["simulate", "--compute", "1ms"][..], &flags].concat());
         let ended = ended.with_code(2);

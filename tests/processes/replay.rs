@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::books::{check_books, timeline};
-use crate::cluster::{ENDLESS, Interrupted, SLOW, Server, number, path, real};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real};
 use crate::process::{Ended, finish};
 
 /// Updates in which the past matters: momentum, clipping and a schedule.
@@ -18,7 +18,7 @@ const UPDATE: [&str; 6] =
 const SMALL: [&str; 4] = ["--data", "synthetic:2000", "--epochs", "4"];
 
 /// What gradients count for, and what they are of.
-const RULES: [&[&str]; 17] = [
+const RULES: [&[&str]; 20] = [
     &["--staleness", "plain"],
     &["--staleness", "inverse"],
     &["--staleness", "inverse-plus-one"],
@@ -36,6 +36,9 @@ const RULES: [&[&str]; 17] = [
     &["--max-staleness", "3"],
     &["--work", "speed"],
     &["--consistency", "bsp", "--work", "speed", "--aggregation", "sum"],
+    &["--work", "shards:9"],
+    &["--consistency", "asp", "--work", "shards:50", "--data-from", "server"],
+    &["--consistency", "k-sync:2", "--work", "shards:1", "--aggregation", "sum"],
 ];
 
 fn replay(folder: &Path, more: &[&str]) -> Ended {
@@ -118,13 +121,16 @@ fn every_consistency_and_budget_is_computed_again_to_the_same_bits() {
 #[test]
 fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
-    let base = ["simulate", "--json", "--workers", "3", "--partition", "sizes:1,2,5"];
+    let base = ["simulate", "--json", "--workers", "3"];
     let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
     let speeds = ["--compute", "4ms 1.factor=3", "--link", links];
     let mut digests = BTreeSet::new();
     for rule in RULES {
         let out = folder.path().join(rule.join("-"));
-        let args = [&base[..], &["--out", path(&out)], &SMALL, &UPDATE, &speeds, rule].concat();
+        // With shards every worker has all data.
+        let partition = if rule.concat().contains("shards") { "iid" } else { "sizes:1,2,5" };
+        let args = ["--out", path(&out), "--partition", partition];
+        let args = [&base[..], &args, &SMALL, &UPDATE, &speeds, rule].concat();
         let asp: &[&str] = if rule[0] == "--consistency" { &[] } else { &["--consistency", "asp"] };
         let args = [&args[..], asp].concat();
         let summary = finish(&args).with_code(0).json();
@@ -142,6 +148,27 @@ fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
 }
 
 #[test]
+fn a_run_that_went_back_to_earlier_parameters_is_computed_again_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
+    let base = ["simulate", "--json", "--workers", "3", "--partition", "sizes:1,2,5"];
+    let speeds = ["--compute", "4ms", "--link", links, "--consistency", "auto"];
+    let data = ["--data", "synthetic:2000", "--epochs", "6", "--out", path(&out)];
+    // Too much for stale gradients.
+    let update = ["--learning-rate", "0.5", "--optimizer", "momentum", "--aggregation", "sum"];
+    let run = [&base[..], &speeds, &data, &update].concat();
+    let summary = finish(&run).with_code(0).json();
+    check_books(&out, &summary);
+    let log = fs::read_to_string(out.join("order.log")).unwrap();
+    assert!(log.lines().any(|line| line.starts_with("restore ")), "{log}");
+    let again = replay(&out, &["--json"]).with_code(0).json();
+    assert_eq!(again["params_sha256"], summary["params_sha256"]);
+    assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
+    assert_eq!(again["version"], summary["updates"], "{again}");
+}
+
+#[test]
 fn a_run_whose_worker_died_and_came_back_is_computed_again_to_the_same_bits() {
     for consistency in ["asp", "bsp"] {
         let job = ["--workers", "3", "--lease", "300ms", "--consistency", consistency];
@@ -152,7 +179,7 @@ fn a_run_whose_worker_died_and_came_back_is_computed_again_to_the_same_bits() {
         let lost = server.wait_for("loss", |status| status["workers"][2]["state"] == "lost");
         workers.push(server.worker(&["--id", "3"]));
         server.wait_for_updates_of(2, number(&lost["workers"][2]["updates"]) + 20);
-        let Interrupted { out, summary, _folder } = server.interrupt(workers);
+        let Left { out, summary, _folder } = server.interrupt(workers);
         check_replay(&out, &summary);
         let incarnations = timeline(&out).iter().map(|row| row.incarnation).max();
         assert_eq!(incarnations, Some(2), "it was taken in again");

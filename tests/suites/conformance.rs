@@ -1,5 +1,6 @@
-//! What every transport promises: one set of tests for memory, Unix sockets and TCP, on the
-//! `Transport` trait itself.
+//! What every transport promises: one set of tests for memory, Unix sockets and TCP, plain and
+//! shaped, on the `Transport` trait itself. Virtual time drives the nodes without one: what its
+//! links promise is in `simulation`.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 

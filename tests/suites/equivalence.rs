@@ -118,6 +118,46 @@ fn ssp_without_slack_is_bsp() {
 }
 
 #[test]
+fn what_waits_for_everybody_is_bsp_over_every_transport() {
+    let mut toy = Toy::new(3, 150);
+    let reference = bits(&sequential_bsp(&toy));
+    for policy in ["k-sync:3", "backup:0", "delay:0", "dssp:0,0"] {
+        toy.job.mode.consistency = policy.parse().unwrap();
+        for kind in Kind::ALL {
+            let toy = toy.clone();
+            let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+            assert_eq!(outcome.reason, EndReason::BudgetReached);
+            assert_eq!(bits(&outcome.parameters), reference, "{policy} over {kind:?}");
+        }
+    }
+}
+
+/// Which of the parameters it has a mini-batch is computed on is a question of time here; what an
+/// update is made of is not.
+#[test]
+fn bounded_delay_makes_updates_of_whole_iterations_over_every_transport() {
+    let mut toy = Toy::new(3, 144);
+    toy.job.mode.consistency = ConsistencySpec::Delay { bound: Some(2) };
+    for kind in Kind::ALL {
+        let toy = toy.clone();
+        let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+        assert_eq!(outcome.reason, EndReason::BudgetReached);
+        let applied = outcome.events.iter().filter_map(|event| match event {
+            Event::Applied { worker, part, batch, staleness, .. } => {
+                assert!(*staleness <= 2, "{kind:?}: {worker} is {staleness} stale");
+                Some((batch.0, worker.0, part.0))
+            }
+            _ => None,
+        });
+        let applied: Vec<_> = applied.collect();
+        // 48 examples each are 6 mini-batches a pass.
+        let wanted: Vec<_> =
+            (0..18).flat_map(|batch| (0..3).map(move |worker| (batch, worker, worker))).collect();
+        assert_eq!(applied, wanted, "{kind:?}");
+    }
+}
+
+#[test]
 fn the_sum_of_two_is_twice_their_mean() {
     // Plain SGD and equal batches: sum with half the rate is the mean, up to rounding.
     let mut toy = Toy::new(2, 128);
@@ -134,12 +174,28 @@ fn the_sum_of_two_is_twice_their_mean() {
 
 #[test]
 fn one_asynchronous_worker_is_sequential_sgd() {
-    for consistency in [ConsistencySpec::Asp, ConsistencySpec::Ssp { slack: 2 }] {
-        let mut toy = Toy::new(1, 100);
-        let reference = bits(&sequential_bsp(&toy));
-        toy.job.mode.consistency = consistency;
-        let outcome = within(LIMIT, move || run_cluster(Kind::Tcp, &toy));
-        assert_eq!(bits(&outcome.parameters), reference, "{consistency}");
+    let mut toy = Toy::new(1, 100);
+    let reference = bits(&sequential_bsp(&toy));
+    toy.job.mode.in_flight = Some(1);
+    for policy in [
+        "asp",
+        "ssp:2",
+        "delay:2",
+        "dssp:1,3",
+        "round-robin",
+        "ringmaster:1",
+        "ringleader",
+        "k-async:1",
+        "k-batch-sync:1",
+        "buffered:1",
+        "malenia:1",
+    ] {
+        toy.job.mode.consistency = policy.parse().unwrap();
+        for kind in [Kind::Memory, Kind::Unix, Kind::Tcp] {
+            let toy = toy.clone();
+            let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+            assert_eq!(bits(&outcome.parameters), reference, "{policy} over {kind:?}");
+        }
     }
 }
 

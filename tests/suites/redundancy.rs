@@ -14,7 +14,7 @@ use pstrain_core::node::{Event, Server};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
 use pstrain_core::work::Redundancy;
-use pstrain_tests::{Dealt, Toy, run_dealt, sequential_bsp};
+use pstrain_tests::{Dealt, Toy, faults_of, run_dealt, sequential_bsp};
 
 /// A job of so many workers, whose partitions are not all of the same size.
 fn toy(workers: u32, redundancy: &str) -> Toy {
@@ -252,7 +252,7 @@ proptest! {
         workers in 2_u32..6,
         kind in 0_u32..3,
         degree in 1_u32..4,
-        faults in prop::collection::vec((1_u32..6, 0_usize..3, 5_u64..400, 1_u64..3000), 0..6),
+        faults in prop::collection::vec((0_u32..5, 0_usize..3, 5_u64..400, 1_u64..3000), 0..6),
         jitter in 0_u64..4,
         combined: bool,
     ) {
@@ -263,17 +263,7 @@ proptest! {
         };
         let mut toy = toy(workers, &redundancy);
         toy.job.exchange = if combined { Exchange::Combined } else { Exchange::Separate };
-        let mut items = Vec::new();
-        for (worker, what, at, until) in faults {
-            let worker = (worker - 1) % workers + 1;
-            let end = at + until;
-            items.push(match what {
-                0 => format!("{worker}.crash@{at}ms {worker}.restart@{end}ms"),
-                1 => format!("{worker}.cut@{at}ms {worker}.heal@{end}ms"),
-                _ => format!("{worker}.duplicate@{at}ms"),
-            });
-        }
-        let faults = if items.is_empty() { "none".to_owned() } else { items.join(" ") };
+        let faults = faults_of(workers, &faults);
         let link = format!("delay=2ms jitter={jitter}ms down.delay=1ms down.jitter={jitter}ms");
         let result = run_dealt(&toy, &link, UNRELIABLE, &faults);
         prop_assert_eq!(result.reason, EndReason::BudgetReached);

@@ -118,7 +118,7 @@ fn work(worker: WorkerId, mut transport: MemoryTransport, data: Arc<Prepared>) -
         stream: Stream::new(u64::from(worker.0)),
     };
     let load = move |order: &Prepare| {
-        let parts = order.parts().into_iter().map(|part| data.partition(part)).collect();
+        let parts = data.partitions(&order.parts());
         Ok((parts, data.fingerprint.clone()))
     };
     let mut services = WorkerServices::new(load, |_, _| {});

@@ -5,15 +5,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[path = "schedules/by_hand.rs"]
 mod by_hand;
+#[path = "schedules/shards.rs"]
+mod shards;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
+use pstrain_core::aggregate::ParticipationSpec;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::Version;
 use pstrain_core::job::{BudgetKind, Exchange, OnLoss};
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
-use pstrain_core::node::Event;
+use pstrain_core::node::{Cause, Event};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
@@ -150,10 +153,56 @@ fn without_faults_a_run_with_changing_modes_reaches_its_budget() {
 }
 
 #[test]
+fn what_auto_chooses_and_what_people_order_meanwhile_loses_and_mixes_nothing() {
+    let seen = RefCell::new(BTreeSet::new());
+    for_seeds("what_auto_chooses", LARGEST / 4, |seed| {
+        let settings = match seed % 3 {
+            0 => Settings::draw(seed).choosing(),
+            _ => Settings::draw(seed).switching().choosing(),
+        };
+        for (_, event) in &let_happen(&settings).events {
+            let mut seen = seen.borrow_mut();
+            match event {
+                Event::Switched { mode, cause, .. } => {
+                    let chosen = matches!(cause, Cause::Chosen(_));
+                    let to = kind_of_policy(mode.consistency);
+                    seen.insert(format!("{to}, chosen: {chosen}"));
+                    if chosen && mode.participation == ParticipationSpec::Share {
+                        seen.insert("share".into());
+                    }
+                }
+                Event::Adjusted { in_flight, .. } => {
+                    seen.insert(format!("more than one: {}", *in_flight > 1));
+                }
+                event => {
+                    seen.insert(kind_of(event));
+                }
+            }
+        }
+    });
+    if alone() {
+        return;
+    }
+    for what in [
+        "asp, chosen: true",
+        "bsp, chosen: true",
+        "bsp, chosen: false",
+        "ssp, chosen: false",
+        "more than one: true",
+        "share",
+        "Restored",
+        "Departed Lost",
+    ] {
+        assert!(seen.borrow().contains(what), "{what} never came up in {:?}", seen.borrow());
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for_seeds("the_same_seed", 300, |seed| {
-        let settings = match seed % 2 {
+        let settings = match seed % 3 {
             0 => Settings::draw(seed),
+            1 => Settings::draw(seed).switching().choosing(),
             _ => Settings::draw(seed).switching(),
         };
         assert_eq!(let_happen(&settings), let_happen(&settings));

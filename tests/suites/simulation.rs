@@ -11,5 +11,7 @@ mod equivalence;
 mod fault_schedules;
 #[path = "simulation/links.rs"]
 mod links;
+#[path = "simulation/round_robin.rs"]
+mod round_robin;
 #[path = "simulation/traffic.rs"]
 mod traffic;

@@ -1,5 +1,8 @@
 //! Mini-batches in proportion to speed: all are ready at once, and each example is used once a pass.
 
+#[path = "work/shards.rs"]
+mod shards;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -9,7 +12,7 @@ use pstrain_core::node::{Event, Server};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
 use pstrain_core::work::{Redundancy, WorkSpec};
-use pstrain_tests::{Dealt, Toy, run_dealt};
+use pstrain_tests::{Dealt, Toy, faults_of, run_dealt};
 
 /// A job of so many workers with mini-batches in proportion to speed.
 fn toy(workers: u32, rows: usize, batch_size: u32) -> Toy {
@@ -130,7 +133,7 @@ proptest! {
         workers in 1_u32..6,
         consistency in prop::sample::select(vec!["bsp", "asp", "ssp:2", "k-sync:1", "backup:0"]),
         in_flight in 1_u32..3,
-        faults in prop::collection::vec((1_u32..6, 0_usize..3, 5_u64..400, 1_u64..3000), 0..6),
+        faults in prop::collection::vec((0_u32..5, 0_usize..3, 5_u64..400, 1_u64..3000), 0..6),
         jitter in 0_u64..4,
         combined: bool,
     ) {
@@ -140,17 +143,7 @@ proptest! {
             toy.job.mode.in_flight = Some(in_flight);
         }
         toy.job.exchange = if combined { Exchange::Combined } else { Exchange::Separate };
-        let mut items = Vec::new();
-        for (worker, what, at, until) in faults {
-            let worker = (worker - 1) % workers + 1;
-            let end = at + until;
-            items.push(match what {
-                0 => format!("{worker}.crash@{at}ms {worker}.restart@{end}ms"),
-                1 => format!("{worker}.cut@{at}ms {worker}.heal@{end}ms"),
-                _ => format!("{worker}.duplicate@{at}ms"),
-            });
-        }
-        let faults = if items.is_empty() { "none".to_owned() } else { items.join(" ") };
+        let faults = faults_of(workers, &faults);
         let link = format!("delay=2ms jitter={jitter}ms down.delay=1ms down.jitter={jitter}ms");
         let machines = "straggler:2ms,60ms,0.3,0.5";
         let result = run_dealt(&toy, &link, machines, &faults);

@@ -13,12 +13,34 @@ pub(super) fn ask<T>(
     question: &Message,
     answer: impl Fn(Message) -> Option<T>,
 ) -> anyhow::Result<T> {
+    ask_for_long(address, timeout, question, answer, || {})
+}
+
+/// How long an answer may take until a person wants to know why.
+const LONG: Duration = Duration::from_secs(2);
+
+/// The same for what may take long: when it does, `explain` is called, once.
+pub(super) fn ask_for_long<T>(
+    address: &Address,
+    timeout: humantime::Duration,
+    question: &Message,
+    answer: impl Fn(Message) -> Option<T>,
+    explain: impl FnOnce(),
+) -> anyhow::Result<T> {
     let mut transport = SocketTransport::dialer(address.clone())?;
     let until = transport.now() + Duration::from(timeout);
+    let long = transport.now() + LONG;
+    let mut explain = Some(explain);
     transport.dial();
     let mut events = Vec::new();
     while transport.now() < until {
-        transport.wait(Some(until), &mut events)?;
+        if transport.now() >= long
+            && let Some(explain) = explain.take()
+        {
+            explain();
+        }
+        let next = if explain.is_some() { until.min(long) } else { until };
+        transport.wait(Some(next), &mut events)?;
         for event in events.drain(..) {
             match event {
                 TransportEvent::Connected(peer) => {

@@ -1,12 +1,15 @@
 //! `pstrain control`: changes a running job.
 
+use std::time::Duration;
+
 use anyhow::bail;
 use pstrain_core::id::Version;
 use pstrain_core::protocol::message::Control;
 use pstrain_core::protocol::{Message, PROTOCOL_VERSION};
 use serde::Serialize;
 
-use super::client::ask;
+use super::client::ask_for_long;
+use super::status;
 use crate::args::{ControlArgs, ControlCommand};
 use crate::exit::Ending;
 use crate::messages;
@@ -27,9 +30,19 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
         key: key.clone(),
         value: value.clone(),
     });
-    let controlled = ask(&args.address, args.timeout, &order, |message| match message {
+    let answer = |message| match message {
         Message::Controlled(controlled) => Some(controlled),
         _ => None,
+    };
+    let explain = || {
+        if let Some(why) = waits(args) {
+            messages::say(&why);
+        }
+    };
+    let controlled = ask_for_long(&args.address, args.timeout, &order, answer, explain);
+    let controlled = controlled.map_err(|error| match waits(args) {
+        Some(why) => error.context(why),
+        None => error,
     });
     match controlled? {
         Ok(version) if args.json => {
@@ -39,4 +52,14 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
         Err(why) => bail!("{}: {why}", args.address),
     }
     Ok(Ending::Done)
+}
+
+/// How long the server has to say why it takes so long.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// For whom the server waits, if that is before the next mode can begin.
+fn waits(args: &ControlArgs) -> Option<String> {
+    let status = status::ask(&args.address, AT_ONCE.into()).ok()?;
+    let (ordered, wait) = (status.ordered?, status.wait?);
+    Some(format!("{ordered} is ordered and will begin; waiting {}", status::waiting(&wait)))
 }

@@ -139,6 +139,12 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
                 }
             }
             Step::Mode(_) => {}
+            Step::Restore(version, from) => {
+                survey.last = version;
+                if args.until.is_none_or(|until| version.0 <= until) {
+                    survey.uses.count_one(from)?;
+                }
+            }
             ending => {
                 survey.complete = ending == Step::End;
                 return Ok(survey);
@@ -211,6 +217,11 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
             Step::Update(version, closing) => (version, closing),
             Step::Mode(mode) => {
                 replay.set_mode(&mode);
+                continue;
+            }
+            Step::Restore(version, from) => {
+                let place = || format!("cannot make version {version} of {}", args.log.display());
+                replay.restore(from).with_context(place)?;
                 continue;
             }
             Step::End | Step::BrokeOff => break,

@@ -120,7 +120,7 @@ impl Local {
             stream: Stream::new(u64::from(worker.0)),
         };
         let load = move |order: &Prepare| {
-            let parts = order.parts().into_iter().map(|part| data.partition(part)).collect();
+            let parts = data.partitions(&order.parts());
             Ok((parts, data.fingerprint.clone()))
         };
         let report = move |now, event| {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pstrain_core::id::WorkerId;
 use pstrain_core::protocol::message::PullStatus;
 use pstrain_core::protocol::{MemberState, Message, PROTOCOL_VERSION, Status, Wait, WaitReason};
+use pstrain_transports::Address;
 use serde::Serialize;
 
 use super::client;
@@ -13,7 +14,7 @@ use crate::exit::Ending;
 use crate::{messages, table};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
-    let status = ask(args)?;
+    let status = ask(&args.address, args.timeout)?;
     if args.json {
         messages::result(&serde_json::to_string(&View::of(&status))?)?;
     } else {
@@ -22,9 +23,10 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
-fn ask(args: &StatusArgs) -> anyhow::Result<Status> {
+/// How the job of the server at `address` is doing.
+pub(super) fn ask(address: &Address, timeout: humantime::Duration) -> anyhow::Result<Status> {
     let question = Message::PullStatus(PullStatus { protocol_max: PROTOCOL_VERSION });
-    client::ask(&args.address, args.timeout, &question, |message| match message {
+    client::ask(address, timeout, &question, |message| match message {
         Message::Status(status) => Some(*status),
         _ => None,
     })
@@ -145,7 +147,7 @@ fn show(status: &Status) -> String {
 }
 
 /// For whom, why, since when and for how long at most.
-fn waiting(wait: &Wait) -> String {
+pub(super) fn waiting(wait: &Wait) -> String {
     let workers: Vec<String> = wait.workers.iter().map(ToString::to_string).collect();
     let noun = if workers.len() == 1 { "worker" } else { "workers" };
     let whom = match wait.reason {

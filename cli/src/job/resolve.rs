@@ -5,10 +5,12 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
-use pstrain_core::mode::{Mode, Switch};
+use pstrain_core::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_core::optim::UpdateSpec;
+use pstrain_core::work::{WorkError, WorkSpec};
+use pstrain_data::partition::PartitionError;
 use pstrain_data::synthetic::DEFAULT_ROWS;
-use pstrain_data::{DataError, Prepared, Settings, Source};
+use pstrain_data::{DataError, PartitionSpec, Prepared, Settings, Source};
 use pstrain_transports::scenario::{Scenario, ScenarioError};
 
 use super::layers::Layers;
@@ -64,9 +66,13 @@ impl Layers {
     /// How the data are split and partitioned.
     pub(crate) fn data_settings(&self) -> anyhow::Result<Settings> {
         let seed: u64 = self.number("seed")?;
-        let workers = self.number("workers")?;
-        if workers == 0 {
-            bail!("workers = 0: there must be at least one");
+        let work: WorkSpec = self.get("work")?;
+        let partition: PartitionSpec = self.get("partition")?;
+        if matches!(work, WorkSpec::Shards { .. }) && partition != PartitionSpec::Iid {
+            bail!(
+                "work = {work} needs partition = iid: every worker computes on all data, whatever is \
+                 said of who has which (partition = {partition})"
+            );
         }
         Ok(Settings {
             recipe: self.get("recipe")?,
@@ -74,19 +80,27 @@ impl Layers {
             split_seed: self
                 .parse("data-seed", |text| words::optional(text, "seed"))?
                 .unwrap_or(seed),
-            partition: self.get("partition")?,
-            workers,
+            partition,
+            workers: work.parts(self.workers()?),
             minimum_rows: 1,
         })
+    }
+
+    fn workers(&self) -> anyhow::Result<u32> {
+        let workers = self.number("workers")?;
+        if workers == 0 {
+            bail!("workers = 0: there must be at least one");
+        }
+        Ok(workers)
     }
 
     /// When gradients are applied, and what they count for.
     fn mode(&self) -> anyhow::Result<Mode> {
         let mode = Mode {
             consistency: self.get("consistency")?,
-            in_flight: self.parse("in-flight", |text| words::optional(text, "auto"))?,
+            in_flight: self.parse("in-flight", read_in_flight)?,
             staleness: self.get("staleness")?,
-            max_staleness: self.parse("max-staleness", |text| words::optional(text, "none"))?,
+            max_staleness: self.parse("max-staleness", read_max_staleness)?,
             participation: self.get("participation")?,
         };
         mode.validate()?;
@@ -104,7 +118,7 @@ impl Layers {
         load: impl FnOnce(&Source, &Settings) -> Result<Prepared, DataError>,
     ) -> anyhow::Result<Resolved> {
         // Every setting is read before the data are, so that a typing error costs no wait.
-        let settings = self.data_settings()?;
+        let (settings, workers) = (self.data_settings()?, self.workers()?);
         let activation = self.parse("activation", words::activation)?;
         let update = UpdateSpec {
             optimizer: self.parse("optimizer", words::optimizer)?,
@@ -115,7 +129,7 @@ impl Layers {
         };
         update.validate()?;
         let membership = Membership {
-            workers: settings.workers,
+            workers,
             min_workers: self.parse("min-workers", |text| words::optional(text, "auto"))?,
             on_loss: self.get("on-worker-loss")?,
             lease: self.parse("lease", words::duration)?,
@@ -124,13 +138,19 @@ impl Layers {
         let model = self.parse("model", |text| words::model(text, activation))?;
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
         let switches = self.parse("switch", words::switches)?;
-        Switch::check_all(&switches, settings.workers)?;
+        Switch::check_all(&switches, workers)?;
         let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
         let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
         let (from, source) = (self.data_from()?, self.source()?);
         let scenario = self.scenario()?;
-        scenario.check(settings.workers)?;
-        let data = load(&source, &settings)?;
+        scenario.check(workers)?;
+        let data = load(&source, &settings).map_err(|error| match (work, error) {
+            (
+                WorkSpec::Shards { count },
+                DataError::Partition(PartitionError::Workers { rows, .. }),
+            ) => WorkError::Shards { count, rows: rows as u64 }.into(),
+            (_, error) => anyhow::Error::from(error),
+        })?;
         let job = Job {
             name: self.text("name").to_owned(),
             seed: self.number("seed")?,

@@ -116,10 +116,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting(
         "work",
-        "NAME",
+        "NAME[:COUNT]",
         "equal",
-        "equal: all mini-batches have batch-size examples; speed: a slow worker has smaller ones and a \
-         fast one larger ones, batch-size on average, so that all are ready at once",
+        "equal: each worker goes through its part in mini-batches of batch-size examples; speed: a slow \
+         one has smaller ones and a fast one larger ones, batch-size on average, so that all are ready \
+         at once; shards:COUNT: all have all data, and whoever is free takes the next of COUNT shards",
     ),
     setting("epochs", "NUMBER", "10", "Passes over the training data"),
     setting(

@@ -7,7 +7,9 @@
 //! had a size of its own, `,examples`; then, if those
 //! were not all that the server had, `oldest` (all of the oldest iteration) or `latest` (the one that
 //! came last). Where another mode began there is `mode` with the mode as a JSON object: it holds for the
-//! updates that follow, as the job's does for those before the first such line. The last line is `end` with the last version; without it
+//! updates that follow, as the job's does for those before the first such line. `restore` with two versions
+//! says that the first was not made of gradients, but is the second once more, with nothing that the
+//! optimiser remembered. The last line is `end` with the last version; without it
 //! the run, or its record, broke off.
 
 use std::fs::File;
@@ -26,7 +28,7 @@ use super::digest::{hexadecimal, sha256};
 use super::lines::Lines;
 
 const FORMAT: &str = "pstrain order of updates";
-const FORMAT_VERSION: u32 = 3;
+const FORMAT_VERSION: u32 = 4;
 
 /// The run that an order of updates is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,6 +127,14 @@ impl OrderLog {
                 serde_json::to_writer(self.lines.writer(), mode)?;
                 self.lines.end()
             }
+            Event::Restored { point, from } => {
+                self.version = point.version;
+                self.lines.text(b"restore ");
+                self.lines.number(self.version.0);
+                self.lines.text(b" ");
+                self.lines.number(from.0);
+                self.lines.end()
+            }
             _ => Ok(()),
         }
     }
@@ -164,6 +174,8 @@ pub(crate) enum Step {
     Update(Version, Closing),
     /// Another mode, for the updates that follow.
     Mode(Mode),
+    /// An earlier version, the second, becomes the first.
+    Restore(Version, Version),
     /// The end of the run.
     End,
     /// The end of a record that broke off.
@@ -242,6 +254,14 @@ impl<R: BufRead> OrderReader<R> {
             let mode = serde_json::from_str(mode).map_err(|why| format!("{mode:?}: {why}"))?;
             return Ok(Step::Mode(mode));
         }
+        if let Some(versions) = line.strip_prefix("restore ") {
+            let (version, from) = restored(versions)?;
+            if version != self.version.next() || from >= version {
+                return Err(format!("version {from} is restored after version {}", self.version));
+            }
+            self.version = version;
+            return Ok(Step::Restore(version, from));
+        }
         let mut words = line.split(' ');
         let first = words.next().unwrap_or_default();
         if first == "end" {
@@ -288,6 +308,12 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?} is no such number"))
 }
 
+fn restored(versions: &str) -> Result<(Version, Version), String> {
+    let (version, from) =
+        versions.split_once(' ').ok_or_else(|| format!("{versions:?} is no pair of versions"))?;
+    Ok((Version(number(version)?), Version(number(from)?)))
+}
+
 fn contribution(word: &str) -> Result<Contribution, String> {
     let fields: Vec<&str> = word.split(',').collect();
     let (ordinary, part) = fields.split_at(fields.len().min(7));
@@ -329,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":3,"job_sha256":"",
+    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":4,"job_sha256":"",
         "data_sha256":"","parameters_sha256":"","source":""}"#;
 
     fn steps(text: &str) -> anyhow::Result<Vec<(Step, usize)>> {
@@ -339,7 +365,7 @@ mod tests {
         loop {
             let step = reader.next(&mut contributions)?;
             steps.push((step, contributions.len()));
-            if !matches!(step, Step::Update(..) | Step::Mode(_)) {
+            if matches!(step, Step::End | Step::BrokeOff) {
                 return Ok(steps);
             }
         }
@@ -379,6 +405,18 @@ mod tests {
         assert_eq!(read[1], (Step::Update(Version(1), Closing::Everything), 1));
         let error = steps("mode asp\n").unwrap_err().to_string();
         assert!(error.contains("order.log:2: \"asp\""), "{error}");
+    }
+
+    #[test]
+    fn a_restored_version_comes_back() {
+        let first = "1 1,1,1,0,0,0,64\n2 1,1,2,1,1,1,64\n";
+        let read = steps(&format!("{first}restore 3 1\n4 1,1,3,2,0,3,64\nend 4\n")).unwrap();
+        assert_eq!(read[2], (Step::Restore(Version(3), Version(1)), 1));
+        assert_eq!(read[3], (Step::Update(Version(4), Closing::Everything), 1));
+        for damaged in ["restore 3 3", "restore 4 1", "restore 3", "restore 3 x"] {
+            let error = steps(&format!("{first}{damaged}\n")).unwrap_err().to_string();
+            assert!(error.contains("order.log:4"), "{error}");
+        }
     }
 
     #[test]

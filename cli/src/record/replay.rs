@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use pstrain_core::aggregate::{Aggregator, Gradient};
 use pstrain_core::consistency::Closing;
-use pstrain_core::examples::Examples;
 use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::mode::Mode;
@@ -45,13 +44,16 @@ pub(crate) struct Uses(Vec<u32>);
 impl Uses {
     /// Counts the gradients of one update.
     pub(crate) fn count(&mut self, contributions: &[Contribution]) -> anyhow::Result<()> {
-        for contribution in contributions {
-            let base = usize::try_from(contribution.base.0)?;
-            if self.0.len() <= base {
-                self.0.resize(base + 1, 0);
-            }
-            self.0[base] += 1;
+        contributions.iter().try_for_each(|contribution| self.count_one(contribution.base))
+    }
+
+    /// Counts one use of a version.
+    pub(crate) fn count_one(&mut self, version: Version) -> anyhow::Result<()> {
+        let place = usize::try_from(version.0)?;
+        if self.0.len() <= place {
+            self.0.resize(place + 1, 0);
         }
+        self.0[place] += 1;
         Ok(())
     }
 }
@@ -66,16 +68,6 @@ impl Replay {
     ) -> anyhow::Result<Self> {
         let model = Model::new(&job.model, job.data.shape)?;
         let mut dealer = job.dealer()?;
-        let mut trainer = |worker: WorkerId| {
-            let parts = job.parts_of(worker).into_iter().map(|part| data.partition(part));
-            let parts: Vec<Examples> = parts.collect();
-            if let Some(dealer) = &mut dealer {
-                let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
-                dealer.set_rows(worker, &rows).map_err(anyhow::Error::msg)?;
-            }
-            Ok::<_, anyhow::Error>(Trainer::of_job(job, model.clone(), worker, parts)?)
-        };
-        let workers = (0..job.membership.workers).map(WorkerId);
         let mut aggregator = Aggregator::new(
             job.aggregation,
             &job.update,
@@ -83,9 +75,16 @@ impl Replay {
             job.membership.workers,
             parameters.len(),
         )?;
-        for worker in workers.clone() {
-            aggregator.set_rows(worker, data.partition(worker).len() as u64);
-        }
+        let mut trainer = |worker: WorkerId| {
+            let parts = data.partitions(&job.parts_of(worker));
+            let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
+            aggregator.set_rows(worker, job.own_rows(&rows));
+            if let Some(dealer) = &mut dealer {
+                dealer.set_rows(worker, &rows).map_err(anyhow::Error::msg)?;
+            }
+            Ok::<_, anyhow::Error>(Trainer::of_job(job, model.clone(), worker, parts)?)
+        };
+        let workers = (0..job.membership.workers).map(WorkerId);
         let trainers = workers.map(&mut trainer).collect::<Result<_, _>>()?;
         Ok(Self {
             trainers,
@@ -129,10 +128,11 @@ impl Replay {
         }
         let (kept, version) = (&self.kept, self.version);
         let gradients = contributions.iter().zip(&self.gradients).map(|(contribution, values)| {
-            let Contribution { worker, examples: size, clock, base, samples, .. } = *contribution;
+            let Contribution { worker, part, examples: size, clock, base, samples, .. } =
+                *contribution;
             let staleness = version.since(base);
             let base = kept.get(&base).map(Vec::as_slice);
-            Gradient { worker, clock, samples, size, staleness, base, values }
+            Gradient { worker, part, clock, samples, size, staleness, base, values }
         });
         let parameters = kept.get(&version).map_or(&[][..], Vec::as_slice);
         let share =
@@ -151,13 +151,34 @@ impl Replay {
                 self.aggregator.combine_with(factors.into_iter().zip(values));
             }
         }
-        for Contribution { base, .. } in contributions {
-            let left = &mut self.uses[base.0 as usize];
-            *left -= 1;
-            if *left == 0 && *base != self.version {
-                self.kept.remove(base);
-            }
+        contributions.iter().for_each(|contribution| self.used(contribution.base));
+        Ok(())
+    }
+
+    /// Notes that a version was used once, and gives it up after the last time.
+    fn used(&mut self, version: Version) {
+        let left = &mut self.uses[version.0 as usize];
+        *left -= 1;
+        if *left == 0 && version != self.version {
+            self.kept.remove(&version);
         }
+    }
+
+    /// Makes the next version of an earlier one, as the server did: without gradients, and with
+    /// nothing that was remembered from update to update.
+    pub(crate) fn restore(&mut self, from: Version) -> anyhow::Result<()> {
+        let parameters = self.kept.get(&from).cloned();
+        let parameters = parameters
+            .with_context(|| format!("version {from} was restored, which nothing announced"))?;
+        self.aggregator.restart();
+        let before = self.version;
+        self.version = self.version.next();
+        self.kept.insert(self.version, parameters);
+        self.most_kept = self.most_kept.max(self.kept.len());
+        if self.uses.get(before.0 as usize).is_none_or(|left| *left == 0) {
+            self.kept.remove(&before);
+        }
+        self.used(from);
         Ok(())
     }
 

@@ -144,6 +144,7 @@ impl Summary {
                 self.first_update.get_or_insert(now);
                 self.point = Some(*point);
             }
+            Event::Restored { point, .. } => self.point = Some(*point),
             Event::Evaluated { point, evaluation } => {
                 self.evaluated = Some((*point, evaluation.clone()));
             }

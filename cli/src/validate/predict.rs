@@ -78,7 +78,7 @@ pub(super) fn of_job(
     obstacle(job.mode.in_flight.is_some_and(|most| most > 1), "several mini-batches in flight");
     obstacle(!scenario.faults.is_none(), "faults");
     obstacle(job.redundancy != Redundancy::None, "rounds that close without everybody");
-    obstacle(job.work != WorkSpec::Equal, "mini-batches in proportion to speed");
+    obstacle(job.work != WorkSpec::Equal, "work that is not divided equally");
     let shared = scenario.links.server();
     obstacle(shared.up.is_some() || shared.down.is_some(), "a link that all share");
     let mut workers = Vec::new();

@@ -4,9 +4,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Gradient, StalenessSpec};
-use crate::id::Version;
-use crate::optim::{Schedule, UpdateSpec, sqrt};
+use super::StalenessSpec;
+use crate::optim::sqrt;
 
 /// What keeps the square root of the running mean of squares away from 0 (Zheng et al. 2017).
 const EPSILON: f32 = 1e-7;
@@ -29,7 +28,7 @@ pub(super) enum Correction {
 }
 
 impl Correction {
-    pub(super) fn new(rule: &StalenessSpec, update: &UpdateSpec, parameters: usize) -> Self {
+    pub(super) fn new(rule: &StalenessSpec, parameters: usize) -> Self {
         match *rule {
             StalenessSpec::Delay { lambda } => Self::Delay { lambda: lambda as f32 },
             StalenessSpec::DelayAdaptive { lambda, memory } => Self::DelayAdaptive {
@@ -37,7 +36,7 @@ impl Correction {
                 memory: memory as f32,
                 squares: vec![0.0; parameters],
             },
-            StalenessSpec::GapAware => Self::GapAware(Steps::new(update, parameters)),
+            StalenessSpec::GapAware => Self::GapAware(Steps::new(parameters)),
             StalenessSpec::Plain
             | StalenessSpec::Inverse
             | StalenessSpec::InversePlusOne
@@ -52,55 +51,82 @@ impl Correction {
         !matches!(self, Self::None)
     }
 
-    /// The values of `gradient` to go on with: its own, or corrected ones, which are put in
-    /// `corrected`. `now` are the current parameters.
-    pub(super) fn correct<'a>(
-        &'a mut self,
-        gradient: &Gradient<'a>,
-        now: &[f32],
-        corrected: &'a mut Vec<f32>,
-    ) -> &'a [f32] {
-        if let Self::DelayAdaptive { memory, squares, .. } = self {
-            for (square, g) in squares.iter_mut().zip(gradient.values) {
-                *square = *memory * *square + (1.0 - *memory) * g * g;
-            }
-        }
-        let Some(then) = gradient.base else { return gradient.values };
-        let values = gradient.values.iter().zip(now.iter().zip(then).map(|(now, then)| now - then));
-        corrected.clear();
+    /// Whether it changes gradients that come with the parameters they were computed on.
+    pub(super) const fn corrects(&self) -> bool {
         match self {
-            Self::None => return gradient.values,
+            Self::None => false,
+            Self::Delay { .. } | Self::DelayAdaptive { .. } => true,
+            // Before the first step there is no usual one.
+            Self::GapAware(steps) => steps.usual.is_some(),
+        }
+    }
+
+    /// Writes corrected values to `corrected`: those of a gradient's keys from `first` on. `now` are
+    /// the current parameters of these keys and `then` those that it was computed on.
+    pub(super) fn correct(
+        &mut self,
+        first: usize,
+        values: &[f32],
+        [now, then]: [&[f32]; 2],
+        corrected: &mut [f32],
+    ) {
+        let moved = now.iter().zip(then).map(|(now, then)| now - then);
+        let values = corrected.iter_mut().zip(values).zip(moved);
+        match self {
+            Self::None => values.for_each(|((corrected, g), _)| *corrected = *g),
             Self::Delay { lambda } => {
-                corrected.extend(values.map(|(g, moved)| compensated(*g, *lambda, moved)));
+                let lambda = *lambda;
+                values.for_each(|((out, g), moved)| *out = compensated(*g, lambda, moved));
             }
-            Self::DelayAdaptive { lambda, squares, .. } => {
-                corrected.extend(values.zip(squares).map(|((g, moved), square)| {
-                    compensated(*g, *lambda / sqrt(*square + EPSILON), moved)
-                }));
+            Self::DelayAdaptive { lambda, memory, squares } => {
+                let (lambda, kept, new) = (*lambda, *memory, 1.0 - *memory);
+                for (((out, g), moved), square) in values.zip(&mut squares[first..]) {
+                    *square = kept * *square + new * g * g;
+                    *out = compensated(*g, lambda / sqrt(*square + EPSILON), moved);
+                }
             }
             Self::GapAware(steps) => {
-                let Some((scale, rate)) = steps.usual() else { return gradient.values };
-                corrected.extend(values.zip(&steps.squares).map(|((g, moved), square)| {
-                    let usual = rate * (sqrt(scale * square) + LEAST_STEP);
-                    g / (1.0 + moved.abs() / usual)
-                }));
+                let Some(Usual { scale, least }) = steps.usual else { return };
+                for (((out, g), moved), square) in values.zip(&steps.squares[first..]) {
+                    let usual = sqrt(scale * square) + least;
+                    // 1 / P, which is exactly 1 if nothing has moved.
+                    *out = g * (usual / (usual + moved.abs()));
+                }
             }
         }
-        corrected
     }
 
-    /// Takes note of the parameters before an update.
-    pub(super) fn before(&mut self, parameters: &[f32]) {
-        if let Self::GapAware(steps) = self {
-            steps.before.clear();
-            steps.before.extend_from_slice(parameters);
+    /// Takes note of a gradient that is not corrected.
+    pub(super) fn pass(&mut self, first: usize, values: &[f32]) {
+        if let Self::DelayAdaptive { memory, squares, .. } = self {
+            let (kept, new) = (*memory, 1.0 - *memory);
+            for (square, g) in squares[first..].iter_mut().zip(values) {
+                *square = kept * *square + new * g * g;
+            }
         }
     }
 
-    /// Takes note of the parameters after the update of `version`.
-    pub(super) fn after(&mut self, parameters: &[f32], version: Version) {
-        if let Self::GapAware(steps) = self {
-            steps.after(parameters, version);
+    /// Whether it wants to see what an update changes.
+    pub(super) const fn watches(&self) -> bool {
+        matches!(self, Self::GapAware(_))
+    }
+
+    /// Takes note of what an update at this learning rate made of the parameters from `first` on.
+    pub(super) fn changed(&mut self, first: usize, [before, after]: [&[f32]; 2], rate: f32) {
+        if let Self::GapAware(steps) = self
+            && rate > 0.0
+        {
+            steps.changed(first, [before, after], rate);
+        }
+    }
+
+    /// Takes note that an update at this learning rate is complete.
+    pub(super) fn updated(&mut self, rate: f32) {
+        // A schedule may have come down to 0: nothing moves.
+        if let Self::GapAware(steps) = self
+            && rate > 0.0
+        {
+            steps.updated(rate);
         }
     }
 
@@ -109,7 +135,7 @@ impl Correction {
         let values = match self {
             Self::None | Self::Delay { .. } => 0,
             Self::DelayAdaptive { squares, .. } => squares.len(),
-            Self::GapAware(steps) => 2 * steps.squares.len(),
+            Self::GapAware(steps) => steps.squares.len(),
         };
         values * size_of::<f32>()
     }
@@ -128,47 +154,44 @@ fn compensated(g: f32, lambda: f32, moved: f32) -> f32 {
 /// what they divide and scale it to.
 #[derive(Debug)]
 pub(super) struct Steps {
-    schedule: Schedule,
-    base_rate: f32,
     /// The highest learning rate so far.
     highest_rate: f32,
     squares: Vec<f32>,
     /// `memory^updates`, for the correction of means that began at 0.
     power: f64,
-    before: Vec<f32>,
+    /// None before the first step.
+    usual: Option<Usual>,
+}
+
+/// The usual way of a parameter in one update is `sqrt(scale * square) + least`.
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    scale: f32,
+    least: f32,
 }
 
 impl Steps {
-    fn new(update: &UpdateSpec, parameters: usize) -> Self {
-        Self {
-            schedule: update.schedule,
-            base_rate: update.learning_rate,
-            highest_rate: 0.0,
-            squares: vec![0.0; parameters],
-            power: 1.0,
-            before: Vec::new(),
-        }
+    fn new(parameters: usize) -> Self {
+        Self { highest_rate: 0.0, squares: vec![0.0; parameters], power: 1.0, usual: None }
     }
 
-    /// What the squares must be multiplied with to be means, and the highest learning rate; none
-    /// before the first step.
-    fn usual(&self) -> Option<(f32, f32)> {
-        let known = self.power < 1.0 && self.highest_rate > 0.0;
-        known.then(|| ((1.0 / (1.0 - self.power)) as f32, self.highest_rate))
-    }
-
-    fn after(&mut self, parameters: &[f32], version: Version) {
-        let rate = self.schedule.rate(self.base_rate, version);
-        if rate <= 0.0 {
-            return; // a schedule that has come down to 0: nothing moves
-        }
-        self.highest_rate = self.highest_rate.max(rate);
-        self.power *= STEP_MEMORY;
+    fn changed(&mut self, first: usize, [before, after]: [&[f32]; 2], rate: f32) {
         let (kept, new) = (STEP_MEMORY as f32, (1.0 - STEP_MEMORY) as f32);
-        let moved = self.before.iter().zip(parameters);
-        for (square, (before, after)) in self.squares.iter_mut().zip(moved) {
-            let step = (before - after) / rate;
+        let in_rates = 1.0 / rate;
+        let moved = before.iter().zip(after);
+        for (square, (before, after)) in self.squares[first..].iter_mut().zip(moved) {
+            let step = (before - after) * in_rates;
             *square = kept * *square + new * step * step;
         }
+    }
+
+    fn updated(&mut self, rate: f32) {
+        self.highest_rate = self.highest_rate.max(rate);
+        self.power *= STEP_MEMORY;
+        let highest = f64::from(self.highest_rate);
+        self.usual = Some(Usual {
+            scale: (highest * highest / (1.0 - self.power)) as f32,
+            least: (self.highest_rate * LEAST_STEP).max(f32::MIN_POSITIVE),
+        });
     }
 }

@@ -3,7 +3,6 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::add;
 use crate::id::{Clock, WorkerId};
 
 /// The most iterations of which the mean is kept, and with it the memory: this many times the
@@ -15,6 +14,9 @@ pub const MOST_OPEN_ITERATIONS: usize = 32;
 /// An iteration is closed when all workers of the job have passed it, but for those that have left;
 /// those that never came are waited for until too many are open.
 ///
+/// What changes is planned first, and then carried out for one block of keys after another, in the
+/// same order for each.
+///
 /// Invariant: what has been given out is, for each iteration, the mean of the gradients that were
 /// counted for it, by their examples.
 ///
@@ -22,20 +24,34 @@ pub const MOST_OPEN_ITERATIONS: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Iterations {
     open: BTreeMap<Clock, Mean>,
+    /// The means of the open iterations, and places that are free.
+    means: Vec<Vec<f32>>,
+    free: Vec<usize>,
     /// Iterations below this one are closed.
     floor: Clock,
     /// The iteration that each worker does next; none for those that have left.
     next: BTreeMap<WorkerId, Option<Clock>>,
     /// How many workers do each iteration next; those of which nothing is known, the first.
     standing: BTreeMap<Clock, u32>,
-    /// A mean of an iteration that is closed, kept for its memory.
-    spare: Vec<f32>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Mean {
     samples: u64,
-    values: Vec<f32>,
+    /// Where its values are.
+    place: usize,
+}
+
+/// What a gradient changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Revision {
+    /// Where the mean of its iteration is.
+    place: usize,
+    scale: f32,
+    /// Its share of the mean; none if it is the first of its iteration.
+    share: Option<f32>,
+    /// Whether more may come to the mean.
+    keeps: bool,
 }
 
 impl Iterations {
@@ -44,33 +60,98 @@ impl Iterations {
         Self { standing: BTreeMap::from([(Clock(0), workers)]), ..Self::default() }
     }
 
-    /// Counts a gradient and adds what it changes to `combined`, which is empty at first.
+    /// Counts a gradient of so many examples and values.
     pub(super) fn add(
         &mut self,
         (worker, clock): (WorkerId, Clock),
         (samples, scale): (u32, f32),
-        values: &[f32],
-        combined: &mut Vec<f32>,
-    ) {
+        values: usize,
+    ) -> Revision {
         let clock = clock.max(self.floor);
         let samples = u64::from(samples);
-        if let Some(mean) = self.open.get_mut(&clock) {
+        let (place, share) = if let Some(mean) = self.open.get_mut(&clock) {
             mean.samples += samples;
-            let share = (samples as f64 / mean.samples as f64) as f32;
-            combined.resize(values.len(), 0.0);
-            for ((sum, mean), value) in combined.iter_mut().zip(&mut mean.values).zip(values) {
-                let change = (scale * value - *mean) * share;
-                *mean += change;
-                *sum += change;
-            }
+            (mean.place, Some((samples as f64 / mean.samples as f64) as f32))
         } else {
-            let mut mean = core::mem::take(&mut self.spare);
-            mean.clear();
-            mean.extend(values.iter().map(|value| scale * value));
-            add(combined, 1.0, &mean);
-            self.open.insert(clock, Mean { samples, values: mean });
-        }
+            let place = self.free.pop().unwrap_or(self.means.len());
+            if place == self.means.len() {
+                self.means.push(Vec::new());
+            }
+            self.open.insert(clock, Mean { samples, place });
+            (place, None)
+        };
         self.passed(worker, Clock(clock.0 + 1));
+        let keeps = self.open.contains_key(&clock);
+        if keeps && let Some(mean) = self.means.get_mut(place) {
+            mean.resize(values, 0.0);
+        }
+        Revision { place, scale, share, keeps }
+    }
+
+    /// What a gradient that comes alone is multiplied with, if it counts as it is.
+    pub(super) const fn alone(revision: &Revision) -> Option<f32> {
+        if revision.share.is_none() { Some(revision.scale) } else { None }
+    }
+
+    /// Carries out, for the keys from `first` on, a revision of which [`Self::alone`] says all.
+    pub(super) fn begin(&mut self, first: usize, revision: &Revision, values: &[f32]) {
+        if revision.keeps {
+            let scale = revision.scale;
+            self.mean(first, revision)
+                .iter_mut()
+                .zip(values)
+                .for_each(|(mean, value)| *mean = scale * value);
+        }
+    }
+
+    /// Carries out a revision by a gradient's values, for the keys from `first` on: adds the change
+    /// of the mean to `sum`, or writes it there if `ADDS` is false.
+    pub(super) fn revise<const ADDS: bool>(
+        &mut self,
+        first: usize,
+        revision: &Revision,
+        values: &[f32],
+        sum: &mut [f32],
+    ) {
+        let &Revision { scale, share, keeps, .. } = revision;
+        let put = |sum: &mut f32, change: f32| *sum = if ADDS { *sum + change } else { change };
+        let mean = self.mean(first, revision);
+        let sums = sum.iter_mut().zip(values);
+        match share {
+            None => {
+                sums.for_each(|(sum, value)| put(sum, scale * value));
+                self.begin(first, revision, values);
+            }
+            Some(share) if keeps => {
+                for ((sum, value), mean) in sums.zip(mean) {
+                    let change = (scale * value - *mean) * share;
+                    *mean += change;
+                    put(sum, change);
+                }
+            }
+            Some(share) => {
+                for ((sum, value), mean) in sums.zip(mean) {
+                    put(sum, (scale * value - *mean) * share);
+                }
+            }
+        }
+    }
+
+    /// The values of the mean that a revision is of, for the keys from `first` on.
+    fn mean(&mut self, first: usize, revision: &Revision) -> &mut [f32] {
+        let mean = self.means.get_mut(revision.place);
+        mean.and_then(|mean| mean.get_mut(first..)).unwrap_or_default()
+    }
+
+    /// Takes note that what was planned is carried out for all keys: of the means of closed
+    /// iterations one is kept for its memory.
+    pub(super) fn finish(&mut self) {
+        let (means, kept) = (&mut self.means, self.free.last().copied());
+        for place in self.free.iter().filter(|place| Some(**place) != kept) {
+            if let Some(mean) = means.get_mut(*place) {
+                *mean = Vec::new();
+            }
+        }
     }
 
     /// Notes that `worker` does iteration `next` next, and closes what nobody contributes to any
@@ -90,13 +171,13 @@ impl Iterations {
             if *oldest.key() >= self.floor {
                 break;
             }
-            self.spare = oldest.remove().values;
+            self.free.push(oldest.remove().place);
         }
         while self.open.len() > MOST_OPEN_ITERATIONS
             && let Some((clock, mean)) = self.open.pop_first()
         {
             self.floor = Clock(clock.0 + 1);
-            self.spare = mean.values;
+            self.free.push(mean.place);
         }
     }
 
@@ -118,8 +199,7 @@ impl Iterations {
 
     /// Bytes that are kept from update to update.
     pub(super) fn memory_bytes(&self) -> usize {
-        let kept = self.open.values().map(|mean| mean.values.len()).sum::<usize>();
-        (kept + self.spare.len()) * size_of::<f32>()
+        self.means.iter().map(Vec::len).sum::<usize>() * size_of::<f32>()
     }
 }
 
@@ -130,9 +210,11 @@ mod tests {
     const WORKERS: u32 = 4;
 
     fn add(iterations: &mut Iterations, worker: u32, clock: u64, value: f32) -> f32 {
-        let mut combined = Vec::new();
-        iterations.add((WorkerId(worker), Clock(clock)), (1, 1.0), &[value], &mut combined);
-        combined[0]
+        let revision = iterations.add((WorkerId(worker), Clock(clock)), (1, 1.0), 1);
+        let mut sum = [0.0];
+        iterations.revise::<false>(0, &revision, &[value], &mut sum);
+        iterations.finish();
+        sum[0]
     }
 
     #[test]

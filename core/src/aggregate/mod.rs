@@ -5,33 +5,45 @@
 //! for, and why they belong together not at all. What comes out depends on nothing but the calls,
 //! in their order.
 
+mod blocks;
 mod correction;
 mod iterations;
+mod merging;
+mod plan;
 mod shares;
 mod spec;
 mod table;
+mod weights;
 
-use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 
 pub use iterations::MOST_OPEN_ITERATIONS;
+pub use merging::Merging;
 pub use spec::{GREATEST_POWER, ParticipationSpec, StalenessSpec, UnknownRule};
 
+use self::blocks::{add, blocks, scale};
 use self::correction::Correction;
 use self::iterations::Iterations;
+use self::merging::kept;
+use self::plan::Plan;
 use self::shares::Shares;
 use self::table::Table;
+use self::weights::Factors;
 use crate::consistency::{Closing, ConsistencySpec};
-use crate::id::{Clock, Version, WorkerId};
+use crate::id::{Clock, PartId, Version, WorkerId};
 use crate::job::Aggregation;
 use crate::mode::Mode;
-use crate::optim::{OptimError, UpdateSpec, Updater, norm};
+use crate::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater, norm};
 
 /// A gradient with what decides how much it counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Gradient<'a> {
     /// Whose it is.
     pub worker: WorkerId,
+    /// The part of the data it was computed from.
+    pub part: PartId,
     /// The iteration of that worker.
     pub clock: Clock,
     /// Examples it is the mean of.
@@ -43,7 +55,8 @@ pub struct Gradient<'a> {
     pub staleness: u64,
     /// The parameters it was computed on, if [`Aggregator::needs_base`].
     pub base: Option<&'a [f32]>,
-    /// The values.
+    /// The values; none if they are in those of one before it of the same worker and part: see
+    /// [`Aggregator::merge`].
     pub values: &'a [f32],
 }
 
@@ -51,22 +64,24 @@ pub struct Gradient<'a> {
 /// from update to update.
 ///
 /// A gradient is corrected by the staleness rule, weighted by the staleness rule and by its
-/// worker's participation, and then combined with the others. Where an update is made of one
+/// worker's participation, and then combined with the others. Those of a worker that become part of
+/// the same update are merged first: see [`Merging`]; they count the same by participation. Where an update is made of one
 /// gradient (asynchronous parallel), or of a table with a gradient of each worker (incremental,
 /// ringleader), it moves the parameters by about as much as one mean gradient does, whatever
 /// [`Aggregation`] says: that speaks of rounds.
 #[derive(Debug)]
 pub struct Aggregator {
     aggregation: Aggregation,
-    update: UpdateSpec,
     updater: Updater,
     mode: Mode,
     shares: Shares,
+    factors: Factors,
     correction: Correction,
     combination: Combination,
-    /// A corrected gradient; kept between updates for its memory.
-    corrected: Vec<f32>,
-    /// The combined gradient; kept between updates for its memory.
+    /// The update that is being made; kept between updates for its memory.
+    plan: Plan,
+    scratch: Scratch,
+    /// The combined gradient, where it is wanted as a whole; kept for its memory.
     combined: Vec<f32>,
     workers: u32,
     parameters: usize,
@@ -97,6 +112,20 @@ impl Combination {
             _ => Self::Round,
         }
     }
+
+    const fn has_table(&self) -> bool {
+        matches!(self, Self::Incremental(_) | Self::Ringleader(_))
+    }
+
+    /// Takes note that an update is complete.
+    fn finish(&mut self) {
+        match self {
+            Self::Round | Self::ByWorker => {}
+            Self::Incremental(table) => table.finish(false),
+            Self::Ringleader(table) => table.finish(true),
+            Self::Iterations(iterations) => iterations.finish(),
+        }
+    }
 }
 
 impl Aggregator {
@@ -114,13 +143,14 @@ impl Aggregator {
     ) -> Result<Self, OptimError> {
         Ok(Self {
             aggregation,
-            update: *update,
             updater: Updater::new(update, parameters)?,
             mode: *mode,
             shares: Shares::default(),
-            correction: Correction::new(&mode.staleness, update, parameters),
+            factors: Factors::default(),
+            correction: Correction::new(&mode.staleness, parameters),
             combination: Combination::of(mode, workers),
-            corrected: Vec::new(),
+            plan: Plan::default(),
+            scratch: Scratch::new(parameters),
             combined: Vec::new(),
             workers,
             parameters,
@@ -136,8 +166,20 @@ impl Aggregator {
         if is_same {
             return;
         }
-        self.correction = Correction::new(&mode.staleness, &self.update, self.parameters);
-        self.combination = Combination::of(mode, self.workers);
+        self.forget();
+    }
+
+    /// Forgets what was remembered from update to update, the state of the optimiser with it, since
+    /// the parameters are other ones now. The workers' shares are kept.
+    pub fn restart(&mut self) {
+        self.updater.restart();
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.correction = Correction::new(&self.mode.staleness, self.parameters);
+        self.factors = Factors::default();
+        self.combination = Combination::of(&self.mode, self.workers);
     }
 
     /// Notes that the partition of `worker` has `rows` examples. Until then it counts as one row.
@@ -153,7 +195,7 @@ impl Aggregator {
     }
 
     /// Bytes kept from update to update for staleness and participation, beside the optimiser's:
-    /// with d parameters, `4 d` for dc-adaptive, `8 d` for gap-aware, at most
+    /// with d parameters, `4 d` for dc-adaptive and for gap-aware, at most
     /// `4 d` [`MOST_OPEN_ITERATIONS`] and once more for dynsgd, and `4 N d + 8 d` for the table of
     /// N workers of incremental participation and of ringleader.
     #[must_use]
@@ -170,89 +212,51 @@ impl Aggregator {
 
     /// Combines gradients, which `closing` chose, in the order given: sums of floating-point
     /// numbers depend on it. `parameters` are the current ones.
+    ///
+    /// # Panics
+    /// If the parameters or a gradient are not as many values as the aggregator was made for.
     pub fn combine<'a>(
         &mut self,
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
         parameters: &[f32],
         closing: Closing,
     ) {
-        self.combined.clear();
-        if let Combination::Ringleader(table) = &mut self.combination
-            && closing == Closing::Everything
-        {
-            table.clear();
-        }
-        let weights = self.weights(gradients.clone());
-        for gradient in gradients {
-            let Gradient { worker, clock, samples, size, .. } = gradient;
-            let participation = self.shares.contribute(worker);
-            let rows = self.shares.rows(worker);
-            let mut scale = self.mode.staleness.factor(gradient.staleness);
-            if self.mode.participation == ParticipationSpec::Share {
-                scale *= participation;
-            }
-            let values = self.correction.correct(&gradient, parameters, &mut self.corrected);
-            match &mut self.combination {
-                Combination::Round | Combination::ByWorker => {
-                    let factor = (weights.of(worker, (samples, size), rows) * scale) as f32;
-                    add(&mut self.combined, factor, values);
-                }
-                Combination::Incremental(table) => {
-                    table.replace(worker, rows, scale as f32, values);
-                }
-                Combination::Ringleader(table) => {
-                    table.average(worker, rows, (samples, scale as f32), values);
-                }
-                Combination::Iterations(iterations) => {
-                    let weight = (samples, scale as f32);
-                    iterations.add((worker, clock), weight, values, &mut self.combined);
-                }
-            }
-            if let Some(gone) = self.shares.silent() {
-                match &mut self.combination {
-                    Combination::Incremental(table) => table.forget(gone),
-                    Combination::Iterations(iterations) => iterations.left(gone),
-                    Combination::Round | Combination::ByWorker | Combination::Ringleader(_) => {}
-                }
-            }
-        }
-        if let Combination::Incremental(table) | Combination::Ringleader(table) = &self.combination
-        {
-            table.mean(&mut self.combined);
+        match self.merged(gradients.clone(), parameters, closing) {
+            None => self.combine_merged(gradients, parameters, closing),
+            Some(merged) => self.combine_merged(kept(&merged), parameters, closing),
         }
     }
 
-    /// What the gradients of an update are weighted with.
-    fn weights<'a>(&self, gradients: impl Iterator<Item = Gradient<'a>>) -> Weights {
-        match (&self.combination, self.aggregation) {
-            (Combination::ByWorker, aggregation) => {
-                let mut samples: BTreeMap<WorkerId, u64> = BTreeMap::new();
-                for gradient in gradients {
-                    *samples.entry(gradient.worker).or_default() += u64::from(gradient.samples);
-                }
-                let rows: u64 = samples.keys().map(|worker| self.shares.rows(*worker)).sum();
-                let times = match aggregation {
-                    Aggregation::Mean => 1,
-                    Aggregation::Sum => samples.len() as u64,
-                };
-                Weights::ByWorker { samples, rows, times }
-            }
-            (_, Aggregation::Mean) => {
-                Weights::Mean { samples: gradients.map(|g| u64::from(g.samples)).sum() }
-            }
-            (_, Aggregation::Sum) => {
-                let sizes = gradients.map(|g| u64::from(g.size));
-                let (count, all) = sizes.fold((0, 0), |(count, all), size| (count + 1, all + size));
-                Weights::Sum { count, all }
-            }
+    fn combine_merged<'a>(
+        &mut self,
+        gradients: impl Iterator<Item = Gradient<'a>> + Clone,
+        parameters: &[f32],
+        closing: Closing,
+    ) {
+        self.plan(gradients.clone(), closing);
+        self.combined.resize(self.parameters, 0.0);
+        let Self { correction, combination, plan, scratch, combined, .. } = self;
+        for keys in blocks(self.parameters) {
+            let (first, len) = (keys.start, keys.len());
+            let block = (first, &parameters[keys.clone()]);
+            let room = (&mut scratch.sum[..len], &mut scratch.corrected[..len]);
+            let gradients = gradients.clone();
+            let (values, factor) =
+                blocks::combine((correction, combination), plan, gradients, block, room);
+            scale(&mut combined[keys], factor, values);
         }
+        self.combination.finish();
     }
 
     /// Combines gradients with a factor given for each, whatever the mode says, in the order given.
     pub fn combine_with<'a>(&mut self, gradients: impl Iterator<Item = (f32, &'a [f32])>) {
-        self.combined.clear();
-        for (factor, values) in gradients {
-            add(&mut self.combined, factor, values);
+        self.combined.resize(self.parameters, 0.0);
+        for (place, (factor, values)) in gradients.enumerate() {
+            if place == 0 {
+                scale(&mut self.combined, factor, values);
+            } else {
+                add(&mut self.combined, factor, values);
+            }
         }
     }
 
@@ -262,54 +266,117 @@ impl Aggregator {
         norm(&self.combined)
     }
 
-    /// Makes version `version` of `parameters` the next one with the combined gradient, which is
-    /// used up.
+    /// Makes version `version` of `parameters` the next one with the combined gradient.
     ///
     /// # Panics
     /// If the parameters, or the gradients combined before, are not as many values as the
     /// aggregator was made for.
     pub fn apply(&mut self, parameters: &mut [f32], version: Version) {
-        self.correction.before(parameters);
-        self.updater.apply(parameters, &mut self.combined, version);
-        self.correction.after(parameters, version);
+        assert_eq!(parameters.len(), self.parameters, "length of the parameters");
+        assert_eq!(self.combined.len(), self.parameters, "length of the gradient");
+        let factor = self.updater.clip(&self.combined);
+        let learning_rate = self.updater.begin(version);
+        let Self { correction, updater, scratch, combined, .. } = self;
+        for keys in blocks(self.parameters) {
+            let first = keys.start;
+            let step =
+                Step { first, gradient: &combined[keys.clone()], scale: factor, learning_rate };
+            change((updater, correction), &mut parameters[keys], step, &mut scratch.before);
+        }
+        self.correction.updated(learning_rate);
     }
-}
 
-/// What a gradient is multiplied with when the update is a sum of its gradients.
-#[derive(Debug)]
-enum Weights {
-    /// All count by their examples.
-    Mean { samples: u64 },
-    /// Each counts in full, or by its size in mean size: the sum is `count` times the mean.
-    Sum { count: u64, all: u64 },
-    /// The workers count by their rows, the gradients of each by their examples; all of it so many
-    /// times.
-    ByWorker { samples: BTreeMap<WorkerId, u64>, rows: u64, times: u64 },
-}
-
-impl Weights {
-    fn of(&self, worker: WorkerId, (samples, size): (u32, u32), rows: u64) -> f64 {
-        let own = f64::from(samples);
-        match self {
-            Self::Mean { samples } => own / *samples as f64,
-            Self::Sum { .. } if size == 0 => 1.0,
-            Self::Sum { count, all } => *count as f64 * f64::from(size) / *all as f64,
-            Self::ByWorker { samples, rows: all_rows, times } => {
-                let all = samples.get(&worker).map_or(own, |samples| *samples as f64);
-                (rows as f64 * own * *times as f64) / (*all_rows as f64 * all)
-            }
+    /// Combines gradients as [`Aggregator::combine`] does and makes version `version` of
+    /// `parameters` the next one with them as [`Aggregator::apply`] does, with the same result to
+    /// the bit, but block by block of the keys: each value comes from memory once. Parameters that
+    /// others hold too are copied on the way.
+    ///
+    /// # Panics
+    /// If the parameters or a gradient are not as many values as the aggregator was made for.
+    pub fn update<'a>(
+        &mut self,
+        gradients: impl Iterator<Item = Gradient<'a>> + Clone,
+        parameters: &mut Arc<Vec<f32>>,
+        closing: Closing,
+        version: Version,
+    ) {
+        assert_eq!(parameters.len(), self.parameters, "length of the parameters");
+        if self.updater.clips() {
+            // The whole gradient is needed before the first step.
+            self.combine(gradients, parameters, closing);
+            let parameters: &mut Vec<f32> = Arc::make_mut(parameters);
+            return self.apply(parameters, version);
+        }
+        match self.merged(gradients.clone(), parameters, closing) {
+            None => self.update_merged(gradients, parameters, closing, version),
+            Some(merged) => self.update_merged(kept(&merged), parameters, closing, version),
         }
     }
+
+    fn update_merged<'a>(
+        &mut self,
+        gradients: impl Iterator<Item = Gradient<'a>> + Clone,
+        parameters: &mut Arc<Vec<f32>>,
+        closing: Closing,
+        version: Version,
+    ) {
+        self.plan(gradients.clone(), closing);
+        let learning_rate = self.updater.begin(version);
+        let Self { correction, combination, updater, plan, scratch, .. } = self;
+        let mut update = |first: usize, params: &mut [f32]| {
+            let len = params.len();
+            let room = (&mut scratch.sum[..len], &mut scratch.corrected[..len]);
+            let (block, gradients) = ((first, &*params), gradients.clone());
+            let (gradient, scale) =
+                blocks::combine((correction, combination), plan, gradients, block, room);
+            let step = Step { first, gradient, scale, learning_rate };
+            change((updater, correction), params, step, &mut scratch.before);
+        };
+        if let Some(parameters) = Arc::get_mut(parameters) {
+            for keys in blocks(self.parameters) {
+                update(keys.start, &mut parameters[keys]);
+            }
+        } else {
+            let mut next = Vec::with_capacity(self.parameters);
+            for keys in blocks(self.parameters) {
+                next.extend_from_slice(&parameters[keys.clone()]);
+                update(keys.start, &mut next[keys]);
+            }
+            *parameters = Arc::new(next);
+        }
+        self.combination.finish();
+        self.correction.updated(learning_rate);
+    }
 }
 
-/// Adds `factor * values` to `sum`, which is empty at first.
-fn add(sum: &mut Vec<f32>, factor: f32, values: &[f32]) {
-    if sum.is_empty() {
-        sum.extend(values.iter().map(|value| factor * value));
-        return;
+/// Takes a part of a step, with whoever wants to see what it changes.
+fn change(
+    (updater, correction): (&mut Updater, &mut Correction),
+    params: &mut [f32],
+    step: Step<'_>,
+    before: &mut [f32],
+) {
+    if !correction.watches() {
+        return updater.step(params, step);
     }
-    for (sum, value) in sum.iter_mut().zip(values) {
-        *sum += factor * value;
+    let before = &mut before[..params.len()];
+    before.copy_from_slice(params);
+    updater.step(params, step);
+    correction.changed(step.first, [before, params], step.learning_rate);
+}
+
+/// Room for a block of values of each kind; kept between updates for its memory.
+#[derive(Debug)]
+struct Scratch {
+    sum: Vec<f32>,
+    corrected: Vec<f32>,
+    before: Vec<f32>,
+}
+
+impl Scratch {
+    fn new(parameters: usize) -> Self {
+        let [sum, corrected, before] = [(); 3].map(|()| vec![0.0; parameters.min(BLOCK)]);
+        Self { sum, corrected, before }
     }
 }
 

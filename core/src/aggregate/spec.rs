@@ -80,9 +80,9 @@ pub enum ParticipationSpec {
 pub const GREATEST_POWER: f64 = 8.0;
 
 const STALENESS: &str = "plain, inverse, inverse-plus-one, polynomial[:POWER] with 0 to 8, \
-     hinge[:SLOPE,FREE] with a slope above 0 and a whole number of updates, dynsgd, dc[:LAMBDA] and \
-     dc-adaptive[:LAMBDA,MEMORY] with a lambda of 0 or more and a memory from 0 to below 1, or \
-     gap-aware";
+     hinge[:SLOPE,FREE] with a slope above 0 and a whole number of updates, 18446744073709551615 at \
+     most, dynsgd, dc[:LAMBDA] and dc-adaptive[:LAMBDA,MEMORY] with a finite lambda of 0 or more \
+     and a memory from 0 to below 1, or gap-aware";
 
 impl StalenessSpec {
     /// The power its authors recommend.

@@ -1,6 +1,7 @@
 //! What comes out of the aggregator: each rule against the case it reduces to, and against its
 //! definition worked out in double precision.
 
+use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,6 +10,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::optim::{OptimizerSpec, Schedule};
+
+mod merging;
 
 const UPDATE: UpdateSpec = UpdateSpec {
     optimizer: OptimizerSpec::Sgd,
@@ -46,14 +49,30 @@ struct Given {
     values: Vec<f32>,
 }
 
+impl Given {
+    fn gradient(&self) -> Gradient<'_> {
+        Gradient {
+            worker: WorkerId(self.worker),
+            part: PartId(self.worker),
+            clock: Clock(self.clock),
+            samples: self.samples,
+            size: self.size,
+            staleness: self.staleness,
+            base: self.base.as_deref(),
+            values: &self.values,
+        }
+    }
+}
+
 fn given(worker: u32, clock: u64, values: &[f32]) -> Given {
     Given { worker, clock, samples: 1, size: 0, staleness: 0, base: None, values: values.to_vec() }
 }
 
-/// An aggregator with parameters that it updates.
+/// An aggregator with parameters that it updates, and one that does the same block by block.
 #[derive(Debug)]
 struct Run {
     aggregator: Aggregator,
+    blockwise: Aggregator,
     parameters: Vec<f32>,
     version: Version,
 }
@@ -70,16 +89,22 @@ impl Run {
         parameters: &[f32],
     ) -> Self {
         mode.validate().unwrap();
-        let aggregator =
-            Aggregator::new(aggregation, update, mode, WORKERS, parameters.len()).unwrap();
-        Self { aggregator, parameters: parameters.to_vec(), version: Version(0) }
+        let new = || Aggregator::new(aggregation, update, mode, WORKERS, parameters.len()).unwrap();
+        let parameters = parameters.to_vec();
+        Self { aggregator: new(), blockwise: new(), parameters, version: Version(0) }
     }
 
     fn rows(mut self, rows: &[u64]) -> Self {
         for (worker, rows) in (0..).zip(rows) {
             self.aggregator.set_rows(WorkerId(worker), *rows);
+            self.blockwise.set_rows(WorkerId(worker), *rows);
         }
         self
+    }
+
+    fn set_mode(&mut self, mode: &Mode) {
+        self.aggregator.set_mode(mode);
+        self.blockwise.set_mode(mode);
     }
 
     fn update(&mut self, gradients: &[Given]) {
@@ -87,23 +112,26 @@ impl Run {
     }
 
     fn close(&mut self, gradients: &[Given], closing: Closing) {
-        let gradients = gradients.iter().map(|given| Gradient {
-            worker: WorkerId(given.worker),
-            clock: Clock(given.clock),
-            samples: given.samples,
-            size: given.size,
-            staleness: given.staleness,
-            base: given.base.as_deref(),
-            values: &given.values,
-        });
-        self.aggregator.combine(gradients, &self.parameters, closing);
+        let gradients = gradients.iter().map(Given::gradient);
+        let before = Arc::new(self.parameters.clone());
+        self.aggregator.combine(gradients.clone(), &self.parameters, closing);
         self.aggregator.apply(&mut self.parameters, self.version);
+        let mut after = before.clone();
+        // Every other time nobody else holds them.
+        let _other = self.version.0.is_multiple_of(2).then_some(before);
+        self.blockwise.update(gradients, &mut after, closing, self.version);
+        assert_eq!(bits(&after), self.bits(), "block by block");
+        assert_eq!(self.blockwise.memory_bytes(), self.aggregator.memory_bytes());
         self.version = self.version.next();
     }
 
     fn bits(&self) -> Vec<u32> {
-        self.parameters.iter().map(|value| value.to_bits()).collect()
+        bits(&self.parameters)
     }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
 }
 
 fn staleness(staleness: StalenessSpec) -> Mode {
@@ -343,7 +371,7 @@ fn a_change_of_mode_forgets_tables_and_keeps_momentum_and_shares() {
     }
     run.update(&[given(0, 9, &[1.0])]);
     assert!(run.aggregator.memory_bytes() > 0);
-    run.aggregator.set_mode(&participation(ParticipationSpec::Share));
+    run.set_mode(&participation(ParticipationSpec::Share));
     assert_eq!(run.aggregator.memory_bytes(), 0);
     let before = run.parameters[0];
     run.update(&[given(1, 9, &[1.0])]);

@@ -21,51 +21,67 @@
 //! Windows at most double at a time, and only once the gradients of the last growth have come and
 //! the loss has not risen: what is not stable is noticed while it grows slowly.
 //!
-//! Staleness does harm when the loss climbs. Then the windows are halved, again and again down to
-//! one mini-batch, and below that the workers go in step (BSP). Once the loss has found new lows for
-//! long enough, the windows may grow again.
+//! # When staleness does harm
+//! Before it does, the parameters begin to swing ([`course`]). Windows grow only while they move on
+//! where they went before, and are halved when they swing. Should the loss climb all the same,
+//! the last parameters under which it was low are restored, and the windows halved, again and again
+//! down to one mini-batch. Then gradients count alike, if they did not, for a worker that counts for
+//! more than it sends takes larger steps; and then the workers go in step (BSP). After each cut the
+//! windows rest, longer each time, before they may grow again.
 //!
-//! Knows the times and losses of pushes; gradients, messages and clocks it does not.
+//! Knows the times and losses of pushes, and parameters; gradients, messages and clocks it does not.
+
+mod course;
+mod pace;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::course::Course;
+pub use self::course::Kept;
+use self::pace::Pace;
 use super::ConsistencySpec;
 use crate::aggregate::ParticipationSpec;
-use crate::id::WorkerId;
+use crate::id::{Version, WorkerId};
 use crate::mode::{MOST_IN_FLIGHT, Mode};
 use crate::time::Time;
 
-/// Share of its time that a worker should spend computing: more than that is not worth more
-/// staleness.
-const BUSY: f64 = 0.9;
-/// Measurements for which a window rests after a larger one did not help.
-const REST: u32 = 32;
-/// Share of a push in the running mean of a worker's loss.
-const LOSS_SHARE: f64 = 0.1;
 /// The loss climbs when it is above its minimum by this factor ...
 const CLIMB: f64 = 1.5;
 /// ... and by this share of the first loss.
 const CLIMB_OF_FIRST: f64 = 0.1;
-/// A window does not grow while the loss is above its minimum by half as much.
+/// A window does not grow while the loss is above its minimum by half as much ...
 const UNEASY: f64 = 0.5;
+/// Windows that were cut may grow again after this power of two of patience.
+const REST: u32 = 3;
+/// ... and parameters are worth being kept while it is not by a quarter.
+const EASY: f64 = 0.25;
 
 /// The controller.
 #[derive(Debug)]
 pub struct Auto {
     paces: BTreeMap<WorkerId, Pace>,
+    /// Mini-batches that may be under way, of all workers.
+    under_way: u64,
     /// The largest window that a worker may have.
     ceiling: u32,
     climb: Climb,
+    course: Course,
+    /// Whether counting workers by their shares did harm.
+    is_plain: bool,
     /// Pushes since a window grew.
     settled: u64,
+    /// Whether workers have data of their own, which may be counted by their shares.
+    has_shares: bool,
 }
 
 /// A push, as far as the controller wants to know it.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct Seen<'a> {
     /// Whose.
     pub worker: WorkerId,
     /// When it came.
@@ -76,6 +92,10 @@ pub struct Seen {
     pub loss: f32,
     /// Examples in the worker's partition.
     pub rows: u64,
+    /// The current version, without it.
+    pub version: Version,
+    /// The parameters of that.
+    pub parameters: &'a Arc<Vec<f32>>,
 }
 
 /// What the controller has chosen.
@@ -94,40 +114,23 @@ pub enum Choice {
     Mode {
         /// The mode.
         mode: Mode,
+        /// The parameters that it begins with, if not the current ones.
+        restore: Option<Kept>,
         /// Why, in words.
         why: String,
     },
-}
-
-/// What one worker delivers with its window.
-#[derive(Debug)]
-struct Pace {
-    window: u32,
-    /// Pushes to let pass before the next measurement: they were given out under another window.
-    skip: u32,
-    /// Pushes that a measurement takes.
-    wanted: u32,
-    since: Option<Time>,
-    pushes: u32,
-    computing: Duration,
-    /// The window and the pushes a second before the one that is being tried.
-    before: Option<(u32, f64)>,
-    rest: u32,
-    /// Whether the last measurement asked for no other window.
-    is_settled: bool,
-    loss: Option<f64>,
-    rows: u64,
 }
 
 /// The course of the loss.
 #[derive(Debug, Default)]
 struct Climb {
     first: Option<f64>,
-    lowest: f64,
+    /// Since somebody came or went.
+    lowest: Option<f64>,
     /// Pushes since the windows were last cut, or may be cut again.
     calm: u64,
-    /// The lowest before the windows were last cut.
-    to_beat: Option<f64>,
+    /// How often it was climbed.
+    times: u32,
 }
 
 impl Auto {
@@ -136,10 +139,21 @@ impl Auto {
     pub fn new() -> Self {
         Self {
             paces: BTreeMap::new(),
+            under_way: 0,
             ceiling: MOST_IN_FLIGHT,
             climb: Climb::default(),
+            course: Course::default(),
+            is_plain: false,
             settled: 0,
+            has_shares: true,
         }
+    }
+
+    /// The same for workers that all have the same data, which are counted once whoever computes.
+    #[must_use]
+    pub const fn without_shares(mut self) -> Self {
+        self.has_shares = false;
+        self
     }
 
     /// The mode it begins with.
@@ -156,41 +170,58 @@ impl Auto {
 
     /// Takes note that `worker` does not count any more.
     pub fn left(&mut self, worker: WorkerId) {
-        self.paces.remove(&worker);
+        if let Some(pace) = self.paces.remove(&worker) {
+            self.under_way -= u64::from(pace.window);
+            self.climb.lowest = None; // of other data
+        }
     }
 
     /// Takes note of an accepted push under `mode`; says what is to change, if anything.
-    pub fn pushed(&mut self, mode: &Mode, seen: Seen) -> Option<Choice> {
-        let pace = self.paces.entry(seen.worker).or_insert_with(Pace::new);
+    pub fn pushed(&mut self, mode: &Mode, seen: Seen<'_>) -> Option<Choice> {
+        let Self { under_way, climb, .. } = self;
+        let pace = self.paces.entry(seen.worker).or_insert_with(|| {
+            *under_way += 1;
+            climb.lowest = None;
+            Pace::new()
+        });
         pace.lose(&seen);
         self.climb.calm += 1;
         self.settled += 1;
         if mode.consistency == ConsistencySpec::Bsp {
             return None;
         }
-        self.watch_loss(mode).or_else(|| {
+        let measured = pace.measure(&seen);
+        self.watch_loss(mode).or_else(|| self.watch_course(mode, &seen)).or_else(|| {
+            let measured = measured?;
             let ceiling = if self.may_grow() { self.ceiling } else { 0 };
             let pace = self.paces.get_mut(&seen.worker)?;
             let before = pace.window;
-            let Some(why) = pace.measure(&seen, ceiling) else { return self.share(mode) };
-            if pace.window > before {
+            let Some(why) = pace.resize(measured, ceiling) else { return self.share(mode) };
+            let window = pace.window;
+            self.under_way = self.under_way - u64::from(before) + u64::from(window);
+            if window > before {
                 self.settled = 0;
             }
-            Some(Choice::Window { worker: seen.worker, in_flight: pace.window, why })
+            Some(Choice::Window { worker: seen.worker, in_flight: window, why })
         })
     }
 
-    /// Counts workers by their shares once no window grows any more.
+    /// Counts workers by their shares once no window grows any more, or none has for long.
     fn share(&self, mode: &Mode) -> Option<Choice> {
-        let is_settled = |pace: &Pace| pace.is_settled;
-        // Asked at every push, and mostly answered by the first part.
-        if mode.participation == ParticipationSpec::Share || !self.paces.values().all(is_settled) {
+        let counts = mode.participation == ParticipationSpec::Share || !self.has_shares;
+        let why = if self.is_plain || counts {
             return None;
-        }
+        } else if self.paces.values().all(|pace| pace.is_settled) {
+            "all workers compute as much of their time as they will"
+        } else if self.settled > 16 * self.patience() {
+            "no worker may have more under way for now"
+        } else {
+            return None;
+        };
         let in_flight = self.paces.values().map(|pace| pace.window).max();
         let mode = Mode { participation: ParticipationSpec::Share, in_flight, ..*mode };
-        let why = "all workers compute as much of their time as they will".into();
-        Some(Choice::Mode { mode, why })
+        let why = format!("{why}: each counts by its share of the data from now on");
+        Some(Choice::Mode { mode, restore: None, why })
     }
 
     /// The loss of all data: of each worker by its share.
@@ -205,67 +236,107 @@ impl Auto {
 
     /// Whether the gradients of the last growth have come, and did no harm.
     fn may_grow(&self) -> bool {
-        let under_way: u64 = self.paces.values().map(|pace| u64::from(pace.window)).sum();
-        self.settled > 2 * under_way && !self.climb.climbs(self.loss(), UNEASY)
+        self.settled > 2 * self.under_way
+            && self.course.goes_on()
+            && !self.climb.climbs(self.loss(), UNEASY)
     }
 
     /// Pushes that have to come before the effect of a change can be seen.
     fn patience(&self) -> u64 {
-        let under_way: u64 = self.paces.values().map(|pace| u64::from(pace.window)).sum();
-        under_way + 8 * self.paces.len() as u64
+        self.under_way + 8 * self.paces.len() as u64
     }
 
-    /// Cuts the windows when the loss climbs, and lets them grow when it has long not.
+    /// Goes back and cuts the windows when the loss climbs.
     fn watch_loss(&mut self, mode: &Mode) -> Option<Choice> {
         // Looking at everybody for each push would cost with their number.
         if !self.climb.calm.is_multiple_of(1 + self.paces.len() as u64) {
             return None;
         }
-        let (loss, patience) = (self.loss()?, self.patience());
-        let first = *self.climb.first.get_or_insert(loss);
-        if first == loss {
-            self.climb.lowest = loss;
+        let loss = self.loss()?;
+        self.climb.first.get_or_insert(loss);
+        let lowest = *self.climb.lowest.get_or_insert(loss);
+        if self.climb.climbs(Some(loss), 1.0) && self.climb.calm >= self.patience() {
+            let restore = self.course.good();
+            let story = format!("the loss climbed from {lowest:.3} to {loss:.3}");
+            // What it was then says nothing of what was restored.
+            self.paces.values_mut().for_each(|pace| pace.loss = None);
+            return self.cut(mode, restore, &story);
         }
-        let lowest = self.climb.lowest;
-        if self.climb.climbs(Some(loss), 1.0) && self.climb.calm >= patience {
-            return self.cut(mode, loss);
+        self.climb.lowest = Some(lowest.min(loss));
+        None
+    }
+
+    /// Cuts the windows when the parameters swing, and lets them grow when they have long not.
+    fn watch_course(&mut self, mode: &Mode, seen: &Seen<'_>) -> Option<Choice> {
+        if !self.course.is_due() {
+            return None;
         }
-        self.climb.lowest = lowest.min(loss);
-        if self.climb.to_beat.is_some_and(|beat| loss < beat) && self.climb.calm > 16 * patience {
-            self.climb.to_beat = None;
-            self.ceiling = (2 * self.ceiling).min(MOST_IN_FLIGHT);
+        let current = Kept { version: seen.version, parameters: Arc::clone(seen.parameters) };
+        let spacing = Course::spacing(self.under_way, self.settled > 16 * self.patience());
+        self.course.look(current, spacing);
+        let loss = self.loss();
+        let is_up = self.climb.climbs(loss, EASY);
+        if loss.is_some() && !is_up {
+            self.course.approve();
+        }
+        if let Some(swing) = self.course.swing().filter(|_| is_up && self.widest() > 1) {
+            let story = format!(
+                "the parameters swing: what {spacing} updates change, the next take back (cosine \
+                 {swing:.2})"
+            );
+            return self.cut(mode, None, &story);
+        }
+        let rest = self.patience() << (REST + self.climb.times.min(16));
+        if self.ceiling < MOST_IN_FLIGHT && self.climb.calm > rest && self.may_grow() {
+            self.climb.calm = 0;
+            self.ceiling = (self.ceiling + self.ceiling.div_ceil(2)).min(MOST_IN_FLIGHT);
         }
         None
     }
 
-    fn cut(&mut self, mode: &Mode, loss: f64) -> Option<Choice> {
-        let lowest = core::mem::replace(&mut self.climb.lowest, loss);
-        let story = format!("the loss climbed from {lowest:.3} to {loss:.3}");
+    fn widest(&self) -> u32 {
+        self.paces.values().map(|pace| pace.window).max().unwrap_or(1)
+    }
+
+    /// Goes on with windows half as large, or, where they cannot be, with less of what else can
+    /// do harm.
+    fn cut(&mut self, mode: &Mode, restore: Option<Kept>, story: &str) -> Option<Choice> {
         self.climb.calm = 0;
-        self.climb.to_beat.get_or_insert(lowest);
-        let widest = self.paces.values().map(|pace| pace.window).max()?;
-        if widest == 1 {
-            let mode = Mode { consistency: ConsistencySpec::Bsp, in_flight: None, ..*mode };
-            let why = format!("{story} with one mini-batch of each worker under way: in step now");
-            return Some(Choice::Mode { mode, why });
-        }
-        self.ceiling = widest / 2;
-        for pace in self.paces.values_mut() {
-            pace.set_window(pace.window.min(self.ceiling));
-        }
-        let mode = Mode { in_flight: Some(self.ceiling), ..*mode };
-        let why = format!("{story}: at most {} mini-batches of a worker under way", self.ceiling);
-        Some(Choice::Mode { mode, why })
+        self.climb.times += u32::from(restore.is_some());
+        self.course.begin_anew(2 * self.under_way);
+        let again = match &restore {
+            Some(kept) => format!("{story}; again from version {}", kept.version),
+            None => String::from(story),
+        };
+        let widest = self.widest();
+        let (mode, what) = if widest > 1 {
+            self.ceiling = widest / 2;
+            for pace in self.paces.values_mut() {
+                pace.set_window(pace.window.min(self.ceiling));
+            }
+            self.under_way = self.paces.values().map(|pace| u64::from(pace.window)).sum();
+            let what = format!("at most {} mini-batches of a worker under way", self.ceiling);
+            (Mode { in_flight: Some(self.ceiling), ..*mode }, what)
+        } else if mode.participation == ParticipationSpec::Share {
+            self.is_plain = true;
+            let what = "all gradients count alike".into();
+            (Mode { participation: ParticipationSpec::Plain, ..*mode }, what)
+        } else {
+            let what = "even with one mini-batch of each worker under way: in step now".into();
+            (Mode { consistency: ConsistencySpec::Bsp, in_flight: None, ..*mode }, what)
+        };
+        Some(Choice::Mode { mode, restore, why: format!("{again}: {what}") })
     }
 }
 
 impl Climb {
     /// Whether `loss` is above the minimum by `part` of what counts as a climb.
     fn climbs(&self, loss: Option<f64>, part: f64) -> bool {
-        let (Some(loss), Some(first)) = (loss, self.first) else { return false };
+        let (Some(loss), Some(first), Some(lowest)) = (loss, self.first, self.lowest) else {
+            return false;
+        };
         let relative = 1.0 + part * (CLIMB - 1.0);
-        let within =
-            loss <= relative * self.lowest || loss <= self.lowest + part * CLIMB_OF_FIRST * first;
+        let within = loss <= relative * lowest || loss <= lowest + part * CLIMB_OF_FIRST * first;
         !within // a loss that is no number is not within anything
     }
 }
@@ -273,97 +344,6 @@ impl Climb {
 impl Default for Auto {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Pace {
-    const fn new() -> Self {
-        Self {
-            window: 1,
-            skip: 0,
-            // Two cycles show the order of magnitude, and a slow link is slow to show more.
-            wanted: 2,
-            since: None,
-            pushes: 0,
-            computing: Duration::ZERO,
-            before: None,
-            rest: 0,
-            is_settled: false,
-            loss: None,
-            rows: 0,
-        }
-    }
-
-    fn lose(&mut self, seen: &Seen) {
-        let loss = f64::from(seen.loss);
-        self.rows = seen.rows;
-        self.loss = Some(self.loss.map_or(loss, |mean| mean + LOSS_SHARE * (loss - mean)));
-    }
-
-    fn set_window(&mut self, window: u32) {
-        self.skip = self.window.max(window) + 1;
-        self.window = window;
-        self.is_settled = false;
-        self.wanted = (2 * window).max(4);
-        self.since = None;
-    }
-
-    /// Notes a push; another window and why, if the measurement it ends says so.
-    fn measure(&mut self, seen: &Seen, ceiling: u32) -> Option<String> {
-        if self.skip > 0 {
-            self.skip -= 1;
-            return None;
-        }
-        let Some(since) = self.since else {
-            (self.since, self.pushes, self.computing) = (Some(seen.now), 0, Duration::ZERO);
-            return None;
-        };
-        self.pushes += 1;
-        self.computing += seen.compute;
-        let span = seen.now.since(since).as_secs_f64();
-        if self.pushes < self.wanted || span <= 0.0 {
-            return None;
-        }
-        let (busy, rate) = (self.computing.as_secs_f64() / span, f64::from(self.pushes) / span);
-        (self.since, self.pushes, self.computing) = (Some(seen.now), 0, Duration::ZERO);
-        self.wanted = (2 * self.window).max(4);
-        if let Some((window, before)) = self.before.take() {
-            let (growth, hoped) = (rate / before, f64::from(self.window) / f64::from(window));
-            if busy < BUSY && growth < 1.0 + (hoped - 1.0) / 2.0 {
-                return self.go_back(window, growth);
-            }
-        }
-        if self.rest > 0 {
-            self.rest -= 1;
-            self.is_settled = true;
-            return None;
-        }
-        self.is_settled = busy >= BUSY;
-        let wanted = libm::ceil(f64::from(self.window) / busy.max(1e-3)) as u32;
-        let wanted = wanted.min(2 * self.window).min(ceiling);
-        if busy >= BUSY || wanted <= self.window {
-            self.is_settled |= ceiling > 0;
-            return None;
-        }
-        self.before = Some((self.window, rate));
-        self.set_window(wanted);
-        Some(format!(
-            "it computes for {:.0} % of its time, {:.1} mini-batches a second",
-            100.0 * busy,
-            rate
-        ))
-    }
-
-    /// A larger window than `window` made it only `growth` times as fast.
-    fn go_back(&mut self, window: u32, growth: f64) -> Option<String> {
-        let enough = libm::ceil(f64::from(window) * growth.max(1.0)) as u32;
-        self.rest = REST;
-        let (tried, enough) = (self.window, enough.min(self.window));
-        if enough == tried {
-            return None;
-        }
-        self.set_window(enough);
-        Some(format!("{tried} under way made it {growth:.2} times as fast as {window}"))
     }
 }
 

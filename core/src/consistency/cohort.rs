@@ -231,6 +231,11 @@ impl Cohort {
         clock
     }
 
+    /// Makes a new version without an update, between two of them.
+    pub const fn renew(&mut self) {
+        self.version = self.version.next();
+    }
+
     /// Makes an update, and with it a new version, of the contributions that `closing` chooses.
     /// Once there are no others, the round is over and everyone owes again.
     pub fn close(&mut self, closing: Closing) {

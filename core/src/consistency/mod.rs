@@ -25,7 +25,7 @@ use core::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 pub use asp::Asp;
-pub use auto::{Auto, Choice, Seen};
+pub use auto::{Auto, Choice, Kept, Seen};
 pub use batches::{Buffered, KBatchSync};
 pub use bsp::Bsp;
 pub use cohort::Cohort;
@@ -76,6 +76,13 @@ pub trait Consistency: Debug + Send {
         !cohort.contributed(worker)
     }
 
+    /// When the next worker may start, where those who may do so one after another. Whoever is
+    /// behind the others comes first.
+    fn next_turn(&self, cohort: &Cohort) -> Option<Time> {
+        let _unheeded = cohort;
+        None
+    }
+
     /// A number that changes whenever somebody who may not start now may start: while it and the
     /// membership stay, nobody who was made to wait needs to be looked at again.
     fn gate(&self, cohort: &Cohort) -> u64 {
@@ -113,6 +120,11 @@ pub trait Consistency: Debug + Send {
     /// are any.
     fn flushes(&self) -> Closing {
         Closing::Everything
+    }
+
+    /// Takes note that `worker` has been given parameters.
+    fn started(&mut self, worker: WorkerId, now: Time) {
+        let _unheeded = (worker, now);
     }
 
     /// Takes note of a contribution of `worker`, which is in `cohort` already.

@@ -54,8 +54,8 @@ struct Model {
     turns: Option<Vec<u32>>,
     /// Whose gradient came last, if nobody has left since.
     latest: Option<u32>,
-    /// To whom parameters were given; those of one moment in the order of their iterations.
-    granted: Vec<u32>,
+    /// To whom parameters were given, and when.
+    granted: Vec<(u32, Time)>,
 }
 
 const WORKERS: u32 = 5;
@@ -218,26 +218,38 @@ impl Model {
         }
     }
 
-    /// In the order of ids, one to each, until nobody may have more.
+    /// Those behind first, one to each, until nobody may have more. If it is nobody's turn and
+    /// nothing is under way, it is later.
     fn grant(&mut self) {
-        let mut together = Vec::new();
         loop {
-            let mut given = false;
-            for (&worker, under_way) in &mut self.under_way {
-                let busy = under_way.len() as u32;
-                let may = self.policy.may_start(&self.cohort, WorkerId(worker), busy);
-                if busy < self.policy.window() && may {
-                    under_way.push_back(self.cohort.version());
-                    together.push((self.cohort.clock(WorkerId(worker)), worker));
-                    given = true;
+            let mut waiting: Vec<u32> = self.under_way.keys().copied().collect();
+            waiting.sort_unstable_by_key(|&worker| (self.cohort.clock(WorkerId(worker)), worker));
+            let before = self.granted.len();
+            for worker in waiting {
+                if let Some(turn) = self.policy.next_turn(&self.cohort) {
+                    if self.under_way.values().all(VecDeque::is_empty) {
+                        self.now = self.now.max(turn);
+                    }
+                    if self.now < turn {
+                        return;
+                    }
                 }
+                self.start(worker);
             }
-            if !given {
-                break;
+            if self.granted.len() == before {
+                return;
             }
         }
-        together.sort_unstable();
-        self.granted.extend(together.into_iter().map(|(_, worker)| worker));
+    }
+
+    fn start(&mut self, worker: u32) {
+        let Some(under_way) = self.under_way.get_mut(&worker) else { return };
+        let (busy, id) = (under_way.len() as u32, WorkerId(worker));
+        if busy < self.policy.window() && self.policy.may_start(&self.cohort, id, busy) {
+            under_way.push_back(self.cohort.version());
+            self.granted.push((worker, self.now));
+            self.policy.started(id, self.now);
+        }
     }
 
     fn is_fresh(&self) -> bool {
@@ -470,7 +482,7 @@ proptest! {
     ) {
         let mut model = Model::new(ConsistencySpec::RoundRobin, workers);
         steps.into_iter().for_each(|step| model.take(step));
-        for (place, worker) in model.granted.iter().enumerate() {
+        for (place, (worker, _)) in model.granted.iter().enumerate() {
             prop_assert_eq!(*worker, place as u32 % workers);
         }
     }

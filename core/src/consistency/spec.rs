@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
@@ -129,7 +130,7 @@ impl ConsistencySpec {
             Self::Malenia { gradients } => Box::new(Malenia::new(gradients)),
             Self::Ringmaster { staleness } => Box::new(Ringmaster::new(staleness)),
             Self::Ringleader => Box::new(Ringleader::default()),
-            Self::RoundRobin => Box::new(RoundRobin),
+            Self::RoundRobin => Box::new(RoundRobin::default()),
             Self::Auto => Auto::first().consistency.build(),
         }
     }
@@ -180,18 +181,25 @@ impl fmt::Display for ConsistencySpec {
     }
 }
 
-/// Text that names no policy.
+/// Text that names no policy, or one with a number that is beyond all bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownConsistency(String);
+pub struct UnknownConsistency {
+    text: String,
+    /// The most that a number of this policy may be, if that is what is wrong.
+    most: Option<u64>,
+}
 
 impl fmt::Display for UnknownConsistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { text, most } = self;
+        if let Some(most) = most {
+            return write!(f, "{text:?} has too large a number: it can be {most} at most");
+        }
         write!(
             f,
-            "{:?} is no consistency: use bsp, asp, ssp:SLACK, delay:D, delay:inf, dssp:LOW,HIGH, \
+            "{text:?} is no consistency: use bsp, asp, ssp:SLACK, delay:D, delay:inf, dssp:LOW,HIGH, \
              k-sync:K, backup:B, k-batch-sync:K, rennala:S, k-async:K, buffered:K, malenia:S, \
-             ringmaster:R, ringleader, round-robin or auto, with whole numbers (for example ssp:3)",
-            self.0
+             ringmaster:R, ringleader, round-robin or auto, with whole numbers (for example ssp:3)"
         )
     }
 }
@@ -238,8 +246,30 @@ impl FromStr for ConsistencySpec {
             Some((word, number)) => (word, Some(number)),
             None => (text, None),
         };
-        with_number(word, number).ok_or_else(|| UnknownConsistency(String::from(text)))
+        with_number(word, number).ok_or_else(|| {
+            let most = number.and_then(|number| most_of(word, number));
+            UnknownConsistency { text: String::from(text), most }
+        })
     }
+}
+
+/// The most that a number of this word may be, if there is nothing else wrong with `number`.
+fn most_of(word: &str, number: &str) -> Option<u64> {
+    let small = number.split(',').map(|digits| {
+        let is_whole = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        is_whole.then_some("1")
+    });
+    let small = small.collect::<Option<Vec<_>>>()?.join(",");
+    Some(match with_number(word, Some(&small))? {
+        ConsistencySpec::KSync { .. }
+        | ConsistencySpec::KAsync { .. }
+        | ConsistencySpec::Backup { .. }
+        | ConsistencySpec::KBatchSync { .. }
+        | ConsistencySpec::Rennala { .. }
+        | ConsistencySpec::Buffered { .. }
+        | ConsistencySpec::Malenia { .. } => MOST_GATHERED.into(),
+        _ => u64::MAX,
+    })
 }
 
 /// The policy of this word and what follows it.
@@ -329,6 +359,26 @@ mod tests {
             for word in ["ssp:SLACK", "delay:inf", "dssp:LOW,HIGH", "ringmaster:R", "round-robin"] {
                 assert!(error.contains(word), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_all_bounds_are_told_the_bound() {
+        let told = |text: &str| text.parse::<ConsistencySpec>().unwrap_err().to_string();
+        for text in [
+            "ssp:99999999999999999999",
+            "delay:18446744073709551616",
+            "dssp:1,99999999999999999999",
+            "ringmaster:99999999999999999999",
+        ] {
+            assert!(told(text).ends_with("it can be 18446744073709551615 at most"), "{text}");
+        }
+        for word in ["k-sync", "backup", "k-batch-sync", "rennala", "k-async", "malenia"] {
+            let error = told(&alloc::format!("{word}:5000000000"));
+            assert!(error.contains(word) && error.ends_with("it can be 65536 at most"), "{error}");
+        }
+        for text in ["bsp:99999999999999999999", "dssp:99999999999999999999", "ssp:1e30"] {
+            assert!(told(text).contains("no consistency"), "{text}");
         }
     }
 

@@ -154,6 +154,15 @@ pub enum Event {
         #[serde(serialize_with = "words")]
         cause: Cause,
     },
+    /// The parameters of an earlier version became a new one: the updates since were of no use. What
+    /// the optimiser remembered is forgotten.
+    Restored {
+        /// Where on the training curve.
+        #[serde(flatten)]
+        point: Point,
+        /// The earlier version.
+        from: Version,
+    },
     /// `auto` lets a worker have more or fewer mini-batches under way.
     Adjusted {
         /// The worker.

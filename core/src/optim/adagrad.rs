@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Optimizer, sqrt};
+use super::{Optimizer, Step, sqrt};
 
 /// `s += g^2; p -= rate * g / (sqrt(s) + epsilon)`, with `s` 0 before the first step.
 #[derive(Debug)]
@@ -19,9 +19,11 @@ impl AdaGrad {
 }
 
 impl Optimizer for AdaGrad {
-    fn step(&mut self, params: &mut [f32], gradient: &[f32], learning_rate: f32) {
-        let values = params.iter_mut().zip(gradient).zip(&mut self.squares);
+    fn step(&mut self, params: &mut [f32], step: &Step<'_>) {
+        let &Step { gradient, scale, learning_rate, .. } = step;
+        let values = params.iter_mut().zip(gradient).zip(step.of(&mut self.squares));
         for ((param, gradient), squares) in values {
+            let gradient = scale * gradient;
             *squares += gradient * gradient;
             *param -= learning_rate * gradient / (sqrt(*squares) + self.epsilon);
         }

@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Optimizer, sqrt};
+use super::{Optimizer, Step, sqrt};
 
 /// `m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2`, both 0 before the first
 /// step, then at step `t`
@@ -27,15 +27,20 @@ impl Adam {
 }
 
 impl Optimizer for Adam {
-    fn step(&mut self, params: &mut [f32], gradient: &[f32], learning_rate: f32) {
+    fn begin(&mut self) {
         self.powers[0] *= f64::from(self.beta1);
         self.powers[1] *= f64::from(self.beta2);
+    }
+
+    fn step(&mut self, params: &mut [f32], step: &Step<'_>) {
+        let &Step { gradient, scale: given, learning_rate, .. } = step;
         let [first, second] = self.powers.map(|power| 1.0 - power);
         let rate = (f64::from(learning_rate) / first) as f32;
         let scale = (1.0 / libm::sqrt(second)) as f32;
         let (beta1, beta2, epsilon) = (self.beta1, self.beta2, self.epsilon);
-        let state = self.mean.iter_mut().zip(&mut self.squares);
+        let state = step.of(&mut self.mean).iter_mut().zip(step.of(&mut self.squares));
         for ((param, gradient), (mean, squares)) in params.iter_mut().zip(gradient).zip(state) {
+            let gradient = given * gradient;
             *mean += (gradient - *mean) * (1.0 - beta1);
             *squares = beta2 * *squares + (1.0 - beta2) * gradient * gradient;
             *param -= rate * *mean / (sqrt(*squares) * scale + epsilon);

@@ -31,13 +31,39 @@ use self::sgd::Sgd;
 
 pub use self::error::OptimError;
 pub use self::schedule::Schedule;
+pub(crate) use self::update::BLOCK;
 pub use self::update::{UpdateSpec, Updater, norm};
 
 /// A rule that changes parameters by a gradient, with what it remembers from step to step.
+///
+/// It looks at each parameter for itself, so that a step may be taken block by block of the keys,
+/// each block once, while it is in the processor's cache.
 pub trait Optimizer: fmt::Debug + Send {
-    /// Changes `params` by one step with `gradient`; both always have the length the optimiser
-    /// was built for.
-    fn step(&mut self, params: &mut [f32], gradient: &[f32], learning_rate: f32);
+    /// Takes note that a step over all parameters begins.
+    fn begin(&mut self) {}
+
+    /// Makes the part `step` of the step that has begun; `params` are those of its keys.
+    fn step(&mut self, params: &mut [f32], step: &Step<'_>);
+}
+
+/// Part of a step of an optimiser.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The first of its keys; there are as many as values in `gradient`.
+    pub first: usize,
+    /// The values of the gradient.
+    pub gradient: &'a [f32],
+    /// What they are to be multiplied with.
+    pub scale: f32,
+    /// The learning rate.
+    pub learning_rate: f32,
+}
+
+impl Step<'_> {
+    /// Of what is kept for all parameters, that of these.
+    fn of<'s>(&self, state: &'s mut [f32]) -> &'s mut [f32] {
+        &mut state[self.first..self.first + self.gradient.len()]
+    }
 }
 
 /// Which optimiser is used, with its settings.

@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::Optimizer;
+use super::{Optimizer, Step};
 
 /// `v = momentum * v + g; p -= rate * (g + momentum * v)`, with `v` 0 before the first step.
 #[derive(Debug)]
@@ -19,9 +19,11 @@ impl Nesterov {
 }
 
 impl Optimizer for Nesterov {
-    fn step(&mut self, params: &mut [f32], gradient: &[f32], learning_rate: f32) {
-        let values = params.iter_mut().zip(gradient).zip(&mut self.velocity);
+    fn step(&mut self, params: &mut [f32], step: &Step<'_>) {
+        let &Step { gradient, scale, learning_rate, .. } = step;
+        let values = params.iter_mut().zip(gradient).zip(step.of(&mut self.velocity));
         for ((param, gradient), velocity) in values {
+            let gradient = scale * gradient;
             *velocity = self.momentum * *velocity + gradient;
             *param -= learning_rate * (gradient + self.momentum * *velocity);
         }

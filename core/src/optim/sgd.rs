@@ -1,15 +1,16 @@
 //! Stochastic gradient descent.
 
-use super::Optimizer;
+use super::{Optimizer, Step};
 
 /// `p -= rate * g`.
 #[derive(Debug)]
 pub(super) struct Sgd;
 
 impl Optimizer for Sgd {
-    fn step(&mut self, params: &mut [f32], gradient: &[f32], learning_rate: f32) {
+    fn step(&mut self, params: &mut [f32], step: &Step<'_>) {
+        let &Step { gradient, scale, learning_rate, .. } = step;
         for (param, gradient) in params.iter_mut().zip(gradient) {
-            *param -= learning_rate * gradient;
+            *param -= learning_rate * (scale * gradient);
         }
     }
 }

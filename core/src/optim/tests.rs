@@ -23,7 +23,7 @@ fn after_five_steps(spec: &UpdateSpec) -> [f32; 3] {
     let mut updater = Updater::new(spec, 3).unwrap();
     let mut params = START;
     for (version, gradient) in GRADIENTS.iter().enumerate() {
-        updater.apply(&mut params, &mut gradient.clone(), Version(version as u64));
+        updater.apply(&mut params, gradient, Version(version as u64));
     }
     params
 }
@@ -78,10 +78,10 @@ fn a_gradient_is_clipped_to_its_norm() {
 #[test]
 fn every_value_counts_towards_the_norm() {
     for length in [1_u16, 7, 8, 9, 40] {
-        let mut gradient: Vec<f32> = (1..=length).map(|value| f32::from(value) * 1e20).collect();
+        let gradient: Vec<f32> = (1..=length).map(|value| f32::from(value) * 1e20).collect();
         let mut params = vec![0.0; gradient.len()];
         let spec = UpdateSpec { learning_rate: 1.0, clip_norm: Some(2.0), ..PLAIN };
-        Updater::new(&spec, params.len()).unwrap().apply(&mut params, &mut gradient, Version(0));
+        Updater::new(&spec, params.len()).unwrap().apply(&mut params, &gradient, Version(0));
         let norm = params.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
         assert!((norm - 2.0).abs() < 1e-6, "norm {norm} of {length} values");
     }
@@ -117,7 +117,7 @@ fn parameters_without_gradient_stay_where_they_are() {
         let mut updater = Updater::new(&UpdateSpec { optimizer, ..PLAIN }, 3).unwrap();
         let mut params = START;
         for version in 0..3 {
-            updater.apply(&mut params, &mut [0.0; 3], Version(version));
+            updater.apply(&mut params, &[0.0; 3], Version(version));
         }
         assert_eq!(params, START, "{optimizer:?}");
     }

@@ -5,8 +5,11 @@ use alloc::boxed::Box;
 use serde::{Deserialize, Serialize};
 
 use super::error::{check_not_negative, check_positive};
-use super::{OptimError, Optimizer, OptimizerSpec, Schedule};
+use super::{OptimError, Optimizer, OptimizerSpec, Schedule, Step};
 use crate::id::Version;
+
+/// Keys of a block: what is done to it stays in the innermost cache until the block is done with.
+pub(crate) const BLOCK: usize = 1024;
 
 /// How gradients become new parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,36 +59,57 @@ impl Updater {
         Ok(Self { spec: *spec, parameters, optimizer: spec.optimizer.build(parameters) })
     }
 
-    /// Makes version `version` of `params` the next one with `gradient`, which is used up: it is
-    /// clipped, then weight decay is added, then the optimiser steps at the scheduled rate.
+    /// Forgets what was remembered from update to update.
+    pub fn restart(&mut self) {
+        self.optimizer = self.spec.optimizer.build(self.parameters);
+    }
+
+    /// Makes version `version` of `params` the next one with `gradient`: it is clipped, then weight
+    /// decay is added, then the optimiser steps at the scheduled rate.
     ///
     /// # Panics
     /// If `params` and `gradient` are not as many values as the updater was made for.
-    pub fn apply(&mut self, params: &mut [f32], gradient: &mut [f32], version: Version) {
+    pub fn apply(&mut self, params: &mut [f32], gradient: &[f32], version: Version) {
         assert_eq!(params.len(), self.parameters, "length of the parameters");
         assert_eq!(gradient.len(), self.parameters, "length of the gradient");
-        if let Some(most) = self.spec.clip_norm {
-            clip(gradient, most);
+        let scale = self.clip(gradient);
+        let learning_rate = self.begin(version);
+        let blocks = params.chunks_mut(BLOCK).zip(gradient.chunks(BLOCK));
+        for (first, (params, gradient)) in (0..).step_by(BLOCK).zip(blocks) {
+            self.step(params, Step { first, gradient, scale, learning_rate });
         }
-        let decay = self.spec.weight_decay;
-        if decay != 0.0 {
-            for (gradient, param) in gradient.iter_mut().zip(&*params) {
-                *gradient += decay * param;
-            }
-        }
-        let rate = self.spec.schedule.rate(self.spec.learning_rate, version);
-        self.optimizer.step(params, gradient, rate);
     }
-}
 
-/// Shortens `gradient` to an L2 norm of `most` if it is longer, as PyTorch's `clip_grad_norm_`
-/// does.
-fn clip(gradient: &mut [f32], most: f32) {
-    let factor = (f64::from(most) / (norm(gradient) + 1e-6)) as f32;
-    if factor < 1.0 {
-        for value in gradient {
-            *value *= factor;
+    /// Begins the step that makes version `version` the next one. Returns its learning rate.
+    pub(crate) fn begin(&mut self, version: Version) -> f32 {
+        self.optimizer.begin();
+        self.spec.schedule.rate(self.spec.learning_rate, version)
+    }
+
+    /// Makes part of the step that has begun, of [`BLOCK`] keys at most.
+    pub(crate) fn step(&mut self, params: &mut [f32], step: Step<'_>) {
+        let decay = self.spec.weight_decay;
+        if decay == 0.0 {
+            return self.optimizer.step(params, &step);
         }
+        let mut decayed = [0.0; BLOCK];
+        let decayed = &mut decayed[..params.len()];
+        for ((decayed, gradient), param) in decayed.iter_mut().zip(step.gradient).zip(&*params) {
+            *decayed = step.scale * gradient + decay * param;
+        }
+        self.optimizer.step(params, &Step { gradient: decayed, scale: 1.0, ..step });
+    }
+
+    /// Whether a step needs the whole gradient before its first part.
+    pub(crate) const fn clips(&self) -> bool {
+        self.spec.clip_norm.is_some()
+    }
+
+    /// What `gradient` is to be multiplied with, so that it is not longer than it may be: PyTorch's
+    /// `clip_grad_norm_`.
+    pub(crate) fn clip(&self, gradient: &[f32]) -> f32 {
+        let factor = |most| (f64::from(most) / (norm(gradient) + 1e-6)) as f32;
+        self.spec.clip_norm.map_or(1.0, |most| factor(most).min(1.0))
     }
 }
 

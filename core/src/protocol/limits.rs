@@ -46,13 +46,14 @@ mod tests {
     use crate::id::PartId;
     use crate::protocol::message::Ready;
     use crate::protocol::{Decoder, Message, encode};
+    use crate::work::MOST_SHARDS;
 
     #[test]
     fn the_fingerprint_of_the_most_classes_is_within_the_limit() {
         let class_counts = vec![u64::MAX; usize::from(u16::MAX) + 1];
         let train = Some(Fingerprint { rows: u64::MAX, class_counts, digest: [7; 32] });
         let ready = Message::Ready(Ready {
-            rows: (0..64).map(|part| (PartId(part), u64::MAX)).collect(),
+            rows: (0..MOST_SHARDS).map(|part| (PartId(part), u64::MAX)).collect(),
             train,
         });
         let mut bytes = Vec::new();

@@ -324,7 +324,11 @@ impl fmt::Display for EndReason {
                 )
             }
             Self::TooFewWorkers { present, needed } => {
-                write!(f, "{present} workers were there for too long, and {needed} are needed")
+                write!(
+                    f,
+                    "too few workers came in time: {needed} needed, {present} there; start more of \
+                     them, or let the run do with fewer (workers, min-workers)"
+                )
             }
             Self::Diverged(version) => write!(
                 f,

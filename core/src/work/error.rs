@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use super::{Redundancy, WorkSpec};
+use super::{MOST_SHARDS, Redundancy, WorkSpec};
+use crate::aggregate::ParticipationSpec;
 use crate::coding::{CodeError, Decoder};
 use crate::consistency::ConsistencySpec;
 use crate::job::{BudgetKind, Job};
@@ -29,6 +30,13 @@ pub enum WorkError {
         /// The other setting, what it must be, and why.
         needs: &'static str,
     },
+    /// No shards, or more than can be, or than there are examples.
+    Shards {
+        /// Shards.
+        count: u32,
+        /// Training examples.
+        rows: u64,
+    },
     /// Redundancy together with something that it leaves no room for.
     Redundancy {
         /// The redundancy.
@@ -46,6 +54,11 @@ impl fmt::Display for WorkError {
                 write!(f, "redundancy = partial:{tasks}: must be 1 to {most} here")
             }
             Self::Work { work, needs } => write!(f, "work = {work} needs {needs}"),
+            Self::Shards { count, rows } => write!(
+                f,
+                "work = shards:{count}: must be 1 to {MOST_SHARDS}, and at most the {rows} training \
+                 rows"
+            ),
             Self::Redundancy { redundancy, needs } => {
                 write!(f, "redundancy = {redundancy} needs {needs}")
             }
@@ -58,11 +71,11 @@ impl core::error::Error for WorkError {}
 impl Job {
     /// Checks that work goes together with what else the job is.
     pub(crate) fn check_work(&self, mode: &Mode) -> Result<(), WorkError> {
-        self.check_division().and_then(|()| self.check_redundancy(mode))
+        self.check_division(mode).and_then(|()| self.check_redundancy(mode))
     }
 
-    /// Checks that mini-batches may have sizes of their own.
-    fn check_division(&self) -> Result<(), WorkError> {
+    /// Checks that the work may be divided otherwise than equally.
+    fn check_division(&self, mode: &Mode) -> Result<(), WorkError> {
         let work = self.work;
         if work == WorkSpec::Equal {
             return Ok(());
@@ -76,8 +89,41 @@ impl Job {
                 "budget = global: otherwise each worker has its own part to do, fast or slow",
             );
         }
+        if let WorkSpec::Shards { count } = work {
+            return self.check_shards(count, mode);
+        }
         if self.batch_size.checked_mul(self.membership.workers).is_none() {
             return needs("a batch-size below 2^32 examples of all workers together");
+        }
+        Ok(())
+    }
+
+    /// Checks that there is an example for each shard, and that nothing counts workers by data that
+    /// are theirs alone. `mode` is that of the job, or one that it is to change to.
+    fn check_shards(&self, count: u32, mode: &Mode) -> Result<(), WorkError> {
+        let needs = |needs| Err(WorkError::Work { work: self.work, needs });
+        let rows = self.data.train.rows;
+        if count == 0 || count > MOST_SHARDS || u64::from(count) > rows {
+            return Err(WorkError::Shards { count, rows });
+        }
+        let foreseen = self.switches.iter().map(|switch| mode.with(switch.to));
+        for mode in [*mode].into_iter().chain(foreseen) {
+            if matches!(
+                mode.consistency,
+                ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader
+            ) {
+                return needs(
+                    "another consistency than malenia and ringleader: these give every worker's own \
+                     data the same say, and here the data are everybody's (rennala:S and asp are the \
+                     same for such data)",
+                );
+            }
+            if mode.participation != ParticipationSpec::Plain {
+                return needs(
+                    "participation = plain: the others weigh workers by data that only they have, and \
+                     here each example counts once an epoch, whoever computes it",
+                );
+            }
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod coded;
 mod error;
 mod level;
 mod partial;
+mod shards;
 mod spec;
 mod speed;
 
@@ -21,10 +22,11 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use error::WorkError;
-pub use spec::{Redundancy, UnknownWork, WorkSpec};
+pub use spec::{MOST_SHARDS, Redundancy, UnknownWork, WorkSpec};
 
 use self::coded::Coded;
 use self::partial::Partial;
+use self::shards::Shards;
 use self::speed::BySpeed;
 use crate::coding::{Code, CodeError, Piece};
 use crate::consistency::{Cohort, Consistency, Redundant};
@@ -74,6 +76,21 @@ pub trait Dealer: Debug + Send {
 
     /// Takes note that `worker` will not bring what it was given, though it may be needed.
     fn put_back(&mut self, worker: WorkerId, task: Task);
+
+    /// Takes note that `worker`, whose tasks have been put back, is gone.
+    fn left(&mut self, _worker: WorkerId) {}
+
+    /// A number that changes whenever there may be a task for somebody for whom there was none,
+    /// though there has been no update.
+    fn gate(&self) -> u64 {
+        0
+    }
+
+    /// Whether all that the budget asks for has been given out: there are no more tasks unless one
+    /// is put back.
+    fn is_used_up(&self) -> bool {
+        false
+    }
 
     /// Whether the open round has all that an update needs.
     fn is_covered(&self) -> bool;
@@ -132,13 +149,16 @@ impl Job {
     /// Parts that the training data are cut into.
     #[must_use]
     pub const fn parts(&self) -> u32 {
-        self.membership.workers
+        self.work.parts(self.membership.workers)
     }
 
     /// The parts that `worker` must have.
     #[must_use]
     pub fn parts_of(&self, worker: WorkerId) -> Vec<PartId> {
         let workers = self.membership.workers;
+        if let WorkSpec::Shards { count } = self.work {
+            return (0..count).map(PartId).collect();
+        }
         match (self.pieces_of(worker), self.redundancy) {
             (Some(pieces), _) => pieces.into_iter().map(|piece| piece.part).collect(),
             (None, Redundancy::Partial { tasks }) => {
@@ -146,6 +166,14 @@ impl Job {
             }
             _ => alloc::vec![PartId(worker.0)],
         }
+    }
+
+    /// Examples that count as a worker's own, whose parts have `rows`: those of the first, or all
+    /// where the parts are everybody's.
+    #[must_use]
+    pub fn own_rows(&self, rows: &[u64]) -> u64 {
+        let own = if matches!(self.work, WorkSpec::Shards { .. }) { rows.len() } else { 1 };
+        rows.iter().take(own).sum()
     }
 
     /// What `worker` combines into each gradient; none where nothing is combined.
@@ -193,6 +221,7 @@ impl Job {
             (None, _, WorkSpec::Speed) => {
                 Some(Box::new(BySpeed::new(self.membership.workers, self.batch_size)))
             }
+            (None, _, WorkSpec::Shards { .. }) => Some(Box::new(Shards::new(self))),
             (None, _, WorkSpec::Equal) => None,
         })
     }

@@ -61,14 +61,34 @@ pub enum WorkSpec {
     Equal,
     /// Mini-batches in proportion to the worker's measured speed.
     Speed,
+    /// Every worker has all data, and takes the next of many shards of them whenever it is free.
+    Shards {
+        /// Shards that the training data are cut into.
+        count: u32,
+    },
+}
+
+/// The most shards that the data are cut into.
+pub const MOST_SHARDS: u32 = 4096;
+
+impl WorkSpec {
+    /// Parts that the training data are cut into for so many workers.
+    #[must_use]
+    pub const fn parts(self, workers: u32) -> u32 {
+        match self {
+            Self::Equal | Self::Speed => workers,
+            Self::Shards { count } => count,
+        }
+    }
 }
 
 impl fmt::Display for WorkSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Equal => "equal",
-            Self::Speed => "speed",
-        })
+        match self {
+            Self::Equal => f.write_str("equal"),
+            Self::Speed => f.write_str("speed"),
+            Self::Shards { count } => write!(f, "shards:{count}"),
+        }
     }
 }
 
@@ -76,10 +96,16 @@ impl FromStr for WorkSpec {
     type Err = UnknownWork;
 
     fn from_str(text: &str) -> Result<Self, UnknownWork> {
-        match text {
-            "equal" => Ok(Self::Equal),
-            "speed" => Ok(Self::Speed),
-            _ => Err(UnknownWork { text: text.into(), known: "equal, speed" }),
+        let known = "equal, speed, or shards:COUNT (1 to 4096 shards of the data)";
+        let (word, number) = match text.split_once(':') {
+            Some((word, number)) => (word, number.parse::<u32>().ok()),
+            None => (text, None),
+        };
+        match (word, number) {
+            ("equal", None) if text == word => Ok(Self::Equal),
+            ("speed", None) if text == word => Ok(Self::Speed),
+            ("shards", Some(count @ 1..=MOST_SHARDS)) => Ok(Self::Shards { count }),
+            _ => Err(UnknownWork { text: text.into(), known }),
         }
     }
 }
@@ -103,8 +129,9 @@ impl FromStr for Redundancy {
     type Err = UnknownWork;
 
     fn from_str(text: &str) -> Result<Self, UnknownWork> {
-        let known = "none, fractional:S or cyclic:S (S workers that may be missing), or partial:R \
-                     (R partitions computed by each worker, at least 1)";
+        let known = "none, fractional:S or cyclic:S (S workers that may be missing: from 0 to all \
+                     but one), or partial:R (R partitions computed by each worker: from 1 to as \
+                     many as there are workers)";
         let (word, number) = match text.split_once(':') {
             Some((word, number)) => (word, number.parse::<u32>().ok()),
             None => (text, None),
@@ -121,17 +148,22 @@ impl FromStr for Redundancy {
 
 #[cfg(test)]
 mod tests {
+    use alloc::format;
     use alloc::string::ToString;
 
     use super::*;
 
     #[test]
     fn work_is_named_by_one_word() {
-        for text in ["equal", "speed"] {
+        for text in ["equal", "speed", "shards:1", "shards:4096"] {
             assert_eq!(text.parse::<WorkSpec>().unwrap().to_string(), text);
         }
-        let error = "fast".parse::<WorkSpec>().unwrap_err();
-        assert_eq!(error.to_string(), "\"fast\" is none of equal, speed");
+        for text in ["fast", "equal:1", "speed:", "shards", "shards:0", "shards:4097", "shards:-1"]
+        {
+            let error = text.parse::<WorkSpec>().unwrap_err().to_string();
+            let wanted = "is none of equal, speed, or shards:COUNT (1 to 4096 shards of the data)";
+            assert_eq!(error, format!("{text:?} {wanted}"));
+        }
     }
 
     #[test]
@@ -139,7 +171,16 @@ mod tests {
         for text in ["none", "fractional:1", "cyclic:0", "cyclic:3", "partial:2"] {
             assert_eq!(text.parse::<Redundancy>().unwrap().to_string(), text);
         }
-        for text in ["", "none:1", "cyclic", "cyclic:", "cyclic:-1", "partial:0", "coded:1"] {
+        for text in [
+            "",
+            "none:1",
+            "cyclic",
+            "cyclic:",
+            "cyclic:-1",
+            "partial:0",
+            "coded:1",
+            "cyclic:5000000000",
+        ] {
             let error = text.parse::<Redundancy>().unwrap_err();
             assert!(error.to_string().contains("partial:R"), "{error}");
         }

@@ -4,15 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use pstrain_core::aggregate::{Aggregator, Gradient, ParticipationSpec, StalenessSpec};
+use pstrain_core::aggregate::{Aggregator, Gradient, Merging, ParticipationSpec, StalenessSpec};
 use pstrain_core::consistency::{Closing, ConsistencySpec};
 use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_core::job::{Aggregation, Job};
 use pstrain_core::mode::Mode;
-use pstrain_core::node::{Compute, Event, Ledger, Server};
+use pstrain_core::node::{Compute, Event, Ledger, Point, Server};
 use pstrain_core::optim::Updater;
 use pstrain_core::protocol::message::Push;
 use pstrain_core::work::Task;
+
+use super::deck::Deck;
 
 /// What names a push for ever.
 pub(super) type Key = (WorkerId, Incarnation, Sequence);
@@ -35,7 +37,12 @@ pub(super) struct Books {
     /// The arithmetic of the books' own beside it, for updates that are a mean or a sum of their
     /// gradients; given up with the first change of mode, of which it knows nothing.
     updater: Option<Updater>,
+    consistency: ConsistencySpec,
     workers: Vec<Account>,
+    /// What is dealt out where mini-batches are not each worker's own.
+    pub(super) deck: Option<Deck>,
+    /// Mini-batches that became part of an update.
+    applied: BTreeSet<(PartId, BatchId)>,
     ledger: Ledger,
     pub(super) samples: u64,
     /// Whether a gradient that is not finite was sent.
@@ -57,17 +64,29 @@ struct Account {
     /// The last push that was decided.
     decided: Sequence,
     /// The pushes it may make, with their mini-batches.
-    granted: VecDeque<(Sequence, BatchId)>,
+    granted: VecDeque<(Sequence, PartId, BatchId)>,
     /// The first mini-batch that it was never given.
     next: u64,
     /// Those it was given in vain.
     again: BTreeSet<BatchId>,
     accepted: u64,
-    applied: BTreeSet<BatchId>,
+    applied: u64,
+}
+
+impl Account {
+    /// The worker is given the next mini-batch of its own.
+    fn is_due(&mut self, worker: &WorkerId, batch: BatchId) {
+        let expected = self.again.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            BatchId(self.next - 1)
+        });
+        assert_eq!(batch, expected, "{worker} skips or repeats a mini-batch");
+    }
 }
 
 impl Books {
-    pub(super) fn new(server: &Server) -> Self {
+    /// The books of a server that has not begun, for parts of so many `rows`.
+    pub(super) fn new(server: &Server, rows: &[u64]) -> Self {
         let job = server.job().clone();
         let initial = server.parameters().to_vec();
         Self {
@@ -77,13 +96,17 @@ impl Books {
             round: Vec::new(),
             aggregator: {
                 let (workers, parameters) = (job.membership.workers, initial.len());
-                Aggregator::new(job.aggregation, &job.update, &job.mode, workers, parameters)
+                let mode = job.mode.at_start();
+                Aggregator::new(job.aggregation, &job.update, &mode, workers, parameters)
                     .expect("a valid job")
             },
             updater: (!has_a_rule(&job.mode))
                 .then(|| Updater::new(&job.update, initial.len()).expect("a valid job")),
             history: vec![initial],
+            consistency: job.mode.at_start().consistency,
             workers: vec![Account::default(); job.membership.workers as usize],
+            deck: Deck::new(&job, rows),
+            applied: BTreeSet::new(),
             ledger: Ledger::default(),
             samples: 0,
             saw_bad_gradient: false,
@@ -112,7 +135,8 @@ impl Books {
         let made = made.unwrap_or_else(|| panic!("{key:?} was never computed"));
         assert!(same_bits(&made.gradient, &push.gradient), "{key:?} is not what was computed");
         assert_eq!(made.task, header.task, "{key:?} names another mini-batch");
-        assert_eq!(made.task.part, PartId::from(worker), "{key:?} is of another's partition");
+        let own = self.deck.is_some() || made.task.part == PartId::from(worker);
+        assert!(own, "{key:?} is of another's partition");
         let base = &self.history[header.base.0 as usize];
         assert!(same_bits(&made.parameters, base), "{key:?} was not computed on {}", header.base);
         self.saw_bad_gradient |= push.gradient.iter().any(|value| !value.is_finite());
@@ -133,25 +157,24 @@ impl Books {
                     account.decided = Sequence(0);
                 }
             }
-            Event::Granted { worker, sequence, version, batch, .. } => {
+            Event::Granted { worker, sequence, version, part, batch, .. } => {
                 let account = &mut self.workers[worker.0 as usize];
                 let before = account.granted.back().map_or(account.decided, |last| last.0);
                 assert_eq!(*sequence, before.next(), "{worker} skips a push");
-                let expected = account.again.pop_first().unwrap_or_else(|| {
-                    account.next += 1;
-                    BatchId(account.next - 1)
-                });
-                assert_eq!(*batch, expected, "{worker} skips or repeats a mini-batch");
+                match &mut self.deck {
+                    Some(deck) => deck.give(*part, *batch),
+                    None => account.is_due(worker, *batch),
+                }
                 assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
                 assert!(!self.ended, "{worker} was given work after the end");
-                account.granted.push_back((*sequence, *batch));
+                account.granted.push_back((*sequence, *part, *batch));
                 self.ledger.assigned += 1;
                 self.ledger.outstanding += 1;
             }
-            Event::Pushed { worker, sequence, base, batch, .. } => {
+            Event::Pushed { worker, sequence, base, part, batch, .. } => {
                 let dropped = matches!(next, Some(Event::Dropped { worker: w, sequence: s, .. })
                     if w == worker && s == sequence);
-                self.pushed(*worker, *sequence, *base, *batch, dropped);
+                self.pushed(*worker, (*sequence, *part, *batch), *base, dropped);
             }
             Event::Dropped { .. } => {
                 self.ledger.discarded += 1;
@@ -167,15 +190,20 @@ impl Books {
                 assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
                 assert!(self.round.is_empty(), "{mode} began in the middle of an update");
                 self.aggregator.set_mode(mode);
+                self.consistency = mode.consistency;
                 self.updater = None;
             }
+            Event::Restored { point, from } => self.restored(point, *from),
             Event::Updated { point, closing } => {
                 self.updated(point.version, point.samples, *closing);
             }
             Event::Departed { worker, lost, .. } => {
                 let account = &mut self.workers[worker.0 as usize];
                 assert_eq!(account.granted.len() as u64, *lost, "{worker}'s mini-batches");
-                account.again.extend(account.granted.drain(..).map(|(_, batch)| batch));
+                let granted: Vec<_> = account.granted.drain(..).collect();
+                for (_, part, batch) in granted {
+                    self.put_back(*worker, part, batch);
+                }
                 let end =
                     if self.ended { &mut self.ledger.discarded } else { &mut self.ledger.lost };
                 *end += lost;
@@ -193,27 +221,44 @@ impl Books {
         }
     }
 
+    fn restored(&mut self, point: &Point, from: Version) {
+        assert_eq!(point.version.0 as usize, self.history.len(), "not the next version");
+        assert_eq!(point.samples, self.samples, "examples up to {}", point.version);
+        assert!(!self.has_open_round(), "{from} was restored in the middle of an update");
+        let computing = self.workers.iter().any(|account| !account.granted.is_empty());
+        assert!(!computing, "{from} was restored while gradients were under way");
+        self.aggregator.restart();
+        self.history.push(self.history[from.0 as usize].clone());
+    }
+
     fn pushed(
         &mut self,
         worker: WorkerId,
-        sequence: Sequence,
+        (sequence, part, batch): (Sequence, PartId, BatchId),
         base: Version,
-        batch: BatchId,
         dropped: bool,
     ) {
         let account = &mut self.workers[worker.0 as usize];
         let key = (worker, account.incarnation, sequence);
         let asked = account.granted.pop_front();
-        assert_eq!(asked, Some((sequence, batch)), "{key:?} was not asked for");
+        assert_eq!(asked, Some((sequence, part, batch)), "{key:?} was not asked for");
         let sent = self.sent.get(&key).unwrap_or_else(|| panic!("{key:?} was never pushed"));
         assert_eq!(sent.0, base, "{key:?} was computed on another version");
         account.decided = sequence;
         if dropped {
-            account.again.insert(batch);
+            self.put_back(worker, part, batch);
         } else {
             assert!(!self.ended, "{key:?} was accepted after the end");
             account.accepted += 1;
             self.open.push(key);
+        }
+    }
+
+    /// A mini-batch is to be computed again.
+    fn put_back(&mut self, worker: WorkerId, part: PartId, batch: BatchId) {
+        match &mut self.deck {
+            Some(deck) => deck.take_back(part, batch),
+            None => assert!(self.workers[worker.0 as usize].again.insert(batch), "twice: {batch}"),
         }
     }
 
@@ -224,9 +269,11 @@ impl Books {
         let (base, sent_samples) = self.sent[&key];
         assert_eq!(samples, sent_samples, "samples of {key:?}");
         assert_eq!(staleness, self.history.len() as u64 - 1 - base.0, "staleness of {key:?}");
-        let account = &mut self.workers[key.0.0 as usize];
-        let batch = self.computed[&(key, base)].task.batch;
-        assert!(account.applied.insert(batch), "mini-batch {batch} of {key:?} was applied twice");
+        self.workers[key.0.0 as usize].applied += 1;
+        let Task { part, batch, .. } = self.computed[&(key, base)].task;
+        let is_new = self.applied.insert((part, batch));
+        assert!(is_new, "mini-batch {batch} of {key:?} was applied twice");
+        self.deck.iter_mut().for_each(|deck| deck.apply(part, batch));
         self.samples += u64::from(samples);
         self.ledger.applied += 1;
         self.ledger.outstanding -= 1;
@@ -238,46 +285,51 @@ impl Books {
         assert_eq!(version.0 as usize, self.history.len(), "a version is missing or came twice");
         assert_eq!(samples, self.samples, "examples up to {version}");
         assert!(!self.round.is_empty(), "version {version} was made from nothing");
-        self.round.sort_unstable();
+        let part = |key: Key| part_of(&self.computed, &self.sent, key);
+        self.round.sort_unstable_by_key(|&(key, clock)| (part(key), key, clock));
         let current = self.history.last().expect("the initial ones");
         let gradients = self.round.iter().map(|&(key, clock)| {
             let (base, samples) = self.sent[&key];
             let values = self.computed[&(key, base)].gradient.as_slice();
             let staleness = version.0 - 1 - base.0;
             let base = Some(self.history[base.0 as usize].as_slice());
-            Gradient { worker: key.0, clock, samples, size: 0, staleness, base, values }
+            let (worker, part) = (key.0, part(key));
+            Gradient { worker, part, clock, samples, size: 0, staleness, base, values }
         });
         self.aggregator.combine(gradients, current, closing);
         let mut parameters = current.clone();
         self.aggregator.apply(&mut parameters, Version(version.0 - 1));
-        if let Some(plain) = self.plain_update(version) {
+        if let Some(plain) = self.plain_update(version, closing) {
             assert!(same_bits(&plain, &parameters), "{version} is no plain mean or sum");
         }
         self.history.push(parameters);
         self.round.clear();
     }
 
-    /// The update without the aggregator, where that has no rule of its own.
-    fn plain_update(&mut self, version: Version) -> Option<Vec<f32>> {
+    /// The update without the aggregator, where that has no rule of its own: what a worker gave to
+    /// an update of all that has come is added up first, in units of its first gradient.
+    fn plain_update(&mut self, version: Version, closing: Closing) -> Option<Vec<f32>> {
         let updater = self.updater.as_mut()?;
-        let samples = |key: &Key| self.sent[key].1;
-        let all: u64 = self.round.iter().map(|(key, _)| u64::from(samples(key))).sum();
-        let mut combined: Vec<f32> = Vec::new();
-        for (key, _) in &self.round {
-            let factor = match self.job.aggregation {
-                Aggregation::Mean => (f64::from(samples(key)) / all as f64) as f32,
-                Aggregation::Sum => 1.0,
-            };
-            let made = &self.computed[&(*key, self.sent[key].0)];
-            let scaled = made.gradient.iter().map(|value| factor * value);
-            if combined.is_empty() {
-                combined = scaled.collect();
-            } else {
-                combined.iter_mut().zip(scaled).for_each(|(sum, value)| *sum += value);
+        let samples = |key: &Key| f64::from(self.sent[key].1);
+        let all: f64 = self.round.iter().map(|(key, _)| samples(key)).sum();
+        let are_together = |(one, _): &(Key, Clock), (next, _): &(Key, Clock)| {
+            let part = |key: &Key| part_of(&self.computed, &self.sent, *key);
+            closing == Closing::Everything && one.0 == next.0 && part(one) == part(next)
+        };
+        let (mean, mut combined) = (self.job.aggregation == Aggregation::Mean, Vec::new());
+        for group in self.round.chunk_by(are_together) {
+            let (first, _) = group[0];
+            let mut sum: Vec<f32> = Vec::new();
+            for (key, _) in group {
+                let factor = if mean { (samples(key) / samples(&first)) as f32 } else { 1.0 };
+                let made = &self.computed[&(*key, self.sent[key].0)];
+                add(&mut sum, factor, &made.gradient);
             }
+            let factor = if mean { (samples(&first) / all) as f32 } else { 1.0 };
+            add(&mut combined, factor, &sum);
         }
         let mut parameters = self.history.last().expect("the initial ones").clone();
-        updater.apply(&mut parameters, &mut combined, Version(version.0 - 1));
+        updater.apply(&mut parameters, &combined, Version(version.0 - 1));
         Some(parameters)
     }
 
@@ -293,7 +345,7 @@ impl Books {
 
     /// Mini-batches of `worker` that became part of an update.
     pub(super) fn batches_applied(&self, worker: WorkerId) -> u64 {
-        self.workers[worker.0 as usize].applied.len() as u64
+        self.workers[worker.0 as usize].applied
     }
 
     /// Compares the two sets of books after each step of the server.
@@ -303,9 +355,23 @@ impl Books {
         assert_eq!(ledger.assigned, accounted, "unbalanced: {ledger:?}");
         assert_eq!(ledger, self.ledger, "the ledger is not what the events say");
         assert!(self.round.is_empty(), "applied without a new version");
+        self.assert_small(server);
         assert_eq!(server.version().0 as usize, self.history.len() - 1, "an unreported version");
         let replayed = self.history.last().expect("the initial ones");
         assert!(same_bits(server.parameters(), replayed), "the replay gives other parameters");
+    }
+
+    /// Whatever has been gathered, the server keeps one vector at most for each worker and part of
+    /// the data that it has, unless what it gives is not all for the same update or not added up.
+    fn assert_small(&self, server: &Server) {
+        let whole_iterations = matches!(self.consistency, ConsistencySpec::Delay { .. });
+        if whole_iterations || self.aggregator.merging() == Merging::Apart {
+            return;
+        }
+        let workers = (0..self.job.membership.workers).map(WorkerId);
+        let most: usize = workers.map(|worker| self.job.parts_of(worker).len()).sum();
+        let held = server.vectors_held();
+        assert!(held <= most, "{held} vectors, of {most} at most, under {}", self.consistency);
     }
 
     /// When the server has finished.
@@ -322,6 +388,24 @@ fn has_a_rule(mode: &Mode) -> bool {
         || mode.participation != ParticipationSpec::Plain
 }
 
+/// Adds `factor * values` to `sum`, which is empty at first.
+fn add(sum: &mut Vec<f32>, factor: f32, values: &[f32]) {
+    if sum.is_empty() {
+        sum.extend(values.iter().map(|value| factor * value));
+    } else {
+        sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += factor * value);
+    }
+}
+
 fn same_bits(these: &[f32], those: &[f32]) -> bool {
     these.len() == those.len() && these.iter().zip(those).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+/// The part of the data that a gradient was computed from.
+fn part_of(
+    computed: &BTreeMap<(Key, Version), Made>,
+    sent: &BTreeMap<Key, (Version, u32)>,
+    key: Key,
+) -> PartId {
+    computed[&(key, sent[&key].0)].task.part
 }

@@ -8,6 +8,7 @@ use pstrain_core::mode::Mode;
 use pstrain_core::node::{Departure, Event};
 
 use super::books::Books;
+use super::deck::Deck;
 use super::promises::{Given, Member, Promises};
 
 /// The second opinion on the cohort.
@@ -54,8 +55,8 @@ struct Rank {
 impl Ranks {
     pub(super) fn new(job: &Job) -> Self {
         Self {
-            mode: job.mode,
-            promises: Promises::new(&job.mode, job.membership.workers, wanted(job, 0)),
+            mode: job.mode.at_start(),
+            promises: Promises::new(&job.mode.at_start(), job.membership.workers, wanted(job, 0)),
             ranks: vec![Rank::default(); job.membership.workers as usize],
             started: false,
             may_switch: !job.switches.is_empty(),
@@ -102,10 +103,12 @@ impl Ranks {
             }
             Event::Updated { point, closing } => {
                 self.version = point.version;
-                self.updated(*closing, self.is_flush(later));
+                self.updated(*closing, self.is_flush(later, books));
                 self.promises.set_wanted(wanted(&self.job, books.samples));
             }
             Event::Switched { mode, .. } => self.switched(mode, books),
+            Event::Restored { point, .. } => self.version = point.version,
+            Event::Adjusted { in_flight, .. } => self.promises.widen(*in_flight),
             Event::Departed { worker, how, .. } => self.departed(*worker, *how),
             Event::Ended { .. } => {
                 self.ended = true;
@@ -249,14 +252,16 @@ impl Ranks {
         self.round.push(Given { staleness: stale, ..given });
     }
 
-    /// Whether an update is one of those that clear the way for another mode: nothing is under way,
-    /// and the mode begins right after them, unless they were the last.
-    fn is_flush(&self, later: &[Event]) -> bool {
+    /// Whether an update is one of those that clear the way for another mode, or the last of all
+    /// that there was to do: nothing is under way, and the mode or the end comes right after them.
+    fn is_flush(&self, later: &[Event], books: &Books) -> bool {
         let is_update =
             |event: &&Event| matches!(event, Event::Applied { .. } | Event::Updated { .. });
         let makes_way = match later.iter().find(|event| !is_update(event)) {
             Some(Event::Switched { mode, .. }) => !mode.counts_like(&self.mode),
-            Some(Event::Ended { .. }) => self.may_switch,
+            Some(Event::Ended { .. }) => {
+                self.may_switch || books.deck.as_ref().is_some_and(Deck::is_empty)
+            }
             _ => false,
         };
         makes_way && !self.somebody_computes()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::id::{PeerId, Version, WorkerId};
 use pstrain_core::node::{
     Compute, Computed, Effect, Event, Input, Node, Outbox, Prepare, Prepared, Worker, WorkerConfig,
     WorkerError,
@@ -138,7 +138,7 @@ impl World<'_> {
 
     fn prepare(&mut self, process: usize, order: &Prepare) {
         let train = &self.settings.train;
-        let parts = parts_of(train, order.job.membership.workers, order);
+        let parts = parts_of(train, order.job.parts(), order);
         if let Some(sent) = &order.examples {
             assert_eq!(*sent, parts, "other examples came than were sent");
         }
@@ -160,15 +160,15 @@ impl World<'_> {
 
     fn compute(&mut self, process: usize, order: Compute) {
         let worker = self.processes[process].node.id().expect("a worker that computes has an id");
-        let settings = self.settings;
-        let rows = partition_of(&settings.train, settings.job.membership.workers, worker).len();
+        let (settings, part) = (self.settings, order.task.part);
+        let rows = partition_of(&settings.train, settings.job.parts(), part).len();
         let size = u64::from(settings.job.batch_size);
         let place = order.task.batch.0 % (rows as u64).div_ceil(size) * size;
         // Small whole numbers that depend on everything they may depend on.
         let mut gradient: Vec<f32> = (0..order.parameters.len())
             .map(|key| {
                 let value = u64::from(order.parameters[key].to_bits());
-                let name = Stream::new(value).fork("gradient", worker.0.into());
+                let name = Stream::new(value).fork("gradient", part.0.into());
                 name.fork("batch", order.task.batch.0).rng().below(17) as f32 - 8.0
             })
             .collect();
@@ -182,11 +182,17 @@ impl World<'_> {
         let computed = Computed {
             ticket: order.ticket,
             gradient,
-            loss: 1.0,
+            loss: self.loss(order.ticket.base),
             samples: size.min(rows as u64 - place) as u32,
             took: span,
         };
         self.after(takes, Entry::To(process, Input::Computed(computed)));
+    }
+
+    /// The loss on the parameters of a version.
+    fn loss(&self, version: Version) -> f32 {
+        let step = |climbs: u64| version.0 % climbs * 8 / climbs;
+        self.settings.climbs.map_or(1.0, |climbs| 1.0 + step(climbs) as f32)
     }
 
     pub(super) fn next_fault(&mut self) {

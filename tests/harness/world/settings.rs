@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use pstrain_core::aggregate::ParticipationSpec;
+use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape};
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::Version;
@@ -16,7 +18,7 @@ use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::work::{Redundancy, WorkSpec};
 
-use crate::policies::{draw_policy, draw_rules, most_gradients};
+use crate::policies::{draw_next, draw_policy, draw_rules, most_gradients};
 
 /// Everything that decides how a world goes.
 #[derive(Clone, Debug)]
@@ -43,6 +45,8 @@ pub struct Settings {
     pub starts: Duration,
     /// Whether workers ask for a worker id of their own.
     pub wishes: bool,
+    /// Updates in which the loss climbs, before it is low again; none if it never does.
+    pub climbs: Option<u64>,
     /// What goes wrong.
     pub faults: Faults,
     /// When the faults stop.
@@ -144,6 +148,7 @@ impl Settings {
             prepare: lease.mul_f64([0.01, 0.3, 3.0][rng.below(3) as usize]),
             starts: lease.mul_f64([0.0, 0.5, 10.0][rng.below(3) as usize]),
             wishes: rng.below(2) == 0,
+            climbs: None,
             faults,
             calm_at: lease.mul_f64(25.0 * rng.unit()),
             job,
@@ -205,6 +210,15 @@ impl Settings {
         self
     }
 
+    /// The same with a mode that the server chooses itself, and losses that give it cause to.
+    #[must_use]
+    pub fn choosing(mut self) -> Self {
+        let mut rng = Stream::new(self.network).fork("choices", 0).rng();
+        self.job.mode = Mode::of(ConsistencySpec::Auto);
+        self.climbs = (rng.below(4) > 0).then(|| 4 + rng.below(60));
+        self
+    }
+
     /// The same with modes that change as the job foresees it.
     #[must_use]
     pub fn switching_as_foreseen(mut self) -> Self {
@@ -213,7 +227,7 @@ impl Settings {
         self.job.mode = draw_rules(&mut rng, self.job.mode);
         let (mut version, mut time) = (0, Duration::ZERO);
         for _ in 0..rng.below(4) {
-            let to = draw_policy(&mut rng, workers);
+            let to = draw_next(&mut rng, workers);
             let at = if rng.below(3) > 0 {
                 version += 1 + rng.below(8);
                 SwitchAt::Version(Version(version))
@@ -222,6 +236,27 @@ impl Settings {
                 SwitchAt::Time(time)
             };
             self.job.switches.push(Switch { to, at });
+        }
+        self
+    }
+
+    /// The same with all data for everybody, cut into shards that are dealt out; under another
+    /// consistency where the drawn one does not go with that.
+    #[must_use]
+    pub fn with_shards(mut self) -> Self {
+        let mut rng = Stream::new(self.network).fork("shards", 0).rng();
+        let rows = self.job.data.train.rows;
+        let most = [3, 12, 100][rng.below(3) as usize];
+        let count = 1 + rng.below(rows.min(most)) as u32;
+        self.job.work = WorkSpec::Shards { count };
+        self.job.budget.kind = BudgetKind::Global;
+        self.job.mode.participation = ParticipationSpec::Plain;
+        if rng.below(3) == 0 {
+            self.job.mode.max_staleness = Some(rng.below(4));
+        }
+        self.job.switches.retain(|switch| !weighs_workers(switch.to));
+        if weighs_workers(self.job.mode.consistency) {
+            self.job.mode = self.job.mode.with(ConsistencySpec::Asp);
         }
         self
     }
@@ -249,6 +284,11 @@ impl Settings {
     pub fn longest_compute(&self) -> Duration {
         self.compute.iter().max().copied().unwrap_or_default() * 3 / 2
     }
+}
+
+/// Whether a consistency is about data that only one worker has.
+const fn weighs_workers(consistency: ConsistencySpec) -> bool {
+    matches!(consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
 }
 
 fn draw_weights(rng: &mut Random) -> [u64; 10] {

@@ -5,17 +5,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, WorkerId};
+use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
+use pstrain_core::mode::Mode;
 use pstrain_core::node::{
     Compute, Computed, Departure, Effect, Evaluated, Event, Input, Node, Outbox, Prepared, Server,
     Worker, WorkerConfig,
 };
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
-    Bye, EndReason, Hello, Pull, Push, PushHeader, Ready, Resume, Welcome,
+    Bye, Control, EndReason, Hello, Pull, Push, PushHeader, Ready, Resume, Welcome,
 };
-use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
+use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason};
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_tests::Toy;
@@ -119,6 +121,27 @@ fn a_push_of_another_incarnation_is_refused() {
     let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost: 1 };
     assert!(out.iter().any(|effect| matches!(effect, Effect::Report(event) if *event == lost)));
     assert_eq!((server.node.ledger().lost, server.node.version().0), (1, 0));
+}
+
+#[test]
+fn whoever_asks_while_auto_is_being_left_is_told_of_the_fence_and_for_whom_it_waits() {
+    let mut job = Toy::new(1, 8).job;
+    job.mode = Mode::of(ConsistencySpec::Auto);
+    let mut server = Hand::new(Server::new(job, RUN).unwrap());
+    let push = server.take_in(PeerId(1));
+    server.give(Input::Connected(PeerId(2)));
+    let control = Control { protocol_max: 1, key: "consistency".into(), value: "ssp:2".into() };
+    let out = server.tell(PeerId(2), Message::Control(control));
+    assert!(sent(&out).is_empty(), "answered before the fence: {out:?}");
+    let status = server.node.status(server.now);
+    assert_eq!(status.consistency, "auto: asp, 1 in flight");
+    assert_eq!(status.ordered.as_deref(), Some("ssp:2"));
+    let wait = status.wait.expect("somebody to wait for");
+    assert_eq!((wait.reason, wait.workers), (WaitReason::Fence, vec![WorkerId(0)]));
+    let out = server.tell(PeerId(1), Message::Push(push));
+    assert!(sent(&out).contains(&&Message::Controlled(Ok(Version(1)))), "{out:?}");
+    let status = server.node.status(server.now);
+    assert_eq!((status.consistency.as_str(), status.ordered), ("ssp:2", None));
 }
 
 #[test]

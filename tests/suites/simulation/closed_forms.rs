@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::job::{BudgetKind, Exchange};
+use pstrain_core::node::Event;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_tests::{Simulated, Toy, VirtualRun};
@@ -25,6 +26,19 @@ pub(super) fn patient(workers: u32, rows: usize, consistency: ConsistencySpec) -
     toy.job.membership.lease = Duration::from_secs(3600);
     toy.job.mode.consistency = consistency;
     toy
+}
+
+#[test]
+fn before_the_run_begins_nobody_waits_for_parameters() {
+    // The second is there seconds after the first.
+    let toy = patient(2, 203, ConsistencySpec::Bsp);
+    let run = VirtualRun::new(&toy, "1.delay=1ms 2.delay=3s down.delay=1s", "4ms").run();
+    let mut granted = run.events.iter().filter_map(|(.., event)| match event {
+        Event::Granted { waited, .. } => Some(*waited),
+        _ => None,
+    });
+    assert_eq!([granted.next(), granted.next()], [Some(Duration::ZERO); 2]);
+    assert!(granted.any(|waited| waited > Duration::from_secs(2)), "the first waits for the other");
 }
 
 #[test]
@@ -156,7 +170,7 @@ fn under_ssp_everybody_ends_up_as_fast_as_the_slowest() {
         let mut most = 0;
         let (mut fast, mut slow) = (0_u64, 0_u64);
         for (_, _, event) in &run.events {
-            if let pstrain_core::node::Event::Applied { worker, .. } = event {
+            if let Event::Applied { worker, .. } = event {
                 fast += u64::from(worker.0 == 0);
                 slow += u64::from(worker.0 == 2);
                 most = most.max(fast - slow);

@@ -20,6 +20,7 @@ struct Bench {
     links: Vec<Link>,
     clocks: Vec<f64>,
     chosen: Vec<Choice>,
+    pushes: u64,
 }
 
 impl Bench {
@@ -30,11 +31,17 @@ impl Bench {
             links: links.to_vec(),
             clocks: alloc::vec![0.0; links.len()],
             chosen: Vec::new(),
+            pushes: 0,
         }
     }
 
     /// The next `pushes` of whoever comes first, with the loss that `loss` gives for the time.
     fn go(&mut self, pushes: usize, loss: impl Fn(f64) -> f64) {
+        self.go_along(pushes, loss, |push| push as f32);
+    }
+
+    /// The same with the one parameter that `course` gives for the number of the push.
+    fn go_along(&mut self, pushes: usize, loss: impl Fn(f64) -> f64, course: impl Fn(u64) -> f32) {
         for _ in 0..pushes {
             let (place, _) =
                 self.clocks.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).unwrap();
@@ -50,7 +57,10 @@ impl Bench {
                 compute: Duration::from_secs_f64(link.compute),
                 loss: loss(now) as f32,
                 rows: 100,
+                version: Version(self.pushes),
+                parameters: &Arc::new(alloc::vec![course(self.pushes)]),
             };
+            self.pushes += 1;
             if let Some(choice) = self.auto.pushed(&self.mode, seen) {
                 if let Choice::Mode { mode, .. } = &choice {
                     self.mode = *mode;
@@ -153,4 +163,45 @@ fn a_loss_that_only_scatters_changes_nothing() {
         matches!(choice, Choice::Mode { mode, .. } if mode.consistency == ConsistencySpec::Bsp)
     });
     assert!(!in_step && bench.windows()[1] >= 5, "{:?}", bench.chosen);
+}
+
+#[test]
+fn parameters_that_swing_halve_the_windows_where_the_loss_is_up() {
+    for (loss, is_up) in [(0.5, false), (0.65, true)] {
+        let mut bench = Bench::new(&[link(4.5, 100.0), link(4.5, 100.0)]);
+        bench.go(3000, |_| 0.5);
+        let (begin, chosen, widest) = (bench.pushes, bench.chosen.len(), bench.auto.widest());
+        // Each look is half a swing after the one before.
+        let half = Course::spacing(bench.auto.under_way, true);
+        let swings = |push: u64| if ((push - begin) / half).is_multiple_of(2) { 1.0 } else { -1.0 };
+        bench.go_along(6 * half as usize, |_| loss, swings);
+        let why = bench.chosen[chosen..].iter().find_map(|choice| match choice {
+            Choice::Mode { mode, restore: None, why } if mode.in_flight == Some(widest / 2) => {
+                Some(why)
+            }
+            _ => None,
+        });
+        assert_eq!(why.is_some_and(|why| why.contains("swing")), is_up, "{:?}", bench.chosen);
+    }
+}
+
+#[test]
+fn a_loss_that_climbs_brings_back_parameters_from_before() {
+    let mut bench = Bench::new(&[link(4.5, 20.0), link(4.5, 20.0)]);
+    bench.go(2000, |_| 0.5);
+    let begin = bench.pushes;
+    bench.go(300, |_| 2.0);
+    let restored = bench.chosen.iter().find_map(|choice| match choice {
+        Choice::Mode { restore: Some(kept), .. } => Some(kept),
+        _ => None,
+    });
+    let kept = restored.expect("the loss climbed");
+    // At most three looks and one that was not due yet.
+    let spacing = Course::spacing(2 * 6, true);
+    assert!(
+        kept.version.0 < begin && kept.version.0 + 4 * spacing > begin,
+        "{} {begin}",
+        kept.version
+    );
+    assert_eq!(*kept.parameters, [kept.version.0 as f32]);
 }

@@ -8,9 +8,10 @@
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::time::Duration;
 
-use super::{Server, unexpected};
-use crate::consistency::{Auto, Choice, ConsistencySpec, Seen};
+use super::{Server, controller, unexpected};
+use crate::consistency::{Choice, ConsistencySpec, Kept, Seen};
 use crate::id::{PeerId, WorkerId};
 use crate::mode::Mode;
 use crate::node::{Cause, Effect, Event, Outbox};
@@ -23,6 +24,8 @@ use crate::time::Time;
 pub(super) struct Ordered {
     pub(super) mode: Mode,
     cause: Cause,
+    /// The parameters it begins with, if not the current ones.
+    restore: Option<Kept>,
     pub(super) since: Time,
     /// Clients that want to know when it has, and what each of them wanted.
     pub(super) askers: Vec<(PeerId, Control)>,
@@ -55,25 +58,19 @@ impl Server {
         });
         match checked {
             Err(why) => answer(peer, Err(why), out),
-            Ok(mode) => self.order(now, mode, Cause::Ordered, Some((peer, control)), out),
+            Ok(mode) => {
+                // It takes the place of one that was ordered before and has not begun.
+                let before = self.ordered.take();
+                let since = before.as_ref().map_or(now, |before| before.since);
+                // Whoever wanted other parameters did because the current ones are of no use.
+                let (restore, mut askers) =
+                    before.map_or((None, Vec::new()), |before| (before.restore, before.askers));
+                askers.push((peer, control));
+                let cause = Cause::Ordered;
+                self.ordered = Some(Ordered { mode, cause, restore, since, askers });
+                self.settle(now, out);
+            }
         }
-    }
-
-    /// Orders another mode. It takes the place of one that was ordered before and has not begun.
-    pub(super) fn order(
-        &mut self,
-        now: Time,
-        mode: Mode,
-        cause: Cause,
-        asker: Option<(PeerId, Control)>,
-        out: &mut Outbox,
-    ) {
-        let before = self.ordered.take();
-        let since = before.as_ref().map_or(now, |before| before.since);
-        let mut askers = before.map_or_else(Vec::new, |before| before.askers);
-        askers.extend(asker);
-        self.ordered = Some(Ordered { mode, cause, since, askers });
-        self.settle(now, out);
     }
 
     /// Orders what the job says shall be ordered by now.
@@ -86,7 +83,8 @@ impl Server {
         if switch.at.is_due(self.version(), now.since(since)) {
             self.switched += 1;
             let (mode, cause) = (self.chosen_mode().with(switch.to), Cause::Scheduled);
-            self.ordered = Some(Ordered { mode, cause, since: now, askers: Vec::new() });
+            let (restore, askers) = (None, Vec::new());
+            self.ordered = Some(Ordered { mode, cause, restore, since: now, askers });
         }
     }
 
@@ -110,19 +108,28 @@ impl Server {
     }
 
     /// Lets `auto` see a push, and orders what it chooses.
-    pub(super) fn show_auto(&mut self, seen: Seen, out: &mut Outbox) {
+    pub(super) fn show_auto(
+        &mut self,
+        (worker, rows): (WorkerId, u64),
+        now: Time,
+        compute: Duration,
+        loss: f32,
+        out: &mut Outbox,
+    ) {
         let Some(auto) = &mut self.auto else { return };
         if self.ordered.is_some() || self.phase != Phase::Training {
             return;
         }
+        let (version, parameters) = (self.cohort.version(), &self.parameters);
+        let seen = Seen { worker, now, compute, loss, rows, version, parameters };
         match auto.pushed(&self.mode, seen) {
             None => {}
             Some(Choice::Window { worker, in_flight, why }) => {
                 out.push(Effect::Report(Event::Adjusted { worker, in_flight, why }));
             }
-            Some(Choice::Mode { mode, why }) => {
-                let (cause, since) = (Cause::Chosen(why), seen.now);
-                self.ordered = Some(Ordered { mode, cause, since, askers: Vec::new() });
+            Some(Choice::Mode { mode, restore, why }) => {
+                let (cause, askers) = (Cause::Chosen(why), Vec::new());
+                self.ordered = Some(Ordered { mode, cause, restore, since: now, askers });
             }
         }
     }
@@ -132,7 +139,8 @@ impl Server {
         let Some(ordered) = self.ordered.as_ref().filter(|_| self.may_change()) else {
             return false;
         };
-        if !ordered.mode.counts_like(&self.mode) && !self.clear_fence(now, out) {
+        let is_same = ordered.restore.is_none() && ordered.mode.counts_like(&self.mode);
+        if !is_same && !self.clear_fence(now, out) {
             return false;
         }
         let Some(ordered) = self.ordered.take() else { return false };
@@ -164,9 +172,9 @@ impl Server {
     }
 
     fn begin_mode(&mut self, ordered: Ordered, out: &mut Outbox) {
-        let Ordered { mode, cause, askers, .. } = ordered;
+        let Ordered { mode, cause, restore, askers, .. } = ordered;
         if !matches!(cause, Cause::Chosen(_)) {
-            self.auto = (mode.consistency == ConsistencySpec::Auto).then(Auto::new);
+            self.auto = (mode.consistency == ConsistencySpec::Auto).then(|| controller(&self.job));
         }
         let (wished, mode) = (mode, mode.at_start());
         let is_same = mode.counts_like(&self.mode);
@@ -181,11 +189,23 @@ impl Server {
             self.cohort.level();
             self.admit_joining();
         }
+        if let Some(kept) = restore {
+            self.restore(kept, out);
+        }
         for (asker, Control { key, value, .. }) in askers {
             let is_in_force = wished.set(&key, &value) == Ok(wished);
             let gone = || alloc::format!("another order came before it began: the mode is {mode}");
             answer(asker, if is_in_force { Ok(version) } else { Err(gone()) }, out);
         }
+    }
+
+    /// Makes a new version of the parameters of an earlier one. Nothing is under way.
+    fn restore(&mut self, kept: Kept, out: &mut Outbox) {
+        self.parameters = kept.parameters;
+        self.aggregator.restart();
+        self.cohort.renew();
+        let point = self.point();
+        out.push(Effect::Report(Event::Restored { point, from: kept.version }));
     }
 
     /// Whether `peer` waits for a mode that it ordered.

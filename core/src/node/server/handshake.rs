@@ -171,8 +171,7 @@ impl Server {
         if slot.presence != Presence::Preparing {
             return; // repeated after a reconnect
         }
-        // Its own is the first of its parts.
-        let rows = rows.first().copied().unwrap_or_default();
+        let rows = self.job.own_rows(&rows);
         slot.rows = rows;
         self.aggregator.set_rows(worker, rows);
         self.roster.set_presence(worker, Presence::Ready, now);

@@ -60,6 +60,9 @@ impl Server {
             }
         }
         slot.seat.bases.clear();
+        if let Some(dealer) = &mut self.dealer {
+            dealer.left(worker);
+        }
         self.busy -= lost;
         self.ledger.outstanding -= lost;
         if self.phase == Phase::Ending {
@@ -282,6 +285,7 @@ impl Server {
             phase,
             self.lease_check,
             self.order_at(),
+            self.next_turn,
             self.strangers.first().map(|&(since, _)| since + membership.lease),
             self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),
             self.awaited_back

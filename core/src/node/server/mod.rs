@@ -1,5 +1,6 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
+mod contributions;
 mod fence;
 mod handshake;
 mod liveness;
@@ -31,7 +32,7 @@ use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
 use crate::rng::Stream;
 use crate::time::Time;
-use crate::work::{Dealer, WorkError};
+use crate::work::{Dealer, WorkError, WorkSpec};
 
 /// The parameter server as a state machine.
 #[derive(Debug)]
@@ -63,8 +64,10 @@ pub struct Server {
     waiting: BTreeSet<WorkerId>,
     /// Those of them that have not been looked at since they asked.
     asking: Vec<WorkerId>,
-    /// Joins, members, and gate of the policy when all who wait were last looked at.
-    gate: Option<((u64, usize), u64)>,
+    /// Joins, members, and the gates of policy and dealer when all who wait were last looked at.
+    gate: Option<((u64, usize), u64, u64)>,
+    /// When somebody of those who wait may be given parameters, if that is a question of time.
+    next_turn: Option<Time>,
     /// Members that will count from the next round on.
     joining: BTreeSet<WorkerId>,
     /// Members that have used up their share of a partition budget.
@@ -156,7 +159,7 @@ impl Server {
             aggregator,
             mode: job.mode.at_start(),
             window: job.window(),
-            auto: (job.mode.consistency == ConsistencySpec::Auto).then(Auto::new),
+            auto: (job.mode.consistency == ConsistencySpec::Auto).then(|| controller(&job)),
             ordered: None,
             switched: 0,
             policy: job.policy(),
@@ -170,6 +173,7 @@ impl Server {
             waiting: BTreeSet::new(),
             asking: Vec::new(),
             gate: None,
+            next_turn: None,
             joining: BTreeSet::new(),
             finished: BTreeSet::new(),
             busy: 0,
@@ -309,6 +313,14 @@ impl Server {
             self.depart(now, worker, super::Departure::Refused, out);
             self.settle(now, out);
         }
+    }
+}
+
+/// Who chooses the mode of `job`. Where everybody has all data, nobody's count for more.
+fn controller(job: &Job) -> Auto {
+    match job.work {
+        WorkSpec::Shards { .. } => Auto::new().without_shares(),
+        WorkSpec::Equal | WorkSpec::Speed => Auto::new(),
     }
 }
 

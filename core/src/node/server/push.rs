@@ -1,9 +1,9 @@
 //! Pulls and pushes: checked, decided exactly once, answered.
 
 use super::Server;
+use super::contributions::Contribution;
 use super::roster::Grant;
-use super::round::Contribution;
-use crate::consistency::{Admission, DropReason, Seen};
+use crate::consistency::{Admission, DropReason};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::message::{
@@ -298,7 +298,6 @@ impl Server {
             let timed = Timed { granted, now, compute, samples: header.samples };
             dealer.timed(worker, header.task, timed);
         }
-        let seen = Seen { worker, now, compute, loss: header.loss, rows };
         let dropped = match admission {
             Admission::Contribute => {
                 slot.batches.accept();
@@ -330,10 +329,10 @@ impl Server {
                     base_parameters,
                     samples: header.samples,
                     granted,
-                    gradient: push.gradient,
+                    gradient: Some(push.gradient),
                 };
                 self.contribute(now, contribution);
-                self.show_auto(seen, out);
+                self.show_auto((worker, rows), now, compute, header.loss, out);
             }
             Some(reason) => {
                 self.ledger.outstanding -= 1;

@@ -4,10 +4,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Server;
+use super::contributions::{Contribution, Contributions};
 use super::roster::{Grant, Presence, Slot};
-use crate::aggregate::Gradient;
 use crate::consistency::Closing;
-use crate::id::{Clock, Incarnation, Sequence, Version, WorkerId};
+use crate::id::{Clock, WorkerId};
 use crate::job::BudgetKind;
 use crate::node::{Effect, Evaluate, Event, Outbox};
 use crate::protocol::Phase;
@@ -19,30 +19,12 @@ use crate::work::{Dealer, Share, Task, Weights};
 /// of the curve are left out rather than kept waiting; the last version is always evaluated.
 const MOST_EVALUATIONS: u32 = 32;
 
-/// The gradients of the open round.
+/// The open round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    contributions: Vec<Contribution>,
+    contributions: Contributions,
     /// Who is given parameters next; kept for its memory.
     next: Vec<WorkerId>,
-}
-
-/// A gradient that was accepted.
-#[derive(Debug)]
-pub(super) struct Contribution {
-    pub(super) worker: WorkerId,
-    pub(super) incarnation: Incarnation,
-    pub(super) sequence: Sequence,
-    pub(super) task: Task,
-    /// The iteration it is a part of.
-    pub(super) clock: Clock,
-    pub(super) base: Version,
-    /// The parameters of that version, if the aggregator needs them.
-    pub(super) base_parameters: Option<Arc<Vec<f32>>>,
-    pub(super) samples: u32,
-    /// When its parameters were given out.
-    pub(super) granted: Time,
-    pub(super) gradient: Arc<Vec<f32>>,
 }
 
 impl Server {
@@ -121,6 +103,7 @@ impl Server {
                 break;
             }
         }
+        self.next_turn = None;
         if self.phase == Phase::Training && !self.is_short() && self.ordered.is_none() {
             if self.version() > before && self.policy.cancels() {
                 self.supersede(out);
@@ -143,7 +126,10 @@ impl Server {
             .map(|(worker, _)| worker)
             .collect();
         for &worker in &ready {
-            let clock = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
+            let Some(slot) = self.roster.slot_mut(worker) else { continue };
+            // Until now it waited for the others to come, not for parameters.
+            slot.seat.asked = slot.seat.asked.map(|_| now);
+            let clock = slot.clock;
             self.count(worker, clock);
         }
         self.count_down(now, out);
@@ -158,9 +144,22 @@ impl Server {
         }
         if self.cohort.contributions() > 0 {
             let held = self.policy.in_rounds() && self.is_short();
-            let closing = if held { Closing::NotYet } else { self.policy.closes(&self.cohort) };
+            let closing = match self.policy.closes(&self.cohort) {
+                _ if held => Closing::NotYet,
+                // Nothing else can come.
+                Closing::NotYet if self.is_used_up() => self.policy.flushes(),
+                closing => closing,
+            };
+            if closing == Closing::NotYet {
+                self.merge_waiting();
+                return false;
+            }
             self.close(now, closing, out);
-            return closing != Closing::NotYet;
+            return true;
+        }
+        if self.is_used_up() {
+            self.end(now, EndReason::BudgetReached, out);
+            return false;
         }
         if !self.cohort.is_empty() {
             return false;
@@ -173,6 +172,27 @@ impl Server {
             self.end(now, EndReason::BudgetReached, out);
         }
         false
+    }
+
+    /// Keeps what waits for the next update as few vectors as can be.
+    fn merge_waiting(&mut self) {
+        // Where updates are whole iterations, what waits is not all of the same one.
+        if self.policy.flushes() == Closing::Everything {
+            let version = self.cohort.version();
+            self.round.contributions.merge(&mut self.aggregator, version, &self.parameters);
+        }
+    }
+
+    /// Gradients that the open round keeps in memory, where those of a worker from the same part of
+    /// the data are added up as they come: at most one for each, under every mode that allows it.
+    #[must_use]
+    pub fn vectors_held(&self) -> usize {
+        self.round.contributions.vectors()
+    }
+
+    /// Whether all tasks there are have been given out and have come back.
+    fn is_used_up(&self) -> bool {
+        self.busy == 0 && self.dealer.as_ref().is_some_and(|dealer| dealer.is_used_up())
     }
 
     /// Whether a partition budget is used up: everybody who is there has done their share.
@@ -205,45 +225,35 @@ impl Server {
 
     /// Applies the contributions that `closing` chooses as one update.
     pub(super) fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
+        let version = self.cohort.version();
         let all = &mut self.round.contributions;
         let taken = match (closing, self.cohort.oldest()) {
             (Closing::NotYet, _) => return,
-            (Closing::Oldest, Some(oldest)) => {
-                all.sort_by_key(|contribution| contribution.clock);
-                0..all.partition_point(|contribution| contribution.clock <= oldest)
-            }
+            (Closing::Oldest, Some(oldest)) => 0..all.sort_by_iteration(oldest),
             (Closing::Latest, _) => all.len().saturating_sub(1)..all.len(),
-            _ => 0..all.len(),
+            _ => {
+                all.merge(&mut self.aggregator, version, &self.parameters);
+                0..all.len()
+            }
         };
-        // In the order of partitions and workers, never of arrival, so that the result depends on
-        // nothing else.
-        all[taken.clone()].sort_by_key(|c| (c.task.part, c.worker, c.incarnation, c.sequence));
-        let version = self.cohort.version();
+        let chosen = all.in_order(taken.clone());
         let weights = self.dealer.as_ref().and_then(|dealer| {
             let share =
                 |c: &Contribution| Share { worker: c.worker, task: c.task, samples: c.samples };
-            dealer.weights(&all[taken.clone()].iter().map(share).collect::<Vec<_>>())
+            dealer.weights(&chosen.iter().map(share).collect::<Vec<_>>())
         });
-        let gradients = all[taken.clone()].iter().map(|contribution| Gradient {
-            worker: contribution.worker,
-            clock: contribution.clock,
-            samples: contribution.samples,
-            size: contribution.task.examples,
-            staleness: version.since(contribution.base),
-            base: contribution.base_parameters.as_ref().map(|values| values.as_slice()),
-            values: &contribution.gradient,
-        });
+        let gradients = chosen.iter().map(|contribution| contribution.gradient(version));
         match &weights {
-            None => self.aggregator.combine(gradients, &self.parameters, closing),
+            None => self.aggregator.update(gradients, &mut self.parameters, closing, version),
             Some(Weights { factors, .. }) => {
                 let values = gradients.map(|gradient| gradient.values);
                 self.aggregator.combine_with(factors.iter().copied().zip(values));
+                let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
+                self.aggregator.apply(parameters, version);
             }
         }
-        let parameters = Arc::make_mut(&mut self.parameters);
-        self.aggregator.apply(parameters, version);
         let epochs = self.samples / self.job.data.train.rows;
-        for contribution in self.round.contributions.drain(taken) {
+        for contribution in self.round.contributions.take(taken) {
             let Contribution { worker, incarnation, sequence, task, clock, base, samples, .. } =
                 contribution;
             if weights.is_none() {
@@ -317,7 +327,8 @@ impl Server {
         // The cost of a push does not grow with those who wait: they are looked at when something
         // has changed for them.
         let members = (self.cohort.joins(), self.cohort.len());
-        let gate = Some((members, self.policy.gate(&self.cohort)));
+        let of_dealer = self.dealer.as_ref().map_or(0, |dealer| dealer.gate());
+        let gate = Some((members, self.policy.gate(&self.cohort), of_dealer));
         if gate == self.gate {
             self.asking.sort_unstable();
             self.asking.dedup();
@@ -327,7 +338,15 @@ impl Server {
             self.asking.clear();
             next.extend(self.waiting.iter().copied());
         }
+        if self.policy.next_turn(&self.cohort).is_some() {
+            next.sort_unstable_by_key(|&worker| (self.cohort.clock(worker), worker));
+        }
         for worker in next.drain(..) {
+            self.next_turn = self.policy.next_turn(&self.cohort).filter(|&turn| now < turn);
+            if self.next_turn.is_some() {
+                self.gate = None; // all who wait are looked at again then
+                break;
+            }
             self.grant(now, worker, out);
         }
         self.round.next = next;
@@ -380,6 +399,7 @@ impl Server {
         if slot.seat.next_sequence() == first {
             return;
         }
+        self.policy.started(worker, now);
         slot.seat.asked = Some(now);
         if slot.seat.under_way() == window {
             slot.seat.asked = None;

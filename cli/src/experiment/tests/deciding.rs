@@ -1,0 +1,128 @@
+//! Claims and cells, decided by runs that are there.
+
+use super::super::claims::{Finding, decide};
+use super::*;
+
+fn findings(claims: &str) -> Vec<Finding> {
+    let spec = spec(claims);
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(make(folder.path(), &spec, 1, &MadeUp::default()), 0);
+    let cells = cells(&spec);
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let records = store.records(cells.len(), spec.reps).unwrap();
+    decide(&Runs { spec: &spec, cells: &cells, records })
+}
+
+#[test]
+fn claims_are_decided_by_the_runs() {
+    let claims = [
+        // 101.04 / 50.37, 200.04 / 83.37
+        claim(
+            "{time_s; consistency=bsp, delay=1} / {time_s; consistency=asp, delay=1}",
+            "measured > 2",
+        ),
+        claim(
+            "{time_s; consistency=bsp, delay=1} / {time_s; consistency=asp, delay=1}",
+            "measured > 3",
+        ),
+        claim("{range time_s over delay; consistency=bsp}", "abs(measured - 99) < 1e-6"),
+        claim(
+            "{argmax time_s over delay; consistency=bsp}",
+            "measured > 99 && {rising time_s over delay; consistency=asp}",
+        ),
+        claim("{accuracy @ epoch=1; consistency=bsp, delay=1}", "abs(measured - 0.495) < 1e-9"),
+        claim("{sd time_s; consistency=bsp, delay=1}", "abs(measured - 0.001) < 1e-9"),
+        claim("{setting link.2.delay; consistency=bsp, delay=100}", "abs(measured - 0.1) < 1e-9"),
+    ];
+    let found = findings(&claims.concat());
+    let verdicts: Vec<_> = found.iter().map(|finding| finding.verdict).collect();
+    let mut expected = [Verdict::Holds; 7];
+    expected[1] = Verdict::DoesNotHold;
+    assert_eq!(verdicts, expected, "{found:#?}");
+    assert_eq!(found[0].measured, "2.006");
+    assert!(found[1].why.is_empty());
+}
+
+#[test]
+fn a_claim_may_be_decided_at_every_place() {
+    // bsp/asp: 101.04 / 50.37, 110.04 / 53.37, 200.04 / 83.37: 2.006, 2.062, 2.399.
+    let ratio = "{time_s; consistency=bsp} / {time_s; consistency=asp}";
+    let each = |share: &str, holds: &str| claim(ratio, holds) + "each = ['delay']\n" + share;
+    let found = findings(
+        &[
+            each("", "measured > 2"),
+            each("worst = 'least'\n", "measured > 2.03"),
+            each("share = 0.6\n", "measured > 2.03"),
+            each("share = 0.6\n", "measured > 2.3"),
+        ]
+        .concat(),
+    );
+    let verdicts: Vec<_> = found.iter().map(|finding| finding.verdict).collect();
+    let (yes, no) = (Verdict::Holds, Verdict::DoesNotHold);
+    assert_eq!(verdicts, [yes, no, yes, no], "{found:#?}");
+    assert_eq!(found[0].measured, "holds in 3 of 3; at worst 2.399 (delay 100 ms)");
+    assert_eq!(found[1].measured, "holds in 2 of 3; at worst 2.006 (delay 1 ms)");
+    assert_eq!(found[1].why, "not at delay 1 ms");
+    // Of runs that never get there, what is certain is said.
+    let to = |target: &str, holds: &str| {
+        let measured = format!("{{time_s to accuracy {target}; consistency=asp}}");
+        claim(&measured, holds) + "each = ['delay']\n"
+    };
+    let found = findings(&[to("0.9", "measured > 10"), to("0.9", "measured > 70")].concat());
+    assert_eq!(found[0].verdict, yes, "{:?}", found[0]);
+    assert_eq!(found[1].verdict, Verdict::CannotBeTold, "{:?}", found[1]);
+}
+
+#[test]
+fn the_best_over_an_axis_is_found_among_those_that_get_there() {
+    let best = "min reached time_s to accuracy 0.9 over consistency";
+    let table = format!(
+        "[[table]]\nfile = 'best'\ntitle = 'Best'\nrows = ['delay']\n\
+         column = [{{ title = 'best', which = 'arg{best}' }}, \
+         {{ title = 'time', unit = 's', value = '{{{best}}}' }}, \
+         {{ title = 'but', which = 'argmax accuracy over consistency but bsp' }}]\n"
+    );
+    let spec = spec(&table);
+    let folder = tempfile::tempdir().unwrap();
+    make(folder.path(), &spec, 1, &MadeUp::default());
+    let csv = std::fs::read_to_string(folder.path().join("tables/best.csv")).unwrap();
+    // Sync is at 0.9 on average of three after 5 epochs of 10; async never is.
+    assert_eq!(
+        csv,
+        "delay (ms),best,time (s),but\n1,bsp,50.52,asp\n10,bsp,55.02,asp\n100,bsp,100,asp\n"
+    );
+    // Async ended before sync got there: it might have been the first, had it gone on.
+    let all = "{min time_s to accuracy 0.9 over consistency; delay=1}";
+    let none = "{min reached time_s to accuracy 0.9 over consistency but bsp; delay=1}";
+    let found = findings(&[claim(all, "measured > 50"), claim(none, "measured > 0")].concat());
+    assert_eq!(found[0].measured, "50.37 to 50.52");
+    assert_eq!(found[1].why, "not every repetition reaches what is asked");
+}
+
+#[test]
+fn what_was_cut_short_or_is_missing_is_not_guessed() {
+    // Async ends after 10 epochs at 0.8; sync is at 0.9 on average of three after 5.
+    let ratio = "{epoch to accuracy 0.9; consistency=asp, delay=1} / {epoch to accuracy 0.9; consistency=bsp, delay=1}";
+    let claims = [
+        claim(ratio, "measured >= 1.5"),
+        claim(ratio, "measured >= 3"),
+        claim("{recall.U2R; consistency=asp, delay=1}", "measured > 0"),
+        claim("{tim_s; consistency=asp, delay=1}", "measured > 0"),
+        claim("{accuracy @ epoch=50; consistency=asp, delay=1}", "measured > 0"),
+        claim("{time_s; consistency=asp, delay=1} / 0", "measured > 0"),
+    ];
+    let found = findings(&claims.concat());
+    assert_eq!(found[0].verdict, Verdict::Holds, "{:?}", found[0]);
+    assert!(found[0].measured.starts_with("> 2"), "{:?}", found[0]);
+    assert_eq!(found[0].value, None);
+    for (number, why) in [
+        (1, "ended before they reached"),
+        (2, "there is no metric \"recall.U2R\""),
+        (3, "did you mean \"time_s\""),
+        (4, "the curve ends"),
+        (5, "what is measured is no number"),
+    ] {
+        assert_eq!(found[number].verdict, Verdict::CannotBeTold, "{:?}", found[number]);
+        assert!(found[number].why.contains(why), "{:?}", found[number]);
+    }
+}

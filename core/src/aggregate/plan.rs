@@ -1,0 +1,153 @@
+//! What the gradients of an update do, worked out before any value is touched.
+
+use alloc::vec::Vec;
+
+use super::iterations::Revision;
+use super::table::Change;
+use super::weights::Weights;
+use super::{Aggregator, Combination, Gradient, ParticipationSpec};
+use crate::consistency::Closing;
+use crate::mode::Mode;
+
+/// An update.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Its gradients, in their order.
+    pub(super) gradients: Vec<Planned>,
+    /// Whether it is a multiple of the first gradient alone.
+    pub(super) is_lone: bool,
+}
+
+/// What a gradient does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Term {
+    /// Nothing of its own: it is in the values of one before it.
+    Merged,
+    /// So many times its values are part of the combined gradient.
+    Add(f32),
+    /// It changes the table.
+    Change(Change),
+    /// It changes the mean of an iteration.
+    Revise(Revision),
+}
+
+/// A gradient of an update.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Planned {
+    pub(super) term: Term,
+    /// The entry of the table that is forgotten after it.
+    pub(super) gone: Option<Change>,
+}
+
+/// A gradient with those that are merged in it.
+struct Group<'a> {
+    /// Its place among the gradients of the update.
+    place: usize,
+    first: Gradient<'a>,
+    /// The staleness of the last.
+    staleness: u64,
+    samples: u64,
+    gradients: f64,
+    /// The sum of what their worker counts for by its participation.
+    participation: f64,
+}
+
+impl Aggregator {
+    /// Plans an update. Gradients that are merged in one before them have no values.
+    pub(super) fn plan<'a>(
+        &mut self,
+        gradients: impl Iterator<Item = Gradient<'a>> + Clone,
+        closing: Closing,
+    ) {
+        self.plan.gradients.clear();
+        self.plan.is_lone = !self.combination.has_table();
+        if let Combination::Ringleader(table) = &mut self.combination
+            && closing == Closing::Everything
+        {
+            table.clear();
+        }
+        let weights = match self.combination {
+            Combination::ByWorker => {
+                Weights::by_worker(self.aggregation, gradients.clone(), &self.shares)
+            }
+            _ => Weights::of_round(self.aggregation, gradients.clone()),
+        };
+        let mut open: Option<Group<'_>> = None;
+        for (place, gradient) in gradients.enumerate() {
+            let participation = self.shares.contribute(gradient.worker);
+            match &mut open {
+                Some(group) if gradient.values.is_empty() => {
+                    group.staleness = gradient.staleness;
+                    group.samples += u64::from(gradient.samples);
+                    group.gradients += 1.0;
+                    group.participation += participation;
+                }
+                open => {
+                    let group = Group {
+                        place,
+                        first: gradient,
+                        staleness: gradient.staleness,
+                        samples: gradient.samples.into(),
+                        gradients: 1.0,
+                        participation,
+                    };
+                    if let Some(group) = open.replace(group) {
+                        self.plan.is_lone = false;
+                        self.plan_group(&group, &weights);
+                    }
+                }
+            }
+            self.plan.gradients.push(Planned { term: Term::Merged, gone: None });
+            self.plan_departure();
+        }
+        if let Some(group) = open {
+            self.plan_group(&group, &weights);
+        }
+    }
+
+    /// Plans to forget a worker that seems to have left, if there is one.
+    fn plan_departure(&mut self) {
+        let Some(worker) = self.shares.silent() else { return };
+        match &mut self.combination {
+            Combination::Incremental(table) => {
+                if let Some(planned) = self.plan.gradients.last_mut() {
+                    planned.gone = table.forget(worker);
+                }
+            }
+            Combination::Iterations(iterations) => iterations.left(worker),
+            Combination::Round | Combination::ByWorker | Combination::Ringleader(_) => {}
+        }
+    }
+
+    fn plan_group(&mut self, group: &Group<'_>, weights: &Weights) {
+        let Gradient { worker, clock, samples, .. } = group.first;
+        let Mode { staleness: rule, participation, .. } = self.mode;
+        let rows = self.shares.rows(worker);
+        let mut scale = self.factors.of(&rule, group.first.staleness);
+        if participation == ParticipationSpec::Share {
+            scale *= group.participation / group.gradients;
+        }
+        let term = match &mut self.combination {
+            Combination::Round | Combination::ByWorker => {
+                Term::Add((weights.of(&group.first, rows) * scale) as f32)
+            }
+            Combination::Incremental(table) => {
+                let scale = self.factors.of(&rule, group.staleness) as f32;
+                Term::Change(table.replace(worker, rows, scale, self.parameters))
+            }
+            Combination::Ringleader(table) => {
+                // The sum is in units of its first.
+                let scale = scale * (f64::from(samples) / group.samples as f64);
+                let weight = (group.samples, scale);
+                Term::Change(table.average(worker, rows, weight, self.parameters))
+            }
+            Combination::Iterations(iterations) => {
+                let weight = (samples, scale as f32);
+                Term::Revise(iterations.add((worker, clock), weight, self.parameters))
+            }
+        };
+        if let Some(planned) = self.plan.gradients.get_mut(group.place) {
+            planned.term = term;
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The shard queue under random schedules. The checkers' deck holds every grant, loss and update
+//! against "each mini-batch of each epoch exactly once".
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::job::{BudgetKind, OnLoss};
+use pstrain_core::mode::Mode;
+use pstrain_core::node::Event;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::work::WorkSpec;
+use pstrain_tests::world::{Aftermath, Settings, let_happen};
+use pstrain_tests::{POLICIES, kind_of_policy};
+
+use super::{LARGEST, alone, bits, for_seeds};
+
+/// How often each mini-batch of each part became part of an update.
+fn applied(aftermath: &Aftermath) -> BTreeMap<(u32, u64), u32> {
+    let mut counts = BTreeMap::new();
+    for (_, event) in &aftermath.events {
+        if let Event::Applied { part, batch, .. } = event {
+            *counts.entry((part.0, batch.0)).or_default() += 1;
+        }
+    }
+    counts
+}
+
+#[test]
+fn whatever_happens_each_mini_batch_counts_once_an_epoch() {
+    let seen = RefCell::new(BTreeSet::new());
+    for_seeds("whatever_happens_each", LARGEST / 3, |seed| {
+        let settings = match seed % 3 {
+            0 => Settings::draw(seed).switching().with_shards(),
+            _ => Settings::draw(seed).with_shards(),
+        };
+        let aftermath = let_happen(&settings);
+        let mut seen = seen.borrow_mut();
+        let whole = settings.job.data.train.rows * u64::from(settings.job.budget.epochs);
+        if aftermath.reason == EndReason::BudgetReached {
+            let samples = aftermath.events.iter().filter_map(|(_, event)| match event {
+                Event::Applied { samples, .. } => Some(u64::from(*samples)),
+                _ => None,
+            });
+            assert_eq!(samples.sum::<u64>(), whole);
+            if aftermath.ledger.lost > 0 {
+                seen.insert("finished after a loss".to_owned());
+            }
+            let dropped = |(_, event): &(_, Event)| matches!(event, Event::Dropped { .. });
+            if aftermath.events.iter().any(dropped) {
+                seen.insert("finished after a drop".to_owned());
+            }
+        }
+        seen.insert(kind_of_policy(settings.job.mode.consistency));
+    });
+    if alone() {
+        return;
+    }
+    let policies = POLICIES.into_iter().filter(|word| !["malenia", "ringleader"].contains(word));
+    for what in policies.chain(["finished after a loss", "finished after a drop"]) {
+        assert!(seen.borrow().contains(what), "{what} never came up in {:?}", seen.borrow());
+    }
+}
+
+#[test]
+fn whoever_dies_the_others_do_its_work() {
+    for_seeds("whoever_dies", 600, |seed| {
+        let mut settings = Settings::draw(seed).with_one_death().with_shards();
+        settings.job.membership.workers = settings.job.membership.workers.max(2);
+        settings.job.membership.on_loss = OnLoss::Continue;
+        settings.job.membership.min_workers = Some(1);
+        let policies = settings.job.mode.consistency;
+        if policies.check(settings.job.membership.workers).is_err() {
+            settings.job.mode = Mode::of(ConsistencySpec::Asp);
+        }
+        let aftermath = let_happen(&settings);
+        assert_eq!(aftermath.reason, EndReason::BudgetReached);
+        assert!(applied(&aftermath).values().all(|count| *count == 1));
+    });
+}
+
+#[test]
+fn one_worker_with_one_shard_is_one_worker_bit_for_bit() {
+    for_seeds("one_worker_with_one_shard", 300, |seed| {
+        let mut shards = Settings::draw(seed).peaceful().with_shards();
+        shards.job.membership.workers = 1;
+        shards.job.work = WorkSpec::Shards { count: 1 };
+        shards.job.mode.consistency = ConsistencySpec::Bsp;
+        if shards.job.mode.validate().is_err() {
+            shards.job.mode = Mode::of(ConsistencySpec::Bsp);
+        }
+        let mut equal = shards.clone();
+        equal.job.work = WorkSpec::Equal;
+        let [shards, equal] = [shards, equal].map(|settings| let_happen(&settings));
+        assert_eq!(shards, equal);
+    });
+}
+
+#[test]
+fn as_many_shards_as_workers_in_step_are_partitions_bit_for_bit() {
+    for_seeds("as_many_shards_as_workers", 300, |seed| {
+        let mut shards = Settings::draw(seed).peaceful();
+        shards.job.mode = Mode::of(ConsistencySpec::Bsp);
+        shards.job.budget.kind = BudgetKind::Global;
+        let workers = shards.job.membership.workers;
+        // All parts of one size, so that all are done at once.
+        let rows = shards.train.len() as u32 / workers * workers;
+        shards.train = shards.train.select(&(0..rows).collect::<Vec<_>>());
+        shards.job.data.train = pstrain_core::fingerprint::Fingerprint::of(&shards.train);
+        let mut equal = shards.clone();
+        shards.job.work = WorkSpec::Shards { count: workers };
+        equal.compute.reverse();
+        let [shards, equal] = [shards, equal].map(|settings| let_happen(&settings));
+        assert_eq!(bits(&shards), bits(&equal));
+        assert_eq!(applied(&shards), applied(&equal));
+    });
+}
