@@ -127,6 +127,13 @@ pub(crate) struct ServerArgs {
     pub(crate) listen: Address,
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    /// Keep every input in this new folder before anybody sees an answer to it: whatever was
+    /// acknowledged survives a crash of the server or its machine, and --resume goes on from there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) durable: Option<PathBuf>,
+    /// Go on with the run that is kept in this folder; the job is the one it had
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["durable", "job", "print_job"])]
+    pub(crate) resume: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -3,6 +3,7 @@
 mod args;
 mod calibration;
 mod cmd;
+mod durable;
 mod exit;
 #[cfg(feature = "pictures")]
 mod experiment;

@@ -46,14 +46,27 @@ impl Server {
         let folder = TempDir::new().unwrap();
         let out = folder.path().join("out");
         let address = address(folder.path());
-        let mut args = vec!["server", "--listen", &address, "--json", "--out", path(&out)];
+        let (process, address) = Self::start(&address, &out, parts);
+        Self { process, address, out, _folder: folder }
+    }
+
+    /// A server that says where it listens.
+    fn start(address: &str, out: &Path, parts: &[&[&str]]) -> (Process, String) {
+        let mut args = vec!["server", "--listen", address, "--json", "--out", path(out)];
         args.extend(parts.concat());
         let process = Process::start(&args);
         let said = process.wait_to_say("listening on ");
         let line = said.lines().find_map(|line| line.split_once("listening on "));
         let address = line.and_then(|(_, rest)| rest.split_whitespace().next());
-        let address = address.expect("it says where it listens").to_owned();
-        Self { process, address, out, _folder: folder }
+        (process, address.expect("it says where it listens").to_owned())
+    }
+
+    /// Kills the server with SIGKILL and starts another at the same address, with other flags.
+    pub(crate) fn replace(self, parts: &[&[&str]]) -> Self {
+        let Self { process, address, out, _folder } = self;
+        drop(process);
+        let (process, address) = Self::start(&address, &out, parts);
+        Self { process, address, out, _folder }
     }
 
     /// Starts a worker of this server.

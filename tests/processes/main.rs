@@ -9,6 +9,7 @@ mod cluster;
 mod control;
 mod data_files;
 mod deaths;
+mod durable;
 #[cfg(feature = "pictures")]
 mod experiments;
 mod intruders;

@@ -101,8 +101,7 @@ pub fn drive<N: Node, T: Transport, S: Services>(
     services: &mut S,
     mailbox: &Mailbox,
 ) -> Result<Result<EndReason, WorkerError>, TransportError> {
-    let begin = Begin { effects: Vec::new(), inputs: vec![Input::Start] };
-    drive_from(node, transport, services, mailbox, &mut NoJournal, begin)
+    drive_from(node, transport, services, mailbox, &mut NoJournal, Begin::start())
 }
 
 /// How a node that exists already begins.
@@ -112,6 +111,14 @@ pub struct Begin {
     pub effects: Vec<Effect>,
     /// What it is handed first.
     pub inputs: Vec<Input>,
+}
+
+impl Begin {
+    /// How a new node begins.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { effects: Vec::new(), inputs: vec![Input::Start] }
+    }
 }
 
 /// Runs `node` from where it is until it has finished, and returns how it did. Nobody sees an effect of inputs that `journal` has not committed; all that came at once are

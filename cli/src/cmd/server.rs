@@ -8,15 +8,18 @@ use pstrain_core::id::PartId;
 use pstrain_core::model::Model;
 use pstrain_core::node::Server;
 use pstrain_core::protocol::message::EndReason;
+use pstrain_core::time::Time;
 use pstrain_data::{CLASSES, Prepared};
+use pstrain_transports::journal::{InputLog, Log, Recovered, recover};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
-    Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport, Transport, WallClock,
-    drive,
+    Begin, Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport, Transport,
+    WallClock, drive, drive_from,
 };
 
 use crate::args::{JobArgs, Output, ServerArgs};
+use crate::durable::DurableFolder;
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
 use crate::progress::Progress;
@@ -25,11 +28,21 @@ use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
-    let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
+    let resumed = args.resume.as_deref().map(DurableFolder::open).transpose()?;
+    if let (Some(_), Some(flag)) = (&resumed, args.job.flags.first()) {
+        bail!("--{flag}: a run that is resumed goes on with the job it had; leave it out");
+    }
+    let layers = match &resumed {
+        Some((.., layers)) => layers.clone(),
+        None => match gather(&args.job)? {
+            Some(layers) => layers,
+            None => return Ok(Ending::Done),
+        },
+    };
     real_time(&layers)?;
     // Listening comes first: workers may dial while the data are read, and an address that is
     // taken is known at once.
-    let transport = SocketTransport::listen(&args.listen)?.with_clock(clock);
+    let transport = SocketTransport::listen(&args.listen)?;
     let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
     let open = if place.is_local() {
         ""
@@ -38,8 +51,17 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     };
     messages::say(&format!("listening on {place}{open}"));
     let Resolved { job, data } = layers.resolve()?;
-    let server = Server::new(job, fresh_run())?;
+    let run = resumed.as_ref().map_or_else(fresh_run, |(_, run, _)| *run);
+    let server = Server::new(job, run)?;
     let mut host = Host::new(server, Arc::new(data), &layers.to_toml(), &args.output, true)?;
+    let mut clock = clock;
+    if let Some((folder, ..)) = &resumed {
+        clock = clock.going_on(host.recover(folder)?);
+    } else if let Some(path) = &args.durable {
+        let (_, log) = DurableFolder::create(path, run, &layers.to_toml())?;
+        host.keep(log, Begin::start());
+    }
+    let transport = transport.with_clock(clock);
     let name = if matches!(place, pstrain_transports::Address::Tcp(_)) { "tcp" } else { "unix" };
     let reason = host.serve(transport)?;
     host.finish(name, &args.output)?;
@@ -77,6 +99,8 @@ pub(crate) struct Host {
     recorder: Recorder,
     virtual_time: Option<VirtualReport>,
     punctuality: Punctuality,
+    /// Where inputs are kept, and how the server begins.
+    durable: Option<(Log, Begin)>,
 }
 
 /// Tells a run from an earlier one at the same address: the one number that no seed may decide.
@@ -102,7 +126,33 @@ impl Host {
             None => None,
         };
         let recorder = Recorder::new(summary, folder, progress);
-        Ok(Self { server, data, recorder, virtual_time: None, punctuality: Punctuality::default() })
+        let punctuality = Punctuality::default();
+        Ok(Self { server, data, recorder, virtual_time: None, punctuality, durable: None })
+    }
+
+    /// Keeps all inputs in `log` from now on; the server begins with `begin`.
+    fn keep(&mut self, log: Log, begin: Begin) {
+        self.durable = Some((log, begin));
+    }
+
+    /// Brings the server to where the last one was; returns the time it was there.
+    fn recover(&mut self, folder: &DurableFolder) -> anyhow::Result<Time> {
+        let recorder = self.recorder.clone();
+        let report = |now, event| recorder.note(now, &event);
+        let recovered = recover(&folder.log(), &mut self.server, report)?;
+        let Recovered { log, begin, now, inputs, torn } = recovered;
+        let cut = if torn > 0 {
+            format!(", without {torn} bytes that were never acknowledged")
+        } else {
+            String::new()
+        };
+        let point = self.server.point();
+        messages::say(&format!(
+            "resumed after {inputs} inputs{cut}: {} updates, epoch {:.2}",
+            point.version, point.epoch
+        ));
+        self.keep(log, begin);
+        Ok(now)
     }
 
     /// Runs in virtual time until the run is over.
@@ -152,7 +202,14 @@ impl Host {
         let mut services = ServerServices::new(evaluator, partition, report);
         let mailbox = Mailbox::new(transport);
         signals::drain_on_signal(mailbox.handle())?;
-        let done = drive(&mut self.server, transport, &mut services, &mailbox)?;
+        let server = &mut self.server;
+        let done = match self.durable.take() {
+            None => drive(server, transport, &mut services, &mailbox)?,
+            Some((log, begin)) => {
+                let mut log = InputLog::new(log, messages::warn);
+                drive_from(server, transport, &mut services, &mailbox, &mut log, begin)?
+            }
+        };
         done.context("the server ended")
     }
 

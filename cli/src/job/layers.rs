@@ -20,6 +20,13 @@ const HEADING: &str = "Job settings: flags, keys of the job file without the das
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobFlags(BTreeMap<&'static str, String>);
 
+impl JobFlags {
+    /// The first setting that was given.
+    pub(crate) fn first(&self) -> Option<&'static str> {
+        self.0.keys().next().copied()
+    }
+}
+
 impl Args for JobFlags {
     fn augment_args(command: Command) -> Command {
         SETTINGS.iter().fold(command, |command, setting| {

@@ -82,8 +82,6 @@ pub struct Recovered {
     pub inputs: u64,
     /// Bytes that were never committed, which were cut off.
     pub torn: u64,
-    /// Whether it had finished.
-    pub finished: bool,
 }
 
 /// Hands `node` all inputs of the log at `path` again, and `report` what it says of them.
@@ -100,7 +98,7 @@ pub fn recover<N: Node>(
     let mut outbox = Outbox::new();
     let mut connected = BTreeSet::<PeerId>::new();
     let mut asked = Vec::new();
-    let (mut now, mut finished) = (Time::ZERO, false);
+    let mut now = Time::ZERO;
     let opened = Log::open(path, |record| {
         let (at, input) = decode_input(record).map_err(|error| error.to_string())?;
         now = at;
@@ -124,8 +122,8 @@ pub fn recover<N: Node>(
                 Effect::Close(peer) => {
                     connected.remove(&peer);
                 }
-                Effect::Evaluate(_) => asked.push(effect),
-                Effect::Done(_) => finished = true,
+                // It is the last thing a node says, and says it again.
+                Effect::Evaluate(_) | Effect::Done(_) => asked.push(effect),
                 _ => {}
             }
         }
@@ -137,7 +135,7 @@ pub fn recover<N: Node>(
     let inputs = gone.chain([Input::Overslept]).collect();
     let Opened { log, records, torn } = opened;
     let begin = Begin { effects: asked, inputs };
-    Ok(Recovered { log, begin, now, inputs: records, torn, finished })
+    Ok(Recovered { log, begin, now, inputs: records, torn })
 }
 
 fn is_evaluation_of(effect: &Effect, version: Version) -> bool {
