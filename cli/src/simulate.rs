@@ -19,7 +19,9 @@ use pstrain_core::work::Task;
 use pstrain_data::{Encoded, Prepared, Settings, Source};
 use pstrain_transports::WallClock;
 use pstrain_transports::scenario::Scenario;
-use pstrain_transports::simulation::{self, Laboratory, LinkUsage, Origin, Outcome, Setup};
+use pstrain_transports::simulation::{
+    self, Laboratory, LinkUsage, Origin, Outcome, Setup, SimulationError,
+};
 use serde::Serialize;
 
 use crate::job::{Layers, Resolved};
@@ -147,6 +149,7 @@ impl Virtual {
         let cache = data;
         let Resolved { mut job, data } =
             layers.resolve_with(|source, settings| cache.prepare(source, settings))?;
+        SimulationError::check(&scenario, job.membership.workers)?;
         let job_sha256 = hexadecimal(&job_digest(&job));
         Model::new(&job.model, job.data.shape)?;
         // Messages and times without arithmetic: the real size is a number, not memory.

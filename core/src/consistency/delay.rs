@@ -10,14 +10,15 @@ use crate::mode::MOST_IN_FLIGHT;
 /// Invariant: an update has exactly one contribution of every member that took part in its
 /// iteration, and iterations are updates in order; a worker is asked for at most D iterations
 /// beyond the oldest that is no update yet, so no gradient is staler than D; nor for more of them
-/// than the budget asks for, with one to spare. Unlike under SSP,
+/// than the budget asks for, with one to spare. Without a bound it may be ahead by a pass over its
+/// data: the server keeps all that, for a worker that may never come. Unlike under SSP,
 /// nobody sees part of an iteration, and a worker may begin before its own last gradient is in the
 /// parameters.
 ///
 /// Li et al., OSDI 2014, sections 3.4 and 3.5.
 #[derive(Clone, Copy, Debug)]
 pub struct Delay {
-    bound: u64,
+    bound: Option<u64>,
 }
 
 impl Delay {
@@ -25,8 +26,8 @@ impl Delay {
     ///
     /// Without delay it is BSP, and [`super::ConsistencySpec::build`] makes it that.
     #[must_use]
-    pub fn new(bound: Option<u64>) -> Self {
-        Self { bound: bound.unwrap_or(u64::MAX) }
+    pub const fn new(bound: Option<u64>) -> Self {
+        Self { bound }
     }
 }
 
@@ -42,7 +43,7 @@ impl Consistency for Delay {
         // As many iterations of everybody as the budget asks for, were all mini-batches whole.
         let iterations = cohort.wanted().div_ceil(cohort.len().max(1) as u64);
         let ahead = cohort.lead(worker).saturating_add(u64::from(under_way));
-        ahead <= self.bound.min(iterations)
+        ahead <= self.bound.unwrap_or_else(|| cohort.pass(worker)).min(iterations)
     }
 
     fn awaits(&self, cohort: &Cohort, worker: WorkerId) -> bool {
@@ -62,7 +63,8 @@ impl Consistency for Delay {
     }
 
     fn window(&self) -> u32 {
-        let most = u64::from(MOST_IN_FLIGHT).min(self.bound.saturating_add(1));
+        let bound = self.bound.unwrap_or(u64::MAX);
+        let most = u64::from(MOST_IN_FLIGHT).min(bound.saturating_add(1));
         most as u32
     }
 }

@@ -357,13 +357,16 @@ impl Model {
     /// What gathers does not grow without end while somebody is waited for.
     fn check_gathered(&self) {
         use ConsistencySpec as C;
-        let Some(wanted) = self.wanted.filter(|_| self.fixed) else { return };
+        if !self.fixed {
+            return;
+        }
+        let wanted = self.wanted.unwrap_or(u64::MAX - WORKERS as u64);
         let members = self.under_way.len() as u64;
-        let C::Delay { .. } = self.spec else {
+        let C::Delay { bound } = self.spec else {
             // One more of each that had given nothing.
             return assert!(self.pending.len() as u64 <= wanted + members, "{:?}", self.pending);
         };
-        let most = wanted.div_ceil(members) + 1;
+        let most = wanted.div_ceil(members).min(bound.unwrap_or(self.pass)).saturating_add(1);
         for (worker, under_way) in &self.under_way {
             let ahead = self.cohort.lead(WorkerId(*worker)) + under_way.len() as u64;
             assert!(ahead <= most, "{worker} is {ahead} ahead, of {most}");

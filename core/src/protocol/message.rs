@@ -320,7 +320,8 @@ impl fmt::Display for EndReason {
             Self::WorkerLost(worker) => {
                 write!(
                     f,
-                    "worker {worker} was lost, and on-worker-loss does not let the run go on without it"
+                    "worker {worker} was lost and did not come back in time, and on-worker-loss does \
+                     not let the run go on without it (continue would)"
                 )
             }
             Self::TooFewWorkers { present, needed } => {

@@ -92,7 +92,7 @@ pub struct MemberStatus {
     pub silent: Duration,
     /// Its iterations.
     pub clock: Clock,
-    /// Its next mini-batch.
+    /// The mini-batch that it computes, or will next.
     pub batch: BatchId,
     /// Updates it contributed to.
     pub updates: u64,

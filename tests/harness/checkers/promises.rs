@@ -109,11 +109,11 @@ impl Promises {
         }
     }
 
-    /// The iterations that one of so many members may be given beyond the slowest.
-    pub(super) fn most_lead_of(&self, members: usize) -> u64 {
-        let bound = matches!(self.policy, ConsistencySpec::Delay { .. })
-            .then(|| self.wanted.div_ceil(members as u64));
-        bound.unwrap_or(u64::MAX).min(self.most_lead())
+    /// The iterations that one of so many members, with `pass` mini-batches in a pass over its
+    /// data, may be given beyond the slowest.
+    pub(super) fn most_lead_of(&self, members: usize, pass: u64) -> u64 {
+        let ConsistencySpec::Delay { bound } = self.policy else { return self.most_lead() };
+        self.wanted.div_ceil(members as u64).min(bound.unwrap_or(pass))
     }
 
     /// The iterations that one may be given beyond the slowest.

@@ -184,7 +184,8 @@ impl Ranks {
         let under_way = self.rank(worker).under_way;
         let enough = |member| self.promises.has_given_enough(member, under_way, &self.pending);
         assert!(!member.is_some_and(enough), "{worker} goes on in vain: {:?}", self.pending);
-        let most = self.promises.most_lead_of(members.len());
+        let pass = member.map_or(u64::MAX, |member| member.pass);
+        let most = self.promises.most_lead_of(members.len(), pass);
         let holds = self.promises.holds();
         let rank = self.rank(worker);
         assert!(rank.counts && rank.alive && rank.ready, "{worker} does not count: {rank:?}");

@@ -5,6 +5,8 @@ use std::fmt;
 use pstrain_core::id::WorkerId;
 use pstrain_core::time::Time;
 
+use crate::scenario::Scenario;
+
 /// A scenario that does not say enough, or a run that does not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -20,6 +22,20 @@ pub enum SimulationError {
         /// When that was, in virtual time.
         at: Time,
     },
+}
+
+impl SimulationError {
+    /// Checks that enough is said of each of so many workers to model it.
+    ///
+    /// # Errors
+    /// [`SimulationError`] that names the first of whom it is not.
+    pub fn check(scenario: &Scenario, workers: u32) -> Result<(), Self> {
+        (0..workers).map(WorkerId).try_for_each(|worker| {
+            scenario.links.of(worker).ok_or(Self::Link(worker))?;
+            scenario.compute.of(worker).ok_or(Self::Compute(worker))?;
+            Ok(())
+        })
+    }
 }
 
 impl fmt::Display for SimulationError {

@@ -22,7 +22,11 @@ impl Server {
             since: now.since(slot.since),
             silent: now.since(slot.heard),
             clock: self.cohort.clock(worker).unwrap_or(slot.clock),
-            batch: slot.batches.first(),
+            batch: slot
+                .seat
+                .grants
+                .front()
+                .map_or_else(|| slot.batches.first(), |grant| grant.task.batch),
             updates: slot.updates,
         });
         Status {
@@ -101,10 +105,14 @@ impl Server {
                 }
                 // Those who hold the others back: they owe, and are not waiting themselves.
                 let owing = which(&|worker, slot| {
+                    let is_gone = slot.presence != Presence::Ready;
+                    // Without anybody who waits, only the run itself does: for those to come back.
+                    let is_awaited = self.policy.awaits(&self.cohort, worker)
+                        && !self.waiting.is_empty()
+                        && !slot.seat.grants.is_empty();
                     self.cohort.contains(worker)
                         && !self.waiting.contains(&worker)
-                        && self.policy.awaits(&self.cohort, worker)
-                        && (!slot.seat.grants.is_empty() || slot.presence != Presence::Ready)
+                        && (is_gone || is_awaited)
                 });
                 let asked = self.waiting.iter().filter_map(|&worker| self.roster.slot(worker));
                 let since = asked.filter_map(|slot| slot.seat.asked).min();
