@@ -120,6 +120,15 @@ pub(crate) enum Transport {
     Tcp,
 }
 
+/// What survives a crash of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    /// Nothing.
+    None,
+    /// All that was acknowledged.
+    Log,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Where to listen: HOST:PORT or unix:PATH
@@ -127,12 +136,19 @@ pub(crate) struct ServerArgs {
     pub(crate) listen: Address,
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Keep every input in this new folder before anybody sees an answer to it: whatever was
-    /// acknowledged survives a crash of the server or its machine, and --resume goes on from there
+    /// What survives a crash of the server or its machine. none: nothing. log: all that was
+    /// acknowledged, since every input is on the disk before anybody sees an answer to it
+    #[arg(long, value_name = "none|log", default_value = "none", requires_if("log", "state"))]
+    pub(crate) durability: Durability,
+    /// The new folder for what is kept; needed by --durability log
     #[arg(long, value_name = "DIR")]
-    pub(crate) durable: Option<PathBuf>,
-    /// Go on with the run that is kept in this folder; the job is the one it had
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["durable", "job", "print_job"])]
+    pub(crate) state: Option<PathBuf>,
+    /// Go on with the run that is kept in this folder, and keep it there; the job is the one it had
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["durability", "state", "job", "print_job"]
+    )]
     pub(crate) resume: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,

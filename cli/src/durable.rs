@@ -51,7 +51,7 @@ impl DurableFolder {
         let folder = Self { path: path.to_owned() };
         ensure!(
             folder.log().exists(),
-            "{} holds no run: it must be a folder that `pstrain server --durable` has made",
+            "{} holds no run: it must be a folder that `pstrain server --durability log --state` has made",
             path.display()
         );
         let place = path.join("run.json");

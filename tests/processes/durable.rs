@@ -12,7 +12,7 @@ use crate::process::finish;
 /// Starts a durable server, lets it be killed after each of so many updates, and waits for the end.
 fn killed_after(updates: &[u64], folder: &TempDir, parts: &[&[&str]]) -> Left {
     let kept = folder.path().join("kept");
-    let durable = ["--durable", path(&kept)];
+    let durable = ["--durability", "log", "--state", path(&kept)];
     let mut server = Server::tcp(&[parts, &[&durable]].concat());
     let workers = server.workers(2);
     for &updates in updates {
@@ -47,7 +47,8 @@ fn asp_with_a_server_that_is_killed_applies_each_gradient_once() {
 /// What is kept of a run that was killed.
 fn kept(folder: &TempDir) -> std::path::PathBuf {
     let kept = folder.path().join("kept");
-    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "1", "--durable", path(&kept)]]);
+    let log = ["--durability", "log", "--state", path(&kept)];
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "1"], &log]);
     let _workers = server.workers(1);
     server.wait_for_updates(3);
     drop(server);
@@ -64,8 +65,9 @@ fn what_cannot_be_resumed_is_said_and_left_as_it_is() {
     let folder = TempDir::new().unwrap();
     let kept = kept(&folder);
     resume(&kept, &["--epochs", "7"]).refused(2, &["--epochs", "leave it out"]);
-    resume(folder.path(), &[]).refused(2, &["holds no run", "--durable"]);
-    let again = ["server", "--listen", "127.0.0.1:0", "--durable", path(&kept)];
+    resume(folder.path(), &[]).refused(2, &["holds no run", "--durability log"]);
+    finish(&["server", "--durability", "log"]).refused(2, &["--state"]);
+    let again = ["server", "--listen", "127.0.0.1:0", "--durability", "log", "--state", path(&kept)];
     finish(&again).refused(2, &["holds a run already", "--resume"]);
 
     let log = kept.join("inputs.log");

@@ -18,7 +18,7 @@ use pstrain_transports::{
     WallClock, drive, drive_from,
 };
 
-use crate::args::{JobArgs, Output, ServerArgs};
+use crate::args::{Durability, JobArgs, Output, ServerArgs};
 use crate::durable::DurableFolder;
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     let mut clock = clock;
     if let Some((folder, ..)) = &resumed {
         clock = clock.going_on(host.recover(folder)?);
-    } else if let Some(path) = &args.durable {
+    } else if let (Durability::Log, Some(path)) = (args.durability, &args.state) {
         let (_, log) = DurableFolder::create(path, run, &layers.to_toml())?;
         host.keep(log, Begin::start());
     }
