@@ -168,7 +168,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "link",
         "ITEMS|none",
         "Shape links: [WORKER.|all.|server.][up.|down.]KEY=VALUE with delay, jitter, distribution, \
-         rate, loss, outage or slow-start, such as 1.delay=100ms; may be repeated",
+         later, rate, loss, outage or slow-start, such as 1.delay=100ms; may be repeated",
     ),
     items(
         "compute",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pstrain_core::id::WorkerId;
 use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
 use serde::{Deserialize, Serialize};
 
 use super::item::{ScenarioError, Who, as_text, items, unknown, write_items};
@@ -39,6 +40,8 @@ pub struct WorkerLink {
 pub struct LinkSpec {
     /// How long a message takes beside the time that its size costs.
     pub delay: Duration,
+    /// Other delays, in the order of the times from which on they are the link's.
+    pub later: Vec<Later>,
     /// How much the delay varies.
     pub jitter: Duration,
     /// How it varies.
@@ -60,6 +63,15 @@ pub struct ServerLink {
     pub up: Option<Rate>,
     /// From the server to the workers.
     pub down: Option<Rate>,
+}
+
+/// A delay that a link has from some time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Later {
+    /// The delay.
+    pub delay: Duration,
+    /// From when on.
+    pub from: Time,
 }
 
 /// How a delay varies about its middle, as `tc netem` does it.
@@ -84,6 +96,8 @@ enum Direction {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Said {
     delay: Option<Duration>,
+    /// In the order of their times, one for each.
+    later: Option<Vec<Later>>,
     jitter: Option<Duration>,
     distribution: Option<Distribution>,
     /// `rate=none` takes back what was said of all.
@@ -93,7 +107,8 @@ struct Said {
     slow_start: Option<bool>,
 }
 
-const KEYS: &[&str] = &["delay", "jitter", "distribution", "rate", "loss", "outage", "slow-start"];
+const KEYS: &[&str] =
+    &["delay", "later", "jitter", "distribution", "rate", "loss", "outage", "slow-start"];
 
 impl WorkerLink {
     /// How long a small message takes there and back when nothing varies.
@@ -209,6 +224,14 @@ impl Said {
     fn take(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "delay" => self.delay = Some(span(value)?),
+            "later" if value == "none" => self.later = Some(Vec::new()),
+            "later" => {
+                let one: Later = value.parse()?;
+                let later = self.later.get_or_insert_default();
+                later.retain(|other| other.from != one.from);
+                later.push(one);
+                later.sort_by_key(|later| later.from);
+            }
             "jitter" => self.jitter = Some(span(value)?),
             "distribution" => self.distribution = Some(value.parse()?),
             "rate" if value == "none" => self.rate = Some(None),
@@ -230,6 +253,9 @@ impl Said {
 
     fn apply(&self, spec: &mut LinkSpec) {
         spec.delay = self.delay.unwrap_or(spec.delay);
+        if let Some(later) = &self.later {
+            spec.later.clone_from(later);
+        }
         spec.jitter = self.jitter.unwrap_or(spec.jitter);
         spec.distribution = self.distribution.unwrap_or(spec.distribution);
         spec.rate = self.rate.unwrap_or(spec.rate);
@@ -244,6 +270,10 @@ impl Said {
     fn items(&self) -> Vec<String> {
         let mut items = Vec::new();
         items.extend(self.delay.map(|delay| format!("delay={}", Span(delay))));
+        match self.later.as_deref() {
+            Some([]) => items.push("later=none".into()),
+            later => items.extend(later.iter().copied().flatten().map(|l| format!("later={l}"))),
+        }
         items.extend(self.jitter.map(|jitter| format!("jitter={}", Span(jitter))));
         items.extend(self.distribution.map(|how| format!("distribution={how}")));
         items.extend(self.rate.map(|rate| match rate {
@@ -291,6 +321,23 @@ impl fmt::Display for Direction {
             Self::Up => "up",
             Self::Down => "down",
         })
+    }
+}
+
+impl FromStr for Later {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((delay, from)) = text.split_once('@') else {
+            return Err(format!("{text:?} is no later delay; write DELAY@TIME, such as 100ms@60s"));
+        };
+        Ok(Self { delay: span(delay)?, from: Time::ZERO + span(from)? })
+    }
+}
+
+impl fmt::Display for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", Span(self.delay), Span(self.from.since(Time::ZERO)))
     }
 }
 
@@ -368,7 +415,11 @@ mod tests {
             (
                 "1.dela=5ms",
                 "link: 1.dela=5ms: \"dela\" is no key of a link (did you mean delay?); there are \
-                 delay, jitter, distribution, rate, loss, outage, slow-start",
+                 delay, later, jitter, distribution, rate, loss, outage, slow-start",
+            ),
+            (
+                "2.later=5ms",
+                "link: 2.later=5ms: \"5ms\" is no later delay; write DELAY@TIME, such as 100ms@60s",
             ),
             (
                 "delay=5",
@@ -405,6 +456,8 @@ mod tests {
         let value = prop_oneof![
             (0..u64::MAX).prop_map(|ns| format!("delay={}", Span(Duration::from_nanos(ns)))),
             (0..9_999_u32).prop_map(|us| format!("jitter={us}us")),
+            (0..9_u32, 0..5_u32).prop_map(|(delay, at)| format!("later={delay}ms@{at}s")),
+            Just("later=none".to_owned()),
             prop_oneof![Just("uniform"), Just("normal"), Just("pareto")]
                 .prop_map(|how| format!("distribution={how}")),
             (1..u32::MAX).prop_map(|bits| format!("rate={bits}bit")),

@@ -6,7 +6,7 @@ use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
 use rand_distr::{Distribution as _, StandardNormal};
 
-use super::links::{Distribution, LinkSpec};
+use super::links::{Distribution, Later, LinkSpec};
 use super::outage::OpenTime;
 use super::quantity::Rate;
 use super::tcp::{Losses, Window, timeout};
@@ -19,6 +19,8 @@ use super::tcp::{Losses, Window, timeout};
 #[derive(Clone, Debug)]
 pub struct Pipe {
     delay: Duration,
+    /// The delays from later times on.
+    later: Vec<Later>,
     last_arrival: Time,
     /// All that goes beyond a constant delay.
     rest: Option<Box<Rest>>,
@@ -55,6 +57,7 @@ impl Pipe {
             && rest.outages.is_none();
         Self {
             delay: spec.delay,
+            later: spec.later,
             last_arrival: Time::ZERO,
             rest: (!constant).then(|| Box::new(rest)),
         }
@@ -62,9 +65,11 @@ impl Pipe {
 
     /// When a message of `bytes` bytes that is handed over at `now` has wholly arrived.
     pub fn send(&mut self, now: Time, bytes: u64) -> Time {
+        let passed = self.later.partition_point(|later| later.from <= now);
+        let delay = passed.checked_sub(1).map_or(self.delay, |last| self.later[last].delay);
         let arrival = match &mut self.rest {
-            None => now + self.delay,
-            Some(rest) => rest.send(now, bytes, self.delay),
+            None => now + delay,
+            Some(rest) => rest.send(now, bytes, delay),
         };
         self.last_arrival = self.last_arrival.max(arrival);
         self.last_arrival
@@ -204,6 +209,11 @@ mod tests {
             ("delay=100ms", 5, 1_000_000, 105),
             ("rate=8mbit", 0, 1_000_000, 1_000),
             ("rate=8mbit delay=20ms", 500, 1_000_000, 1_520),
+            // A delay is that of the time at which a message is handed over.
+            ("delay=20ms later=50ms@80ms later=5ms@1s", 79, 1, 99),
+            ("delay=20ms later=50ms@80ms later=5ms@1s", 80, 1, 130),
+            ("delay=20ms later=5ms@1s later=50ms@80ms", 999, 1, 1_049),
+            ("delay=20ms later=50ms@80ms later=5ms@1s", 1_100, 1, 1_105),
             ("delay=20ms outage=100ms+50ms", 79, 1, 99),
             // On its way when the outage begins: its last 10 ms come after it.
             ("delay=20ms outage=100ms+50ms", 90, 1, 160),

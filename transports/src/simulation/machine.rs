@@ -28,8 +28,8 @@ pub(super) struct Machine {
     down: Pipe,
     /// Whether the time on the way up, and down, depends on the size.
     weighs: [bool; 2],
-    /// How long after its beginning the first of a long message arrives, where there are no
-    /// outages in which nothing does.
+    /// How long after its beginning the first of a long message arrives, where that is
+    /// the same all the time.
     first_bytes: [Option<Duration>; 2],
     pace: Pace,
     pub(super) is_cut: bool,
@@ -60,7 +60,8 @@ impl Machine {
         };
         let ways = [&link.up, &link.down];
         let weighs = ways.map(weighs);
-        let first_bytes = ways.map(|way| way.outages.is_empty().then_some(way.delay));
+        let is_constant = |way: &LinkSpec| way.outages.is_empty() && way.later.is_empty();
+        let first_bytes = ways.map(|way| is_constant(way).then_some(way.delay));
         let (up, down) = link.pipes(worker, stream);
         Ok(Self {
             worker,
