@@ -80,6 +80,11 @@ impl Checker {
         }
     }
 
+    /// The server began anew, with all leases.
+    pub(crate) fn began_anew(&mut self, now: Time) {
+        self.alive.values_mut().for_each(|heard| *heard = now);
+    }
+
     /// A worker computed a gradient.
     pub(crate) fn computed(&mut self, worker: WorkerId, order: &Compute, gradient: &[f32]) {
         self.books.computed(worker, order, gradient);

@@ -11,6 +11,7 @@
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
+mod crashes;
 mod links;
 mod processes;
 mod settings;
@@ -49,6 +50,8 @@ pub struct Aftermath {
     pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
     /// Whether nobody came or went from the start of the run to its end.
     pub membership_was_fixed: bool,
+    /// How often the server began anew.
+    pub crashes: usize,
     /// The longest time without an update though enough workers were there.
     pub longest_stall: Duration,
 }
@@ -77,6 +80,8 @@ struct World<'a> {
     count: u64,
     server: Server,
     server_wake: Option<Time>,
+    /// The server's inputs, if it crashes.
+    log: Vec<Vec<u8>>,
     reason: Option<EndReason>,
     processes: Vec<Process>,
     links: Vec<Link>,
@@ -127,6 +132,7 @@ impl<'a> World<'a> {
             checker: Checker::new(&server, settings.late + settings.grain, rows),
             server,
             server_wake: None,
+            log: Vec::new(),
             reason: None,
             processes: Vec::new(),
             links: Vec::new(),
@@ -159,6 +165,7 @@ impl<'a> World<'a> {
             ledger: self.server.ledger(),
             events: self.events,
             workers: self.processes.into_iter().map(|process| process.result).collect(),
+            crashes: crashes::beginnings(&self.log),
             membership_was_fixed: self.checker.membership_was_fixed(),
             longest_stall: self.checker.longest_stall,
         }
@@ -285,7 +292,13 @@ impl<'a> World<'a> {
             _ => {}
         }
         let mut out = Outbox::new();
+        self.keep(&input);
         self.server.handle(self.now, input, &mut out);
+        let crashes = self.crashes();
+        if crashes && self.percent(50) {
+            // The input is on the disk, but nobody is told any more what followed from it.
+            out.retain(|effect| !matches!(effect, Effect::Send(..) | Effect::SendExamples { .. }));
+        }
         let (mut events, mut answers, mut closed) = (Vec::new(), Vec::new(), Vec::new());
         for effect in out {
             match effect {
@@ -328,6 +341,8 @@ impl<'a> World<'a> {
         if self.reason.is_some() {
             self.checker.finish(&self.server);
             (0..self.links.len()).for_each(|link| self.close(link, End::Server));
+        } else if crashes {
+            self.begin_anew();
         }
         self.plan_server_wake();
     }

@@ -1,13 +1,13 @@
 //! Servers that are killed and begin anew with all that was acknowledged.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
 use crate::books::check_books;
 use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path};
-use crate::process::finish;
+use crate::process::{Ended, finish};
 
 /// Starts a durable server, lets it be killed after each of so many updates, and waits for the end.
 fn killed_after(updates: &[u64], folder: &TempDir, parts: &[&[&str]]) -> Left {
@@ -44,8 +44,19 @@ fn asp_with_a_server_that_is_killed_applies_each_gradient_once() {
     assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
 }
 
+#[test]
+fn a_run_that_had_finished_says_once_more_how() {
+    let folder = TempDir::new().unwrap();
+    let job = ["--epochs", "1", "--workers", "2", "--data", "synthetic:2000"];
+    let left = killed_after(&[], &folder, &[&job]);
+    let kept = folder.path().join("kept");
+    let again = resume(&kept, &["--json"]).with_code(0).json();
+    assert_eq!(again["params_sha256"], left.summary["params_sha256"]);
+    assert_eq!(again["batches"], left.summary["batches"]);
+}
+
 /// What is kept of a run that was killed.
-fn kept(folder: &TempDir) -> std::path::PathBuf {
+fn kept(folder: &TempDir) -> PathBuf {
     let kept = folder.path().join("kept");
     let log = ["--durability", "log", "--state", path(&kept)];
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "1"], &log]);
@@ -55,8 +66,8 @@ fn kept(folder: &TempDir) -> std::path::PathBuf {
     kept
 }
 
-fn resume(kept: &Path, more: &[&str]) -> crate::process::Ended {
-    let base = ["server", "--listen", "127.0.0.1:0", "--resume", path(kept), "--quiet"];
+fn resume(kept: &Path, more: &[&str]) -> Ended {
+    let base = ["server", "--listen", "127.0.0.1:0", "--resume", path(kept)];
     finish(&[&base[..], more].concat())
 }
 
@@ -67,7 +78,8 @@ fn what_cannot_be_resumed_is_said_and_left_as_it_is() {
     resume(&kept, &["--epochs", "7"]).refused(2, &["--epochs", "leave it out"]);
     resume(folder.path(), &[]).refused(2, &["holds no run", "--durability log"]);
     finish(&["server", "--durability", "log"]).refused(2, &["--state"]);
-    let again = ["server", "--listen", "127.0.0.1:0", "--durability", "log", "--state", path(&kept)];
+    let again =
+        ["server", "--listen", "127.0.0.1:0", "--durability", "log", "--state", path(&kept)];
     finish(&again).refused(2, &["holds a run already", "--resume"]);
 
     let log = kept.join("inputs.log");

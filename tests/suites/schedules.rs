@@ -108,6 +108,20 @@ fn kind_of(event: &Event) -> String {
 }
 
 #[test]
+fn a_server_that_crashes_at_any_time_goes_on_as_if_it_had_not() {
+    let crashes = Cell::new(0);
+    for_seeds("a_server_that_crashes", LARGEST / 4, |seed| {
+        let mut settings = Settings::draw(seed);
+        if seed % 2 == 0 {
+            settings = settings.switching();
+        }
+        settings.crashes = 1 + seed % 30;
+        crashes.set(crashes.get() + let_happen(&settings).crashes);
+    });
+    assert!(alone() || crashes.get() > 1000, "only {} crashes", crashes.get());
+}
+
+#[test]
 fn modes_change_at_any_time_and_nothing_is_lost_or_mixed() {
     let seen = RefCell::new(BTreeSet::new());
     for_seeds("modes_change", LARGEST / 2, |seed| {

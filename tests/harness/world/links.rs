@@ -93,6 +93,11 @@ impl Link {
         first
     }
 
+    /// Whether `end` has closed it, or knows that it is gone.
+    pub(crate) fn is_closed(&self, end: End) -> bool {
+        self.pipes[end as usize].closed.is_some()
+    }
+
     /// Whether `end` has heard of the connection.
     pub(crate) fn is_known(&self, end: End) -> bool {
         self.pipes[end as usize].opened

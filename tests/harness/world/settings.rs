@@ -47,6 +47,8 @@ pub struct Settings {
     pub wishes: bool,
     /// Updates in which the loss climbs, before it is low again; none if it never does.
     pub climbs: Option<u64>,
+    /// After how many inputs of a thousand the server crashes and begins anew, before the calm.
+    pub crashes: u64,
     /// What goes wrong.
     pub faults: Faults,
     /// When the faults stop.
@@ -149,6 +151,7 @@ impl Settings {
             starts: lease.mul_f64([0.0, 0.5, 10.0][rng.below(3) as usize]),
             wishes: rng.below(2) == 0,
             climbs: None,
+            crashes: 0,
             faults,
             calm_at: lease.mul_f64(25.0 * rng.unit()),
             job,
