@@ -6,9 +6,11 @@
 //! - [`Shaped`]: a transport over any of them whose messages take as long as a scenario says.
 //! - [`drive`]: the loop that hands a node its inputs and obeys its effects.
 //! - [`WorkerServices`], [`ServerServices`]: the effects that take long, on threads of their own.
+//! - [`journal`]: a server's inputs on the disk, for one that begins anew.
 //! - [`scenario`]: what of network and machines is modelled, as values without a clock.
 //!
-//! This crate knows nodes and messages, but no file format and nothing of training.
+//! This crate knows nodes and messages, but no file format beside that of the journal, and nothing of
+//! training.
 
 mod address;
 mod clock;
