@@ -1,8 +1,12 @@
 //! Servers that are killed and begin anew with all that was acknowledged.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
+use pstrain_core::rng::Stream;
 use tempfile::TempDir;
 
 use crate::books::check_books;
@@ -42,6 +46,35 @@ fn asp_with_a_server_that_is_killed_applies_each_gradient_once() {
     assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
     let again = finish(&["replay", path(&out.join("order.log")), "--json"]).with_code(0).json();
     assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
+}
+
+/// `PSTRAIN_KILLS` runs, or a few.
+#[test]
+fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
+    let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(4);
+    let job = ["--epochs", "4", "--workers", "2", "--lease", "2s"];
+    let undisturbed = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
+    for run in 0..runs {
+        let folder = TempDir::new().unwrap();
+        let kept = folder.path().join("kept");
+        let durable = ["--durability", "log", "--state", path(&kept)];
+        let consistency = ["--consistency", if run % 2 == 0 { "bsp" } else { "asp" }];
+        let mut server = Server::tcp(&[&SLOW, &job, &consistency, &durable]);
+        let workers = server.workers(2);
+        // Before it answers there is nothing to go on with.
+        server.status();
+        let mut moments = Stream::new(run).fork("kills", 0).rng();
+        for _ in 0..3 {
+            sleep(Duration::from_millis(moments.below(250)));
+            server = server.replace(&[&["--resume", path(&kept), "--overwrite"]]);
+        }
+        let Left { out, summary, _folder } = server.finish(workers);
+        check_books(&out, &summary);
+        assert_eq!(number(&summary["batches"]["lost"]), 0, "run {run}: {summary}");
+        if run % 2 == 0 {
+            assert_eq!(summary["params_sha256"], undisturbed["params_sha256"], "run {run}");
+        }
+    }
 }
 
 #[test]
