@@ -77,3 +77,34 @@ fn while_a_barrier_waits_it_names_the_straggler_and_since_when() {
     workers[1].signal(Signal::CONT);
     server.wait_for_updates(number(&second["updates"]) + 10);
 }
+
+#[test]
+fn where_nobody_waits_it_names_only_those_who_are_to_come_back() {
+    let job = ["--workers", "3", "--consistency", "asp", "--on-worker-loss", "wait"];
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &job, &["--lease", "500ms"]]);
+    let mut workers = server.workers(3);
+    let before = server.wait_for_updates(10);
+    drop(workers.remove(1)); // which kills it with SIGKILL
+    let waits = |status: &Value| !status["wait"].is_null();
+    let status = server.wait_for("one to come back", waits);
+    assert_eq!(status["wait"]["workers"], json!([2]), "{status}");
+    assert!(number(&status["updates"]) > number(&before["updates"]), "the others go on: {status}");
+}
+
+#[test]
+fn while_gradients_gather_it_names_the_one_that_is_silent() {
+    let job = ["--workers", "3", "--consistency", "malenia:3", "--lease", "20s"];
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &job]);
+    let workers = server.workers(3);
+    server.wait_for_updates_of(2, 3);
+    workers[1].signal(Signal::STOP);
+    // The others go through all their data first.
+    let waits = |status: &Value| status["wait"]["workers"] == json!([2]);
+    let status = server.wait_for("those who have given all", waits);
+    let there = |status: &Value, worker: usize| status["workers"][worker]["state"] == "waiting";
+    assert!(there(&status, 0) || there(&status, 2), "{status}");
+    let updates = number(&server.wait_for("all", |s| there(s, 0) && there(s, 2))["updates"]);
+    assert_eq!(updates, number(&status["updates"]), "no update comes without it");
+    workers[1].signal(Signal::CONT);
+    server.wait_for_updates(updates + 3);
+}
