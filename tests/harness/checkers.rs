@@ -16,7 +16,7 @@ use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Departure, Event, Node, Server};
-use pstrain_core::protocol::message::{Control, Controlled, EndReason, Push};
+use pstrain_core::protocol::message::{Begun, Control, Controlled, EndReason, Push};
 use pstrain_core::time::Time;
 
 use books::Books;
@@ -119,7 +119,7 @@ impl Checker {
     pub(crate) fn answered(&mut self, events: &[Event], peer: PeerId, result: &Controlled) {
         let control = self.askers.remove(&peer);
         let control = control.unwrap_or_else(|| panic!("{peer} was answered twice, or unasked"));
-        if let Ok(version) = result {
+        if let Ok(Begun { version, .. }) = result {
             let begins = |event: &Event| match event {
                 Event::Switched { version: with, mode, .. } => {
                     let is_so = |wished: Mode, mode: &Mode| {

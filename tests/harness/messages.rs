@@ -9,7 +9,7 @@ use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, W
 use pstrain_core::job::Job;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
-    Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
+    Begun, Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
     Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
     Welcome,
 };
@@ -97,7 +97,7 @@ impl Messages {
                 value: self.text(),
             }),
             _ => Message::Controlled(match self.coin() {
-                true => Ok(Version(self.number())),
+                true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),
             }),
         }

@@ -42,6 +42,7 @@ fn a_running_job_goes_from_one_consistency_to_another_and_its_books_balance() {
     let dc = set(&server, "staleness", "dc:0.1");
     let text = finish(&["control", &server.address, "set", "consistency", "asp"]).with_code(0);
     assert!(text.stdout.starts_with("consistency = asp from version "), "{}", text.stdout);
+    assert!(text.stdout.ends_with(" on; the mode is asp, staleness dc:0.1\n"), "{}", text.stdout);
     let status = server.wait_for_updates(dc + 10);
     assert_eq!(status["consistency"], "asp, staleness dc:0.1");
     assert!(status["ordered"].is_null(), "{status}");

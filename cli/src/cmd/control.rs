@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use pstrain_core::id::Version;
-use pstrain_core::protocol::message::Control;
+use pstrain_core::protocol::message::{Begun, Control};
 use pstrain_core::protocol::{Message, PROTOCOL_VERSION};
 use serde::Serialize;
 
@@ -21,6 +21,8 @@ struct View<'a> {
     value: &'a str,
     /// The version of the parameters from which on it is so.
     version: Version,
+    /// All of the mode.
+    mode: &'a str,
 }
 
 pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
@@ -45,10 +47,13 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
         None => error,
     });
     match controlled? {
-        Ok(version) if args.json => {
-            messages::result(&serde_json::to_string(&View { key, value, version })?)?;
+        Ok(Begun { version, mode }) if args.json => {
+            let view = View { key, value, version, mode: &mode };
+            messages::result(&serde_json::to_string(&view)?)?;
         }
-        Ok(version) => messages::result(&format!("{key} = {value} from version {version} on\n"))?,
+        Ok(Begun { version, mode }) => messages::result(&format!(
+            "{key} = {value} from version {version} on; the mode is {mode}\n"
+        ))?,
         Err(why) => bail!("{}: {why}", args.address),
     }
     Ok(Ending::Done)

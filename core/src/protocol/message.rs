@@ -294,8 +294,18 @@ pub struct Control {
     pub value: String,
 }
 
-/// The version with which the mode began, or why it did not.
-pub type Controlled = Result<Version, String>;
+/// The mode that began, or why it did not.
+pub type Controlled = Result<Begun, String>;
+
+/// A mode that has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    /// The version of the parameters from which on it is so.
+    pub version: Version,
+    /// All of the mode, as people say it: what did not go with the order is back to what it is
+    /// without being set.
+    pub mode: String,
+}
 
 /// A question about the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use pstrain_core::node::{
 };
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
-    Bye, Control, EndReason, Hello, Pull, Push, PushHeader, Ready, Resume, Welcome,
+    Begun, Bye, Control, EndReason, Hello, Pull, Push, PushHeader, Ready, Resume, Welcome,
 };
 use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason};
 use pstrain_core::rng::Stream;
@@ -139,7 +139,8 @@ fn whoever_asks_while_auto_is_being_left_is_told_of_the_fence_and_for_whom_it_wa
     let wait = status.wait.expect("somebody to wait for");
     assert_eq!((wait.reason, wait.workers), (WaitReason::Fence, vec![WorkerId(0)]));
     let out = server.tell(PeerId(1), Message::Push(push));
-    assert!(sent(&out).contains(&&Message::Controlled(Ok(Version(1)))), "{out:?}");
+    let begun = Begun { version: Version(1), mode: "ssp:2".into() };
+    assert!(sent(&out).contains(&&Message::Controlled(Ok(begun))), "{out:?}");
     let status = server.node.status(server.now);
     assert_eq!((status.consistency.as_str(), status.ordered), ("ssp:2", None));
 }

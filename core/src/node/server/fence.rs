@@ -15,7 +15,7 @@ use crate::consistency::{Choice, ConsistencySpec, Kept, Seen};
 use crate::id::{PeerId, WorkerId};
 use crate::mode::Mode;
 use crate::node::{Cause, Effect, Event, Outbox};
-use crate::protocol::message::{Control, Controlled};
+use crate::protocol::message::{Begun, Control, Controlled};
 use crate::protocol::{Message, Phase};
 use crate::time::Time;
 
@@ -195,7 +195,8 @@ impl Server {
         for (asker, Control { key, value, .. }) in askers {
             let is_in_force = wished.set(&key, &value) == Ok(wished);
             let gone = || alloc::format!("another order came before it began: the mode is {mode}");
-            answer(asker, if is_in_force { Ok(version) } else { Err(gone()) }, out);
+            let begun = || Begun { version, mode: self.mode_in_words() };
+            answer(asker, if is_in_force { Ok(begun()) } else { Err(gone()) }, out);
         }
     }
 

@@ -45,7 +45,7 @@ impl Server {
     }
 
     /// The mode, and who chose it.
-    fn mode_in_words(&self) -> String {
+    pub(super) fn mode_in_words(&self) -> String {
         let Some(auto) = &self.auto else { return self.mode.to_string() };
         let windows = self.cohort.workers().map(|worker| auto.window(worker));
         let widest = windows.max().unwrap_or(1);
