@@ -28,8 +28,9 @@ struct Identity {
 }
 
 impl DurableFolder {
-    /// A new folder for the run with this number, whose job is given as a job file.
-    pub(crate) fn create(path: &Path, run: u64, job: &str) -> anyhow::Result<(Self, Log)> {
+    /// Makes the folder of the run with this number, whose job is given as a job file, and the log
+    /// in it.
+    pub(crate) fn create(path: &Path, run: u64, job: &str) -> anyhow::Result<Log> {
         let folder = Self { path: path.to_owned() };
         if folder.log().exists() {
             bail!(
@@ -42,8 +43,7 @@ impl DurableFolder {
         folder.write("job.toml", job)?;
         folder.write("run.json", &serde_json::to_string(&identity)?)?;
         // Last of all: with it the folder is one that can be resumed.
-        let log = Log::create(&folder.log())?;
-        Ok((folder, log))
+        Ok(Log::create(&folder.log())?)
     }
 
     /// The folder of a run that is to go on, its number, and its job.

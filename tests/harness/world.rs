@@ -51,7 +51,7 @@ pub struct Aftermath {
     /// Whether nobody came or went from the start of the run to its end.
     pub membership_was_fixed: bool,
     /// How often the server began anew.
-    pub crashes: usize,
+    pub crashes: u64,
     /// The longest time without an update though enough workers were there.
     pub longest_stall: Duration,
 }
@@ -82,6 +82,8 @@ struct World<'a> {
     server_wake: Option<Time>,
     /// The server's inputs, if it crashes.
     log: Vec<Vec<u8>>,
+    /// How often it has crashed.
+    crashed: u64,
     reason: Option<EndReason>,
     processes: Vec<Process>,
     links: Vec<Link>,
@@ -133,6 +135,7 @@ impl<'a> World<'a> {
             server,
             server_wake: None,
             log: Vec::new(),
+            crashed: 0,
             reason: None,
             processes: Vec::new(),
             links: Vec::new(),
@@ -165,7 +168,7 @@ impl<'a> World<'a> {
             ledger: self.server.ledger(),
             events: self.events,
             workers: self.processes.into_iter().map(|process| process.result).collect(),
-            crashes: crashes::beginnings(&self.log),
+            crashes: self.crashed,
             membership_was_fixed: self.checker.membership_was_fixed(),
             longest_stall: self.checker.longest_stall,
         }

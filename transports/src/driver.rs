@@ -105,7 +105,7 @@ pub fn drive<N: Node, T: Transport, S: Services>(
 }
 
 /// How a node that exists already begins.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Begin {
     /// What it asked for and has not been answered.
     pub effects: Vec<Effect>,

@@ -58,8 +58,8 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     if let Some((folder, ..)) = &resumed {
         clock = clock.going_on(host.recover(folder)?);
     } else if let (Durability::Log, Some(path)) = (args.durability, &args.state) {
-        let (_, log) = DurableFolder::create(path, run, &layers.to_toml())?;
-        host.keep(log, Begin::start());
+        let log = DurableFolder::create(path, run, &layers.to_toml())?;
+        host.durable = Some((log, Begin::start()));
     }
     let transport = transport.with_clock(clock);
     let name = if matches!(place, pstrain_transports::Address::Tcp(_)) { "tcp" } else { "unix" };
@@ -130,11 +130,6 @@ impl Host {
         Ok(Self { server, data, recorder, virtual_time: None, punctuality, durable: None })
     }
 
-    /// Keeps all inputs in `log` from now on; the server begins with `begin`.
-    fn keep(&mut self, log: Log, begin: Begin) {
-        self.durable = Some((log, begin));
-    }
-
     /// Brings the server to where the last one was; returns the time it was there.
     fn recover(&mut self, folder: &DurableFolder) -> anyhow::Result<Time> {
         let recorder = self.recorder.clone();
@@ -151,7 +146,7 @@ impl Host {
             "resumed after {inputs} inputs{cut}: {} updates, epoch {:.2}",
             point.version, point.epoch
         ));
-        self.keep(log, begin);
+        self.durable = Some((log, begin));
         Ok(now)
     }
 

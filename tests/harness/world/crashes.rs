@@ -2,7 +2,6 @@
 
 use pstrain_core::id::PeerId;
 use pstrain_core::node::{Input, Node, Outbox, Server, decode_input, encode_input};
-use pstrain_core::time::Time;
 
 use super::World;
 use super::links::End;
@@ -37,6 +36,7 @@ impl World<'_> {
         let same = format!("{server:?}") == format!("{:?}", self.server);
         assert!(same, "the same inputs made another server:\n{server:#?}\n{:#?}", self.server);
         self.server = server;
+        self.crashed += 1;
         self.checker.began_anew(self.now);
         for link in 0..self.links.len() {
             let known = self.links[link].is_known(End::Server);
@@ -54,10 +54,4 @@ impl World<'_> {
         }
         self.server_input(Input::Overslept, None);
     }
-}
-
-/// How often a world's server has begun anew, by what it was handed.
-pub(super) fn beginnings(log: &[Vec<u8>]) -> usize {
-    let is_first = |record: &&Vec<u8>| matches!(decode_input(record), Ok((at, Input::Overslept)) if at > Time::ZERO);
-    log.iter().filter(is_first).count()
 }

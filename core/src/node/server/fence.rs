@@ -110,7 +110,7 @@ impl Server {
     /// Lets `auto` see a push, and orders what it chooses.
     pub(super) fn show_auto(
         &mut self,
-        (worker, rows): (WorkerId, u64),
+        worker: WorkerId,
         now: Time,
         compute: Duration,
         loss: f32,
@@ -120,6 +120,7 @@ impl Server {
         if self.ordered.is_some() || self.phase != Phase::Training {
             return;
         }
+        let rows = self.roster.slot(worker).map_or(0, |slot| slot.rows);
         let (version, parameters) = (self.cohort.version(), &self.parameters);
         let seen = Seen { worker, now, compute, loss, rows, version, parameters };
         match auto.pushed(&self.mode, seen) {

@@ -1,5 +1,7 @@
 //! Pulls and pushes: checked, decided exactly once, answered.
 
+use core::time::Duration;
+
 use super::Server;
 use super::contributions::Contribution;
 use super::roster::Grant;
@@ -282,6 +284,7 @@ impl Server {
         self.busy -= 1;
         slot.since = now;
         let turnaround = now.since(granted);
+        let compute = Duration::from_nanos(header.compute_ns).min(turnaround);
         out.push(Effect::Report(Event::Pushed {
             worker,
             sequence: header.sequence,
@@ -290,10 +293,8 @@ impl Server {
             batch: header.task.batch,
             loss: header.loss,
             turnaround,
-            compute: core::time::Duration::from_nanos(header.compute_ns).min(turnaround),
+            compute,
         }));
-        let rows = slot.rows;
-        let compute = core::time::Duration::from_nanos(header.compute_ns).min(turnaround);
         if let Some(dealer) = &mut self.dealer {
             let timed = Timed { granted, now, compute, samples: header.samples };
             dealer.timed(worker, header.task, timed);
@@ -332,7 +333,7 @@ impl Server {
                     gradient: Some(push.gradient),
                 };
                 self.contribute(now, contribution);
-                self.show_auto((worker, rows), now, compute, header.loss, out);
+                self.show_auto(worker, now, compute, header.loss, out);
             }
             Some(reason) => {
                 self.ledger.outstanding -= 1;
