@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Worker(WorkerArgs),
     /// Prints how a running job is doing: for whom it waits, and since when
     Status(StatusArgs),
+    /// Prints why a running job is as fast as it is: who waits for whom, and where the time goes
+    Why(StatusArgs),
     /// Changes how a running job waits for its workers, and what their gradients count for
     Control(ControlArgs),
     /// Evaluates a trained model on a data file

@@ -24,6 +24,7 @@ mod statistics;
 mod table;
 #[cfg(feature = "pictures")]
 mod validate;
+mod why;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Server(args) => cmd::server::run(&args, clock),
         Command::Worker(args) => cmd::worker::run(&args),
         Command::Status(args) => cmd::status::run(&args),
+        Command::Why(args) => cmd::why::run(&args),
         Command::Control(args) => cmd::control::run(&args),
         Command::Eval(args) => cmd::eval::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),

@@ -27,3 +27,4 @@ mod training;
 mod trials;
 #[cfg(feature = "pictures")]
 mod validation;
+mod why;

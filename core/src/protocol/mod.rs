@@ -48,6 +48,7 @@ mod frame;
 mod limits;
 pub mod message;
 mod refusal;
+mod spent;
 mod status;
 
 use sha2::Digest as _;
@@ -57,7 +58,8 @@ pub use frame::{Decoder, FrameError, HEADER_BYTES, Payload, encode, frame_len, p
 pub use limits::Limits;
 pub use message::{Kind, Message};
 pub use refusal::Refusal;
-pub use status::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
+pub use status::{Evaluated, MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
 
 /// The identity of a job: SHA-256 of its form on the wire. Equal exactly when all settings are.
 #[must_use]
@@ -68,7 +70,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 5;
+pub const PROTOCOL_VERSION: u8 = 6;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

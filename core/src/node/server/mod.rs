@@ -1,5 +1,6 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
+mod account;
 mod contributions;
 mod fence;
 mod handshake;
@@ -29,7 +30,7 @@ use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
 use crate::params::KeyRange;
 use crate::protocol::message::EndReason;
-use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
+use crate::protocol::{self, Limits, Message, Phase, Refusal, job_digest};
 use crate::rng::Stream;
 use crate::time::Time;
 use crate::work::{Dealer, WorkError, WorkSpec};
@@ -88,6 +89,10 @@ pub struct Server {
     last_update: Time,
     last_evaluated: Option<Version>,
     evaluations_due: u32,
+    /// The last evaluation.
+    evaluated: Option<protocol::Evaluated>,
+    /// The worker whose coming or going is being dealt with: whoever may go on now waited for it.
+    mover: Option<WorkerId>,
     end: Option<EndReason>,
     done: bool,
 }
@@ -188,6 +193,8 @@ impl Server {
             last_update: Time::ZERO,
             last_evaluated: None,
             evaluations_due: 0,
+            evaluated: None,
+            mover: None,
             end: None,
             done: false,
             job,
@@ -264,7 +271,7 @@ impl Server {
             }
             Message::Hello(hello) => self.on_hello(now, peer, hello, out),
             Message::PullStatus(_) => {
-                out.push(Effect::Send(peer, Message::Status(Box::new(self.status(now)))));
+                out.push(self.answer_status(now, peer));
                 self.strangers.retain(|&(_, stranger)| stranger != peer);
                 out.push(Effect::Close(peer));
             }
@@ -284,6 +291,7 @@ impl Server {
         message: Message,
         out: &mut Outbox,
     ) {
+        self.mover = Some(worker);
         match message {
             Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
                 let (part, from) = (pull.part, pull.from);
@@ -333,6 +341,7 @@ fn unexpected(wanted: &str, got: &Message) -> Refusal {
 
 impl Node for Server {
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        self.mover = None;
         match input {
             Input::Start => self.phase_since = now,
             Input::Connected(peer) => {
@@ -345,6 +354,7 @@ impl Node for Server {
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {
                 self.evaluations_due = self.evaluations_due.saturating_sub(1);
+                self.note_evaluation(&evaluated);
                 out.push(Effect::Report(evaluated.into()));
                 self.settle(now, out);
             }

@@ -285,6 +285,7 @@ impl Server {
         slot.since = now;
         let turnaround = now.since(granted);
         let compute = Duration::from_nanos(header.compute_ns).min(turnaround);
+        let spent = slot.account.pushed(now, compute, header.loss);
         out.push(Effect::Report(Event::Pushed {
             worker,
             sequence: header.sequence,
@@ -294,6 +295,7 @@ impl Server {
             loss: header.loss,
             turnaround,
             compute,
+            spent,
         }));
         if let Some(dealer) = &mut self.dealer {
             let timed = Timed { granted, now, compute, samples: header.samples };
@@ -336,6 +338,7 @@ impl Server {
                 self.show_auto(worker, now, compute, header.loss, out);
             }
             Some(reason) => {
+                slot.account.dropped += 1;
                 self.ledger.outstanding -= 1;
                 self.ledger.discarded += 1;
                 let sequence = header.sequence;
