@@ -13,6 +13,8 @@ mod durable;
 #[cfg(feature = "pictures")]
 mod experiments;
 mod intruders;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod network;
 mod process;
 mod redundancy;

@@ -22,6 +22,8 @@ use crate::args::{Durability, JobArgs, Output, ServerArgs};
 use crate::durable::DurableFolder;
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
+#[cfg(feature = "metrics")]
+use crate::metrics::{Metrics, Observed};
 use crate::progress::Progress;
 use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Summary, write_model};
 use crate::simulate::{Virtual, VirtualReport};
@@ -54,6 +56,10 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     let run = resumed.as_ref().map_or_else(fresh_run, |(_, run, _)| *run);
     let server = Server::new(job, run)?;
     let mut host = Host::new(server, Arc::new(data), &layers.to_toml(), &args.output, true)?;
+    #[cfg(feature = "metrics")]
+    if let Some(address) = &args.metrics {
+        host.publish(address, &transport, args.durability == Durability::Log || resumed.is_some())?;
+    }
     let mut clock = clock;
     if let Some((folder, ..)) = &resumed {
         clock = clock.going_on(host.recover(folder)?);
@@ -130,6 +136,23 @@ impl Host {
         Ok(Self { server, data, recorder, virtual_time: None, punctuality, durable: None })
     }
 
+    /// Gives the run's numbers to whoever asks at `address`.
+    #[cfg(feature = "metrics")]
+    fn publish(
+        &mut self,
+        address: &str,
+        transport: &SocketTransport,
+        durable: bool,
+    ) -> anyhow::Result<()> {
+        let metrics = Metrics::new(durable);
+        metrics.count(transport.traffic());
+        let place = metrics.serve(address)?;
+        let open = if place.ip().is_loopback() { "" } else { " to everybody who can reach it" };
+        messages::say(&format!("metrics at http://{place}/metrics{open}"));
+        self.recorder.show_to(metrics);
+        Ok(())
+    }
+
     /// Brings the server to where the last one was; returns the time it was there.
     fn recover(&mut self, folder: &DurableFolder) -> anyhow::Result<Time> {
         let recorder = self.recorder.clone();
@@ -201,7 +224,10 @@ impl Host {
         let done = match self.durable.take() {
             None => drive(server, transport, &mut services, &mailbox)?,
             Some((log, begin)) => {
-                let mut log = InputLog::new(log, messages::warn);
+                let log = InputLog::new(log, messages::warn);
+                #[cfg(feature = "metrics")]
+                let log = Observed::new(log, self.recorder.metrics().map(Metrics::commits));
+                let mut log = log;
                 drive_from(server, transport, &mut services, &mailbox, &mut log, begin)?
             }
         };

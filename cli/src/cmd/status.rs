@@ -24,7 +24,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
 }
 
 /// How the job of the server at `address` is doing.
-pub(super) fn ask(address: &Address, timeout: humantime::Duration) -> anyhow::Result<Status> {
+pub(crate) fn ask(address: &Address, timeout: humantime::Duration) -> anyhow::Result<Status> {
     let question = Message::PullStatus(PullStatus { protocol_max: PROTOCOL_VERSION });
     client::ask(address, timeout, &question, |message| match message {
         Message::Status(status) => Some(*status),

@@ -45,7 +45,9 @@ fn a_step_is_the_modelled_computing_link_and_barrier() {
 #[test]
 fn whoever_waits_for_nobody_has_no_barrier() {
     let toy = patient(2, 203, ConsistencySpec::Asp);
-    let run = VirtualRun::new(&toy, "2.delay=100ms 2.down.delay=100ms", "10ms").run();
+    let run =
+        VirtualRun::new(&toy, "delay=1ms down.delay=1ms 2.delay=100ms 2.down.delay=100ms", "10ms")
+            .run();
     let second = steps(&run, 1);
     let all = TimeSpent { compute: ms(10), network: ms(200), barrier: ms(0) };
     assert!(second.iter().all(|step| *step == all), "{second:?}");
@@ -59,7 +61,9 @@ fn with_more_under_way_the_link_is_hidden_behind_computing() {
     let run = VirtualRun::new(&toy, "delay=10ms down.delay=10ms", "10ms").run();
     let steps = steps(&run, 0);
     let total: TimeSpent = steps.iter().fold(TimeSpent::default(), |all, step| all + *step);
-    assert_eq!(total.total(), run.point.time, "all of the time");
+    let pushed = |event: &Event| matches!(event, Event::Pushed { .. });
+    let last = run.events.iter().rfind(|(.., event)| pushed(event)).expect("a gradient").0;
+    assert_eq!(total.total(), last - run.grants(0)[0], "all of the time");
     let settled = &steps[4..steps.len() - 4];
     let all = TimeSpent { compute: ms(10), network: ms(0), barrier: ms(0) };
     assert!(settled.iter().all(|step| *step == all), "{settled:?}");
