@@ -27,6 +27,7 @@ mod status;
 mod tools;
 mod training;
 mod trials;
+mod troubleshooting;
 #[cfg(feature = "pictures")]
 mod validation;
 mod why;

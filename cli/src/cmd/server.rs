@@ -14,8 +14,8 @@ use pstrain_transports::journal::{InputLog, Log, Recovered, recover};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
-    Begin, Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport, Transport,
-    WallClock, drive, drive_from,
+    Address, Begin, Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport,
+    Transport, WallClock, drive, drive_from,
 };
 
 use crate::args::{Durability, JobArgs, Output, ServerArgs};
@@ -52,9 +52,24 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         " in plain text without authentication: whoever can reach it can take part"
     };
     messages::say(&format!("listening on {place}{open}"));
+    if place.is_local() && !is_loopback_by_name(&args.listen) {
+        messages::warn(&format!(
+            "{} is {place} here, which only this machine can reach; for others listen on 0.0.0.0 or \
+             on an address of the network",
+            args.listen
+        ));
+    }
     let Resolved { job, data } = layers.resolve()?;
     let run = resumed.as_ref().map_or_else(fresh_run, |(_, run, _)| *run);
     let server = Server::new(job, run)?;
+    if resumed.is_none() && !args.output.quiet && !args.output.json {
+        let membership = server.job().membership;
+        messages::say(&format!(
+            "waiting for {} workers, for {} at most",
+            membership.needed_to_start(),
+            humantime::format_duration(membership.start_patience())
+        ));
+    }
     let mut host = Host::new(server, Arc::new(data), &layers.to_toml(), &args.output, true)?;
     #[cfg(feature = "metrics")]
     if let Some(address) = &args.metrics {
@@ -68,10 +83,21 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         host.durable = Some((log, Begin::start()));
     }
     let transport = transport.with_clock(clock);
-    let name = if matches!(place, pstrain_transports::Address::Tcp(_)) { "tcp" } else { "unix" };
+    let name = if matches!(place, Address::Tcp(_)) { "tcp" } else { "unix" };
     let reason = host.serve(transport)?;
     host.finish(name, &args.output)?;
     exit::of_reason(reason)
+}
+
+/// Whether whoever reads an address knows that only this machine can reach it. Many systems give
+/// their own host name an address of the loopback network.
+fn is_loopback_by_name(address: &Address) -> bool {
+    match address {
+        Address::Unix(_) => true,
+        Address::Tcp(host) => {
+            ["127.", "localhost:", "[::1]:"].iter().any(|known| host.starts_with(known))
+        }
+    }
 }
 
 /// The settings, unless they were to be printed only.

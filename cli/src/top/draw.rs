@@ -14,7 +14,7 @@ use super::Top;
 use crate::why::{Usual, WaitsFor, span, verdict};
 
 const CURVE_LINES: u16 = 5;
-const VERDICT_LINES: u16 = 4;
+const VERDICT_LINES: u16 = 5;
 /// Characters of a bar.
 const BAR: usize = 20;
 
@@ -75,6 +75,8 @@ fn curve(
     show: fn(f64) -> String,
 ) {
     const STEPS: f64 = 1000.0;
+    /// The lowest point is still to be seen.
+    const LOWEST: f64 = 125.0;
     let last = points.back().map_or_else(|| "-".into(), |&point| show(point));
     let width = usize::from(place.width.saturating_sub(2));
     let shown = points.iter().skip(points.len().saturating_sub(width));
@@ -82,12 +84,12 @@ fn curve(
     let high = shown.clone().copied().fold(f64::NEG_INFINITY, f64::max);
     let height = |point: f64| {
         let share = if high > low { (point - low) / (high - low) } else { 0.5 };
-        1 + (share * STEPS) as u64
+        (LOWEST + share * (STEPS - LOWEST)) as u64
     };
     let heights: Vec<u64> = shown.map(|&point| height(point)).collect();
     let line = Sparkline::default()
         .block(Block::bordered().title(format!(" {name} {last} ")))
-        .max(STEPS as u64 + 1)
+        .max(STEPS as u64)
         .data(heights);
     frame.render_widget(line, place);
 }
@@ -106,7 +108,7 @@ fn table(top: &Top) -> Table<'_> {
         "rtt",
         "again",
     ];
-    let widths = [6, 12, 10, 24, 8, 8, 5, BAR as u16, 8, 8, 5].map(Constraint::Length);
+    let widths = [6, 12, 10, 26, 8, 8, 5, BAR as u16, 8, 8, 5].map(Constraint::Length);
     let rows = top.status.members.iter().map(|member| row(top, member));
     Table::new(rows, widths)
         .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))

@@ -175,12 +175,10 @@ fn of_holder(member: &MemberStatus, usual: &Usual, percent: f64) -> Finding {
     let worker = member.worker;
     let own = usual.compute + usual.network;
     let part = |of: Duration| 100.0 * of.as_secs_f64() / own.as_secs_f64().max(f64::MIN_POSITIVE);
-    let begin = format!(
-        "worker {worker} holds the others back, who wait {percent:.0} % of their time for it"
-    );
     if usual.network < usual.compute {
         let says = format!(
-            "{begin}: its machine computes {} of the {} from parameters to gradient ({:.0} %)",
+            "worker {worker} holds the others back, who wait {percent:.0} % of their time for it: its \
+             machine computes {} of the {} from parameters to gradient ({:.0} %)",
             span(usual.compute),
             span(own),
             part(usual.compute)
@@ -201,7 +199,8 @@ fn of_holder(member: &MemberStatus, usual: &Usual, percent: f64) -> Finding {
         },
     );
     let says = format!(
-        "{begin}: {link} takes {} of the {} from parameters to gradient ({:.0} %)",
+        "worker {worker} holds the others back, who wait {percent:.0} % of their time for it: {link} takes \
+         {} of the {} from parameters to gradient ({:.0} %)",
         span(usual.network),
         span(own),
         part(usual.network)
