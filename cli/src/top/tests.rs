@@ -56,18 +56,18 @@ fn a_run_is_drawn_with_its_curve_its_workers_and_its_cause() {
         };
         top.update(Ok(later));
     }
-    assert_eq!(drawn(&top, 120, 16), include_str!("run.txt").trim_end());
+    assert_eq!(drawn(&top, 130, 18), include_str!("run.txt").trim_end());
 }
 
 #[test]
 fn a_server_that_is_gone_is_said_to_be_and_the_rest_stays() {
     let mut top = Top::new("edge-gw:7070".into(), run_of_three());
     top.update(Err("cannot reach edge-gw:7070: refused; is a server running there?".into()));
-    let screen = drawn(&top, 120, 16);
+    let screen = drawn(&top, 130, 18);
     assert!(screen.contains("cannot reach edge-gw:7070: refused"), "{screen}");
     assert!(screen.contains("edge-3"), "{screen}");
     top.update(Ok(run_of_three()));
-    assert!(!drawn(&top, 120, 16).contains("cannot reach"));
+    assert!(!drawn(&top, 130, 18).contains("cannot reach"));
 }
 
 #[test]
