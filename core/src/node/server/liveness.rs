@@ -51,6 +51,7 @@ impl Server {
         let presence = if how == Departure::Lost { Presence::Lost } else { Presence::Left };
         self.roster.set_presence(worker, presence, now);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
+        self.store.forget(worker);
         slot.seat.asked = None;
         slot.account.left();
         self.mover = Some(worker);
@@ -61,7 +62,6 @@ impl Server {
                 Some(dealer) => dealer.put_back(worker, grant.task),
             }
         }
-        slot.seat.bases.clear();
         if let Some(dealer) = &mut self.dealer {
             dealer.left(worker);
         }
