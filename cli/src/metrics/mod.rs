@@ -242,8 +242,8 @@ struct Bytes(Arc<Traffic>);
 impl Collector for Bytes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for (name, help, bytes) in [
-            ("pstrain_received", "Bytes that came from workers and clients", self.0.received()),
-            ("pstrain_sent", "Bytes that went to workers and clients", self.0.sent()),
+            ("pstrain_received", "Bytes that came from workers and clients.", self.0.received()),
+            ("pstrain_sent", "Bytes that went to workers and clients.", self.0.sent()),
         ] {
             let counter = ConstCounter::new(bytes);
             let kind = counter.metric_type();
