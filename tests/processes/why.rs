@@ -98,3 +98,10 @@ fn before_the_run_begins_it_says_who_is_missing() {
     assert!(text.contains("the run waits for workers 1, 2 to come, since "), "{text}");
     assert!(text.contains("start them with `pstrain worker --server ADDRESS`"), "{text}");
 }
+
+#[cfg(feature = "top")]
+#[test]
+fn without_a_terminal_there_is_no_live_view() {
+    let words = ["top draws on a terminal", "`pstrain why tcp://127.0.0.1:1 --json` says the same"];
+    finish(&["top", "127.0.0.1:1"]).refused(2, &words);
+}
