@@ -80,14 +80,11 @@ impl Messages {
                 rows: (0..3).map(|part| (PartId(part), self.number())).collect(),
                 train: self.fingerprint(),
             }),
-            7 => {
-                let incarnation = Incarnation(self.number());
-                Message::Pull(Pull {
-                    incarnation,
-                    keys: self.keys(),
-                    allowed: Sequence(self.number()),
-                })
-            }
+            7 => Message::Pull(Pull {
+                incarnation: Incarnation(self.number()),
+                keys: self.keys(),
+                allowed: Sequence(self.number()),
+            }),
             8 => Message::Push(self.push()),
             9 => Message::Parameters(self.parameters()),
             10 => Message::Ack(self.decided()),

@@ -16,7 +16,7 @@ fn drawn(top: &Top, width: u16, height: u16) -> String {
     terminal.draw(|frame| draw::draw(top, frame)).unwrap();
     let screen = terminal.backend().to_string();
     let lines = screen.lines().map(|line| line.trim_matches('"').trim_end());
-    lines.collect::<Vec<_>>().join("\n")
+    lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
 }
 
 /// A run of three workers of which the third has a slow link.
