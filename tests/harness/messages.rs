@@ -19,8 +19,8 @@ use pstrain_core::protocol::message::{
     Welcome,
 };
 use pstrain_core::protocol::{
-    Evaluated, Held, LinkFigures, MemberState, MemberStatus, Message, Phase, Recent, Refusal,
-    Status, TcpFigures, TimeSpent, Wait, WaitReason, encode,
+    Evaluated, Held, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message, Phase, Recent,
+    Refusal, Status, TcpFigures, TimeSpent, Wait, WaitReason, encode,
 };
 use pstrain_core::rng::Random;
 use pstrain_core::store::{Contribution, Decision};
@@ -342,7 +342,7 @@ impl Messages {
     fn recent(&mut self) -> Recent {
         let spent = TimeSpent { compute: self.span(), network: self.span(), barrier: self.span() };
         let held = |random: &mut Self| Held { by: WorkerId(random.small()), waited: random.span() };
-        let held_by = (0..self.count()).map(|_| held(self)).collect();
+        let held_by = [(); MOST_HOLDERS].map(|()| self.coin().then(|| held(self)));
         Recent { steps: self.small(), spent, held_by, loss: self.rng.unit() }
     }
 

@@ -94,7 +94,7 @@ impl<'a> View<'a> {
 impl<'a> MemberView<'a> {
     fn of(status: &Status, member: &'a MemberStatus) -> Self {
         let recent = &member.recent;
-        let held = recent.held_by.iter();
+        let held = recent.held_by.iter().flatten();
         Self {
             id: member.worker,
             name: &member.name,

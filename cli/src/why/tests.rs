@@ -32,7 +32,7 @@ pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> Memb
         recent: Recent {
             steps: 10,
             spent: TimeSpent { compute, network, barrier },
-            held_by: held.into_iter().collect(),
+            held_by: [held, None, None],
             loss: 0.5,
         },
         link: None,

@@ -130,7 +130,7 @@ fn chronic(status: &Status) -> Finding {
     let mut held = BTreeMap::<WorkerId, Duration>::new();
     for member in &status.members {
         total += member.recent.spent;
-        for one in member.recent.held_by.iter().filter(|one| one.by != member.worker) {
+        for one in member.recent.held_by.iter().flatten().filter(|one| one.by != member.worker) {
             *held.entry(one.by).or_default() += one.waited;
         }
     }

@@ -1,6 +1,5 @@
 //! Where a worker's time went, and how its link is.
 
-use alloc::vec::Vec;
 use core::ops::{Add, AddAssign};
 use core::time::Duration;
 
@@ -52,9 +51,9 @@ pub struct Recent {
     pub steps: u32,
     /// Where their time went.
     pub spent: TimeSpent,
-    /// Whose coming or going ended its waits for parameters, those that took longest first; not more
-    /// than [`MOST_HOLDERS`].
-    pub held_by: Vec<Held>,
+    /// Whose coming or going ended its waits for parameters, those that took longest first. As many as
+    /// are named have their place, so that nobody can say that there are many more.
+    pub held_by: [Option<Held>; MOST_HOLDERS],
     /// Mean loss of their mini-batches.
     pub loss: f64,
 }

@@ -11,7 +11,7 @@ use core::cmp::Reverse;
 use core::time::Duration;
 
 use crate::id::WorkerId;
-use crate::protocol::{Held, MOST_HOLDERS, Recent, TimeSpent};
+use crate::protocol::{Held, Recent, TimeSpent};
 use crate::time::Time;
 
 /// The steps that are kept of each worker.
@@ -84,19 +84,22 @@ impl Account {
     /// The last steps.
     pub(super) fn recent(&self) -> Recent {
         let mut recent = Recent { steps: self.steps.len() as u32, ..Recent::default() };
+        let mut holders = Vec::<Held>::new();
         for step in &self.steps {
             recent.spent += step.spent;
             recent.loss += f64::from(step.loss) / self.steps.len() as f64;
             let Some(by) = step.held_by else { continue };
-            match recent.held_by.iter_mut().find(|held| held.by == by) {
+            match holders.iter_mut().find(|held| held.by == by) {
                 Some(held) => held.waited += step.spent.barrier,
-                None => recent.held_by.push(Held { by, waited: step.spent.barrier }),
+                None => holders.push(Held { by, waited: step.spent.barrier }),
             }
         }
         let longest: fn(&Held) -> (Reverse<Duration>, WorkerId) =
             |held| (Reverse(held.waited), held.by);
-        recent.held_by.sort_unstable_by_key(longest);
-        recent.held_by.truncate(MOST_HOLDERS);
+        holders.sort_unstable_by_key(longest);
+        for (place, held) in recent.held_by.iter_mut().zip(holders) {
+            *place = Some(held);
+        }
         recent
     }
 
@@ -110,8 +113,6 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
-
     use super::*;
 
     fn at(millis: u64) -> Time {
@@ -133,7 +134,8 @@ mod tests {
         assert_eq!(second, TimeSpent { compute: ms(15), network: ms(5), barrier: ms(30) });
         let recent = account.recent();
         assert_eq!((recent.steps, recent.spent.total(), recent.loss), (2, ms(100), 2.0));
-        assert_eq!(recent.held_by, vec![Held { by: WorkerId(1), waited: ms(30) }]);
+        let held = Held { by: WorkerId(1), waited: ms(30) };
+        assert_eq!(recent.held_by, [Some(held), None, None]);
     }
 
     #[test]
@@ -161,7 +163,7 @@ mod tests {
         let recent = account.recent();
         assert_eq!(recent.steps as usize, STEPS);
         assert_eq!(recent.spent.total(), ms(10 * STEPS as u64));
-        let by: Vec<u32> = recent.held_by.iter().map(|held| held.by.0).collect();
+        let by: Vec<u32> = recent.held_by.iter().flatten().map(|held| held.by.0).collect();
         assert_eq!(by, [4, 3, 2]);
     }
 
