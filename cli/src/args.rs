@@ -39,6 +39,11 @@ pub(crate) enum Command {
     Worker(WorkerArgs),
     /// Prints how a running job is doing: for whom it waits, and since when
     Status(StatusArgs),
+    /// Prints why a running job is as fast as it is: who waits for whom, and where the time goes
+    Why(StatusArgs),
+    /// Shows a running job live: its curve, its workers, and who holds whom back
+    #[cfg(feature = "top")]
+    Top(TopArgs),
     /// Changes how a running job waits for its workers, and what their gradients count for
     Control(ControlArgs),
     /// Evaluates a trained model on a data file
@@ -191,6 +196,10 @@ pub(crate) struct ServerArgs {
         conflicts_with_all = ["durability", "state", "job", "print_job"]
     )]
     pub(crate) resume: Option<PathBuf>,
+    /// Serve the run's numbers to Prometheus at http://HOST:PORT/metrics
+    #[cfg(feature = "metrics")]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<String>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -226,6 +235,19 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// How long to wait for the answer
+    #[arg(long, default_value = "5s")]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[cfg(feature = "top")]
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// The server: HOST:PORT or unix:PATH
+    pub(crate) address: Address,
+    /// How long to wait between two questions
+    #[arg(long, default_value = "1s")]
+    pub(crate) interval: humantime::Duration,
+    /// How long to wait for an answer
     #[arg(long, default_value = "5s")]
     pub(crate) timeout: humantime::Duration,
 }

@@ -14,6 +14,8 @@ mod durable;
 mod experiments;
 mod group;
 mod intruders;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod network;
 mod process;
 mod redundancy;
@@ -26,5 +28,7 @@ mod status;
 mod tools;
 mod training;
 mod trials;
+mod troubleshooting;
 #[cfg(feature = "pictures")]
 mod validation;
+mod why;

@@ -16,4 +16,5 @@ pub(crate) mod simulate;
 pub(crate) mod status;
 #[cfg(feature = "pictures")]
 pub(crate) mod validate;
+pub(crate) mod why;
 pub(crate) mod worker;

@@ -1,5 +1,6 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
+mod account;
 mod fence;
 mod group;
 mod handshake;
@@ -30,7 +31,7 @@ use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
 use crate::params::KeyRange;
 use crate::protocol::message::EndReason;
-use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
+use crate::protocol::{self, Limits, Message, Phase, Refusal, job_digest};
 use crate::store::Store;
 use crate::time::Time;
 use crate::work::{Dealer, WorkError, WorkSpec};
@@ -91,6 +92,10 @@ pub struct Server {
     last_update: Time,
     last_evaluated: Option<Version>,
     evaluations_due: u32,
+    /// The last evaluation.
+    evaluated: Option<protocol::Evaluated>,
+    /// The worker whose coming or going is being dealt with: whoever may go on now waited for it.
+    mover: Option<WorkerId>,
     end: Option<EndReason>,
     done: bool,
 }
@@ -196,6 +201,8 @@ impl Server {
             last_update: Time::ZERO,
             last_evaluated: None,
             evaluations_due: 0,
+            evaluated: None,
+            mover: None,
             end: None,
             done: false,
             job,
@@ -284,7 +291,7 @@ impl Server {
             Message::Hello(hello) => self.on_hello(now, peer, hello, out),
             Message::Enlist(enlist) => self.on_enlist(now, peer, enlist, out),
             Message::PullStatus(_) => {
-                out.push(Effect::Send(peer, Message::Status(Box::new(self.status(now)))));
+                out.push(self.answer_status(now, peer));
                 self.strangers.retain(|&(_, stranger)| stranger != peer);
                 out.push(Effect::Close(peer));
             }
@@ -304,6 +311,7 @@ impl Server {
         message: Message,
         out: &mut Outbox,
     ) {
+        self.mover = Some(worker);
         match message {
             Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
                 let (part, from) = (pull.part, pull.from);
@@ -354,6 +362,7 @@ fn unexpected(wanted: &str, got: &Message) -> Refusal {
 
 impl Node for Server {
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        self.mover = None;
         match input {
             Input::Start => self.phase_since = now,
             Input::Connected(peer) => {
@@ -366,6 +375,7 @@ impl Node for Server {
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {
                 self.evaluations_due = self.evaluations_due.saturating_sub(1);
+                self.note_evaluation(&evaluated);
                 out.push(Effect::Report(evaluated.into()));
                 self.settle(now, out);
             }
