@@ -103,7 +103,7 @@ fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() 
 #[test]
 fn servers_that_make_no_sense_are_refused_with_words() {
     let refused = |args: &[&str], words: &[&str]| {
-        drop(finish(&[&["server", "--listen", "127.0.0.1:0"], args].concat()).refused(2, words));
+        finish(&[&["server", "--listen", "127.0.0.1:0"], args].concat()).refused(2, words);
     };
     refused(&["--shard", "1/4"], &["server 1 coordinates"]);
     refused(&["--shard", "5/4"], &["K/M"]);
@@ -120,5 +120,6 @@ fn servers_that_make_no_sense_are_refused_with_words() {
     finish(&[&shard[..], &["2/3"]].concat()).refused(1, &["one of 3 servers", "servers = 2"]);
     let worker = server.worker(&[]);
     worker.wait_to_say("server 2 of 2 is not there yet");
+    assert_eq!(server.status()["wait"]["reason"], "server 2 to come");
     assert!(Path::new(&server.out).exists());
 }

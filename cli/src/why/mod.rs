@@ -59,7 +59,9 @@ impl WaitsFor {
     fn of_waiting(status: &Status, worker: WorkerId) -> Self {
         match &status.wait {
             _ if status.phase == Phase::Gathering => Self::Others,
-            Some(wait) if wait.reason == WaitReason::Workers => Self::Others,
+            Some(wait) if matches!(wait.reason, WaitReason::Workers | WaitReason::Server(_)) => {
+                Self::Others
+            }
             Some(wait) => {
                 let workers = wait.workers.iter().copied().filter(|&other| other != worker);
                 match workers.collect::<Vec<_>>() {

@@ -55,6 +55,12 @@ fn finding(cause: Cause, worker: Option<WorkerId>, says: String, cure: &'static 
 /// What stops the run just now.
 fn acute(status: &Status) -> Vec<Finding> {
     let Some(wait) = &status.wait else { return Vec::new() };
+    if let WaitReason::Server(server) = wait.reason {
+        let says = format!("server {server} is not there, since {}", span(wait.waited));
+        let cure = "start it with `pstrain server --shard K/M`, or look at its machine and its link; no \
+                    gradient counts until every server has its part of it";
+        return vec![finding(Cause::Missing, None, says, cure)];
+    }
     if status.phase == Phase::Ending {
         let whose = workers_in_words(&wait.workers);
         let says = format!("the run is over, and {whose} did not say goodbye yet");

@@ -8,7 +8,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{LinkFigures, Recent};
-use crate::id::{BatchId, Clock, Version, WorkerId};
+use crate::id::{BatchId, Clock, ServerId, Version, WorkerId};
 
 /// The answer to a status question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,6 +95,8 @@ pub enum WaitReason {
     Fence,
     /// The run is over and these workers have not said goodbye.
     Goodbyes,
+    /// Another server of the job is not there.
+    Server(ServerId),
 }
 
 /// One worker of a job.
@@ -164,6 +166,7 @@ impl fmt::Display for Phase {
 impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Server(server) => return write!(f, "server {server} to come"),
             Self::Workers => "more workers",
             Self::Gradients => "gradients",
             Self::Fence => "the last gradients before another mode",

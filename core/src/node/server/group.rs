@@ -105,6 +105,12 @@ impl Group {
         Some(ServerId(place as u32 + 1))
     }
 
+    /// The first server that is not there, and since when.
+    pub(super) fn first_away(&self) -> Option<(ServerId, Time)> {
+        let all = (1..).map(ServerId).zip(&self.others);
+        all.filter_map(|(server, other)| Some((server, other.away_since?))).next()
+    }
+
     /// All parameters of `version`, if they were put together.
     pub(super) fn whole(&self, version: Version) -> Option<&Arc<Vec<f32>>> {
         self.whole.as_ref().filter(|(of, _)| *of == version).map(|(_, values)| values)

@@ -112,6 +112,10 @@ impl Server {
         let absent = |worker: WorkerId, slot: &Slot| {
             slot.presence != Presence::Ready && !self.finished.contains(&worker)
         };
+        if let Some((server, since)) = self.group.first_away() {
+            let limit = Some(self.server_patience());
+            return Some(wait(WaitReason::Server(server), Vec::new(), since, limit));
+        }
         match self.phase {
             Phase::Gathering => {
                 let limit = Some(membership.start_patience());
