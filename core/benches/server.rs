@@ -23,7 +23,7 @@ use pstrain_core::job::{
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
-use pstrain_core::node::{Effect, Input, Node, Server};
+use pstrain_core::node::{Effect, Identity, Input, Node, Server};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
@@ -106,7 +106,7 @@ impl Bench {
         bench.handle(Input::Start);
         for worker in 0..WORKERS {
             let peer = PeerId(worker.into());
-            bench.handle(Input::Connected(peer));
+            bench.handle(Input::Connected(peer, Identity::Anyone));
             bench.handle(Input::Message(peer, Message::Hello(hello(worker))));
             let train = Some(bench.server.job().data.train.clone());
             let rows = BTreeMap::from([(PartId(worker), ROWS)]);

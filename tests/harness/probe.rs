@@ -106,7 +106,7 @@ impl Probe {
     /// If something else happens.
     pub fn connected(&mut self) -> PeerId {
         match self.event() {
-            TransportEvent::Connected(peer) => peer,
+            TransportEvent::Connected(peer, _) => peer,
             other => panic!("{other:?} instead of a connection"),
         }
     }

@@ -385,7 +385,7 @@ fn dropped_before_accepting(kind: Kind) {
     // The system may have connected it on the server's behalf.
     match client.event() {
         TransportEvent::DialFailed { permanent, .. } => assert!(!permanent),
-        TransportEvent::Connected(peer) => assert_eq!(client.disconnected().0, peer),
+        TransportEvent::Connected(peer, _) => assert_eq!(client.disconnected().0, peer),
         other => panic!("{other:?}"),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::Event;
+use pstrain_core::node::{Event, Identity};
 use pstrain_core::protocol::{FrameError, Limits, Message};
 use pstrain_core::time::Time;
 
@@ -73,8 +73,8 @@ pub trait Transport {
 /// What a transport reports.
 #[derive(Debug)]
 pub enum TransportEvent {
-    /// A connection is up.
-    Connected(PeerId),
+    /// A connection is up, with who the peer has proved to be.
+    Connected(PeerId, Identity),
     /// A dial did not succeed.
     DialFailed {
         /// What went wrong, in words.

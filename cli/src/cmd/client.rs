@@ -43,7 +43,10 @@ pub(super) fn ask_for_long<T>(
         transport.wait(Some(next), &mut events)?;
         for event in events.drain(..) {
             match event {
-                TransportEvent::Connected(peer) => {
+                TransportEvent::Connected(_, identity) if !identity.may_serve() => {
+                    bail!("{address}: who answers there is {identity}, which is no server")
+                }
+                TransportEvent::Connected(peer, _) => {
                     transport.limit(peer, Limits::DIALER);
                     transport.send(peer, question.clone());
                 }

@@ -9,6 +9,7 @@
 
 mod backoff;
 mod event;
+mod identity;
 mod inputs;
 mod server;
 mod worker;
@@ -20,6 +21,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use event::{Cause, Departure, Event};
+pub use identity::{Identity, NoIdentity};
 pub use inputs::{InputError, decode_input, encode_input};
 pub use server::{Ledger, Server, ServerError};
 pub use worker::{Worker, WorkerConfig, WorkerError};
@@ -48,8 +50,9 @@ pub trait Node {
 pub enum Input {
     /// The run begins.
     Start,
-    /// A connection is up: a worker's own dial succeeded, or somebody dialled the server.
-    Connected(PeerId),
+    /// A connection is up: a worker's own dial succeeded, or somebody dialled the server;
+    /// with who that has proved to be.
+    Connected(PeerId, Identity),
     /// The dial asked for did not succeed.
     DialFailed {
         /// What went wrong, in words.

@@ -9,7 +9,7 @@ use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_core::mode::Mode;
-use pstrain_core::node::{
+use pstrain_core::node::{Identity, 
     Compute, Computed, Departure, Effect, Evaluated, Event, Input, Node, Outbox, Prepared, Server,
     Worker, WorkerConfig,
 };
@@ -52,7 +52,7 @@ impl<N: Node> Hand<N> {
 impl Hand<Server> {
     /// Takes a worker in over a new connection.
     fn greet(&mut self, peer: PeerId, resume: Option<Resume>) -> Outbox {
-        self.give(Input::Connected(peer));
+        self.give(Input::Connected(peer, Identity::Anyone));
         self.tell(
             peer,
             Message::Hello(Hello {
@@ -129,7 +129,7 @@ fn whoever_asks_while_auto_is_being_left_is_told_of_the_fence_and_for_whom_it_wa
     job.mode = Mode::of(ConsistencySpec::Auto);
     let mut server = Hand::new(Server::new(job, RUN).unwrap());
     let push = server.take_in(PeerId(1));
-    server.give(Input::Connected(PeerId(2)));
+    server.give(Input::Connected(PeerId(2), Identity::Anyone));
     let control = Control { protocol_max: 1, key: "consistency".into(), value: "ssp:2".into() };
     let out = server.tell(PeerId(2), Message::Control(control));
     assert!(sent(&out).is_empty(), "answered before the fence: {out:?}");
@@ -188,7 +188,7 @@ fn answer_evaluations(server: &mut Hand<Server>, out: Outbox) {
 
 /// What the worker was asked to compute, after it was welcomed and given parameters.
 fn welcome_and_grant(worker: &mut Hand<Worker>, peer: PeerId, welcome: &Welcome) -> Compute {
-    worker.give(Input::Connected(peer));
+    worker.give(Input::Connected(peer, Identity::Anyone));
     let out = worker.tell(peer, Message::Welcome(Box::new(welcome.clone())));
     if out.iter().any(|effect| matches!(effect, Effect::Prepare(_))) {
         let train = Some(welcome.job.data.train.clone());

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
 use pstrain_core::id::PeerId;
+use pstrain_core::node::Identity;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::time::Time;
 
@@ -131,7 +132,7 @@ impl SocketTransport {
         self.poll.registry().register(connection.stream(), token, both)?;
         self.connections.insert(id, connection);
         if accepted {
-            self.events.push(TransportEvent::Connected(id));
+            self.events.push(TransportEvent::Connected(id, Identity::Anyone));
         } else {
             self.end_within(id, DIAL);
         }
@@ -206,7 +207,7 @@ impl SocketTransport {
         if !connection.is_connected() {
             match connection.finish_connect() {
                 Ok(true) => {
-                    self.events.push(TransportEvent::Connected(id));
+                    self.events.push(TransportEvent::Connected(id, Identity::Anyone));
                     self.set_end(id, None);
                 }
                 Ok(false) => return,

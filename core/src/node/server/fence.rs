@@ -10,7 +10,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Server, controller, unexpected};
+use super::{Server, controller};
 use crate::consistency::{Choice, ConsistencySpec, Kept, Seen};
 use crate::id::{PeerId, WorkerId};
 use crate::mode::Mode;
@@ -40,11 +40,11 @@ impl Server {
         control: Control,
         out: &mut Outbox,
     ) {
-        if self.roster.worker_of(peer).is_some() {
-            let control = Message::Control(control);
-            return self.refuse(now, peer, unexpected("a worker's message", &control), out);
+        let message = Message::Control(control.clone());
+        if let Err(why) = self.check_client(peer, &message) {
+            return self.refuse(now, peer, why, out);
         }
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_stranger(peer);
         if !self.may_change() {
             return answer(peer, Err("the run is over, or about to be".into()), out);
         }

@@ -16,7 +16,28 @@ use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 use crate::time::Time;
 
 impl Server {
-    pub(super) fn on_hello(&mut self, now: Time, peer: PeerId, hello: Hello, out: &mut Outbox) {
+    /// Forgets that nothing is known of a connection: it has said who it is, or is gone.
+    pub(super) fn forget_stranger(&mut self, peer: PeerId) {
+        if self.identities.remove(&peer).is_some() {
+            self.strangers.retain(|&(_, stranger)| stranger != peer);
+        }
+    }
+
+    /// Whether `message`, which a client sends, may come from this peer.
+    pub(super) fn check_client(&self, peer: PeerId, message: &Message) -> Result<(), Refusal> {
+        match self.identities.get(&peer) {
+            Some(identity) => identity.may_control(),
+            None => Err(unexpected("a worker's message", message)),
+        }
+    }
+
+    pub(super) fn on_hello(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        mut hello: Hello,
+        out: &mut Outbox,
+    ) {
         if self.roster.worker_of(peer).is_some() {
             let hello = Message::Hello(hello);
             return self.refuse(now, peer, unexpected("a worker's message", &hello), out);
@@ -25,6 +46,12 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         let resumed = hello.resume.and_then(|resume| self.resumable(resume));
+        let identity = self.identities.get(&peer).copied().unwrap_or_default();
+        match identity.claim(resumed.or(hello.worker)) {
+            Ok(worker) if resumed.is_none() => hello.worker = worker,
+            Ok(_) => {}
+            Err(why) => return self.refuse(now, peer, why, out),
+        }
         if self.phase == Phase::Ending && resumed.is_none() {
             return self.refuse(now, peer, Refusal::Over, out);
         }
@@ -92,7 +119,7 @@ impl Server {
         if !resumed && self.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive()) {
             self.depart(now, worker, Departure::Replaced, out);
         }
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_stranger(peer);
         if let Some(older) = self.roster.attach(worker, peer) {
             out.push(Effect::Close(older));
         }

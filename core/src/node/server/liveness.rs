@@ -21,7 +21,7 @@ impl Server {
         why: String,
         out: &mut Outbox,
     ) {
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_stranger(peer);
         self.forget_asker(peer);
         if let Some(worker) = self.roster.detach(peer) {
             // It keeps its lease: it may come back, and nobody is the wiser.
@@ -223,7 +223,7 @@ impl Server {
         while let Some(&(since, peer)) = self.strangers.first()
             && now >= since + lease
         {
-            self.strangers.pop_first();
+            self.forget_stranger(peer);
             let what = alloc::format!("no hello came within {lease:?}");
             let why = Refusal::Unexpected { what };
             out.push(Effect::Report(Event::Refused { peer, worker: None, why }));

@@ -10,7 +10,7 @@ mod round;
 mod status;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -19,7 +19,7 @@ use fence::Ordered;
 use roster::Roster;
 use round::Round;
 
-use super::{Effect, Event, Input, Node, Outbox, Point};
+use super::{Effect, Event, Identity, Input, Node, Outbox, Point};
 use crate::aggregate::Aggregator;
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, Version, WorkerId};
@@ -60,6 +60,8 @@ pub struct Server {
     roster: Roster,
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeSet<(Time, PeerId)>,
+    /// Who those have proved to be.
+    identities: BTreeMap<PeerId, Identity>,
     /// Members that wait for parameters and are connected.
     waiting: BTreeSet<WorkerId>,
     /// Those of them that have not been looked at since they asked.
@@ -170,6 +172,7 @@ impl Server {
             round: Round::default(),
             roster: Roster::new(job.membership.workers),
             strangers: BTreeSet::new(),
+            identities: BTreeMap::new(),
             waiting: BTreeSet::new(),
             asking: Vec::new(),
             gate: None,
@@ -264,8 +267,11 @@ impl Server {
             }
             Message::Hello(hello) => self.on_hello(now, peer, hello, out),
             Message::PullStatus(_) => {
+                if let Err(why) = self.check_client(peer, &message) {
+                    return self.refuse(now, peer, why, out);
+                }
                 out.push(Effect::Send(peer, Message::Status(Box::new(self.status(now)))));
-                self.strangers.retain(|&(_, stranger)| stranger != peer);
+                self.forget_stranger(peer);
                 out.push(Effect::Close(peer));
             }
             Message::Control(control) => self.on_control(now, peer, control, out),
@@ -307,7 +313,7 @@ impl Server {
         out.push(Effect::Report(Event::Refused { peer, worker, why: why.clone() }));
         out.push(Effect::Send(peer, Message::Refused(why)));
         out.push(Effect::Close(peer));
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_stranger(peer);
         self.forget_asker(peer);
         if let Some(worker) = self.roster.detach(peer) {
             self.depart(now, worker, super::Departure::Refused, out);
@@ -335,8 +341,9 @@ impl Node for Server {
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
         match input {
             Input::Start => self.phase_since = now,
-            Input::Connected(peer) => {
+            Input::Connected(peer, identity) => {
                 self.strangers.insert((now, peer));
+                self.identities.insert(peer, identity);
                 out.push(Effect::Limit(peer, Limits::STRANGER));
             }
             Input::Message(peer, message) => self.on_message(now, peer, message, out),

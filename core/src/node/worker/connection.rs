@@ -8,16 +8,29 @@ use super::{Data, Link, Member, Worker, WorkerError};
 use crate::id::PeerId;
 use crate::job::heartbeat;
 use crate::model::Model;
-use crate::node::{Effect, Event, Outbox};
+use crate::node::{Effect, Event, Identity, Outbox};
 use crate::params::KeyRange;
 use crate::protocol::message::{EndReason, Hello, Resume, Welcome};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
 use crate::time::Time;
 
 impl Worker {
-    pub(super) fn on_connected(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+    pub(super) fn on_connected(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        identity: Identity,
+        out: &mut Outbox,
+    ) {
         let beat_at = now + heartbeat(self.lease());
         self.link = Link::Up { peer, welcome: false, heard: now, beat_at };
+        if !identity.may_serve() {
+            let why = alloc::format!("who answers there is {identity}, which is no server");
+            return match self.member {
+                Some(_) => self.redial(now, why, out),
+                None => self.finish(Err(WorkerError::Protocol(why)), out),
+            };
+        }
         out.push(Effect::Limit(peer, Limits::DIALER));
         let hello = Hello {
             protocol_min: PROTOCOL_VERSION,

@@ -267,12 +267,13 @@ impl Node for Worker {
                 self.away_since = Some(now);
                 out.push(Effect::Dial);
             }
-            Input::Connected(peer) => self.on_connected(now, peer, out),
-            Input::DialFailed { why, permanent: true } => {
+            Input::Connected(peer, identity) => self.on_connected(now, peer, identity, out),
+            // Once it has been welcome, whatever turns it away may be somebody else's doing.
+            Input::DialFailed { why, permanent: true } if self.member.is_none() => {
                 self.trouble = why;
                 self.give_up(now, out);
             }
-            Input::DialFailed { why, permanent: false } => self.redial(now, why, out),
+            Input::DialFailed { why, .. } => self.redial(now, why, out),
             Input::Message(from, message) => {
                 if let Link::Up { peer, heard, .. } = &mut self.link
                     && *peer == from
