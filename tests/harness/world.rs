@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{PartId, PeerId, WorkerId};
-use pstrain_core::node::{Identity, 
-    Effect, Evaluated, Event, Input, Ledger, Node, Outbox, Server, Worker, WorkerError,
+use pstrain_core::node::{
+    Effect, Evaluated, Event, Identity, Input, Ledger, Node, Outbox, Server, Worker, WorkerError,
 };
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::{EndReason, ExampleRows, ExamplesChunk};

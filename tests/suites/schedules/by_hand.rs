@@ -9,9 +9,9 @@ use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_core::mode::Mode;
-use pstrain_core::node::{Identity, 
-    Compute, Computed, Departure, Effect, Evaluated, Event, Input, Node, Outbox, Prepared, Server,
-    Worker, WorkerConfig,
+use pstrain_core::node::{
+    Compute, Computed, Departure, Effect, Evaluated, Event, Identity, Input, Node, Outbox,
+    Prepared, Server, Worker, WorkerConfig,
 };
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{

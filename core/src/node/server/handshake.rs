@@ -31,13 +31,7 @@ impl Server {
         }
     }
 
-    pub(super) fn on_hello(
-        &mut self,
-        now: Time,
-        peer: PeerId,
-        mut hello: Hello,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn on_hello(&mut self, now: Time, peer: PeerId, mut hello: Hello, out: &mut Outbox) {
         if self.roster.worker_of(peer).is_some() {
             let hello = Message::Hello(hello);
             return self.refuse(now, peer, unexpected("a worker's message", &hello), out);
