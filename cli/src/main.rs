@@ -16,6 +16,7 @@ mod messages;
 mod picture;
 mod progress;
 mod record;
+mod security;
 mod signals;
 mod simulate;
 #[cfg(feature = "pictures")]
@@ -46,6 +47,8 @@ fn main() -> ExitCode {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Data(args) => cmd::data::run(&args),
         Command::Calibrate(args) => cmd::calibrate::run(&args),
+        #[cfg(feature = "cert")]
+        Command::Cert(args) => cmd::cert::run(&args),
         #[cfg(feature = "pictures")]
         Command::Experiment(args) => cmd::experiment::run(&args),
         #[cfg(feature = "pictures")]

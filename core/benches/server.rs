@@ -46,6 +46,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             schedule: Schedule::Constant,
             weight_decay: 0.0,
             clip_norm: None,
+            clip_contribution: None,
         },
         aggregation: Aggregation::Mean,
         mode,

@@ -46,6 +46,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             schedule: Schedule::Constant,
             weight_decay: 0.0,
             clip_norm: None,
+            clip_contribution: None,
         },
         aggregation,
         mode: Mode::of(ConsistencySpec::Bsp),

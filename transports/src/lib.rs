@@ -37,5 +37,5 @@ pub use memory::{MemoryHub, MemoryTransport};
 pub use punctuality::{Lateness, Punctuality};
 pub use services::{ServerServices, WorkerServices};
 pub use shaped::Shaped;
-pub use socket::SocketTransport;
+pub use socket::{Security, SecurityError, SocketTransport};
 pub use transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};

@@ -6,14 +6,17 @@ use anyhow::bail;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent};
 
+use crate::args::SecurityArgs;
+use crate::security::security;
+
 /// Asks the server at `address`, and waits for the first message that is an `answer`.
 pub(super) fn ask<T>(
-    address: &Address,
+    (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
     question: &Message,
     answer: impl Fn(Message) -> Option<T>,
 ) -> anyhow::Result<T> {
-    ask_for_long(address, timeout, question, answer, || {})
+    ask_for_long((address, flags), timeout, question, answer, || {})
 }
 
 /// How long an answer may take until a person wants to know why.
@@ -21,13 +24,14 @@ const LONG: Duration = Duration::from_secs(2);
 
 /// The same for what may take long: when it does, `explain` is called, once.
 pub(super) fn ask_for_long<T>(
-    address: &Address,
+    (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
     question: &Message,
     answer: impl Fn(Message) -> Option<T>,
     explain: impl FnOnce(),
 ) -> anyhow::Result<T> {
-    let mut transport = SocketTransport::dialer(address.clone())?;
+    let security = security(flags, address)?;
+    let mut transport = SocketTransport::dialer(address.clone())?.secured(security);
     let until = transport.now() + Duration::from(timeout);
     let long = transport.now() + LONG;
     let mut explain = Some(explain);

@@ -24,6 +24,7 @@ use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
 use crate::progress::Progress;
 use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Summary, write_model};
+use crate::security::{in_words, security};
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
@@ -42,14 +43,11 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     real_time(&layers)?;
     // Listening comes first: workers may dial while the data are read, and an address that is
     // taken is known at once.
-    let transport = SocketTransport::listen(&args.listen)?;
+    let security = security(&args.security, &args.listen)?;
+    let transport =
+        SocketTransport::listen(&args.listen)?.secured(security).telling(messages::warn);
     let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
-    let open = if place.is_local() {
-        ""
-    } else {
-        " in plain text without authentication: whoever can reach it can take part"
-    };
-    messages::say(&format!("listening on {place}{open}"));
+    messages::say(&format!("listening on {place}{}", in_words(&args.security, &place)));
     let Resolved { job, data } = layers.resolve()?;
     let run = resumed.as_ref().map_or_else(fresh_run, |(_, run, _)| *run);
     let server = Server::new(job, run)?;

@@ -14,7 +14,7 @@ use crate::protocol::Refusal;
 ///
 /// Its text is the name that a certificate carries: `pstrain:server`, `pstrain:worker:3`,
 /// `pstrain:worker`, `pstrain:client`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Identity {
     /// Nobody in particular: it is on this machine, holds the key that all share, or nothing was
     /// asked. It may be whoever it says it is.
