@@ -13,15 +13,18 @@ mod durable;
 #[cfg(feature = "pictures")]
 mod experiments;
 mod intruders;
+mod lab;
 mod network;
 mod process;
 mod redundancy;
 mod replay;
 mod results;
 mod scenario;
+mod security;
 mod settings;
 mod signals;
 mod status;
+mod strangers;
 mod tools;
 mod training;
 mod trials;
