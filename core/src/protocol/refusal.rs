@@ -81,6 +81,8 @@ pub enum Refusal {
         /// What was expected and what came, in words.
         what: String,
     },
+    /// Far more messages than a worker has to say.
+    Flooding,
     /// Another than the peer has proved to be.
     Identity {
         /// Who it has proved to be.
@@ -163,6 +165,10 @@ impl fmt::Display for Refusal {
                 f,
                 "its certificate says {is}, so it may neither ask for the status nor change the \
                  job; use one that was made with --client"
+            ),
+            Self::Flooding => f.write_str(
+                "far more messages than a worker has to say; use the same release on both, and if \
+                 they are the same, somebody means harm",
             ),
             Self::Unexpected { what } | Self::Frame { what } => f.write_str(what),
         }

@@ -275,6 +275,9 @@ impl Server {
         message: Message,
         out: &mut Outbox,
     ) {
+        if self.is_flooding(now, worker, &message) {
+            return self.refuse(now, peer, Refusal::Flooding, out);
+        }
         match message {
             Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
                 let (part, from) = (pull.part, pull.from);
