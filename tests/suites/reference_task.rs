@@ -19,7 +19,7 @@ use pstrain_core::job::{
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec, Workspace};
-use pstrain_core::node::{Prepare, Server, Worker, WorkerConfig};
+use pstrain_core::node::{Prepare, Server, Target, Worker, WorkerConfig};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Limits, Message};
@@ -65,6 +65,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             on_loss: OnLoss::Continue,
             lease: Duration::from_secs(5),
         },
+        servers: 1,
         data: JobData {
             shape: data.train.shape(),
             train: data.fingerprint.clone(),
@@ -125,8 +126,8 @@ impl Transport for Liar {
         self.transport.now()
     }
 
-    fn dial(&mut self) {
-        self.transport.dial();
+    fn dial(&mut self, target: &Target) {
+        self.transport.dial(target);
     }
 
     fn send(&mut self, peer: PeerId, mut message: Message) {

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pstrain_core::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
+use pstrain_core::node::Target;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Push, PushHeader};
 use pstrain_core::protocol::{Limits, Message};
@@ -117,7 +118,7 @@ fn rate(server: Security, worker: Security, bytes: usize) -> f64 {
         for_each(&mut server, answer, |_, _| {});
     });
     let mut worker = SocketTransport::dialer(address).unwrap().secured(worker);
-    worker.dial();
+    worker.dial(&Target::Server);
     let (first, begin, mut count) = (push(bytes), Cell::new(Instant::now()), 0_u32);
     for_each(
         &mut worker,
@@ -148,7 +149,7 @@ fn for_each(
         transport.wait(None, &mut events).unwrap();
         for event in events.drain(..) {
             match event {
-                TransportEvent::Connected(peer, _) => {
+                TransportEvent::Connected(peer, _) | TransportEvent::Dialled(peer, _) => {
                     transport.limit(peer, OPEN);
                     begin(transport, peer);
                 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use pstrain_core::node::Target;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent};
 
@@ -35,7 +36,7 @@ pub(super) fn ask_for_long<T>(
     let until = transport.now() + Duration::from(timeout);
     let long = transport.now() + LONG;
     let mut explain = Some(explain);
-    transport.dial();
+    transport.dial(&Target::Server);
     let mut events = Vec::new();
     while transport.now() < until {
         if transport.now() >= long
@@ -47,10 +48,10 @@ pub(super) fn ask_for_long<T>(
         transport.wait(Some(next), &mut events)?;
         for event in events.drain(..) {
             match event {
-                TransportEvent::Connected(_, identity) if !identity.may_serve() => {
+                TransportEvent::Dialled(_, identity) if !identity.may_serve() => {
                     bail!("{address}: who answers there is {identity}, which is no server")
                 }
-                TransportEvent::Connected(peer, _) => {
+                TransportEvent::Dialled(peer, _) => {
                     transport.limit(peer, Limits::DIALER);
                     transport.send(peer, question.clone());
                 }
@@ -60,7 +61,7 @@ pub(super) fn ask_for_long<T>(
                         return Ok(answer);
                     }
                 }
-                TransportEvent::Receiving(_) => {}
+                TransportEvent::Receiving(_) | TransportEvent::Connected(..) => {}
                 TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
                 TransportEvent::DialFailed { why, .. } => {
                     bail!("cannot reach {address}: {why}; is a server running there?")

@@ -5,7 +5,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Incarnation, Sequence, WorkerId};
+use crate::id::{Incarnation, Sequence, ServerId, WorkerId};
 use crate::node::Identity;
 use crate::params::KeyRange;
 
@@ -47,6 +47,18 @@ pub enum Refusal {
     Full {
         /// Workers of the job.
         workers: u32,
+    },
+    /// Not all servers are there yet.
+    ServersMissing {
+        /// The first that is not.
+        server: ServerId,
+        /// Servers of the job.
+        servers: u32,
+    },
+    /// A server that cannot be one of the job's.
+    Server {
+        /// Why, in words.
+        what: String,
     },
     /// The run is over.
     Over,
@@ -101,7 +113,7 @@ impl Refusal {
     /// Whether trying again cannot help. A place that is taken may become free.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
-        !matches!(self, Self::WorkerTaken { .. } | Self::Full { .. })
+        !matches!(self, Self::WorkerTaken { .. } | Self::Full { .. } | Self::ServersMissing { .. })
     }
 }
 
@@ -132,6 +144,9 @@ impl fmt::Display for Refusal {
             Self::Full { workers } => {
                 write!(f, "all {workers} workers of the job are there; start the job with more")
             }
+            Self::ServersMissing { server, servers } => {
+                write!(f, "server {server} of {servers} is not there yet; start it")
+            }
             Self::Over => f.write_str("the run is over"),
             Self::Data { difference } => write!(
                 f,
@@ -161,6 +176,11 @@ impl fmt::Display for Refusal {
                 "its certificate says {is}, so it may be no worker; give it one that was made with \
                  --worker"
             ),
+            Self::Identity { is, wanted: Identity::Server } => write!(
+                f,
+                "its certificate says {is}, so it may be no server; give it one that was made with \
+                 --server"
+            ),
             Self::Identity { is, .. } => write!(
                 f,
                 "its certificate says {is}, so it may neither ask for the status nor change the \
@@ -170,7 +190,9 @@ impl fmt::Display for Refusal {
                 "far more messages than a worker has to say; use the same release on both, and if \
                  they are the same, somebody means harm",
             ),
-            Self::Unexpected { what } | Self::Frame { what } => f.write_str(what),
+            Self::Server { what } | Self::Unexpected { what } | Self::Frame { what } => {
+                f.write_str(what)
+            }
         }
     }
 }

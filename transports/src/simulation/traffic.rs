@@ -186,11 +186,8 @@ impl<H: Host> Simulation<'_, H> {
         let connection = &mut self.connections[number as usize];
         if connection.open(End::Worker) {
             let (machine, life) = (connection.machine, connection.life);
-            self.worker_input(
-                machine,
-                life,
-                Input::Connected(Self::peer(number), Identity::Anyone),
-            );
+            let input = Input::Dialled(Self::peer(number), Identity::Anyone);
+            self.worker_input(machine, life, input);
         } else {
             self.carry(number, End::Server, Item::Hangup);
         }

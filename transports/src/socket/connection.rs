@@ -288,7 +288,12 @@ impl Connection {
         flushed?;
         if self.state == State::Securing && self.layer.is_open() {
             self.state = State::Connected;
-            events.push(TransportEvent::Connected(id, self.layer.identity()));
+            let identity = self.layer.identity();
+            events.push(if self.accepted {
+                TransportEvent::Connected(id, identity)
+            } else {
+                TransportEvent::Dialled(id, identity)
+            });
         }
         Ok(())
     }

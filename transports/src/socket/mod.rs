@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
 use pstrain_core::id::PeerId;
-use pstrain_core::node::Identity;
+use pstrain_core::node::{Identity, Target};
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::time::Time;
 
-use crate::address::Address;
+use crate::address::{Address, AddressError};
 use crate::clock::WallClock;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 use connection::{Connection, Progress};
@@ -182,6 +182,13 @@ impl SocketTransport {
         self
     }
 
+    /// The same transport, which dials `address` too.
+    #[must_use]
+    pub fn with_target(mut self, address: Address) -> Self {
+        self.target = Some(address);
+        self
+    }
+
     /// The same transport on a clock that others share, so that their times can be compared.
     #[must_use]
     pub fn with_clock(mut self, clock: WallClock) -> Self {
@@ -274,13 +281,17 @@ impl SocketTransport {
         self.lose(id, String::from(why).into());
     }
 
-    fn try_dial(&mut self) -> Result<(), Broken> {
+    fn try_dial(&mut self, target: &Target) -> Result<(), Broken> {
         let permanent = |why: String| Broken { why, permanent: true };
-        let Some(target) = &self.target else {
-            return Err(permanent("this transport has nobody to dial".into()));
+        let nobody = || permanent("this transport has nobody to dial".into());
+        let address = match target {
+            Target::Server => self.target.clone().ok_or_else(nobody)?,
+            Target::Address(address) => {
+                address.parse().map_err(|error: AddressError| permanent(error.to_string()))?
+            }
         };
-        let layer = self.security.dialled(target.host())?;
-        let stream = Stream::connect(target, self.dials, self.security.is_local());
+        let layer = self.security.dialled(address.host())?;
+        let stream = Stream::connect(&address, self.dials, self.security.is_local());
         let stream = stream.map_err(|error| Broken {
             why: error.to_string(),
             permanent: matches!(
@@ -355,7 +366,7 @@ impl SocketTransport {
                     match here {
                         Err(broken) if self.security.is_local() => return self.lose(id, broken),
                         _ if connected => {
-                            self.events.push(TransportEvent::Connected(id, Identity::Anyone));
+                            self.events.push(TransportEvent::Dialled(id, Identity::Anyone));
                             self.set_end(id, None);
                         }
                         _ => self.end_within(id, HANDSHAKE),
@@ -483,8 +494,8 @@ impl Transport for SocketTransport {
         self.clock.now()
     }
 
-    fn dial(&mut self) {
-        if let Err(Broken { why, permanent }) = self.try_dial() {
+    fn dial(&mut self, target: &Target) {
+        if let Err(Broken { why, permanent }) = self.try_dial(target) {
             self.events.push(TransportEvent::DialFailed { why, permanent });
         }
         self.dials += 1;
