@@ -483,7 +483,13 @@ impl SocketTransport {
         while let Some(&(at, id)) = self.deadlines.first()
             && at <= now
         {
-            self.lose(id, String::from("no answer in time").into());
+            let connecting = self.connections.get(&id).is_some_and(Connection::is_connecting);
+            let why = if connecting {
+                format!("no answer within {DIAL:?}")
+            } else {
+                format!("no handshake within {HANDSHAKE:?}")
+            };
+            self.lose(id, why.into());
         }
         Ok(woken)
     }
