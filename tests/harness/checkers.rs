@@ -7,6 +7,7 @@ mod books;
 mod deck;
 mod promises;
 mod ranks;
+mod timesheet;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use pstrain_core::time::Time;
 use books::Books;
 use deck::Deck;
 use ranks::Ranks;
+use timesheet::Timesheet;
 
 /// All checkers of one run.
 ///
@@ -35,6 +37,7 @@ pub(crate) struct Checker {
     rows: Vec<u64>,
     books: Books,
     ranks: Ranks,
+    timesheet: Timesheet,
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeMap<PeerId, Time>,
     attached: BTreeMap<WorkerId, (PeerId, Time)>,
@@ -67,6 +70,7 @@ impl Checker {
             books: Books::new(server, &rows),
             rows,
             ranks: Ranks::new(server.job()),
+            timesheet: Timesheet::default(),
             strangers: BTreeMap::new(),
             attached: BTreeMap::new(),
             askers: BTreeMap::new(),
@@ -176,6 +180,7 @@ impl Checker {
             if let Event::Departed { worker, how, .. } = event {
                 self.departed(now, *worker, *how);
             }
+            self.timesheet.event(now, event);
             self.books.event(event, next);
             self.ranks.event(event, &events[place + 1..], &self.books);
             self.attendance(now, event, peer);

@@ -12,8 +12,11 @@ mod deaths;
 mod durable;
 #[cfg(feature = "pictures")]
 mod experiments;
+mod group;
 mod intruders;
 mod lab;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod network;
 mod process;
 mod redundancy;
@@ -28,5 +31,7 @@ mod strangers;
 mod tools;
 mod training;
 mod trials;
+mod troubleshooting;
 #[cfg(feature = "pictures")]
 mod validation;
+mod why;

@@ -12,9 +12,11 @@ pub(crate) mod experiment;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod server;
+pub(crate) mod shard;
 pub(crate) mod shell;
 pub(crate) mod simulate;
 pub(crate) mod status;
 #[cfg(feature = "pictures")]
 pub(crate) mod validate;
+pub(crate) mod why;
 pub(crate) mod worker;

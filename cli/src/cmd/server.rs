@@ -14,14 +14,16 @@ use pstrain_transports::journal::{InputLog, Log, Recovered, recover};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
-    Begin, Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport, Transport,
-    WallClock, drive, drive_from,
+    Address, Begin, Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport,
+    Transport, WallClock, drive, drive_from,
 };
 
 use crate::args::{Durability, JobArgs, Output, ServerArgs};
 use crate::durable::DurableFolder;
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
+#[cfg(feature = "metrics")]
+use crate::metrics::{Metrics, Observed};
 use crate::progress::Progress;
 use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Summary, write_model};
 use crate::security::{in_words, security};
@@ -29,6 +31,9 @@ use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
+    if let Some(place) = args.shard {
+        return super::shard::run(args, place, clock);
+    }
     let resumed = args.resume.as_deref().map(DurableFolder::open).transpose()?;
     if let (Some(_), Some(flag)) = (&resumed, args.job.flags.first()) {
         bail!("--{flag}: a run that is resumed goes on with the job it had; leave it out");
@@ -48,10 +53,29 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         SocketTransport::listen(&args.listen)?.secured(security).telling(messages::warn);
     let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
     messages::say(&format!("listening on {place}{}", in_words(&args.security, &place)));
+    if place.is_local() && !is_loopback_by_name(&args.listen) {
+        messages::warn(&format!(
+            "{} is {place} here, which only this machine can reach; for others listen on 0.0.0.0 or \
+             on an address of the network",
+            args.listen
+        ));
+    }
     let Resolved { job, data } = layers.resolve()?;
     let run = resumed.as_ref().map_or_else(fresh_run, |(_, run, _)| *run);
     let server = Server::new(job, run)?;
+    if resumed.is_none() && !args.output.quiet && !args.output.json {
+        let membership = server.job().membership;
+        messages::say(&format!(
+            "waiting for {} workers, for {} at most",
+            membership.needed_to_start(),
+            humantime::format_duration(membership.start_patience())
+        ));
+    }
     let mut host = Host::new(server, Arc::new(data), &layers.to_toml(), &args.output, true)?;
+    #[cfg(feature = "metrics")]
+    if let Some(address) = &args.metrics {
+        host.publish(address, &transport, args.durability == Durability::Log || resumed.is_some())?;
+    }
     let mut clock = clock;
     if let Some((folder, ..)) = &resumed {
         clock = clock.going_on(host.recover(folder)?);
@@ -60,10 +84,21 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         host.durable = Some((log, Begin::start()));
     }
     let transport = transport.with_clock(clock);
-    let name = if matches!(place, pstrain_transports::Address::Tcp(_)) { "tcp" } else { "unix" };
+    let name = if matches!(place, Address::Tcp(_)) { "tcp" } else { "unix" };
     let reason = host.serve(transport)?;
     host.finish(name, &args.output)?;
     exit::of_reason(reason)
+}
+
+/// Whether whoever reads an address knows that only this machine can reach it. Many systems give
+/// their own host name an address of the loopback network.
+fn is_loopback_by_name(address: &Address) -> bool {
+    match address {
+        Address::Unix(_) => true,
+        Address::Tcp(host) => {
+            ["127.", "localhost:", "[::1]:"].iter().any(|known| host.starts_with(known))
+        }
+    }
 }
 
 /// The settings, unless they were to be printed only.
@@ -128,6 +163,23 @@ impl Host {
         Ok(Self { server, data, recorder, virtual_time: None, punctuality, durable: None })
     }
 
+    /// Gives the run's numbers to whoever asks at `address`.
+    #[cfg(feature = "metrics")]
+    fn publish(
+        &mut self,
+        address: &str,
+        transport: &SocketTransport,
+        durable: bool,
+    ) -> anyhow::Result<()> {
+        let metrics = Metrics::new(durable);
+        metrics.count(transport.traffic());
+        let place = metrics.serve(address)?;
+        let open = if place.ip().is_loopback() { "" } else { " to everybody who can reach it" };
+        messages::say(&format!("metrics at http://{place}/metrics{open}"));
+        self.recorder.show_to(metrics);
+        Ok(())
+    }
+
     /// Brings the server to where the last one was; returns the time it was there.
     fn recover(&mut self, folder: &DurableFolder) -> anyhow::Result<Time> {
         let recorder = self.recorder.clone();
@@ -160,6 +212,11 @@ impl Host {
         })?;
         self.virtual_time = Some(VirtualReport::of(&outcome, run));
         Ok(outcome.reason)
+    }
+
+    /// Servers of the job.
+    pub(crate) fn servers(&self) -> u32 {
+        self.server.job().servers
     }
 
     /// Where workers in this process report what they do, if that is recorded.
@@ -199,7 +256,10 @@ impl Host {
         let done = match self.durable.take() {
             None => drive(server, transport, &mut services, &mailbox)?,
             Some((log, begin)) => {
-                let mut log = InputLog::new(log, messages::warn);
+                let log = InputLog::new(log, messages::warn);
+                #[cfg(feature = "metrics")]
+                let log = Observed::new(log, self.recorder.metrics().map(Metrics::commits));
+                let mut log = log;
                 drive_from(server, transport, &mut services, &mailbox, &mut log, begin)?
             }
         };
@@ -225,7 +285,12 @@ impl Host {
                 recipe: job.data.recipe.clone(),
                 training: serde_json::from_value(serde_json::to_value(&report)?)?,
             };
-            let written = write_model(&folder.model(), &about, params);
+            let written = if params.len() == server.initial().len() {
+                write_model(&folder.model(), &about, params)
+            } else {
+                messages::warn("no model is written: part of its parameters is lost");
+                Ok(())
+            };
             let finished = folder.finish(&report);
             let printed = print_report(&report, output);
             finished.and(written).and(printed)

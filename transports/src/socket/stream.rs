@@ -6,7 +6,10 @@ use std::net::{IpAddr, Shutdown};
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 
+use pstrain_core::protocol::TcpFigures;
+
 use super::door::Origin;
+use super::tcp_info;
 use crate::address::Address;
 
 /// A connected, or connecting, stream.
@@ -101,6 +104,14 @@ impl Stream {
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
         }
         .unwrap_or_default();
+    }
+
+    /// What the kernel knows of it, if it is TCP and the system says so.
+    pub(super) fn tcp_figures(&self) -> Option<TcpFigures> {
+        match self {
+            Self::Tcp(stream) => tcp_info::figures(stream),
+            Self::Unix(_) => None,
+        }
     }
 
     pub(super) fn source(&mut self) -> &mut dyn Source {

@@ -1,5 +1,6 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
+mod account;
 mod fence;
 mod group;
 mod handshake;
@@ -30,7 +31,7 @@ use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
 use crate::params::KeyRange;
 use crate::protocol::message::EndReason;
-use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
+use crate::protocol::{self, Limits, Message, Phase, Refusal, job_digest};
 use crate::store::Store;
 use crate::time::Time;
 use crate::work::{Dealer, WorkError, WorkSpec};
@@ -93,6 +94,10 @@ pub struct Server {
     last_update: Time,
     last_evaluated: Option<Version>,
     evaluations_due: u32,
+    /// The last evaluation.
+    evaluated: Option<protocol::Evaluated>,
+    /// The worker whose coming or going is being dealt with: whoever may go on now waited for it.
+    mover: Option<WorkerId>,
     end: Option<EndReason>,
     done: bool,
 }
@@ -199,6 +204,8 @@ impl Server {
             last_update: Time::ZERO,
             last_evaluated: None,
             evaluations_due: 0,
+            evaluated: None,
+            mover: None,
             end: None,
             done: false,
             job,
@@ -222,6 +229,13 @@ impl Server {
     #[must_use]
     pub fn parameters(&self) -> &Arc<Vec<f32>> {
         self.group.whole(self.version()).unwrap_or_else(|| self.store.parameters())
+    }
+
+    /// The parameters before the first update, those of all servers.
+    #[must_use]
+    pub fn initial(&self) -> Vec<f32> {
+        let model = Model::new(&self.job.model, self.job.data.shape);
+        model.map(|model| self.job.initial(&model)).unwrap_or_default()
     }
 
     /// The current version of the parameters.
@@ -283,7 +297,7 @@ impl Server {
                 if let Err(why) = self.check_client(peer, &message) {
                     return self.refuse(now, peer, why, out);
                 }
-                out.push(Effect::Send(peer, Message::Status(Box::new(self.status(now)))));
+                out.push(self.answer_status(now, peer));
                 self.forget_stranger(peer);
                 out.push(Effect::Close(peer));
             }
@@ -306,6 +320,7 @@ impl Server {
         if self.is_flooding(now, worker, &message) {
             return self.refuse(now, peer, Refusal::Flooding, out);
         }
+        self.mover = Some(worker);
         match message {
             Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
                 let (part, from) = (pull.part, pull.from);
@@ -356,6 +371,7 @@ fn unexpected(wanted: &str, got: &Message) -> Refusal {
 
 impl Node for Server {
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        self.mover = None;
         match input {
             Input::Start => self.phase_since = now,
             Input::Connected(peer, identity) => {
@@ -369,6 +385,7 @@ impl Node for Server {
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {
                 self.evaluations_due = self.evaluations_due.saturating_sub(1);
+                self.note_evaluation(&evaluated);
                 out.push(Effect::Report(evaluated.into()));
                 self.settle(now, out);
             }

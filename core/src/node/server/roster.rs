@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::account::Account;
 use super::group::Arriving;
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::protocol::message::Decided;
@@ -37,6 +38,8 @@ pub(super) struct Slot {
     pub(super) has_own_data: bool,
     /// Updates it contributed to.
     pub(super) updates: u64,
+    /// Where its time goes.
+    pub(super) account: Account,
     /// The part that begins anew with each incarnation.
     pub(super) seat: Seat,
 }
@@ -177,6 +180,7 @@ impl Roster {
             rows: 0,
             has_own_data: false,
             updates: 0,
+            account: Account::default(),
             seat: Seat::default(),
         });
         Self { slots: slots.collect(), peers: BTreeMap::new(), ready: 0 }
