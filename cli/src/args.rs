@@ -1,5 +1,7 @@
 //! The command line.
 
+#[cfg(feature = "cert")]
+mod cert;
 #[cfg(feature = "pictures")]
 mod experiment;
 
@@ -13,6 +15,8 @@ use pstrain_transports::Address;
 use crate::exit;
 use crate::job::JobFlags;
 
+#[cfg(feature = "cert")]
+pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
 #[cfg(feature = "pictures")]
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
 
@@ -54,6 +58,9 @@ pub(crate) enum Command {
     Data(DataArgs),
     /// Measures this machine, so that training times of different machines can be compared
     Calibrate(CalibrateArgs),
+    /// Makes the keys of a lab: a CA, certificates for its nodes, or a key that all share
+    #[cfg(feature = "cert")]
+    Cert(CertArgs),
     /// Runs published experiments and sweeps of one's own: grids, repetitions, pictures, claims
     #[cfg(feature = "pictures")]
     Experiment(ExperimentArgs),
@@ -126,6 +133,22 @@ pub(crate) enum Transport {
     Tcp,
 }
 
+/// How connections are secured. Without any of these only this machine takes part, in plain text.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct SecurityArgs {
+    /// Use TLS 1.3 with certificates on both sides: a folder with ca.pem, node.pem and node.key as
+    /// `pstrain cert` makes them, and revoked.pem if there is one
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["psk", "insecure"])]
+    pub(crate) tls: Option<PathBuf>,
+    /// Encrypt with a key that all share: a file that `pstrain cert psk` makes
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub(crate) psk: Option<PathBuf>,
+    /// Allow plain text with other machines: whoever can reach them can read it, change it and take
+    /// part
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
 /// What survives a crash of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Durability {
@@ -166,6 +189,8 @@ pub(crate) struct ServerArgs {
     /// Where to listen: HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
     pub(crate) listen: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
     #[command(flatten)]
     pub(crate) job: JobArgs,
     /// Be server K of the M of a job, and do what the first, which coordinates, decides; the job
@@ -209,6 +234,8 @@ pub(crate) struct WorkerArgs {
     /// The server: HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) server: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
     /// This worker's data: a file or folder, `synthetic` if the job's data are, or `server` to be
     /// sent them. Without it: what the job says, as far as that needs no file
     #[arg(long, value_name = "PATH|synthetic|server")]
@@ -231,6 +258,8 @@ pub(crate) struct WorkerArgs {
 pub(crate) struct StatusArgs {
     /// The server: HOST:PORT or unix:PATH
     pub(crate) address: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
@@ -244,6 +273,8 @@ pub(crate) struct StatusArgs {
 pub(crate) struct TopArgs {
     /// The server: HOST:PORT or unix:PATH
     pub(crate) address: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
     /// How long to wait between two questions
     #[arg(long, default_value = "1s")]
     pub(crate) interval: humantime::Duration,
@@ -256,6 +287,8 @@ pub(crate) struct TopArgs {
 pub(crate) struct ControlArgs {
     /// The server: HOST:PORT or unix:PATH
     pub(crate) address: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
     #[command(subcommand)]
     pub(crate) command: ControlCommand,
     /// Print one JSON object instead of words

@@ -18,6 +18,7 @@ mod metrics;
 mod picture;
 mod progress;
 mod record;
+mod security;
 mod signals;
 mod simulate;
 #[cfg(feature = "pictures")]
@@ -54,6 +55,8 @@ fn main() -> ExitCode {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Data(args) => cmd::data::run(&args),
         Command::Calibrate(args) => cmd::calibrate::run(&args),
+        #[cfg(feature = "cert")]
+        Command::Cert(args) => cmd::cert::run(&args),
         #[cfg(feature = "pictures")]
         Command::Experiment(args) => cmd::experiment::run(&args),
         #[cfg(feature = "pictures")]

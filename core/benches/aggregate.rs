@@ -28,6 +28,7 @@ const UPDATE: UpdateSpec = UpdateSpec {
     schedule: Schedule::Constant,
     weight_decay: 0.0,
     clip_norm: None,
+    clip_contribution: None,
 };
 
 /// A server's parameters under one rule.

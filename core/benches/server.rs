@@ -23,7 +23,7 @@ use pstrain_core::job::{
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
-use pstrain_core::node::{Effect, Input, Node, Server};
+use pstrain_core::node::{Effect, Identity, Input, Node, Server};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
@@ -47,6 +47,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             schedule: Schedule::Constant,
             weight_decay: 0.0,
             clip_norm: None,
+            clip_contribution: None,
         },
         aggregation: Aggregation::Mean,
         mode,
@@ -107,7 +108,7 @@ impl Bench {
         bench.handle(Input::Start);
         for worker in 0..WORKERS {
             let peer = PeerId(worker.into());
-            bench.handle(Input::Connected(peer));
+            bench.handle(Input::Connected(peer, Identity::Anyone));
             bench.handle(Input::Message(peer, Message::Hello(hello(worker))));
             let train = Some(bench.server.job().data.train.clone());
             let rows = BTreeMap::from([(PartId(worker), ROWS)]);

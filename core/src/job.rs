@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::aggregate::{Aggregation, AggregationError};
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::examples::Shape;
 use crate::fingerprint::Fingerprint;
@@ -56,18 +57,6 @@ pub struct Job {
     /// What of network and machines is modelled, at most [`MOST_SCENARIO_BYTES`]; empty if nothing
     /// is. Written and read by the transports; the nodes only carry it.
     pub scenario: String,
-}
-
-/// How the contributions of a round are combined.
-///
-/// An update that is made of one gradient, as with asynchronous parallel, is the same under both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Aggregation {
-    /// The mean over all examples of the update: `sum(B_i g_i) / sum(B_i)`.
-    #[default]
-    Mean,
-    /// The sum of the workers' mean gradients: `sum(g_i)`.
-    Sum,
 }
 
 /// Whether a worker's push also asks for new parameters.
@@ -236,12 +225,30 @@ impl Job {
             return Err(JobError::Scenario(self.scenario.len()));
         }
         self.mode.validate().map_err(JobError::Mode)?;
+        self.check_aggregation(&self.mode).map_err(JobError::Aggregation)?;
+        for switch in &self.switches {
+            let mode = self.mode.with(switch.to);
+            self.check_aggregation(&mode).map_err(JobError::Aggregation)?;
+        }
         self.check_servers(&self.mode)?;
         self.check_work(&self.mode).map_err(JobError::Work)
     }
 }
 
 impl Job {
+    /// Checks that gradients may be combined as they are under `mode`.
+    pub(crate) fn check_aggregation(&self, mode: &Mode) -> Result<(), AggregationError> {
+        self.aggregation.check(mode, self.membership.workers, self.redundancy)?;
+        if self.update.clip_contribution.is_some() && self.redundancy != Redundancy::None {
+            let (aggregation, needs) = (
+                self.aggregation,
+                "redundancy = none if clip-contribution is set: what is sent is no gradient",
+            );
+            return Err(AggregationError::Needs { aggregation, needs });
+        }
+        Ok(())
+    }
+
     /// Checks whether several servers can do what is asked of them under `mode`, if there are any.
     ///
     /// # Errors
@@ -251,6 +258,12 @@ impl Job {
             1 => Ok(()),
             servers if servers == 0 || servers > MAX_SERVERS => Err(JobError::Servers(servers)),
             _ if self.update.clip_norm.is_some() => Err(JobError::SeveralServers("clip-norm")),
+            _ if self.update.clip_contribution.is_some() => {
+                Err(JobError::SeveralServers("clip-contribution"))
+            }
+            _ if matches!(self.aggregation, Aggregation::Krum { .. }) => {
+                Err(JobError::SeveralServers("aggregation = krum"))
+            }
             _ if mode.consistency == ConsistencySpec::Auto => {
                 Err(JobError::SeveralServers("consistency = auto"))
             }
@@ -328,6 +341,8 @@ pub enum JobError {
     Scenario(usize),
     /// A mode that makes no sense.
     Mode(ModeError),
+    /// An aggregation that does not go together with the rest.
+    Aggregation(AggregationError),
     /// Work that makes no sense.
     Work(WorkError),
 }
@@ -370,6 +385,7 @@ impl fmt::Display for JobError {
                  are carried: say with `all` what is the same for many workers"
             ),
             Self::Mode(error) => error.fmt(f),
+            Self::Aggregation(error) => error.fmt(f),
             Self::Work(error) => error.fmt(f),
         }
     }
@@ -416,7 +432,6 @@ macro_rules! words {
     };
 }
 
-words!(Aggregation { Mean = "mean", Sum = "sum" } "mean, sum");
 words!(Exchange { Combined = "combined", Separate = "separate" } "combined, separate");
 words!(BudgetKind { Global = "global", Partition = "partition" } "global, partition");
 words!(OnLoss { Continue = "continue", Wait = "wait", Stop = "stop" } "continue, wait, stop");

@@ -240,8 +240,8 @@ impl Trainer {
             let mean = model.gradient(params, &part.examples, rows, target, workspace);
             loss += f64::from(mean) * share;
             let factor = match combination.aggregation {
-                Aggregation::Mean => combination.coefficients[number] * share,
                 Aggregation::Sum => combination.coefficients[number],
+                _ => combination.coefficients[number] * share,
             } as f32;
             for (sum, value) in gradient.iter_mut().zip(&combination.gradient) {
                 let term = factor * value;

@@ -107,7 +107,7 @@ impl Probe {
     /// If something else happens.
     pub fn connected(&mut self) -> PeerId {
         match self.event() {
-            TransportEvent::Connected(peer) => peer,
+            TransportEvent::Connected(peer, _) => peer,
             other => panic!("{other:?} instead of a connection"),
         }
     }
@@ -118,7 +118,7 @@ impl Probe {
     /// If something else happens.
     pub fn dialled(&mut self) -> PeerId {
         match self.event() {
-            TransportEvent::Dialled(peer) => peer,
+            TransportEvent::Dialled(peer, _) => peer,
             other => panic!("{other:?} instead of a connection"),
         }
     }

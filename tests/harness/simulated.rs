@@ -271,7 +271,7 @@ impl Host for Watcher<'_> {
         assert!(now <= self.limit, "it never ends");
         self.peer = None;
         match input {
-            Input::Connected(peer) => {
+            Input::Connected(peer, _) => {
                 self.checker.connected(now, *peer);
                 self.peer = Some(*peer);
             }

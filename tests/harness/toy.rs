@@ -49,6 +49,7 @@ impl Toy {
                 schedule: Schedule::Constant,
                 weight_decay: 1e-4,
                 clip_norm: None,
+                clip_contribution: None,
             },
             aggregation: Aggregation::Mean,
             mode: Mode::of(ConsistencySpec::Bsp),

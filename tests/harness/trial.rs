@@ -211,6 +211,7 @@ impl Draw {
                 schedule: Schedule::Constant,
                 weight_decay: 0.0,
                 clip_norm: None,
+                clip_contribution: None,
             },
             aggregation: self.word(&["mean", "sum"]),
             mode: Mode::of(draw_policy(&mut self.random, workers)),

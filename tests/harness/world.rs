@@ -24,7 +24,7 @@ use std::time::Duration;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::node::{
-    Effect, Evaluated, Event, Input, Ledger, Node, Outbox, Server, Worker, WorkerError,
+    Effect, Evaluated, Event, Identity, Input, Ledger, Node, Outbox, Server, Worker, WorkerError,
 };
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::{EndReason, ExampleRows, ExamplesChunk};
@@ -243,8 +243,8 @@ impl<'a> World<'a> {
     fn arrived(&mut self, link: usize, end: End, item: Item) {
         let peer = PeerId(link as u64);
         let input = match item {
-            Item::Open if end == End::Worker => Input::Dialled(peer),
-            Item::Open => Input::Connected(peer),
+            Item::Open if end == End::Worker => Input::Dialled(peer, Identity::Anyone),
+            Item::Open => Input::Connected(peer, Identity::Anyone),
             Item::Message(message) => Input::Message(peer, message),
             Item::Hangup => {
                 if self.links[link].close(end, self.now) {
@@ -313,7 +313,7 @@ impl<'a> World<'a> {
         }
         match &input {
             Input::Message(peer, Message::Control(control)) => self.checker.asked(*peer, control),
-            Input::Connected(peer) => self.checker.connected(self.now, *peer),
+            Input::Connected(peer, _) => self.checker.connected(self.now, *peer),
             Input::Message(peer, _) | Input::Receiving(peer) => self.checker.heard(self.now, *peer),
             _ => {}
         }

@@ -369,7 +369,7 @@ leave_time() {
 
 run_job() {
     local worker failed=0
-    inside server "$pstrain" "${command[@]}" --listen "$address:$port" --out "$out" "${overwrite[@]}" >"$out/server.log" 2>&1 &
+    inside server "$pstrain" "${command[@]}" --listen "$address:$port" --insecure --out "$out" "${overwrite[@]}" >"$out/server.log" 2>&1 &
     server=$!
     processes+=("$server")
     if ! await_server; then
@@ -381,7 +381,7 @@ run_job() {
         return $((failed == 2 ? 2 : 1))
     fi
     for worker in $(seq "$workers"); do
-        inside "$worker" "$pstrain" worker --server "$address:$port" --id "$worker" --name "worker$worker" "${worker_data[@]}" \
+        inside "$worker" "$pstrain" worker --server "$address:$port" --insecure --id "$worker" --name "worker$worker" "${worker_data[@]}" \
             >"$out/worker-$worker.log" 2>&1 &
         processes+=("$!")
     done

@@ -20,6 +20,8 @@ pub(crate) struct Server {
     pub(crate) process: Process,
     pub(crate) address: String,
     pub(crate) out: PathBuf,
+    /// What its clients need to be let in.
+    access: Vec<String>,
     _folder: TempDir,
 }
 
@@ -47,7 +49,13 @@ impl Server {
         let out = folder.path().join("out");
         let address = address(folder.path());
         let (process, address) = Self::start(&address, &out, parts);
-        Self { process, address, out, _folder: folder }
+        Self { process, address, out, access: Vec::new(), _folder: folder }
+    }
+
+    /// The same server, which lets clients in that have these flags.
+    pub(crate) fn for_clients(mut self, access: &[&str]) -> Self {
+        self.access = access.iter().map(|&flag| flag.to_owned()).collect();
+        self
     }
 
     /// A server that says where it listens.
@@ -63,10 +71,10 @@ impl Server {
 
     /// Kills the server with SIGKILL and starts another at the same address, with other flags.
     pub(crate) fn replace(self, parts: &[&[&str]]) -> Self {
-        let Self { process, address, out, _folder } = self;
+        let Self { process, address, out, access, _folder } = self;
         drop(process);
         let (process, address) = Self::start(&address, &out, parts);
-        Self { process, address, out, _folder }
+        Self { process, address, out, access, _folder }
     }
 
     /// Starts a worker of this server.
@@ -103,7 +111,9 @@ impl Server {
 
     /// What `status --json` prints.
     pub(crate) fn status(&self) -> Value {
-        finish(&["status", &self.address, "--json"]).with_code(0).json()
+        let mut args = vec!["status", &self.address, "--json"];
+        args.extend(self.access.iter().map(String::as_str));
+        finish(&args).with_code(0).json()
     }
 
     /// Waits until the status is as wanted.

@@ -48,9 +48,11 @@ fn a_server_that_is_not_there_is_told_with_the_reason() {
 
 #[test]
 fn a_listener_that_others_can_reach_says_so_in_its_first_line() {
-    let server = crate::process::Process::start(&["server", "--listen", "0.0.0.0:0"]);
+    let args = ["server", "--listen", "0.0.0.0:0", "--insecure"];
+    let server = crate::process::Process::start(&args);
     let said = server.wait_to_say("listening on ");
-    assert!(said.lines().next().unwrap().contains("without authentication"), "{said}");
+    assert!(said.lines().next().unwrap().contains("plain text"), "{said}");
+    assert!(said.contains("without authentication"), "{said}");
     let server = Server::tcp(&[&SLOW]);
     assert!(!server.process.wait_to_say("listening").contains("authentication"));
 }

@@ -18,7 +18,7 @@ const UPDATE: [&str; 6] =
 const SMALL: [&str; 4] = ["--data", "synthetic:2000", "--epochs", "4"];
 
 /// What gradients count for, and what they are of.
-const RULES: [&[&str]; 20] = [
+const RULES: [&[&str]; 21] = [
     &["--staleness", "plain"],
     &["--staleness", "inverse"],
     &["--staleness", "inverse-plus-one"],
@@ -39,6 +39,7 @@ const RULES: [&[&str]; 20] = [
     &["--work", "shards:9"],
     &["--consistency", "asp", "--work", "shards:50", "--data-from", "server"],
     &["--consistency", "k-sync:2", "--work", "shards:1", "--aggregation", "sum"],
+    &["--clip-contribution", "0.2"],
 ];
 
 fn replay(folder: &Path, more: &[&str]) -> Ended {
@@ -106,6 +107,10 @@ fn every_consistency_and_budget_is_computed_again_to_the_same_bits() {
         &["--staleness", "dc:0.1", "--switch", "asp@10 bsp@25 asp@40", "--workers", "3"],
         &["--staleness", "gap-aware", "--switch", "asp@10 k-async:2@40", "--workers", "3"],
         &["--aggregation", "sum", "--exchange", "separate", "--batch-size", "17"],
+        &["--aggregation", "median", "--workers", "4"],
+        &["--aggregation", "trimmed:1", "--clip-contribution", "0.5", "--workers", "3"],
+        &["--aggregation", "krum:1,2", "--consistency", "delay:2", "--workers", "5"],
+        &["--aggregation", "krum:1", "--consistency", "backup:1", "--workers", "6"],
     ]
     .into_iter()
     .enumerate()

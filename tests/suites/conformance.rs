@@ -386,7 +386,7 @@ fn dropped_before_accepting(kind: Kind) {
     // The system may have connected it on the server's behalf.
     match client.event() {
         TransportEvent::DialFailed { permanent, .. } => assert!(!permanent),
-        TransportEvent::Dialled(peer) => assert_eq!(client.disconnected().0, peer),
+        TransportEvent::Dialled(peer, _) => assert_eq!(client.disconnected().0, peer),
         other => panic!("{other:?}"),
     }
 }

@@ -13,22 +13,25 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::evaluate;
-use pstrain_core::id::{PartId, WorkerId};
+use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec, Workspace};
-use pstrain_core::node::{Prepare, Server, Worker, WorkerConfig};
+use pstrain_core::node::{Prepare, Server, Target, Worker, WorkerConfig};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::protocol::message::EndReason;
+use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
 use pstrain_core::work::{Redundancy, WorkSpec};
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{PartitionSpec, Prepared, Settings, Source};
 use pstrain_tests::within;
 use pstrain_transports::{
-    Evaluator, Mailbox, MemoryHub, MemoryTransport, ServerServices, WorkerServices, drive,
+    Evaluator, Mailbox, MemoryHub, MemoryTransport, ServerServices, Transport, TransportError,
+    TransportEvent, Waker, WorkerServices, drive,
 };
 
 /// Longer than any of this takes unless it hangs.
@@ -46,6 +49,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             schedule: Schedule::Constant,
             weight_decay: 0.0,
             clip_norm: None,
+            clip_contribution: None,
         },
         aggregation,
         mode: Mode::of(ConsistencySpec::Bsp),
@@ -79,18 +83,20 @@ fn accuracy(source: &Source, partition: PartitionSpec, aggregation: Aggregation)
     let job = job(&data, aggregation);
     let model = Model::new(&job.model, job.data.shape).unwrap();
     let evaluation = data.evaluation.clone();
-    let params = within(LIMIT, move || train(job, &data));
+    let params = within(LIMIT, move || train(job, &data, None));
     let evaluated = evaluate(&model, &params, &evaluation, &mut Workspace::default());
     100.0 * evaluated.accuracy()
 }
 
-/// The parameters at the end of a run with one thread per worker.
-fn train(job: Job, data: &Arc<Prepared>) -> Arc<Vec<f32>> {
+/// The parameters at the end of a run with one thread per worker, of which one may lie.
+fn train(job: Job, data: &Arc<Prepared>, liar: Option<WorkerId>) -> Arc<Vec<f32>> {
     let hub = MemoryHub::new();
     let mut transport = hub.server();
     let workers: Vec<_> = (0..job.membership.workers)
         .map(|worker| {
             let (transport, data) = (hub.worker(), Arc::clone(data));
+            let lies = liar == Some(WorkerId(worker));
+            let transport = Liar { transport, lies };
             std::thread::spawn(move || work(WorkerId(worker), transport, data))
         })
         .collect();
@@ -109,8 +115,57 @@ fn train(job: Job, data: &Arc<Prepared>) -> Arc<Vec<f32>> {
     Arc::clone(server.parameters())
 }
 
+/// A worker's transport, which sends nonsense in the place of gradients if it lies.
+struct Liar {
+    transport: MemoryTransport,
+    lies: bool,
+}
+
+impl Transport for Liar {
+    fn now(&self) -> Time {
+        self.transport.now()
+    }
+
+    fn dial(&mut self, target: &Target) {
+        self.transport.dial(target);
+    }
+
+    fn send(&mut self, peer: PeerId, mut message: Message) {
+        if let Message::Push(push) = &mut message
+            && self.lies
+        {
+            Arc::make_mut(&mut push.gradient).fill(1e30);
+        }
+        self.transport.send(peer, message);
+    }
+
+    fn limit(&mut self, peer: PeerId, limits: Limits) {
+        self.transport.limit(peer, limits);
+    }
+
+    fn close(&mut self, peer: PeerId) {
+        self.transport.close(peer);
+    }
+
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        events: &mut Vec<TransportEvent>,
+    ) -> Result<(), TransportError> {
+        self.transport.wait(until, events)
+    }
+
+    fn waker(&self) -> Waker {
+        self.transport.waker()
+    }
+
+    fn flush(&mut self, until: Time) -> Result<(), TransportError> {
+        self.transport.flush(until)
+    }
+}
+
 /// A worker, from its first dial to its goodbye.
-fn work(worker: WorkerId, mut transport: MemoryTransport, data: Arc<Prepared>) -> EndReason {
+fn work(worker: WorkerId, mut transport: Liar, data: Arc<Prepared>) -> EndReason {
     let config = WorkerConfig {
         name: format!("test-{worker}"),
         worker: Some(worker),
@@ -163,6 +218,35 @@ fn the_shipped_synthetic_data_are_about_as_hard() {
     // Without the real data set, what it is known to reach stands for it.
     let real = IID.unwrap_or(96.7);
     assert!((synthetic - real).abs() <= 3.0, "synthetic {synthetic:.2} %, real {real:.2} %");
+}
+
+#[test]
+fn a_worker_that_sends_nonsense_does_not_stop_the_others_from_learning() {
+    let source = Source::Synthetic { rows: DEFAULT_ROWS, seed: 1 };
+    let settings = Settings { workers: 5, ..Settings::default() };
+    let data = Arc::new(Prepared::load(&source, &settings).unwrap());
+    let accuracy = |aggregation, clip: Option<f32>, liar| {
+        let mut job = job(&data, aggregation);
+        job.update.clip_contribution = clip;
+        let model = Model::new(&job.model, job.data.shape).unwrap();
+        let (copy, evaluation) = (Arc::clone(&data), data.evaluation.clone());
+        let params = within(LIMIT, move || train(job, &copy, liar));
+        assert!(params.iter().all(|value| value.is_finite()));
+        100.0 * evaluate(&model, &params, &evaluation, &mut Workspace::default()).accuracy()
+    };
+    let honest = accuracy(Aggregation::Mean, None, None);
+    let liar = Some(WorkerId(2));
+    for aggregation in [
+        Aggregation::Median,
+        Aggregation::Trimmed { each: 1 },
+        Aggregation::Krum { faulty: 1, chosen: 1 },
+        Aggregation::Krum { faulty: 1, chosen: 4 },
+    ] {
+        let robust = accuracy(aggregation, None, liar);
+        assert!(honest - robust <= 2.0, "{aggregation}: {robust:.2} %, honest {honest:.2} %");
+    }
+    // A bound on what each may do keeps the run alive, though not undisturbed.
+    accuracy(Aggregation::Mean, Some(0.1), liar);
 }
 
 #[test]

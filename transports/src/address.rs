@@ -70,6 +70,14 @@ impl Address {
         Ok(found)
     }
 
+    /// The name by which a certificate knows who listens there: without the port, and `localhost`
+    /// for a Unix socket.
+    pub(crate) fn host(&self) -> &str {
+        let Self::Tcp(host) = self else { return "localhost" };
+        let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
+        name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name)
+    }
+
     /// Whether it stands for all addresses of a machine, so that nobody can dial it.
     #[must_use]
     pub fn is_unspecified(&self) -> bool {

@@ -182,8 +182,8 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal>(
 
 fn peer_of(event: &TransportEvent) -> Option<PeerId> {
     match event {
-        TransportEvent::Connected(peer)
-        | TransportEvent::Dialled(peer)
+        TransportEvent::Connected(peer, _)
+        | TransportEvent::Dialled(peer, _)
         | TransportEvent::Message(peer, _)
         | TransportEvent::Receiving(peer)
         | TransportEvent::Garbage(peer, _)
@@ -194,8 +194,8 @@ fn peer_of(event: &TransportEvent) -> Option<PeerId> {
 
 fn input_of(event: TransportEvent) -> Input {
     match event {
-        TransportEvent::Connected(peer) => Input::Connected(peer),
-        TransportEvent::Dialled(peer) => Input::Dialled(peer),
+        TransportEvent::Connected(peer, identity) => Input::Connected(peer, identity),
+        TransportEvent::Dialled(peer, identity) => Input::Dialled(peer, identity),
         TransportEvent::DialFailed { why, permanent } => Input::DialFailed { why, permanent },
         TransportEvent::Message(peer, message) => Input::Message(peer, message),
         TransportEvent::Receiving(peer) => Input::Receiving(peer),

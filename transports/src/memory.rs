@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::Target;
+use pstrain_core::node::{Identity, Target};
 use pstrain_core::protocol::{FrameError, HEADER_BYTES, Limits, Message, payload};
 use pstrain_core::time::Time;
 
@@ -204,7 +204,7 @@ impl MemoryTransport {
                     peer.remote_id = Some(caller_id);
                 }
                 if caller.deliver(Parcel::Accepted { id: caller_id, remote_id: id }) {
-                    self.events.push(TransportEvent::Connected(id));
+                    self.events.push(TransportEvent::Connected(id, Identity::Anyone));
                 } else {
                     self.peers.remove(&id);
                 }
@@ -212,7 +212,7 @@ impl MemoryTransport {
             Parcel::Accepted { id, remote_id } => {
                 if let Some(peer) = self.peers.get_mut(&id) {
                     peer.remote_id = Some(remote_id);
-                    self.events.push(TransportEvent::Dialled(id));
+                    self.events.push(TransportEvent::Dialled(id, Identity::Anyone));
                 }
             }
             Parcel::Message { id, message } => {

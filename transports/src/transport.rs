@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Event, Target};
+use pstrain_core::node::{Event, Identity, Target};
 use pstrain_core::protocol::{FrameError, Limits, LinkFigures, Message};
 use pstrain_core::time::Time;
 
@@ -79,10 +79,10 @@ pub trait Transport {
 /// What a transport reports.
 #[derive(Debug)]
 pub enum TransportEvent {
-    /// Somebody has dialled.
-    Connected(PeerId),
-    /// A dial has succeeded.
-    Dialled(PeerId),
+    /// Somebody has dialled, and proved to be whom it says.
+    Connected(PeerId, Identity),
+    /// A dial has succeeded, and whoever answers has proved to be whom it says.
+    Dialled(PeerId, Identity),
     /// A dial did not succeed.
     DialFailed {
         /// What went wrong, in words.

@@ -7,14 +7,17 @@ use pstrain_core::node::Target;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent};
 
+use crate::args::SecurityArgs;
+use crate::security::security;
+
 /// Asks the server at `address`, and waits for the first message that is an `answer`.
 pub(super) fn ask<T>(
-    address: &Address,
+    (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
     question: &Message,
     answer: impl Fn(Message) -> Option<T>,
 ) -> anyhow::Result<T> {
-    ask_for_long(address, timeout, question, answer, || {})
+    ask_for_long((address, flags), timeout, question, answer, || {})
 }
 
 /// How long an answer may take until a person wants to know why.
@@ -22,13 +25,14 @@ const LONG: Duration = Duration::from_secs(2);
 
 /// The same for what may take long: when it does, `explain` is called, once.
 pub(super) fn ask_for_long<T>(
-    address: &Address,
+    (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
     question: &Message,
     answer: impl Fn(Message) -> Option<T>,
     explain: impl FnOnce(),
 ) -> anyhow::Result<T> {
-    let mut transport = SocketTransport::dialer(address.clone())?;
+    let security = security(flags, address)?;
+    let mut transport = SocketTransport::dialer(address.clone())?.secured(security);
     let until = transport.now() + Duration::from(timeout);
     let long = transport.now() + LONG;
     let mut explain = Some(explain);
@@ -44,7 +48,10 @@ pub(super) fn ask_for_long<T>(
         transport.wait(Some(next), &mut events)?;
         for event in events.drain(..) {
             match event {
-                TransportEvent::Dialled(peer) => {
+                TransportEvent::Dialled(_, identity) if !identity.may_serve() => {
+                    bail!("{address}: who answers there is {identity}, which is no server")
+                }
+                TransportEvent::Dialled(peer, _) => {
                     transport.limit(peer, Limits::DIALER);
                     transport.send(peer, question.clone());
                 }
@@ -54,7 +61,7 @@ pub(super) fn ask_for_long<T>(
                         return Ok(answer);
                     }
                 }
-                TransportEvent::Receiving(_) | TransportEvent::Connected(_) => {}
+                TransportEvent::Receiving(_) | TransportEvent::Connected(..) => {}
                 TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
                 TransportEvent::DialFailed { why, .. } => {
                     bail!("cannot reach {address}: {why}; is a server running there?")

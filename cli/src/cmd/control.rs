@@ -41,7 +41,8 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
             messages::say(&why);
         }
     };
-    let controlled = ask_for_long(&args.address, args.timeout, &order, answer, explain);
+    let address = (&args.address, &args.security);
+    let controlled = ask_for_long(address, args.timeout, &order, answer, explain);
     let controlled = controlled.map_err(|error| match waits(args) {
         Some(why) => error.context(why),
         None => error,
@@ -64,7 +65,7 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// For whom the server waits, if that is before the next mode can begin.
 fn waits(args: &ControlArgs) -> Option<String> {
-    let status = status::ask(&args.address, AT_ONCE.into()).ok()?;
+    let status = status::ask((&args.address, &args.security), AT_ONCE.into()).ok()?;
     let (ordered, wait) = (status.ordered?, status.wait?);
     Some(format!("{ordered} is ordered and will begin; waiting {}", status::waiting(&wait)))
 }

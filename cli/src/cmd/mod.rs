@@ -1,6 +1,8 @@
 //! The commands, one a file.
 
 pub(crate) mod calibrate;
+#[cfg(feature = "cert")]
+pub(crate) mod cert;
 mod client;
 pub(crate) mod control;
 pub(crate) mod data;

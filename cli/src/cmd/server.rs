@@ -26,6 +26,7 @@ use crate::job::{Layers, Resolved};
 use crate::metrics::{Metrics, Observed};
 use crate::progress::Progress;
 use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Summary, write_model};
+use crate::security::{in_words, security};
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
@@ -47,14 +48,11 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     real_time(&layers)?;
     // Listening comes first: workers may dial while the data are read, and an address that is
     // taken is known at once.
-    let transport = SocketTransport::listen(&args.listen)?;
+    let security = security(&args.security, &args.listen)?;
+    let transport =
+        SocketTransport::listen(&args.listen)?.secured(security).telling(messages::warn);
     let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
-    let open = if place.is_local() {
-        ""
-    } else {
-        " in plain text without authentication: whoever can reach it can take part"
-    };
-    messages::say(&format!("listening on {place}{open}"));
+    messages::say(&format!("listening on {place}{}", in_words(&args.security, &place)));
     if place.is_local() && !is_loopback_by_name(&args.listen) {
         messages::warn(&format!(
             "{} is {place} here, which only this machine can reach; for others listen on 0.0.0.0 or \

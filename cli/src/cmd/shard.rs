@@ -13,6 +13,7 @@ use pstrain_transports::{
 
 use crate::args::{ServerArgs, ShardPlace};
 use crate::exit::{self, Ending, Failed};
+use crate::security::{in_words, security};
 use crate::{messages, signals};
 
 /// How long the coordinator may be silent, until the job says another time.
@@ -26,14 +27,22 @@ pub(crate) fn run(
     if let Some(flag) = args.job.flags.first() {
         bail!("--{flag}: the job of --shard comes from server 1; leave it out");
     }
-    let transport = SocketTransport::listen(&args.listen)?;
+    // Both ways: workers come to it, and it goes to the coordinator.
+    security(&args.security, &args.coordinator)?;
+    let secured = security(&args.security, &args.listen)?;
+    let transport = SocketTransport::listen(&args.listen)?.secured(secured).telling(messages::warn);
     let local = transport.local_address().unwrap_or_else(|| args.listen.clone());
     let address = args.advertise.clone().unwrap_or_else(|| local.clone());
     if address.is_unspecified() {
         bail!("--listen {local}: say with --advertise HOST:PORT where workers reach this server");
     }
     let mut transport = transport.with_target(args.coordinator.clone()).with_clock(clock);
-    messages::say(&format!("server {} of {}, listening on {local}", place.server, place.servers));
+    messages::say(&format!(
+        "server {} of {}, listening on {local}{}",
+        place.server,
+        place.servers,
+        in_words(&args.security, &local)
+    ));
     let mut node = Shard::new(config(place, &address, LEASE));
     let quiet = args.output.quiet;
     let mut services = ShardServices::new(move |_, event: Event| {

@@ -9,12 +9,12 @@ use pstrain_transports::Address;
 use serde::Serialize;
 
 use super::client;
-use crate::args::StatusArgs;
+use crate::args::{SecurityArgs, StatusArgs};
 use crate::exit::Ending;
 use crate::{messages, table};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
-    let status = ask(&args.address, args.timeout)?;
+    let status = ask((&args.address, &args.security), args.timeout)?;
     if args.json {
         messages::result(&serde_json::to_string(&View::of(&status))?)?;
     } else {
@@ -24,7 +24,10 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
 }
 
 /// How the job of the server at `address` is doing.
-pub(crate) fn ask(address: &Address, timeout: humantime::Duration) -> anyhow::Result<Status> {
+pub(crate) fn ask(
+    address: (&Address, &SecurityArgs),
+    timeout: humantime::Duration,
+) -> anyhow::Result<Status> {
     let question = Message::PullStatus(PullStatus { protocol_max: PROTOCOL_VERSION });
     client::ask(address, timeout, &question, |message| match message {
         Message::Status(status) => Some(*status),

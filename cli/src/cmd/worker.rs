@@ -14,6 +14,7 @@ use crate::args::WorkerArgs;
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
 use crate::record::{Shaping, peak_rss_mib};
+use crate::security::security;
 use crate::{messages, signals};
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
@@ -42,7 +43,9 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
         wants_examples: args.data.as_deref() == Some("server"),
         lease,
     };
-    let mut transport = Shaped::worker(SocketTransport::dialer(args.server.clone())?);
+    let security = security(&args.security, &args.server)?;
+    let dialer = SocketTransport::dialer(args.server.clone())?.secured(security);
+    let mut transport = Shaped::worker(dialer);
     let mut node = Worker::new(config);
     let quiet = args.quiet;
     let report = move |_, event: Event| {

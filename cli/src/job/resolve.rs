@@ -126,6 +126,8 @@ impl Layers {
             schedule: self.parse("schedule", words::schedule)?,
             weight_decay: self.number("weight-decay")?,
             clip_norm: self.parse("clip-norm", |text| words::optional(text, "none"))?,
+            clip_contribution: self
+                .parse("clip-contribution", |text| words::optional(text, "none"))?,
         };
         update.validate()?;
         let membership = Membership {

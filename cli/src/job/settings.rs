@@ -54,10 +54,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("weight-decay", "NUMBER", "0", "L2 penalty, added to the gradient"),
     setting("clip-norm", "NORM|none", "none", "The largest norm of an update's gradient"),
     setting(
+        "clip-contribution",
+        "NORM|none",
+        "none",
+        "The largest norm of one worker's gradient, before it counts",
+    ),
+    setting(
         "aggregation",
-        "NAME",
+        "NAME[:...]",
         "mean",
-        "mean or sum of the gradients of a round; an update of one gradient is the same under both",
+        "mean or sum of the gradients of a round (an update of one gradient is the same under both), \
+         or, against workers that send anything: median, trimmed:B (without the B greatest and \
+         least of each coordinate) or krum:F[,M] (the M nearest to the others, F may be wrong)",
     ),
     setting(
         "consistency",

@@ -14,6 +14,7 @@ use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
+use pstrain_core::optim::UpdateSpec;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::{Dealer, Share, Task, Weights};
 use pstrain_data::Prepared;
@@ -25,6 +26,7 @@ use super::order::Contribution;
 pub(crate) struct Replay {
     trainers: Vec<Trainer>,
     aggregator: Aggregator,
+    update: UpdateSpec,
     /// Whoever handed out the tasks, where gradients do not count what they ordinarily do.
     dealer: Option<Box<dyn Dealer>>,
     version: Version,
@@ -89,6 +91,7 @@ impl Replay {
         Ok(Self {
             trainers,
             aggregator,
+            update: job.update,
             dealer,
             version: Version(0),
             kept: BTreeMap::from([(Version(0), parameters.to_vec())]),
@@ -118,6 +121,9 @@ impl Replay {
                 bail!("worker {worker} does not have partition {part} in this job");
             }
             let computed = trainer.compute(task, parameters, gradient);
+            if let Some(factor) = self.update.shortening(gradient) {
+                gradient.iter_mut().for_each(|value| *value *= factor);
+            }
             if computed.samples != samples {
                 bail!(
                     "mini-batch {batch} of worker {worker} has {} examples, but had {samples} in \

@@ -50,6 +50,9 @@ impl Aggregator {
     /// Those of an update of [`Closing::Oldest`] are always kept apart.
     #[must_use]
     pub const fn merging(&self) -> Merging {
+        if self.aggregation.is_robust() {
+            return Merging::Apart;
+        }
         Merging::of(&self.mode, &self.combination)
     }
 

@@ -10,6 +10,8 @@ mod correction;
 mod iterations;
 mod merging;
 mod plan;
+mod robust;
+mod rule;
 mod shares;
 mod spec;
 mod table;
@@ -21,6 +23,7 @@ use alloc::vec::Vec;
 
 pub use iterations::MOST_OPEN_ITERATIONS;
 pub use merging::Merging;
+pub use rule::{Aggregation, AggregationError, UnknownAggregation};
 pub use spec::{GREATEST_POWER, ParticipationSpec, StalenessSpec, UnknownRule};
 
 use self::blocks::{add, blocks, scale};
@@ -33,7 +36,6 @@ use self::table::Table;
 use self::weights::Factors;
 use crate::consistency::{Closing, ConsistencySpec};
 use crate::id::{Clock, PartId, Version, WorkerId};
-use crate::job::Aggregation;
 use crate::mode::Mode;
 use crate::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater, norm};
 
@@ -221,10 +223,19 @@ impl Aggregator {
         parameters: &[f32],
         closing: Closing,
     ) {
+        if self.is_robust() {
+            self.combined.resize(self.parameters, 0.0);
+            return robust::combine(self.aggregation, gradients, &mut self.combined);
+        }
         match self.merged(gradients.clone(), parameters, closing) {
             None => self.combine_merged(gradients, parameters, closing),
             Some(merged) => self.combine_merged(kept(&merged), parameters, closing),
         }
+    }
+
+    /// Whether gradients are looked at side by side. A job whose mode has other updates is refused.
+    fn is_robust(&self) -> bool {
+        self.aggregation.is_robust() && matches!(self.combination, Combination::Round)
     }
 
     fn combine_merged<'a>(
@@ -301,7 +312,7 @@ impl Aggregator {
         version: Version,
     ) {
         assert_eq!(parameters.len(), self.parameters, "length of the parameters");
-        if self.updater.clips() {
+        if self.updater.clips() || self.is_robust() {
             // The whole gradient is needed before the first step.
             self.combine(gradients, parameters, closing);
             let parameters: &mut Vec<f32> = Arc::make_mut(parameters);

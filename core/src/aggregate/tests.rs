@@ -19,6 +19,7 @@ const UPDATE: UpdateSpec = UpdateSpec {
     schedule: Schedule::Constant,
     weight_decay: 0.0,
     clip_norm: None,
+    clip_contribution: None,
 };
 
 const WORKERS: u32 = 5;

@@ -13,7 +13,7 @@ pub(super) fn unit(aggregation: Aggregation, gradient: &Gradient<'_>) -> f64 {
     match (aggregation, gradient.size) {
         (Aggregation::Sum, 0) => 1.0,
         (Aggregation::Sum, size) => size.into(),
-        (Aggregation::Mean, _) => gradient.samples.into(),
+        _ => gradient.samples.into(),
     }
 }
 
@@ -36,14 +36,12 @@ impl Weights {
         gradients: impl Iterator<Item = Gradient<'a>>,
     ) -> Self {
         match aggregation {
-            Aggregation::Mean => {
-                Self::Mean { samples: gradients.map(|g| u64::from(g.samples)).sum() }
-            }
             Aggregation::Sum => {
                 let sizes = gradients.map(|g| u64::from(g.size));
                 let (count, all) = sizes.fold((0, 0), |(count, all), size| (count + 1, all + size));
                 Self::Sum { count, all }
             }
+            _ => Self::Mean { samples: gradients.map(|g| u64::from(g.samples)).sum() },
         }
     }
 
@@ -59,8 +57,8 @@ impl Weights {
         }
         let rows = samples.keys().map(|worker| shares.rows(*worker)).sum();
         let times = match aggregation {
-            Aggregation::Mean => 1,
             Aggregation::Sum => samples.len() as u64,
+            _ => 1,
         };
         Self::ByWorker { samples, rows, times }
     }

@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Evaluated, Input, Point};
+use super::{Evaluated, Identity, Input, Point};
 use crate::evaluation::Evaluation;
 use crate::id::{PeerId, Version};
 use crate::protocol::{FrameError, Payload, codec, decode_whole, encode};
@@ -21,8 +21,8 @@ use crate::time::Time;
 #[derive(Serialize, Deserialize)]
 enum Entry {
     Start,
-    Connected(PeerId),
-    Dialled(PeerId),
+    Connected(PeerId, Identity),
+    Dialled(PeerId, Identity),
     DialFailed(String, bool),
     /// A frame follows.
     Message(PeerId),
@@ -70,8 +70,8 @@ impl core::error::Error for InputError {}
 pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Option<Payload<'a>> {
     let entry = match input {
         Input::Start => Entry::Start,
-        Input::Connected(peer) => Entry::Connected(*peer),
-        Input::Dialled(peer) => Entry::Dialled(*peer),
+        Input::Connected(peer, identity) => Entry::Connected(*peer, *identity),
+        Input::Dialled(peer, identity) => Entry::Dialled(*peer, *identity),
         Input::DialFailed { why, permanent } => Entry::DialFailed(why.clone(), *permanent),
         Input::Message(peer, _) => Entry::Message(*peer),
         Input::Receiving(peer) => Entry::Receiving(*peer),
@@ -120,8 +120,8 @@ pub fn decode_input(bytes: &[u8]) -> Result<(Time, Input), InputError> {
         }
         _ if !frame.is_empty() => return Err(InputError::Entry),
         Entry::Start => Input::Start,
-        Entry::Connected(peer) => Input::Connected(peer),
-        Entry::Dialled(peer) => Input::Dialled(peer),
+        Entry::Connected(peer, identity) => Input::Connected(peer, identity),
+        Entry::Dialled(peer, identity) => Input::Dialled(peer, identity),
         Entry::DialFailed(why, permanent) => Input::DialFailed { why, permanent },
         Entry::Receiving(peer) => Input::Receiving(peer),
         Entry::Garbage(peer, error) => Input::Garbage(peer, error),

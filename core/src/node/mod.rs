@@ -10,6 +10,7 @@
 mod backoff;
 mod dialler;
 mod event;
+mod identity;
 mod inputs;
 mod server;
 mod shard;
@@ -22,6 +23,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use event::{Cause, Departure, Event};
+pub use identity::{Identity, NoIdentity};
 pub use inputs::{InputError, decode_input, encode_input};
 pub use server::{Ledger, Server, ServerError};
 pub use shard::{Shard, ShardConfig};
@@ -51,10 +53,10 @@ pub trait Node {
 pub enum Input {
     /// The run begins.
     Start,
-    /// Somebody dialled this node.
-    Connected(PeerId),
-    /// The dial asked for succeeded.
-    Dialled(PeerId),
+    /// Somebody dialled this node; with who that has proved to be.
+    Connected(PeerId, Identity),
+    /// The dial asked for succeeded; with who answers.
+    Dialled(PeerId, Identity),
     /// The dial asked for did not succeed.
     DialFailed {
         /// What went wrong, in words.

@@ -11,6 +11,7 @@ const PLAIN: UpdateSpec = UpdateSpec {
     schedule: Schedule::Constant,
     weight_decay: 0.0,
     clip_norm: None,
+    clip_contribution: None,
 };
 
 const START: [f32; 3] = [0.5, -1.25, 2.0];
@@ -101,6 +102,7 @@ fn clipping_comes_before_decay_and_the_rate_follows_the_version() {
         schedule: Schedule::Inverse { decay: 0.5 },
         weight_decay: 0.1,
         clip_norm: Some(0.5),
+        clip_contribution: None,
     };
     close(after_five_steps(&spec), [0.30763248565206014, -1.0339081838989896, 1.775103246403814]);
 }

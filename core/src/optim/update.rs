@@ -25,6 +25,9 @@ pub struct UpdateSpec {
     pub weight_decay: f32,
     /// The greatest L2 norm of a gradient, above 0; a longer one is shortened to it.
     pub clip_norm: Option<f32>,
+    /// The greatest L2 norm of one worker's gradient, above 0; a longer one is shortened to it
+    /// before it counts, so that no worker moves the parameters further than that.
+    pub clip_contribution: Option<f32>,
 }
 
 impl UpdateSpec {
@@ -37,7 +40,16 @@ impl UpdateSpec {
         check_positive("learning rate", self.learning_rate)?;
         self.schedule.validate(self.learning_rate)?;
         check_not_negative("weight decay", self.weight_decay)?;
-        self.clip_norm.map_or(Ok(()), |norm| check_positive("clip norm", norm))
+        self.clip_norm.map_or(Ok(()), |norm| check_positive("clip norm", norm))?;
+        self.clip_contribution.map_or(Ok(()), |norm| check_positive("clip contribution", norm))
+    }
+
+    /// What a worker's gradient is multiplied with before it counts; none if it counts as it is.
+    #[must_use]
+    pub fn shortening(&self, gradient: &[f32]) -> Option<f32> {
+        let most = f64::from(self.clip_contribution?);
+        let norm = norm(gradient);
+        (norm > most).then(|| (most / norm) as f32)
     }
 }
 

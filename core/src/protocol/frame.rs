@@ -150,6 +150,10 @@ pub enum FrameError {
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
+            // A record of TLS: its kind, then its version.
+            Self::Magic([0x14..=0x17, 3, ..]) => {
+                f.write_str("the peer speaks TLS, this side plain text; use --tls on both")
+            }
             Self::Magic(bytes) => write!(
                 f,
                 "bytes {bytes:02x?} do not begin a pstrain frame; is the peer a pstrain of the \

@@ -6,6 +6,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Incarnation, Sequence, ServerId, WorkerId};
+use crate::node::Identity;
 use crate::params::KeyRange;
 
 /// The reason for closing a connection, sent to the peer before it is closed.
@@ -92,6 +93,15 @@ pub enum Refusal {
         /// What was expected and what came, in words.
         what: String,
     },
+    /// Far more messages than a worker has to say.
+    Flooding,
+    /// Another than the peer has proved to be.
+    Identity {
+        /// Who it has proved to be.
+        is: Identity,
+        /// Whom it wants to be.
+        wanted: Identity,
+    },
     /// Bytes that are no frame.
     Frame {
         /// What was wrong, in words.
@@ -155,6 +165,30 @@ impl fmt::Display for Refusal {
                 f,
                 "gradient of push {sequence} is not finite at key {key}; look for bad input \
                  values, or try a smaller learning-rate, or clip-norm"
+            ),
+            Self::Identity { is, wanted: Identity::Worker(Some(worker)) } => write!(
+                f,
+                "its certificate says {is}, so it may not be worker {worker}; give it the \
+                 certificate of worker {worker}, or leave the choice of the id to the certificate"
+            ),
+            Self::Identity { is, wanted: Identity::Worker(None) } => write!(
+                f,
+                "its certificate says {is}, so it may be no worker; give it one that was made with \
+                 --worker"
+            ),
+            Self::Identity { is, wanted: Identity::Server } => write!(
+                f,
+                "its certificate says {is}, so it may be no server; give it one that was made with \
+                 --server"
+            ),
+            Self::Identity { is, .. } => write!(
+                f,
+                "its certificate says {is}, so it may neither ask for the status nor change the \
+                 job; use one that was made with --client"
+            ),
+            Self::Flooding => f.write_str(
+                "far more messages than a worker has to say; use the same release on both, and if \
+                 they are the same, somebody means harm",
             ),
             Self::Server { what } | Self::Unexpected { what } | Self::Frame { what } => {
                 f.write_str(what)

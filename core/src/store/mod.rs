@@ -23,7 +23,7 @@ use crate::id::{Clock, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::Mode;
 use crate::model::Model;
-use crate::optim::OptimError;
+use crate::optim::{OptimError, UpdateSpec};
 use crate::params::KeyRange;
 
 /// Parameters that were given to a worker, the oldest first.
@@ -35,6 +35,7 @@ pub struct Store {
     keys: KeyRange,
     parameters: Arc<Vec<f32>>,
     aggregator: Aggregator,
+    update: UpdateSpec,
     /// Those of the open round.
     contributions: Contributions,
     /// What workers were given of late, where that is needed once their gradients come.
@@ -63,6 +64,7 @@ impl Store {
             keys,
             parameters: Arc::new(parameters),
             aggregator,
+            update: job.update,
             contributions: Contributions::default(),
             bases: BTreeMap::new(),
         })
@@ -131,7 +133,10 @@ impl Store {
     }
 
     /// Adds a gradient to the open round: one value for each key.
-    pub fn gather(&mut self, contribution: Contribution, gradient: Arc<Vec<f32>>) {
+    pub fn gather(&mut self, contribution: Contribution, mut gradient: Arc<Vec<f32>>) {
+        if let Some(factor) = self.update.shortening(&gradient) {
+            Arc::make_mut(&mut gradient).iter_mut().for_each(|value| *value *= factor);
+        }
         let base = self.base(contribution.worker, contribution.base);
         self.contributions.push(Gathered { contribution, base, values: Some(gradient) });
     }

@@ -108,8 +108,8 @@ impl Dealer for Coded {
         let samples = sizes.sum::<u64>();
         // A worker sends the mean over its examples, so that numbers keep an ordinary size.
         let factor = |(weight, share): (f64, &Share)| match self.aggregation {
-            Aggregation::Mean => (weight * f64::from(share.samples) / samples as f64) as f32,
             Aggregation::Sum => weight as f32,
+            _ => (weight * f64::from(share.samples) / samples as f64) as f32,
         };
         Some(Weights { factors: weights.into_iter().zip(gradients).map(factor).collect(), samples })
     }

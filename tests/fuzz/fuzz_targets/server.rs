@@ -17,7 +17,9 @@ use pstrain_core::job::{
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
-use pstrain_core::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, Server};
+use pstrain_core::node::{
+    Effect, Evaluated, Event, Identity, Input, Node, Outbox, Point, Server,
+};
 use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
@@ -83,6 +85,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
             schedule: Schedule::Constant,
             weight_decay: 0.0,
             clip_norm: None,
+            clip_contribution: None,
         },
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
         mode: Mode::of(consistency),
@@ -191,7 +194,7 @@ impl World<'_> {
                 let peer = PeerId(self.next_peer);
                 self.next_peer += 1;
                 self.clients.insert(peer, Client::default());
-                self.input(Input::Connected(peer));
+                self.input(Input::Connected(peer, Identity::Anyone));
             }
             1 => {
                 if let Some(peer) = self.pick() {

@@ -337,6 +337,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             schedule: Schedule::Constant,
             weight_decay: 0.0,
             clip_norm: None,
+            clip_contribution: None,
         },
         aggregation: [Aggregation::Mean, Aggregation::Sum][rng.below(2) as usize],
         mode: Mode { in_flight, ..Mode::of(consistency) },

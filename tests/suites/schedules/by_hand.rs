@@ -10,12 +10,13 @@ use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{
-    Compute, Computed, Departure, Effect, Evaluated, Event, Input, Node, Outbox, Prepared, Server,
-    Worker, WorkerConfig,
+    Compute, Computed, Departure, Effect, Evaluated, Event, Identity, Input, Node, Outbox,
+    Prepared, Server, Worker, WorkerConfig, decode_input, encode_input,
 };
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
-    Begun, Bye, Control, EndReason, Hello, Pull, Push, PushHeader, Ready, Resume, Welcome,
+    Begun, Bye, Control, EndReason, Heartbeat, Hello, Pull, Push, PushHeader, Ready, Resume,
+    Welcome,
 };
 use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason};
 use pstrain_core::rng::Stream;
@@ -52,7 +53,7 @@ impl<N: Node> Hand<N> {
 impl Hand<Server> {
     /// Takes a worker in over a new connection.
     fn greet(&mut self, peer: PeerId, resume: Option<Resume>) -> Outbox {
-        self.give(Input::Connected(peer));
+        self.give(Input::Connected(peer, Identity::Anyone));
         self.tell(
             peer,
             Message::Hello(Hello {
@@ -124,12 +125,83 @@ fn a_push_of_another_incarnation_is_refused() {
 }
 
 #[test]
+fn a_worker_that_floods_the_server_is_turned_away() {
+    let mut server = server();
+    let push = server.take_in(PeerId(1));
+    let beat = || Message::Heartbeat(Heartbeat { incarnation: Some(Incarnation(1)) });
+    let lease = Toy::new(1, 8).job.membership.lease;
+    // As many as an honest one sends, for long.
+    for _ in 0..1000 {
+        server.now = server.now + lease / 10;
+        assert!(!sent(&server.tell(PeerId(1), beat())).contains(&&refusal()));
+    }
+    let answers = (0..1000).map(|_| {
+        let out = server.tell(PeerId(1), beat());
+        sent(&out).contains(&&refusal())
+    });
+    let refused = answers.take_while(|refused| !refused).count();
+    assert!(refused < 1000, "{refused}");
+    assert_eq!(server.node.ledger().lost, 1);
+    let out = server.tell(PeerId(1), Message::Push(push));
+    assert_eq!(server.node.version().0, 0, "{out:?}");
+}
+
+fn refusal() -> Message {
+    Message::Refused(Refusal::Flooding)
+}
+
+#[test]
+fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
+    let hello = |worker, resume| {
+        Message::Hello(Hello {
+            protocol_min: PROTOCOL_VERSION,
+            protocol_max: PROTOCOL_VERSION,
+            build: String::from(BUILD),
+            name: String::from("by hand"),
+            worker,
+            resume,
+            wants_examples: true,
+            credentials: Vec::new(),
+        })
+    };
+    let [first, second] = [WorkerId(0), WorkerId(1)];
+    let mut server = Hand::new(Server::new(Toy::new(2, 8).job, RUN).unwrap());
+    let mut next = 0;
+    let mut try_as = |identity, worker, resume| {
+        next += 1;
+        let peer = PeerId(next);
+        // What a log keeps is what happened.
+        let (mut bytes, input) = (Vec::new(), Input::Connected(peer, identity));
+        encode_input(Time::ZERO, &input, &mut bytes).unwrap();
+        let (_, again) = decode_input(&bytes).unwrap();
+        assert!(matches!(again, Input::Connected(p, i) if p == peer && i == identity));
+        server.give(again);
+        let out = server.tell(peer, hello(worker, resume));
+        match sent(&out)[..] {
+            [Message::Welcome(welcome), ..] => Ok(welcome.worker),
+            [Message::Refused(why), ..] => Err(why.clone()),
+            ref other => panic!("{other:?}"),
+        }
+    };
+    let own = |worker| Identity::Worker(Some(worker));
+    let denied = |is, wanted| Err(Refusal::Identity { is, wanted: Identity::Worker(wanted) });
+    assert_eq!(try_as(own(second), Some(first), None), denied(own(second), Some(first)));
+    assert_eq!(try_as(Identity::Client, None, None), denied(Identity::Client, None));
+    assert_eq!(try_as(own(second), None, None), Ok(second));
+    assert_eq!(try_as(Identity::Worker(None), Some(first), None), Ok(first));
+    // Nor can one take up what another was in the middle of.
+    let resume = Resume { worker: first, incarnation: Incarnation(1), run: RUN };
+    assert_eq!(try_as(own(second), None, Some(resume)), denied(own(second), Some(first)));
+    assert_eq!(try_as(own(first), Some(first), Some(resume)), Ok(first));
+}
+
+#[test]
 fn whoever_asks_while_auto_is_being_left_is_told_of_the_fence_and_for_whom_it_waits() {
     let mut job = Toy::new(1, 8).job;
     job.mode = Mode::of(ConsistencySpec::Auto);
     let mut server = Hand::new(Server::new(job, RUN).unwrap());
     let push = server.take_in(PeerId(1));
-    server.give(Input::Connected(PeerId(2)));
+    server.give(Input::Connected(PeerId(2), Identity::Anyone));
     let control = Control { protocol_max: 1, key: "consistency".into(), value: "ssp:2".into() };
     let out = server.tell(PeerId(2), Message::Control(control));
     assert!(sent(&out).is_empty(), "answered before the fence: {out:?}");
@@ -188,7 +260,7 @@ fn answer_evaluations(server: &mut Hand<Server>, out: Outbox) {
 
 /// What the worker was asked to compute, after it was welcomed and given parameters.
 fn welcome_and_grant(worker: &mut Hand<Worker>, peer: PeerId, welcome: &Welcome) -> Compute {
-    worker.give(Input::Dialled(peer));
+    worker.give(Input::Dialled(peer, Identity::Anyone));
     let out = worker.tell(peer, Message::Welcome(Box::new(welcome.clone())));
     if out.iter().any(|effect| matches!(effect, Effect::Prepare(_))) {
         let train = Some(welcome.job.data.train.clone());

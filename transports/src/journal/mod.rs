@@ -103,7 +103,7 @@ pub fn recover<N: Node>(
         let (at, input) = decode_input(record).map_err(|error| error.to_string())?;
         now = at;
         match &input {
-            Input::Connected(peer) => {
+            Input::Connected(peer, _) => {
                 connected.insert(*peer);
             }
             Input::Disconnected { peer, .. } => {

@@ -148,7 +148,7 @@ impl<T: Transport> Shaped<T> {
                 TransportEvent::Garbage(peer, _) | TransportEvent::Disconnected { peer, .. } => {
                     self.inward.follow(peer, event)
                 }
-                TransportEvent::Connected(_) | TransportEvent::Dialled(_) => {
+                TransportEvent::Connected(..) | TransportEvent::Dialled(..) => {
                     self.outward.way.reconnect();
                     self.inward.way.reconnect();
                     Some(event)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pstrain_core::node::Input;
+use pstrain_core::node::{Identity, Input};
 use pstrain_core::protocol::{Message, frame_len, payload};
 use pstrain_core::time::Time;
 
@@ -178,7 +178,7 @@ impl<H: Host> Simulation<'_, H> {
         let machine = connection.machine;
         self.machines[machine].pipe(End::Worker).reconnect();
         self.carry(number, End::Worker, Item::Open);
-        self.server_input(Input::Connected(Self::peer(number)));
+        self.server_input(Input::Connected(Self::peer(number), Identity::Anyone));
     }
 
     /// A dial has been answered.
@@ -186,7 +186,8 @@ impl<H: Host> Simulation<'_, H> {
         let connection = &mut self.connections[number as usize];
         if connection.open(End::Worker) {
             let (machine, life) = (connection.machine, connection.life);
-            self.worker_input(machine, life, Input::Dialled(Self::peer(number)));
+            let input = Input::Dialled(Self::peer(number), Identity::Anyone);
+            self.worker_input(machine, life, input);
         } else {
             self.carry(number, End::Server, Item::Hangup);
         }

@@ -7,21 +7,26 @@ use std::sync::atomic::Ordering;
 
 use mio::event::Source;
 use pstrain_core::id::PeerId;
+use pstrain_core::node::Identity;
 use pstrain_core::protocol::{Decoder, Limits, LinkFigures, Message, encode, payload};
 use pstrain_core::time::Time;
 
+use super::secure::{Broken, Layer};
 use super::stream::Stream;
 use super::traffic::Traffic;
 use crate::transport::{HIGH_WATER_BYTES, MAX_BACKLOG_BYTES, TransportEvent};
 
 /// The most that is read from one connection before the others have their turn.
 const TURN_BYTES: usize = 4 * 1024 * 1024;
+/// The most messages from one connection before the others have their turn.
+const TURN_MESSAGES: usize = 64;
 /// The most that is read and thrown away from a peer that was closed.
 const LINGER_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Stream,
+    layer: Layer,
     state: State,
     decoder: Decoder,
     /// Frames that are not out yet.
@@ -51,6 +56,8 @@ pub(super) struct Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Connecting,
+    /// Both sides prove who they are, or what they know.
+    Securing,
     Connected,
     /// Closed from here: last words go out, nothing comes in.
     Lingering,
@@ -72,10 +79,16 @@ pub(super) enum Progress {
 
 impl Connection {
     /// A connection that was accepted, or one that is being made.
-    pub(super) fn new(stream: Stream, accepted: bool, traffic: Arc<Traffic>) -> Self {
+    pub(super) fn new(stream: Stream, layer: Layer, accepted: bool, traffic: Arc<Traffic>) -> Self {
+        let state = match accepted {
+            false => State::Connecting,
+            true if layer.is_open() => State::Connected,
+            true => State::Securing,
+        };
         Self {
             stream,
-            state: if accepted { State::Connected } else { State::Connecting },
+            layer,
+            state,
             accepted,
             decoder: Decoder::new(Limits::STRANGER),
             queue: VecDeque::new(),
@@ -97,7 +110,25 @@ impl Connection {
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.state != State::Connecting
+        matches!(self.state, State::Connected | State::Lingering)
+    }
+
+    /// Whether the peer dialled.
+    pub(super) const fn is_accepted(&self) -> bool {
+        self.accepted
+    }
+
+    pub(super) fn is_connecting(&self) -> bool {
+        self.state == State::Connecting
+    }
+
+    pub(super) const fn identity(&self) -> Identity {
+        self.layer.identity()
+    }
+
+    /// Whether the peer may be where it is; if not, why.
+    pub(super) fn check_here(&self) -> Result<(), String> {
+        self.stream.check_here()
     }
 
     pub(super) fn is_lingering(&self) -> bool {
@@ -106,7 +137,7 @@ impl Connection {
 
     /// Whether something is still to go out.
     pub(super) fn is_unflushed(&self) -> bool {
-        !self.queue.is_empty()
+        self.is_connected() && (!self.queue.is_empty() || self.layer.has_output())
     }
 
     /// Whether reading was put off and may go on.
@@ -117,6 +148,11 @@ impl Connection {
     /// Takes note that the peer has closed, or half of it.
     pub(super) fn hang_up(&mut self) {
         self.hung_up = true;
+    }
+
+    /// Whether the peer is known to have closed.
+    pub(super) const fn has_hung_up(&self) -> bool {
+        self.hung_up
     }
 
     pub(super) fn limit(&mut self, limits: Limits) {
@@ -141,7 +177,7 @@ impl Connection {
     pub(super) fn finish_connect(&mut self) -> io::Result<bool> {
         let connected = self.stream.is_connected()?;
         if connected {
-            self.state = State::Connected;
+            self.state = if self.layer.is_open() { State::Connected } else { State::Securing };
             if let Stream::Tcp(stream) = &self.stream {
                 stream.set_nodelay(true).unwrap_or_default();
             }
@@ -161,7 +197,7 @@ impl Connection {
         head.clear();
         let length = encode(&message, &mut head).len() + head.len();
         let written = if self.queue.is_empty() && self.state == State::Connected {
-            write_frame(&mut self.stream, &head, &message, 0)?
+            write_frame((&mut self.stream, &mut self.layer), &head, &message, 0)?
         } else {
             0
         };
@@ -177,10 +213,14 @@ impl Connection {
 
     /// Writes what is queued, as far as the system takes it.
     pub(super) fn write(&mut self) -> io::Result<()> {
+        self.layer.flush(&mut self.stream)?;
+        if !self.is_connected() {
+            return Ok(());
+        }
         while let Some(frame) = self.queue.front_mut() {
             let length = frame.head.len() + payload(&frame.message).len();
-            let written =
-                write_frame(&mut self.stream, &frame.head, &frame.message, frame.written)?;
+            let way = (&mut self.stream, &mut self.layer);
+            let written = write_frame(way, &frame.head, &frame.message, frame.written)?;
             let more = written - frame.written;
             frame.written = written;
             self.queued_bytes -= more;
@@ -191,7 +231,7 @@ impl Connection {
             self.queue.pop_front();
         }
         if self.state == State::Lingering {
-            self.stream.finish();
+            self.finish();
         }
         Ok(())
     }
@@ -199,16 +239,16 @@ impl Connection {
     /// Reads what is there and finds the messages in it. If there is only part of one, says so.
     ///
     /// # Errors
-    /// Why the connection is gone, in words.
+    /// Why the connection is gone.
     pub(super) fn read(
         &mut self,
         buffer: &mut [u8],
         id: PeerId,
         events: &mut Vec<TransportEvent>,
-    ) -> Result<Progress, String> {
+    ) -> Result<Progress, Broken> {
         let (before, mut turn) = (events.len(), 0);
         let progress = self.read_on(buffer, id, events, &mut turn)?;
-        if turn > 0 && events.len() == before && self.decoder.is_mid_frame() && !self.failed {
+        if turn > 0 && events.len() == before && self.state == State::Connected && !self.failed {
             events.push(TransportEvent::Receiving(id));
         }
         Ok(progress)
@@ -220,24 +260,25 @@ impl Connection {
         id: PeerId,
         events: &mut Vec<TransportEvent>,
         turn: &mut usize,
-    ) -> Result<Progress, String> {
+    ) -> Result<Progress, Broken> {
+        let most = events.len() + TURN_MESSAGES;
         loop {
             if self.owes_reading() {
                 self.paused = true;
                 return Ok(Progress::Drained);
             }
             self.paused = false;
-            if *turn > TURN_BYTES {
+            if self.decode(id, events, most) == Progress::More || *turn > TURN_BYTES {
                 return Ok(Progress::More);
             }
             let read = match self.stream.read(buffer) {
-                Ok(0) => return Err(self.end_of_stream()),
+                Ok(0) => return Err(self.end_of_stream().into()),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Progress::Drained);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.into()),
             };
             *turn += read;
             self.received += read as u64;
@@ -245,15 +286,15 @@ impl Connection {
             if self.state == State::Lingering || self.failed {
                 self.thrown_away += read;
                 if self.thrown_away > LINGER_BYTES {
-                    return Err(String::from("it sends on after it was refused"));
+                    return Err(String::from("it sends on after it was refused").into());
                 }
             } else {
-                self.decode(&buffer[..read], id, events);
+                self.receive(&buffer[..read], id, events)?;
             }
             if read < buffer.len() && !self.hung_up {
                 // All there was: what comes next raises a new event. Only the end of the stream
                 // does not, if the event for these bytes already spoke of it.
-                return Ok(Progress::Drained);
+                return Ok(self.decode(id, events, most));
             }
         }
     }
@@ -263,22 +304,55 @@ impl Connection {
         self.accepted && self.state == State::Connected && self.queued_bytes > HIGH_WATER_BYTES
     }
 
-    fn decode(&mut self, bytes: &[u8], id: PeerId, events: &mut Vec<TransportEvent>) {
-        self.decoder.feed(bytes);
-        loop {
+    /// Takes bytes from the peer.
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        id: PeerId,
+        events: &mut Vec<TransportEvent>,
+    ) -> Result<(), Broken> {
+        let Self { layer, decoder, stream, .. } = self;
+        let received = layer.receive(bytes, &mut |plain| decoder.feed(plain));
+        // An answer, if only the last words of a handshake that failed.
+        let flushed = layer.flush(stream);
+        received?;
+        flushed?;
+        if self.state == State::Securing && self.layer.is_open() {
+            self.state = State::Connected;
+            let identity = self.layer.identity();
+            events.push(if self.accepted {
+                TransportEvent::Connected(id, identity)
+            } else {
+                TransportEvent::Dialled(id, identity)
+            });
+        }
+        Ok(())
+    }
+
+    /// Finds the messages in what came, until there are `most` events.
+    fn decode(&mut self, id: PeerId, events: &mut Vec<TransportEvent>, most: usize) -> Progress {
+        if self.state != State::Connected || self.failed {
+            return Progress::Drained;
+        }
+        while events.len() < most {
             match self.decoder.next() {
                 Ok(Some(message)) => events.push(TransportEvent::Message(id, message)),
-                Ok(None) => return,
+                Ok(None) => return Progress::Drained,
                 Err(error) => {
                     self.failed = true;
-                    return events.push(TransportEvent::Garbage(id, error));
+                    events.push(TransportEvent::Garbage(id, error));
+                    return Progress::Drained;
                 }
             }
         }
+        Progress::More
     }
 
     fn end_of_stream(&self) -> String {
-        String::from(if self.decoder.is_mid_frame() {
+        String::from(if self.state == State::Securing {
+            "closed by the peer before both had proved who they are; run both with --tls, or both \
+             with --psk"
+        } else if self.decoder.is_mid_frame() {
             "closed by the peer in the middle of a message"
         } else {
             "closed by the peer"
@@ -290,6 +364,13 @@ impl Connection {
         self.state = State::Lingering;
         self.paused = false;
         if self.queue.is_empty() {
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        self.layer.close(&mut self.stream);
+        if !self.layer.has_output() {
             self.stream.finish();
         }
     }
@@ -298,7 +379,7 @@ impl Connection {
 /// Writes a frame from byte `written` on, straight from the message's own memory, and returns how
 /// far it is out.
 fn write_frame(
-    stream: &mut Stream,
+    (stream, layer): (&mut Stream, &mut Layer),
     head: &[u8],
     message: &Message,
     mut written: usize,
@@ -310,7 +391,7 @@ fn write_frame(
             IoSlice::new(head.get(written..).unwrap_or_default()),
             IoSlice::new(&body[written.saturating_sub(head.len())..]),
         ];
-        match stream.write(&parts) {
+        match layer.write(stream, &parts) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
             Ok(more) => written += more,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

@@ -2,7 +2,9 @@
 //! the steady state.
 
 mod connection;
+mod door;
 mod listener;
+mod secure;
 mod stream;
 mod tcp_info;
 mod traffic;
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
 use pstrain_core::id::PeerId;
-use pstrain_core::node::Target;
+use pstrain_core::node::{Identity, Target};
 use pstrain_core::protocol::{Limits, LinkFigures, Message};
 use pstrain_core::time::Time;
 
@@ -22,7 +24,10 @@ use crate::address::{Address, AddressError};
 use crate::clock::WallClock;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 use connection::{Connection, Progress};
+use door::{Door, Notices};
 use listener::Listener;
+use secure::{Broken, Layer};
+pub use secure::{Security, SecurityError};
 use stream::Stream;
 
 pub use traffic::Traffic;
@@ -37,6 +42,16 @@ const READ_BYTES: usize = 64 * 1024;
 const LINGER: Duration = Duration::from_secs(1);
 /// How long a dial may take. Without a limit the system would decide, and it takes minutes.
 const DIAL: Duration = Duration::from_secs(5);
+/// How long both sides of a connection may take to prove who they are.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long those at the door are seen to before those inside have their turn.
+const DOOR_TURN: Duration = Duration::from_micros(200);
+/// While those inside are at work, those at the door get one part of so many of the time.
+const DOOR_SHARE: u32 = 16;
+/// Those inside are at work if one was heard within this time.
+const AT_WORK: Duration = Duration::from_millis(50);
+/// How often it is looked whether a list of certificates has changed.
+const REFRESH: Duration = Duration::from_secs(1);
 /// The steps in which epoll counts.
 const COARSENESS: Duration = Duration::from_millis(1);
 /// How long to wait after the system had no room for a connection.
@@ -50,6 +65,16 @@ pub struct SocketTransport {
     polled: Events,
     waker: Arc<mio::Waker>,
     listener: Option<Listener>,
+    security: Security,
+    refresh_at: Time,
+    notices: Option<Notices>,
+    door: Door,
+    /// What has happened to those at the door and was not seen to.
+    calls: BTreeMap<PeerId, Ready>,
+    /// When they are seen to again.
+    door_at: Time,
+    /// When one of those inside was heard last.
+    member_at: Option<Time>,
     accept_at: Option<Time>,
     target: Option<Address>,
     dials: usize,
@@ -63,6 +88,30 @@ pub struct SocketTransport {
     buffer: Vec<u8>,
     events: Vec<TransportEvent>,
     traffic: Arc<Traffic>,
+}
+
+/// What has happened to a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    readable: bool,
+    writable: bool,
+    closed: bool,
+}
+
+impl Ready {
+    fn of(event: &mio::event::Event) -> Self {
+        Self {
+            readable: event.is_readable(),
+            writable: event.is_writable(),
+            closed: event.is_read_closed() || event.is_error(),
+        }
+    }
+
+    const fn add(&mut self, other: Self) {
+        self.readable |= other.readable;
+        self.writable |= other.writable;
+        self.closed |= other.closed;
+    }
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransportError {
@@ -79,6 +128,13 @@ impl SocketTransport {
             polled: Events::with_capacity(1024),
             waker: Arc::new(waker),
             listener: None,
+            security: Security::local(),
+            refresh_at: Time::ZERO,
+            notices: None,
+            door: Door::new(),
+            calls: BTreeMap::new(),
+            door_at: Time::ZERO,
+            member_at: None,
             accept_at: None,
             target: None,
             dials: 0,
@@ -92,7 +148,8 @@ impl SocketTransport {
         })
     }
 
-    /// A transport that listens at `address`. Port 0 takes any free port.
+    /// A transport that listens at `address`. Port 0 takes any free port. Without
+    /// [`Self::secured`] it takes in nobody from another machine.
     ///
     /// # Errors
     /// [`TransportError`] if it cannot listen there.
@@ -107,7 +164,7 @@ impl SocketTransport {
         Ok(transport)
     }
 
-    /// A transport that dials `address`.
+    /// A transport that dials `address`. Without [`Self::secured`] it must be on this machine.
     ///
     /// # Errors
     /// [`TransportError`] if the operating system gives no poll.
@@ -115,6 +172,21 @@ impl SocketTransport {
         let mut transport = Self::new()?;
         transport.target = Some(address);
         Ok(transport)
+    }
+
+    /// The same transport with its connections secured.
+    #[must_use]
+    pub fn secured(mut self, security: Security) -> Self {
+        self.security = security;
+        self
+    }
+
+    /// The same transport, which tells `tell` who was turned away before its node has heard of it,
+    /// and why; once a second at most.
+    #[must_use]
+    pub fn telling(mut self, tell: impl FnMut(&str) + Send + 'static) -> Self {
+        self.notices = Some(Notices::new(tell));
+        self
     }
 
     /// The same transport, which dials `address` too.
@@ -143,50 +215,105 @@ impl SocketTransport {
         self.listener.as_ref().map(Listener::address)
     }
 
-    fn add(&mut self, stream: Stream, accepted: bool) -> io::Result<PeerId> {
+    fn add(&mut self, stream: Stream, layer: Layer, accepted: bool) -> io::Result<PeerId> {
         let id = PeerId(self.next_id);
         self.next_id += 1;
-        let mut connection = Connection::new(stream, accepted, Arc::clone(&self.traffic));
+        let mut connection = Connection::new(stream, layer, accepted, Arc::clone(&self.traffic));
         let both = Interest::READABLE | Interest::WRITABLE;
         let token = Token(id.0 as usize + FIRST_PEER);
         self.poll.registry().register(connection.stream(), token, both)?;
         self.connections.insert(id, connection);
-        if accepted {
-            self.events.push(TransportEvent::Connected(id));
-        } else {
-            self.end_within(id, DIAL);
-        }
         Ok(id)
+    }
+
+    fn tell(&mut self, what: &str) {
+        let now = self.clock.now();
+        if let Some(notices) = &mut self.notices {
+            notices.tell(now, what);
+        }
     }
 
     fn accept(&mut self) {
         self.accept_at = None;
+        let begin = self.clock.now();
+        if begin >= self.refresh_at {
+            self.refresh_at = begin + REFRESH;
+            if let Some(error) = self.security.refresh() {
+                self.tell(&error.to_string());
+            }
+        }
         while let Some(listener) = &self.listener {
             match listener.accept() {
-                // A connection that cannot be polled is dropped, which closes it.
-                Ok(stream) => drop(self.add(stream, true)),
+                Ok(stream) => self.let_to_the_door(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_no_room) => {
+                    self.make_room();
                     self.accept_at = Some(self.clock.now() + ACCEPT_PAUSE);
                     return;
                 }
             }
+            if self.clock.now() >= begin + DOOR_TURN {
+                self.accept_at = Some(begin);
+                return;
+            }
         }
     }
 
-    fn try_dial(&mut self, target: &Target) -> io::Result<()> {
-        let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
-        let nobody = || invalid("this transport has nobody to dial".into());
+    fn let_to_the_door(&mut self, stream: Stream) {
+        let origin = stream.origin();
+        let here = if self.security.is_local() { stream.check_here() } else { Ok(()) };
+        let layer = here.map_err(Broken::from).and_then(|()| self.security.accepted());
+        let layer = match layer {
+            Ok(layer) => layer,
+            Err(broken) => return self.tell(&format!("turned away {origin}: {}", broken.why)),
+        };
+        // A connection that cannot be polled is dropped, which closes it.
+        let Ok(id) = self.add(stream, layer, true) else { return };
+        if let Some(oldest) = self.door.enter(id, origin) {
+            self.drive_out(oldest);
+        }
+        let Some(connection) = self.connections.get(&id) else { return };
+        if connection.is_connected() {
+            self.events.push(TransportEvent::Connected(id, Identity::Anyone));
+        } else {
+            self.end_within(id, HANDSHAKE);
+        }
+    }
+
+    /// Lets go of somebody at the door if there is anybody.
+    fn make_room(&mut self) {
+        if let Some(oldest) = self.door.first_to_go() {
+            self.drive_out(oldest);
+        }
+    }
+
+    fn drive_out(&mut self, id: PeerId) {
+        let why = "too many come at once, most of them from there";
+        self.lose(id, String::from(why).into());
+    }
+
+    fn try_dial(&mut self, target: &Target) -> Result<(), Broken> {
+        let permanent = |why: String| Broken { why, permanent: true };
+        let nobody = || permanent("this transport has nobody to dial".into());
         let address = match target {
             Target::Server => self.target.clone().ok_or_else(nobody)?,
             Target::Address(address) => {
-                address.parse().map_err(|error: AddressError| invalid(error.to_string()))?
+                address.parse().map_err(|error: AddressError| permanent(error.to_string()))?
             }
         };
-        let stream = Stream::connect(&address, self.dials)?;
-        self.add(stream, false)?;
+        let layer = self.security.dialled(address.host())?;
+        let stream = Stream::connect(&address, self.dials, self.security.is_local());
+        let stream = stream.map_err(|error| Broken {
+            why: error.to_string(),
+            permanent: matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
+            ),
+        })?;
+        let id = self.add(stream, layer, false)?;
+        self.end_within(id, DIAL);
         Ok(())
     }
 
@@ -207,43 +334,71 @@ impl SocketTransport {
     }
 
     /// Takes note that a connection is gone.
-    fn lose(&mut self, id: PeerId, why: String) {
+    fn lose(&mut self, id: PeerId, broken: Broken) {
         self.unread.remove(&id);
+        self.calls.remove(&id);
         self.set_end(id, None);
+        let origin = self.door.leave(id);
         let Some(mut connection) = self.connections.remove(&id) else { return };
         self.poll.registry().deregister(connection.stream()).unwrap_or_default();
         if connection.is_lingering() {
             return; // its owner has closed it and wants to hear no more
         }
-        self.events.push(if connection.is_connected() {
-            TransportEvent::Disconnected { peer: id, why }
-        } else {
-            TransportEvent::DialFailed { why, permanent: false }
-        });
+        let Broken { why, permanent } = broken;
+        if connection.is_connected() {
+            self.events.push(TransportEvent::Disconnected { peer: id, why });
+        } else if !connection.is_accepted() {
+            self.events.push(TransportEvent::DialFailed { why, permanent });
+        } else if let Some(origin) = origin {
+            self.tell(&format!("turned away {origin}: {why}"));
+        }
     }
 
-    fn on_ready(&mut self, id: PeerId, event: &mio::event::Event) {
-        let closed = event.is_read_closed() || event.is_error();
-        let (readable, writable) = (event.is_readable() || closed, event.is_writable());
+    /// Lets go of a connection that cannot go on. A stranger that is turned away may still hear
+    /// why.
+    fn fail(&mut self, id: PeerId, broken: Broken) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if !connection.is_connected() {
+        if connection.is_connected() || !connection.is_accepted() || connection.has_hung_up() {
+            return self.lose(id, broken);
+        }
+        connection.linger();
+        self.end_within(id, LINGER);
+        if let Some(origin) = self.door.origin(id) {
+            self.tell(&format!("turned away {origin}: {}", broken.why));
+        }
+    }
+
+    fn on_ready(&mut self, id: PeerId, ready: Ready) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.is_connecting() {
             match connection.finish_connect() {
                 Ok(true) => {
-                    self.events.push(TransportEvent::Dialled(id));
-                    self.set_end(id, None);
+                    let here =
+                        connection.check_here().map_err(|why| Broken { why, permanent: true });
+                    let connected = connection.is_connected();
+                    match here {
+                        Err(broken) if self.security.is_local() => return self.lose(id, broken),
+                        _ if connected => {
+                            self.events.push(TransportEvent::Dialled(id, Identity::Anyone));
+                            self.set_end(id, None);
+                        }
+                        _ => self.end_within(id, HANDSHAKE),
+                    }
                 }
                 Ok(false) => return,
-                Err(error) => return self.lose(id, error.to_string()),
+                Err(error) => return self.lose(id, error.into()),
             }
         }
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if closed {
+        if ready.closed {
             connection.hang_up();
         }
-        if writable && let Err(error) = connection.write() {
-            return self.lose(id, error.to_string());
+        if ready.writable
+            && let Err(error) = connection.write()
+        {
+            return self.fail(id, error.into());
         }
-        if readable || connection.wants_more() {
+        if ready.readable || ready.closed || connection.wants_more() {
             self.read(id);
         }
     }
@@ -251,10 +406,45 @@ impl SocketTransport {
     fn read(&mut self, id: PeerId) {
         self.unread.remove(&id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        match connection.read(&mut self.buffer, id, &mut self.events) {
+        let was_connected = connection.is_connected();
+        let progress = connection.read(&mut self.buffer, id, &mut self.events);
+        if !was_connected && connection.is_connected() {
+            let identity = connection.identity();
+            self.set_end(id, None);
+            if let Some(oldest) = self.door.prove(id, identity) {
+                self.drive_out(oldest);
+            }
+        }
+        match progress {
             Ok(Progress::Drained) => {}
+            Ok(Progress::More) if self.door.has(id) => {
+                self.calls.entry(id).or_default().readable = true;
+            }
             Ok(Progress::More) => drop(self.unread.insert(id)),
-            Err(why) => self.lose(id, why),
+            Err(broken) => self.fail(id, broken),
+        }
+    }
+
+    /// Sees to those at the door, for as long as those inside can spare.
+    fn see_to_the_door(&mut self) {
+        let begin = self.clock.now();
+        if begin < self.door_at || (self.calls.is_empty() && self.accept_at.is_none()) {
+            return;
+        }
+        let until = begin + DOOR_TURN;
+        // The oldest first: they are nearest to being inside.
+        while self.clock.now() < until
+            && let Some((id, ready)) = self.calls.pop_first()
+        {
+            self.on_ready(id, ready);
+        }
+        let now = self.clock.now();
+        if now < until && self.accept_at.is_some_and(|at| at <= now) {
+            self.accept();
+        }
+        let now = self.clock.now();
+        if self.member_at.is_some_and(|at| now < at + AT_WORK) {
+            self.door_at = now + now.since(begin) * DOOR_SHARE;
         }
     }
 
@@ -264,7 +454,9 @@ impl SocketTransport {
             return Some(Time::ZERO);
         }
         let first = self.deadlines.first().map(|&(at, _)| at);
-        [first, self.accept_at].into_iter().flatten().min()
+        let calls = (!self.calls.is_empty()).then_some(self.door_at);
+        let accept = self.accept_at.map(|at| at.max(self.door_at));
+        [first, calls, accept].into_iter().flatten().min()
     }
 
     fn poll_once(&mut self, until: Option<Time>) -> Result<bool, TransportError> {
@@ -278,26 +470,39 @@ impl SocketTransport {
             _ => {}
         }
         let mut woken = false;
+        let now = self.clock.now();
         let polled = std::mem::replace(&mut self.polled, Events::with_capacity(0));
         for event in &polled {
             match event.token() {
                 WAKE => woken = true,
-                LISTEN => self.accept(),
-                Token(token) => self.on_ready(PeerId((token - FIRST_PEER) as u64), event),
+                LISTEN => self.accept_at = Some(now),
+                Token(token) => {
+                    let (id, ready) = (PeerId((token - FIRST_PEER) as u64), Ready::of(event));
+                    if self.door.has(id) {
+                        self.calls.entry(id).or_default().add(ready);
+                    } else {
+                        self.member_at = Some(now);
+                        self.on_ready(id, ready);
+                    }
+                }
             }
         }
         self.polled = polled;
         for id in std::mem::take(&mut self.unread) {
             self.read(id);
         }
+        self.see_to_the_door();
         let now = self.clock.now();
         while let Some(&(at, id)) = self.deadlines.first()
             && at <= now
         {
-            self.lose(id, format!("no answer within {DIAL:?}"));
-        }
-        if self.accept_at.is_some_and(|at| at <= now) {
-            self.accept();
+            let connecting = self.connections.get(&id).is_some_and(Connection::is_connecting);
+            let why = if connecting {
+                format!("no answer within {DIAL:?}")
+            } else {
+                format!("no handshake within {HANDSHAKE:?}")
+            };
+            self.lose(id, why.into());
         }
         Ok(woken)
     }
@@ -309,12 +514,7 @@ impl Transport for SocketTransport {
     }
 
     fn dial(&mut self, target: &Target) {
-        if let Err(error) = self.try_dial(target) {
-            let permanent = matches!(
-                error.kind(),
-                io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
-            );
-            let why = error.to_string();
+        if let Err(Broken { why, permanent }) = self.try_dial(target) {
             self.events.push(TransportEvent::DialFailed { why, permanent });
         }
         self.dials += 1;
@@ -323,13 +523,16 @@ impl Transport for SocketTransport {
     fn send(&mut self, id: PeerId, message: Message) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Err(error) = connection.send(message) {
-            self.lose(id, error.to_string());
+            self.lose(id, error.into());
         }
     }
 
     fn limit(&mut self, id: PeerId, limits: Limits) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.limit(limits);
+            if limits != Limits::STRANGER {
+                self.door.leave(id);
+            }
         }
     }
 
@@ -338,7 +541,11 @@ impl Transport for SocketTransport {
         // What the peer still sends is read and thrown away for a moment: closing with unread
         // bytes would reset the connection and could destroy the last words under way to it.
         connection.linger();
-        self.unread.insert(id);
+        if self.door.has(id) {
+            self.calls.entry(id).or_default().readable = true;
+        } else {
+            self.unread.insert(id);
+        }
         self.end_within(id, LINGER);
     }
 

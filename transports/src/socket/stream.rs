@@ -1,13 +1,14 @@
 //! One face for TCP and Unix streams.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 
 use pstrain_core::protocol::TcpFigures;
 
+use super::door::Origin;
 use super::tcp_info;
 use crate::address::Address;
 
@@ -20,15 +21,57 @@ pub(super) enum Stream {
 
 impl Stream {
     /// Begins to connect. A host with several addresses is tried at the next one with each
-    /// `attempt`.
-    pub(super) fn connect(address: &Address, attempt: usize) -> io::Result<Self> {
+    /// `attempt`. With `only_here` it must be this machine.
+    pub(super) fn connect(address: &Address, attempt: usize, only_here: bool) -> io::Result<Self> {
         Ok(match address {
             Address::Tcp(host) => {
                 let found = Address::resolve(host)?;
-                Self::Tcp(TcpStream::connect(found[attempt % found.len()])?)
+                let found = found[attempt % found.len()];
+                if only_here && !is_here(found.ip()) {
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, elsewhere()));
+                }
+                Self::Tcp(TcpStream::connect(found)?)
             }
             Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
         })
+    }
+
+    /// Where the other end is.
+    pub(super) fn origin(&self) -> Origin {
+        match self {
+            Self::Tcp(stream) => {
+                stream.peer_addr().map_or(Origin::Here, |address| Origin::Host(address.ip()))
+            }
+            Self::Unix(_) => Origin::Here,
+        }
+    }
+
+    /// Whether the other end is on this machine, and of the same user or root where that can be
+    /// known; if not, what it is.
+    pub(super) fn check_here(&self) -> Result<(), String> {
+        match self {
+            Self::Tcp(stream) => match stream.peer_addr() {
+                Ok(address) if !is_here(address.ip()) => Err(elsewhere()),
+                _ => Ok(()),
+            },
+            #[cfg(target_os = "linux")]
+            Self::Unix(stream) => {
+                let own = rustix::process::geteuid();
+                match rustix::net::sockopt::socket_peercred(stream) {
+                    Ok(peer) if peer.uid == own || peer.uid.is_root() => Ok(()),
+                    Ok(peer) => Err(format!(
+                        "it is of user {}, this process of user {}; run both as one user, or use \
+                         --tls or --psk",
+                        peer.uid.as_raw(),
+                        own.as_raw()
+                    )),
+                    Err(error) => Err(format!("whose it is cannot be known: {error}")),
+                }
+            }
+            // Elsewhere the mode of the socket's file is what keeps others out.
+            #[cfg(not(target_os = "linux"))]
+            Self::Unix(_) => Ok(()),
+        }
     }
 
     /// Sends small messages at once instead of waiting for more to go with them.
@@ -84,11 +127,32 @@ impl Stream {
             Self::Unix(stream) => stream.read(buffer),
         }
     }
+}
 
-    pub(super) fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write_vectored(parts),
             Self::Unix(stream) => stream.write_vectored(parts),
         }
     }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn is_here(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+fn elsewhere() -> String {
+    String::from(
+        "it is another machine, and plain text is for this one only; use --tls FOLDER or --psk \
+         FILE, or --insecure to let everybody read and change what is sent",
+    )
 }

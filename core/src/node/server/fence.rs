@@ -10,7 +10,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Server, controller, unexpected};
+use super::{Server, controller};
 use crate::consistency::{Choice, ConsistencySpec, Kept, Seen};
 use crate::id::{PeerId, WorkerId};
 use crate::mode::Mode;
@@ -41,11 +41,11 @@ impl Server {
         control: Control,
         out: &mut Outbox,
     ) {
-        if self.roster.worker_of(peer).is_some() {
-            let control = Message::Control(control);
-            return self.refuse(now, peer, unexpected("a worker's message", &control), out);
+        let message = Message::Control(control.clone());
+        if let Err(why) = self.check_client(peer, &message) {
+            return self.refuse(now, peer, why, out);
         }
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_stranger(peer);
         if !self.may_change() {
             return answer(peer, Err("the run is over, or about to be".into()), out);
         }
@@ -55,6 +55,7 @@ impl Server {
         let checked = base.set(&control.key, &control.value).and_then(|mode| {
             mode.consistency.check(workers).map_err(|error| error.to_string())?;
             self.job.check_work(&mode).map_err(|error| error.to_string())?;
+            self.job.check_aggregation(&mode).map_err(|error| error.to_string())?;
             self.job.check_servers(&mode).map_err(|error| error.to_string())?;
             Ok(mode)
         });

@@ -271,7 +271,7 @@ impl Server {
 impl Server {
     /// A server says which of the job's it is.
     pub(super) fn on_enlist(&mut self, now: Time, peer: PeerId, enlist: Enlist, out: &mut Outbox) {
-        if let Err(why) = self.check_enlist(&enlist) {
+        if let Err(why) = self.check_enlist(&enlist).and_then(|()| self.check_server(peer)) {
             return self.refuse(now, peer, why, out);
         }
         let (first, next) = (self.group.first, self.group.next());
@@ -288,7 +288,7 @@ impl Server {
         (other.address, other.heard, other.away_since) = (enlist.address, now, None);
         other.followed = followed;
         let limits = Limits::of_worker(other.keys.len() as usize);
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_stranger(peer);
         out.extend(before.map(Effect::Close));
         out.push(Effect::Limit(peer, limits));
         let server = enlist.server;

@@ -9,7 +9,7 @@ use super::roster::{Presence, Seat};
 use super::{Server, unexpected};
 use crate::id::{Incarnation, PeerId, WorkerId};
 use crate::job::DataFrom;
-use crate::node::{Departure, Effect, Event, Outbox};
+use crate::node::{Departure, Effect, Event, Identity, Outbox};
 use crate::protocol::message::{
     End, Hello, MOST_NAME_BYTES, Ready, Resume, Welcome, is_presentable,
 };
@@ -18,7 +18,31 @@ use crate::store::Decision;
 use crate::time::Time;
 
 impl Server {
-    pub(super) fn on_hello(&mut self, now: Time, peer: PeerId, hello: Hello, out: &mut Outbox) {
+    /// Forgets that nothing is known of a connection: it has said who it is, or is gone.
+    pub(super) fn forget_stranger(&mut self, peer: PeerId) {
+        if self.identities.remove(&peer).is_some() {
+            self.strangers.retain(|&(_, stranger)| stranger != peer);
+        }
+    }
+
+    /// Whether `message`, which a client sends, may come from this peer.
+    pub(super) fn check_client(&self, peer: PeerId, message: &Message) -> Result<(), Refusal> {
+        match self.identities.get(&peer) {
+            Some(identity) => identity.may_control(),
+            None => Err(unexpected("a worker's message", message)),
+        }
+    }
+
+    /// Whether a server may be behind this peer.
+    pub(super) fn check_server(&self, peer: PeerId) -> Result<(), Refusal> {
+        let is = self.identities.get(&peer).copied().unwrap_or_default();
+        if is.may_serve() {
+            return Ok(());
+        }
+        Err(Refusal::Identity { is, wanted: Identity::Server })
+    }
+
+    pub(super) fn on_hello(&mut self, now: Time, peer: PeerId, mut hello: Hello, out: &mut Outbox) {
         if self.roster.worker_of(peer).is_some() {
             let hello = Message::Hello(hello);
             return self.refuse(now, peer, unexpected("a worker's message", &hello), out);
@@ -31,6 +55,12 @@ impl Server {
             return self.refuse(now, peer, Refusal::ServersMissing { server, servers }, out);
         }
         let resumed = hello.resume.and_then(|resume| self.resumable(resume));
+        let identity = self.identities.get(&peer).copied().unwrap_or_default();
+        match identity.claim(resumed.or(hello.worker)) {
+            Ok(worker) if resumed.is_none() => hello.worker = worker,
+            Ok(_) => {}
+            Err(why) => return self.refuse(now, peer, why, out),
+        }
         if self.phase == Phase::Ending && resumed.is_none() {
             return self.refuse(now, peer, Refusal::Over, out);
         }
@@ -98,7 +128,7 @@ impl Server {
         if !resumed && self.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive()) {
             self.depart(now, worker, Departure::Replaced, out);
         }
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_stranger(peer);
         if let Some(older) = self.roster.attach(worker, peer) {
             out.push(Effect::Close(older));
         }

@@ -14,6 +14,10 @@ use crate::protocol::message::{End, EndReason, Heartbeat};
 use crate::protocol::{Message, Phase, Refusal};
 use crate::time::Time;
 
+/// The most messages without a gradient that a worker may send in a row within a lease. Heartbeats are
+/// five a lease, and a few more where a message takes long.
+const MOST_IDLE_MESSAGES: u32 = 200;
+
 impl Server {
     pub(super) fn on_disconnected(
         &mut self,
@@ -22,7 +26,7 @@ impl Server {
         why: String,
         out: &mut Outbox,
     ) {
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_stranger(peer);
         self.forget_asker(peer);
         if self.group.of_peer(peer).is_some() {
             return self.lose_server(now, peer, why, out);
@@ -103,6 +107,21 @@ impl Server {
             }
             _ => self.retire(worker),
         }
+    }
+
+    /// Whether `worker`, which sends `message`, sends far more than a worker has to say.
+    pub(super) fn is_flooding(&mut self, now: Time, worker: WorkerId, message: &Message) -> bool {
+        let lease = self.job.membership.lease;
+        let Some(slot) = self.roster.slot_mut(worker) else { return false };
+        let (since, count) = &mut slot.seat.idle;
+        match message {
+            // A push is as long as it may be useful, and rows are sent as fast as they are taken.
+            Message::Push(_) => *count = 0,
+            Message::PullExamples(_) => {}
+            _ if now >= *since + lease => (*since, *count) = (now, 1),
+            _ => *count += 1,
+        }
+        *count > MOST_IDLE_MESSAGES
     }
 
     /// Notes when too few workers are there, and when enough are there again.
@@ -237,7 +256,7 @@ impl Server {
         while let Some(&(since, peer)) = self.strangers.first()
             && now >= since + lease
         {
-            self.strangers.pop_first();
+            self.forget_stranger(peer);
             let what = alloc::format!("no hello came within {lease:?}");
             let why = Refusal::Unexpected { what };
             out.push(Effect::Report(Event::Refused { peer, worker: None, why }));

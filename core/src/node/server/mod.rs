@@ -11,7 +11,7 @@ mod round;
 mod status;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ use group::Group;
 use roster::Roster;
 use round::Round;
 
-use super::{Effect, Event, Input, Node, Outbox, Point};
+use super::{Effect, Event, Identity, Input, Node, Outbox, Point};
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, ServerId, Version, WorkerId};
 use crate::job::{BudgetKind, Job, JobError};
@@ -64,6 +64,8 @@ pub struct Server {
     roster: Roster,
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeSet<(Time, PeerId)>,
+    /// Who those have proved to be.
+    identities: BTreeMap<PeerId, Identity>,
     /// Members that wait for parameters and are connected.
     waiting: BTreeSet<WorkerId>,
     /// Those of them that have not been looked at since they asked.
@@ -183,6 +185,7 @@ impl Server {
             round: Round::default(),
             roster: Roster::new(job.membership.workers),
             strangers: BTreeSet::new(),
+            identities: BTreeMap::new(),
             waiting: BTreeSet::new(),
             asking: Vec::new(),
             gate: None,
@@ -291,8 +294,11 @@ impl Server {
             Message::Hello(hello) => self.on_hello(now, peer, hello, out),
             Message::Enlist(enlist) => self.on_enlist(now, peer, enlist, out),
             Message::PullStatus(_) => {
+                if let Err(why) = self.check_client(peer, &message) {
+                    return self.refuse(now, peer, why, out);
+                }
                 out.push(self.answer_status(now, peer));
-                self.strangers.retain(|&(_, stranger)| stranger != peer);
+                self.forget_stranger(peer);
                 out.push(Effect::Close(peer));
             }
             Message::Control(control) => self.on_control(now, peer, control, out),
@@ -311,6 +317,9 @@ impl Server {
         message: Message,
         out: &mut Outbox,
     ) {
+        if self.is_flooding(now, worker, &message) {
+            return self.refuse(now, peer, Refusal::Flooding, out);
+        }
         self.mover = Some(worker);
         match message {
             Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
@@ -335,7 +344,7 @@ impl Server {
         out.push(Effect::Report(Event::Refused { peer, worker, why: why.clone() }));
         out.push(Effect::Send(peer, Message::Refused(why)));
         out.push(Effect::Close(peer));
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_stranger(peer);
         self.forget_asker(peer);
         self.lose_server(now, peer, String::from("it was refused"), out);
         if let Some(worker) = self.roster.detach(peer) {
@@ -365,8 +374,9 @@ impl Node for Server {
         self.mover = None;
         match input {
             Input::Start => self.phase_since = now,
-            Input::Connected(peer) => {
+            Input::Connected(peer, identity) => {
                 self.strangers.insert((now, peer));
+                self.identities.insert(peer, identity);
                 out.push(Effect::Limit(peer, Limits::STRANGER));
             }
             Input::Message(peer, message) => self.on_message(now, peer, message, out),
@@ -382,7 +392,7 @@ impl Node for Server {
             Input::Overslept => self.renew_leases(now),
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
-            Input::Dialled(_)
+            Input::Dialled(..)
             | Input::DialFailed { .. }
             | Input::Prepared(_)
             | Input::Computed(_) => {}

@@ -61,6 +61,8 @@ pub(super) struct Seat {
     pub(super) is_superseding: bool,
     /// Whether its connection broke since it was last heard of what it knows to be allowed.
     pub(super) unsure: bool,
+    /// Messages without a gradient since its last push, or since this time.
+    pub(super) idle: (Time, u32),
 }
 
 /// The permission to push once, not made use of yet.

@@ -7,7 +7,7 @@
 mod workers;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -15,7 +15,7 @@ use core::time::Duration;
 use workers::Workers;
 
 use super::dialler::{Dialler, Due, Unreachable};
-use super::{Effect, Event, Input, Node, Outbox, WorkerError};
+use super::{Effect, Event, Identity, Input, Node, Outbox, WorkerError};
 use crate::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
 use crate::job::Job;
 use crate::model::Model;
@@ -63,6 +63,8 @@ pub struct Shard {
     shown: Vec<Slice>,
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeSet<(Time, PeerId)>,
+    /// Who those have proved to be.
+    identities: BTreeMap<PeerId, Identity>,
     done: bool,
 }
 
@@ -88,6 +90,7 @@ impl Shard {
             workers: Workers::default(),
             shown: Vec::new(),
             strangers: BTreeSet::new(),
+            identities: BTreeMap::new(),
             done: false,
         }
     }
@@ -328,14 +331,23 @@ impl Node for Shard {
         }
         match input {
             Input::Start => self.dialler.start(now, out),
-            Input::Dialled(peer) => self.on_dialled(now, peer, out),
+            Input::Dialled(peer, identity) if !identity.may_serve() => {
+                self.dialler.connected(now, peer, self.lease());
+                let why = alloc::format!("who answers there is {identity}, which is no server");
+                match self.place {
+                    Some(_) => self.redial(now, why, out),
+                    None => self.fail(why, out),
+                }
+            }
+            Input::Dialled(peer, _) => self.on_dialled(now, peer, out),
             Input::DialFailed { why, permanent: true } => {
                 let unreachable = self.dialler.give_up(now);
                 self.give_up(Unreachable { why, ..unreachable }, out);
             }
             Input::DialFailed { why, permanent: false } => self.redial(now, why, out),
-            Input::Connected(peer) => {
+            Input::Connected(peer, identity) => {
                 self.strangers.insert((now, peer));
+                self.identities.insert(peer, identity);
                 out.push(Effect::Limit(peer, Limits::STRANGER));
             }
             Input::Message(from, message) => {
@@ -357,7 +369,7 @@ impl Node for Shard {
                 self.refuse(peer, error.into(), out);
             }
             Input::Disconnected { peer, why } => {
-                self.strangers.retain(|&(_, stranger)| stranger != peer);
+                self.forget_stranger(peer);
                 self.workers.detach(peer);
                 if self.dialler.lost(peer) {
                     self.redial(now, why, out);
@@ -385,7 +397,7 @@ impl Shard {
         while let Some(&(since, peer)) = self.strangers.first()
             && now >= since + lease
         {
-            self.strangers.pop_first();
+            self.forget_stranger(peer);
             out.push(Effect::Close(peer));
         }
         match self.dialler.wake(now, lease, out) {

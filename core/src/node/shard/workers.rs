@@ -149,8 +149,15 @@ impl Shard {
         }
     }
 
+    /// Forgets that nothing is known of a connection: it has said who it is, or is gone.
+    pub(super) fn forget_stranger(&mut self, peer: PeerId) {
+        if self.identities.remove(&peer).is_some() {
+            self.strangers.retain(|&(_, stranger)| stranger != peer);
+        }
+    }
+
     pub(super) fn refuse(&mut self, peer: PeerId, why: Refusal, out: &mut Outbox) {
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.forget_stranger(peer);
         self.workers.detach(peer);
         out.push(Effect::Send(peer, Message::Refused(why)));
         out.push(Effect::Close(peer));
@@ -161,6 +168,10 @@ impl Shard {
         if protocol != PROTOCOL_VERSION {
             let theirs = (protocol, protocol);
             return self.refuse(peer, Refusal::Protocol { theirs, ours: PROTOCOL_VERSION }, out);
+        }
+        let identity = self.identities.get(&peer).copied().unwrap_or_default();
+        if let Err(why) = identity.claim(Some(worker)) {
+            return self.refuse(peer, why, out);
         }
         let is_run = self.place.as_ref().is_some_and(|place| place.run == run);
         let Some(seat) = self.workers.seat(worker).filter(|_| is_run) else {
@@ -173,6 +184,7 @@ impl Shard {
         let admitted = seat.incarnation;
         let older = seat.early.take().map(|(early, _)| early);
         seat.early = Some((peer, incarnation));
+        self.identities.remove(&peer);
         self.strangers.retain(|&(_, stranger)| stranger != peer);
         self.workers.peers.insert(peer, worker);
         if let Some(older) = older {

@@ -9,16 +9,25 @@ use super::{Data, Member, Worker, WorkerError};
 use crate::id::PeerId;
 use crate::model::Model;
 use crate::node::dialler::Unreachable;
-use crate::node::{Effect, Event, Outbox};
+use crate::node::{Effect, Event, Identity, Outbox};
 use crate::params::KeyRange;
 use crate::protocol::message::{EndReason, Hello, Resume, Welcome};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
 use crate::time::Time;
 
 impl Worker {
-    pub(super) fn on_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+    pub(super) fn on_dialled(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        identity: Identity,
+        out: &mut Outbox,
+    ) {
         self.welcome = false;
         self.dialler.connected(now, peer, self.lease());
+        if !identity.may_serve() {
+            return self.on_impostor(now, identity, out);
+        }
         out.push(Effect::Limit(peer, Limits::DIALER));
         let hello = Hello {
             protocol_min: PROTOCOL_VERSION,
@@ -47,11 +56,21 @@ impl Worker {
         if self.dialler.release() && self.dialler.peer().is_none() {
             return; // all begins anew
         }
-        if permanent {
+        // Once it has been welcome, whatever turns it away may be somebody else's doing.
+        if permanent && self.member.is_none() {
             let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
             return self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
         }
         self.redial(now, why, out);
+    }
+
+    /// Whoever answers has proved to be somebody else than a server.
+    pub(super) fn on_impostor(&mut self, now: Time, identity: Identity, out: &mut Outbox) {
+        let why = alloc::format!("who answers there is {identity}, which is no server");
+        match self.member {
+            Some(_) => self.redial(now, why, out),
+            None => self.finish(Err(WorkerError::Protocol(why)), out),
+        }
     }
 
     /// Goes away from all servers and comes back after a pause, or gives up.

@@ -13,7 +13,7 @@ use super::{Worker, WorkerError};
 use crate::id::{PeerId, ServerId};
 use crate::job::{Job, heartbeat};
 use crate::mode::MOST_IN_FLIGHT;
-use crate::node::{Effect, Outbox};
+use crate::node::{Effect, Identity, Outbox};
 use crate::params::KeyRange;
 use crate::protocol::group::{Attach, Attached};
 use crate::protocol::message::{Heartbeat, Parameters, ParametersHeader, Push};
@@ -163,7 +163,17 @@ impl Worker {
     }
 
     /// A dial of [`Self::dial_servers`] has succeeded.
-    pub(super) fn on_server_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+    pub(super) fn on_server_dialled(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        identity: Identity,
+        out: &mut Outbox,
+    ) {
+        if !identity.may_serve() {
+            out.push(Effect::Close(peer));
+            return self.on_impostor(now, identity, out);
+        }
         let lease = self.lease();
         let missing = self.servers.others.iter_mut().find(|other| other.link.is_none());
         let (Some(other), Some(member), Some(_)) = (missing, &self.member, self.dialler.peer())

@@ -243,10 +243,10 @@ impl Node for Worker {
         }
         match input {
             Input::Start => self.dialler.start(now, out),
-            Input::Dialled(peer) if self.dialler.release() => {
-                self.on_server_dialled(now, peer, out);
+            Input::Dialled(peer, identity) if self.dialler.release() => {
+                self.on_server_dialled(now, peer, identity, out);
             }
-            Input::Dialled(peer) => self.on_dialled(now, peer, out),
+            Input::Dialled(peer, identity) => self.on_dialled(now, peer, identity, out),
             Input::DialFailed { why, permanent } => self.on_dial_failed(now, why, permanent, out),
             Input::Message(from, message) => {
                 if self.dialler.heard(now, from) {
@@ -274,7 +274,7 @@ impl Node for Worker {
             }
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
-            Input::Connected(_) | Input::Evaluated(_) => {}
+            Input::Connected(..) | Input::Evaluated(_) => {}
         }
     }
 

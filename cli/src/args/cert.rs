@@ -1,0 +1,67 @@
+//! The arguments of `pstrain cert`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use pstrain_core::id::WorkerId;
+
+#[derive(Debug, Args)]
+pub(crate) struct CertArgs {
+    #[command(subcommand)]
+    pub(crate) command: CertCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CertCommand {
+    /// Makes a CA: the key that signs the certificates of a lab. Keep its folder off the nodes
+    Ca {
+        /// The new folder
+        folder: PathBuf,
+        /// How long it is valid
+        #[arg(long, value_name = "DAYS", default_value_t = 3650)]
+        days: u32,
+    },
+    /// Makes the folder that a node gives to --tls: a key, its certificate, and the CA's
+    Node(NodeArgs),
+    /// Revokes a certificate: adds it to revoked.pem of the CA, which nodes want a copy of
+    Revoke {
+        /// The folder of the CA
+        ca: PathBuf,
+        /// The certificate: node.pem of the node's folder
+        certificate: PathBuf,
+    },
+    /// Makes a key that all share, for --psk
+    Psk {
+        /// The new file
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// The folder of the CA
+    pub(crate) ca: PathBuf,
+    /// The new folder
+    pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) role: RoleArgs,
+    /// How long it is valid
+    #[arg(long, value_name = "DAYS", default_value_t = 365)]
+    pub(crate) days: u32,
+}
+
+/// Whose certificate it is.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct RoleArgs {
+    /// A server's, with the names and addresses by which it is dialled; `localhost` for a Unix
+    /// socket
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    pub(crate) server: Vec<String>,
+    /// A worker's, which may be the one with this number; without a number, any
+    #[arg(long, value_name = "NUMBER", num_args = 0..=1)]
+    pub(crate) worker: Option<Option<WorkerId>>,
+    /// A client's, which may ask for the status and change the job
+    #[arg(long)]
+    pub(crate) client: bool,
+}

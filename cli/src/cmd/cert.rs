@@ -1,0 +1,244 @@
+//! `pstrain cert`: a small CA for a lab, certificates for its nodes, keys that all share.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::{Context, bail, ensure};
+use pstrain_core::node::Identity;
+use pstrain_transports::calendar_time;
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SanType, SerialNumber,
+};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use sha2::{Digest, Sha256};
+use time::{Duration, OffsetDateTime};
+
+use crate::args::{CertArgs, CertCommand, NodeArgs};
+use crate::exit::Ending;
+use crate::messages;
+
+/// Clocks of small devices are off by hours: a certificate is valid from this long ago.
+const SLACK: Duration = Duration::DAY;
+/// The list of those that were revoked is always in force; its end is far away.
+const LIST_DAYS: i64 = 3650;
+
+pub(crate) fn run(args: &CertArgs) -> anyhow::Result<Ending> {
+    match &args.command {
+        CertCommand::Ca { folder, days } => make_ca(folder, *days)?,
+        CertCommand::Node(args) => make_node(args)?,
+        CertCommand::Revoke { ca, certificate } => revoke(ca, certificate)?,
+        CertCommand::Psk { file } => make_psk(file)?,
+    }
+    Ok(Ending::Done)
+}
+
+fn make_ca(folder: &Path, days: u32) -> anyhow::Result<()> {
+    create_folder(folder)?;
+    let key = KeyPair::generate()?;
+    let mut params = ca_params(&key);
+    valid_for(&mut params, days)?;
+    let certificate = params.self_signed(&key)?;
+    write_new(&folder.join("ca.key"), &key.serialize_pem(), SECRET)?;
+    write_new(&folder.join("ca.pem"), &certificate.pem(), OPEN)?;
+    messages::say(&format!(
+        "made a CA in {0}; keep {0}/ca.key where no node is: whoever has it can be anybody",
+        folder.display()
+    ));
+    Ok(())
+}
+
+/// What a CA's certificates and lists have in common. Its name tells it from other CAs.
+fn ca_params(key: &KeyPair) -> CertificateParams {
+    let digest = Sha256::digest(key.public_key_raw());
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, format!("pstrain CA {}", hex(&digest[..8])));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+/// Whoever signs, from the folder of a CA.
+fn issuer(folder: &Path) -> anyhow::Result<Issuer<'static, KeyPair>> {
+    let path = folder.join("ca.key");
+    let text = fs::read_to_string(&path).with_context(|| {
+        format!("{}: make a CA first with `pstrain cert ca FOLDER`", path.display())
+    })?;
+    let key = KeyPair::from_pem(&text).with_context(|| path.display().to_string())?;
+    Ok(Issuer::new(ca_params(&key), key))
+}
+
+fn make_node(args: &NodeArgs) -> anyhow::Result<()> {
+    let issuer = issuer(&args.ca)?;
+    let role = &args.role;
+    let identity = match role.worker {
+        Some(worker) => Identity::Worker(worker),
+        None if role.client => Identity::Client,
+        None => Identity::Server,
+    };
+    create_folder(&args.out)?;
+    let key = KeyPair::generate()?;
+    let certificate = sign(&issuer, &key, identity, &role.server, args.days)?;
+    write_new(&args.out.join("node.key"), &key.serialize_pem(), SECRET)?;
+    write_new(&args.out.join("node.pem"), &certificate.pem(), OPEN)?;
+    copy(&args.ca.join("ca.pem"), &args.out.join("ca.pem"))?;
+    if args.ca.join(REVOKED).exists() {
+        copy(&args.ca.join(REVOKED), &args.out.join(REVOKED))?;
+    }
+    messages::say(&format!(
+        "made {} for {identity}: take the folder to the node and give it to --tls there",
+        args.out.display()
+    ));
+    Ok(())
+}
+
+fn sign(
+    issuer: &Issuer<'_, KeyPair>,
+    key: &KeyPair,
+    identity: Identity,
+    hosts: &[String],
+    days: u32,
+) -> anyhow::Result<Certificate> {
+    let mut params = CertificateParams::new(hosts.to_vec()).context("--server")?;
+    valid_for(&mut params, days)?;
+    let name = identity.to_string();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name.clone());
+    params.subject_alt_names.push(SanType::URI(name.try_into()?));
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if identity == Identity::Server {
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    params.use_authority_key_identifier_extension = true;
+    Ok(params.signed_by(key, issuer)?)
+}
+
+const REVOKED: &str = "revoked.pem";
+
+fn revoke(ca: &Path, certificate: &Path) -> anyhow::Result<()> {
+    let issuer = issuer(ca)?;
+    let read = |path: &Path| {
+        let named = || path.display().to_string();
+        CertificateDer::from_pem_file(path).with_context(named)
+    };
+    let (own, other) = (read(&ca.join("ca.pem"))?, read(certificate)?);
+    let parse = |der| webpki::EndEntityCert::try_from(der).map_err(anyhow::Error::from);
+    let (own, other) = (parse(&own)?, parse(&other)?);
+    ensure!(
+        own.subject() == other.issuer(),
+        "{}: this certificate is not of the CA in {}",
+        certificate.display(),
+        ca.display()
+    );
+    // The serial numbers, one a line: from these the list is made anew.
+    let path = ca.join("revoked.txt");
+    let mut serials = fs::read_to_string(&path).unwrap_or_default();
+    let serial = hex(other.serial());
+    if !serials.lines().any(|line| line == serial) {
+        serials.push_str(&serial);
+        serials.push('\n');
+    }
+    let list = list(&issuer, &serials).with_context(|| path.display().to_string())?;
+    replace(&path, &serials)?;
+    replace(&ca.join(REVOKED), &list)?;
+    messages::say(&format!(
+        "revoked {}; copy {} into the folder of every node: servers look for it again by \
+         themselves and take in nobody who is in it, though whoever is connected stays so until \
+         that connection ends",
+        certificate.display(),
+        ca.join(REVOKED).display()
+    ));
+    Ok(())
+}
+
+/// The list of these serial numbers, signed.
+fn list(issuer: &Issuer<'_, KeyPair>, serials: &str) -> anyhow::Result<String> {
+    let now = now()?;
+    let revoked = serials.lines().map(|serial| {
+        Ok(RevokedCertParams {
+            serial_number: SerialNumber::from_slice(&bytes(serial)?),
+            revocation_time: now,
+            reason_code: None,
+            invalidity_date: None,
+        })
+    });
+    let params = CertificateRevocationListParams {
+        this_update: now,
+        next_update: now + Duration::days(LIST_DAYS),
+        crl_number: SerialNumber::from(serials.lines().count() as u64),
+        issuing_distribution_point: None,
+        revoked_certs: revoked.collect::<anyhow::Result<_>>()?,
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    Ok(params.signed_by(issuer)?.pem()?)
+}
+
+fn make_psk(file: &Path) -> anyhow::Result<()> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).context("no randomness to be had")?;
+    write_new(file, &format!("{}\n", hex(&key)), SECRET)?;
+    messages::say(&format!(
+        "made {}: take it to every node and give it to --psk there; whoever has it can be anybody",
+        file.display()
+    ));
+    Ok(())
+}
+
+fn now() -> anyhow::Result<OffsetDateTime> {
+    let since = calendar_time().duration_since(SystemTime::UNIX_EPOCH)?;
+    Ok(OffsetDateTime::from_unix_timestamp(i64::try_from(since.as_secs())?)?)
+}
+
+fn valid_for(params: &mut CertificateParams, days: u32) -> anyhow::Result<()> {
+    if days == 0 || days > 36_500 {
+        bail!("--days {days}: use 1 to 36500");
+    }
+    let now = now()?;
+    params.not_before = now - SLACK;
+    params.not_after = now + Duration::days(i64::from(days));
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> anyhow::Result<Vec<u8>> {
+    let (digits, rest) = hex.as_bytes().as_chunks::<2>();
+    ensure!(rest.is_empty(), "{hex:?} is no serial number");
+    digits.iter().map(|digits| Ok(u8::from_str_radix(std::str::from_utf8(digits)?, 16)?)).collect()
+}
+
+const SECRET: u32 = 0o600;
+const OPEN: u32 = 0o644;
+
+fn create_folder(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
+}
+
+/// Writes a file that must not be there yet: a key that is replaced is lost.
+fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let text = fs::read_to_string(from).with_context(|| from.display().to_string())?;
+    write_new(to, &text, OPEN)
+}
+
+/// Replaces a file as a whole, so that nobody reads half of it.
+fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, text)
+        .and_then(|()| fs::rename(&new, path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}

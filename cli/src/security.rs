@@ -1,0 +1,44 @@
+//! From the flags to transport security, and what is refused without them.
+
+use anyhow::bail;
+use pstrain_transports::{Address, Security};
+
+use crate::args::SecurityArgs;
+use crate::messages;
+
+/// How connections at or to `address` are secured.
+pub(crate) fn security(args: &SecurityArgs, address: &Address) -> anyhow::Result<Security> {
+    if let Some(folder) = &args.tls {
+        return Ok(Security::tls(folder)?);
+    }
+    if let Some(file) = &args.psk {
+        return Ok(Security::psk(file)?);
+    }
+    if args.insecure {
+        if !address.is_local() {
+            messages::warn(&format!(
+                "--insecure: all goes in plain text; whoever can reach {address} can read it, \
+                 change it and take part"
+            ));
+        }
+        return Ok(Security::insecure());
+    }
+    if !address.is_local() {
+        bail!(
+            "{address} is not on this machine alone, and plain text is for one machine only: give \
+             --tls FOLDER with certificates from `pstrain cert`, or --psk FILE with a key from \
+             `pstrain cert psk`, or allow everybody to read, change and take part with --insecure"
+        );
+    }
+    Ok(Security::local())
+}
+
+/// What the address is, for the line that names it.
+pub(crate) fn in_words(args: &SecurityArgs, address: &Address) -> &'static str {
+    match args {
+        SecurityArgs { tls: Some(_), .. } => " with TLS 1.3",
+        SecurityArgs { psk: Some(_), .. } => " with a shared key",
+        _ if address.is_local() => "",
+        _ => " in plain text without authentication: whoever can reach it can take part",
+    }
+}

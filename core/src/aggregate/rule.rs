@@ -1,0 +1,240 @@
+//! How the contributions of a round are combined, as the job names it.
+
+use core::fmt;
+use core::str::FromStr;
+
+use alloc::string::String;
+use serde::{Deserialize, Serialize};
+
+use super::{ParticipationSpec, StalenessSpec};
+use crate::consistency::ConsistencySpec;
+use crate::mode::Mode;
+use crate::work::Redundancy;
+
+/// How the contributions of a round are combined.
+///
+/// An update that is made of one gradient, as with asynchronous parallel, is the same under mean
+/// and sum; the others speak of rounds to which several workers contribute. Under those each worker
+/// counts the same, however many examples its gradient is from, so that none can count for more by
+/// what it says. They hold as long as fewer than half of the workers (median), at most the number
+/// given (the others), send something else than they should.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Aggregation {
+    /// The mean over all examples of the update: `sum(B_i g_i) / sum(B_i)`.
+    #[default]
+    Mean,
+    /// The sum of the workers' mean gradients: `sum(g_i)`.
+    Sum,
+    /// The median of each coordinate (Yin, Chen, Ramchandran and Bartlett, ICML 2018).
+    Median,
+    /// The mean of each coordinate without its so many greatest and so many least values (Yin et
+    /// al. 2018, with a number in the place of their share).
+    Trimmed {
+        /// How many are left out at each end.
+        each: u32,
+    },
+    /// The mean of those gradients that are nearest to their neighbours: with n workers the score
+    /// of a gradient is the sum of its squared distances to the `n - faulty - 2` nearest others
+    /// (Blanchard, El Mhamdi, Guerraoui and Stainer, NIPS 2017: Krum, and with more than one
+    /// multi-Krum).
+    Krum {
+        /// f: workers that may send anything.
+        faulty: u32,
+        /// m: gradients of which the mean is taken.
+        chosen: u32,
+    },
+}
+
+const KNOWN: &str = "mean, sum, median, trimmed:B, krum:F or krum:F,M with whole numbers above 0";
+
+impl Aggregation {
+    /// Whether it holds out against workers that send anything.
+    #[must_use]
+    pub const fn is_robust(self) -> bool {
+        !matches!(self, Self::Mean | Self::Sum)
+    }
+
+    /// Checks that it goes together with how a job of so many workers runs.
+    pub(crate) fn check(
+        self,
+        mode: &Mode,
+        workers: u32,
+        redundancy: Redundancy,
+    ) -> Result<(), AggregationError> {
+        if !self.is_robust() {
+            return Ok(());
+        }
+        let error = |needs| AggregationError::Needs { aggregation: self, needs };
+        let contributors = match mode.consistency {
+            ConsistencySpec::Bsp | ConsistencySpec::Delay { .. } => workers,
+            ConsistencySpec::KSync { workers } => workers,
+            ConsistencySpec::Backup { workers: spare } => workers.saturating_sub(spare),
+            _ => {
+                return Err(error(
+                    "rounds with one gradient of each worker: consistency = bsp, delay:D, k-sync:K \
+                     or backup:B",
+                ));
+            }
+        };
+        if mode.staleness != StalenessSpec::Plain || mode.participation != ParticipationSpec::Plain
+        {
+            return Err(error("staleness = plain and participation = plain: all count the same"));
+        }
+        if redundancy != Redundancy::None {
+            return Err(error("redundancy = none: it looks at the gradients of single workers"));
+        }
+        let least = self.least_contributors();
+        if contributors < least {
+            return Err(AggregationError::Few { aggregation: self, contributors, least });
+        }
+        Ok(())
+    }
+
+    /// Workers that must contribute to a round for it to mean anything.
+    const fn least_contributors(self) -> u32 {
+        match self {
+            Self::Mean | Self::Sum => 1,
+            Self::Median => 3,
+            Self::Trimmed { each } => each.saturating_mul(2).saturating_add(1),
+            Self::Krum { faulty, chosen } => {
+                // n > 2 f + 2, and there must be as many honest ones as are chosen.
+                let least = faulty.saturating_mul(2).saturating_add(3);
+                let honest = faulty.saturating_add(chosen);
+                if least > honest { least } else { honest }
+            }
+        }
+    }
+}
+
+/// An aggregation that does not go together with what else a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AggregationError {
+    /// Fewer workers contribute to a round than it needs.
+    Few {
+        /// The aggregation.
+        aggregation: Aggregation,
+        /// Workers that contribute to a round.
+        contributors: u32,
+        /// Workers that must.
+        least: u32,
+    },
+    /// Another setting that it does not go with.
+    Needs {
+        /// The aggregation.
+        aggregation: Aggregation,
+        /// The other setting, what it must be, and why.
+        needs: &'static str,
+    },
+}
+
+impl fmt::Display for AggregationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Few { aggregation, contributors, least } => write!(
+                f,
+                "aggregation = {aggregation} needs the gradients of at least {least} workers in a \
+                 round, but {contributors} contribute"
+            ),
+            Self::Needs { aggregation, needs } => {
+                write!(f, "aggregation = {aggregation} needs {needs}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for AggregationError {}
+
+impl fmt::Display for Aggregation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mean => f.write_str("mean"),
+            Self::Sum => f.write_str("sum"),
+            Self::Median => f.write_str("median"),
+            Self::Trimmed { each } => write!(f, "trimmed:{each}"),
+            Self::Krum { faulty, chosen: 1 } => write!(f, "krum:{faulty}"),
+            Self::Krum { faulty, chosen } => write!(f, "krum:{faulty},{chosen}"),
+        }
+    }
+}
+
+/// A text that names no aggregation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAggregation(String);
+
+impl fmt::Display for UnknownAggregation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is none of {KNOWN}", self.0)
+    }
+}
+
+impl core::error::Error for UnknownAggregation {}
+
+impl FromStr for Aggregation {
+    type Err = UnknownAggregation;
+
+    fn from_str(text: &str) -> Result<Self, UnknownAggregation> {
+        parse(text).ok_or_else(|| UnknownAggregation(text.into()))
+    }
+}
+
+fn parse(text: &str) -> Option<Aggregation> {
+    let number = |text: &str| text.trim().parse::<u32>().ok().filter(|&number| number > 0);
+    Some(match text.split_once(':') {
+        None => match text {
+            "mean" => Aggregation::Mean,
+            "sum" => Aggregation::Sum,
+            "median" => Aggregation::Median,
+            _ => return None,
+        },
+        Some(("trimmed", each)) => Aggregation::Trimmed { each: number(each)? },
+        Some(("krum", numbers)) => match numbers.split_once(',') {
+            None => Aggregation::Krum { faulty: number(numbers)?, chosen: 1 },
+            Some((faulty, chosen)) => {
+                Aggregation::Krum { faulty: number(faulty)?, chosen: number(chosen)? }
+            }
+        },
+        Some(_) => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn aggregations_are_named_by_a_word_and_numbers() {
+        for text in ["mean", "sum", "median", "trimmed:2", "krum:1", "krum:2,3"] {
+            assert_eq!(text.parse::<Aggregation>().unwrap().to_string(), text);
+        }
+        for text in ["", "Mean", "trimmed", "trimmed:0", "krum:-1", "krum:1,", "median:1"] {
+            let error = text.parse::<Aggregation>().unwrap_err().to_string();
+            assert!(error.contains("trimmed:B"), "{error}");
+        }
+    }
+
+    #[test]
+    fn robust_aggregations_need_rounds_of_enough_workers() {
+        let check = |aggregation: &str, consistency, workers| {
+            let mode = Mode::of(consistency);
+            let aggregation: Aggregation = aggregation.parse().unwrap();
+            aggregation.check(&mode, workers, Redundancy::None).map_err(|error| error.to_string())
+        };
+        let bsp = ConsistencySpec::Bsp;
+        for (aggregation, least) in
+            [("median", 3), ("trimmed:2", 5), ("krum:2", 7), ("krum:1,9", 10)]
+        {
+            assert_eq!(check(aggregation, bsp, least), Ok(()));
+            let error = check(aggregation, bsp, least - 1).unwrap_err();
+            assert!(error.contains(aggregation) && error.contains("at least"), "{error}");
+            for one in [ConsistencySpec::Asp, ConsistencySpec::Ssp { slack: 3 }] {
+                assert!(check(aggregation, one, 20).unwrap_err().contains("rounds"));
+            }
+        }
+        assert!(check("median", ConsistencySpec::KSync { workers: 2 }, 9).is_err());
+        assert!(check("median", ConsistencySpec::Backup { workers: 7 }, 9).is_err());
+        assert_eq!(check("sum", ConsistencySpec::Asp, 1), Ok(()));
+    }
+}

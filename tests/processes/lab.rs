@@ -1,0 +1,75 @@
+//! A lab: a CA, the folders of its nodes, and a key that all share; made with `pstrain cert`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, Issuer, KeyPair, SanType, date_time_ymd,
+};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::cluster::path;
+use crate::process::finish;
+
+/// The folder of a lab; it goes with it.
+pub(crate) struct Lab {
+    folder: TempDir,
+}
+
+impl Lab {
+    /// A lab with a CA and a shared key.
+    pub(crate) fn new() -> Self {
+        let lab = Self { folder: TempDir::new().unwrap() };
+        finish(&["cert", "ca", &lab.at("ca")]).with_code(0);
+        finish(&["cert", "psk", &lab.at("key")]).with_code(0);
+        lab
+    }
+
+    /// A lab with a server, workers 1 and 2, and a client.
+    pub(crate) fn with_nodes() -> Self {
+        let lab = Self::new();
+        lab.node("server", &["--server", "127.0.0.1", "localhost"]);
+        lab.node("worker-1", &["--worker", "1"]);
+        lab.node("worker-2", &["--worker", "2"]);
+        lab.node("client", &["--client"]);
+        lab
+    }
+
+    pub(crate) fn place(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The path of something in it.
+    pub(crate) fn at(&self, name: &str) -> String {
+        path(&self.place(name)).to_owned()
+    }
+
+    /// Makes the folder of a node, which is `role`, and gives its path.
+    pub(crate) fn node(&self, name: &str, role: &[&str]) -> String {
+        let (ca, out) = (self.at("ca"), self.at(name));
+        finish(&[&["cert", "node", &ca, &out], role].concat()).with_code(0);
+        out
+    }
+
+    /// The folder of a node whose certificate has expired, and says this.
+    pub(crate) fn expired(&self, name: &str, identity: &str) -> String {
+        let ca = KeyPair::from_pem(&fs::read_to_string(self.place("ca/ca.key")).unwrap()).unwrap();
+        let digest = Sha256::digest(ca.public_key_raw());
+        let digits: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut signer = CertificateParams::default();
+        signer.distinguished_name = DistinguishedName::new();
+        signer.distinguished_name.push(DnType::CommonName, format!("pstrain CA {digits}"));
+        let mut params = CertificateParams::default();
+        params.not_after = date_time_ymd(2020, 1, 1);
+        params.subject_alt_names.push(SanType::URI(identity.try_into().unwrap()));
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        // The folder is right but for this.
+        let folder = self.node(name, &["--client"]);
+        let key =
+            KeyPair::from_pem(&fs::read_to_string(self.place(name).join("node.key")).unwrap());
+        let certificate = params.signed_by(&key.unwrap(), &Issuer::new(signer, ca)).unwrap();
+        fs::write(self.place(name).join("node.pem"), certificate.pem()).unwrap();
+        folder
+    }
+}

@@ -1,0 +1,171 @@
+//! Who may take part, and who may be whom: TLS, shared keys, certificates, and what is refused.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::books::{called, events};
+use crate::cluster::{Left, SLOW, Server};
+use crate::lab::Lab;
+use crate::process::{Process, finish};
+
+const JOB: [&str; 6] = ["--data", "synthetic:2000", "--model", "mlp:16", "--epochs", "3"];
+
+/// Workers 1 and 2, each with its own flags.
+fn workers(server: &Server, first: &[&str], second: &[&str]) -> Vec<Process> {
+    let worker = |id, flags: &[&str]| server.worker(&[&["--id", id], flags].concat());
+    vec![worker("1", first), worker("2", second)]
+}
+
+#[test]
+fn runs_come_to_the_same_parameters_whatever_secures_them() {
+    let lab = Lab::with_nodes();
+    let run = |server: Server, first: &[&str], second: &[&str]| {
+        let workers = workers(&server, first, second);
+        let Left { summary, .. } = server.finish(workers);
+        summary["params_sha256"].as_str().unwrap().to_owned()
+    };
+    let plain = run(Server::tcp(&[&JOB]), &[], &[]);
+    let [first, second] = ["worker-1", "worker-2"].map(|name| lab.at(name));
+    let (first, second) = (["--tls", &first], ["--tls", &second]);
+    let own = lab.at("server");
+    let tls = ["--tls", &own];
+    assert_eq!(run(Server::tcp(&[&JOB, &tls]), &first, &second), plain);
+    assert_eq!(run(Server::unix(&[&JOB, &tls]), &first, &second), plain);
+    let key = lab.at("key");
+    let psk = ["--psk", &key];
+    assert_eq!(run(Server::tcp(&[&JOB, &psk]), &psk, &psk), plain);
+    // Messages of more than 64 KiB.
+    let large = [&JOB[..2], &["--model", "mlp:512", "--epochs", "1"]].concat();
+    let plain = run(Server::tcp(&[&large]), &[], &[]);
+    assert_eq!(run(Server::tcp(&[&large, &tls]), &first, &second), plain);
+    assert_eq!(run(Server::tcp(&[&large, &psk]), &psk, &psk), plain);
+}
+
+#[test]
+fn nobody_from_outside_gets_in_and_nobody_inside_is_another() {
+    let (lab, other) = (Lab::with_nodes(), Lab::with_nodes());
+    let (own, client) = (lab.at("server"), lab.at("client"));
+    let server = Server::tcp(&[&JOB, &["--tls", &own]]).for_clients(&["--tls", &client]);
+    let revoked = lab.node("revoked", &["--worker", "1"]);
+    finish(&["cert", "revoke", &lab.at("ca"), &format!("{revoked}/node.pem")]).with_code(0);
+    // The server sees the new list without being started again.
+    fs::copy(lab.place("ca/revoked.pem"), lab.place("server/revoked.pem")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let expired = lab.expired("expired", "pstrain:worker:1");
+    let (first, second) = (lab.at("worker-1"), lab.at("worker-2"));
+    let stranger = other.at("worker-1");
+    let mixed = lab.node("mixed", &["--worker"]);
+    fs::copy(other.place("worker-1/node.pem"), lab.place("mixed/node.pem")).unwrap();
+    fs::copy(other.place("worker-1/node.key"), lab.place("mixed/node.key")).unwrap();
+    let refused = |flags: &[&str], words: &[&str]| {
+        server.worker(&[flags, &["--lease", "100ms"]].concat()).wait().refused(1, words);
+    };
+    refused(&["--tls", &stranger], &["another CA", "ca.pem"]);
+    refused(&["--tls", &mixed], &["refuses this side's certificate", "another CA"]);
+    refused(&["--tls", &expired], &["refuses this side's certificate", "expired"]);
+    refused(&["--tls", &revoked], &["refuses this side's certificate", "revoked"]);
+    refused(&["--psk", &lab.at("key")], &["cannot reach"]);
+    refused(&[], &["TLS"]);
+    refused(&["--tls", &second, "--id", "1"], &["pstrain:worker:2", "may not be worker 1"]);
+    refused(&["--tls", &client], &["pstrain:client", "may be no worker"]);
+    refused(&["--tls", &own], &["pstrain:server", "may be no worker"]);
+    let status = |flags: &[&str]| finish(&[&["status", &server.address], flags].concat());
+    status(&["--tls", &first]).refused(2, &["pstrain:worker:1", "--client"]);
+    status(&["--tls", &stranger]).refused(2, &["another CA"]);
+    status(&[]).refused(2, &["TLS"]);
+    let order = ["control", &server.address, "--tls", &first, "set", "consistency", "asp"];
+    finish(&order).refused(2, &["pstrain:worker:1", "--client"]);
+    status(&["--tls", &own]).with_code(0);
+    assert_eq!(server.status()["updates"], 0);
+    // Those who belong find their places; the certificate says which.
+    let workers = vec![server.worker(&["--tls", &second]), server.worker(&["--tls", &first])];
+    let said = server.process.wait_to_say("turned away 127.0.0.1");
+    assert!(!said.contains("panicked"), "{said}");
+    let left = server.finish(workers);
+    // Only those who were authenticated ever reached the node.
+    let events = events(&left.out);
+    let of_tls = |event: &&serde_json::Value| event["why"].to_string().contains("certificate says");
+    let refused = called(&events, "refused").count();
+    assert_eq!(called(&events, "refused").filter(of_tls).count(), refused);
+    // Three workers that are none or another, the status, and the order with its own question.
+    assert_eq!(refused, 6);
+}
+
+#[test]
+fn a_server_must_be_who_it_was_dialled_as() {
+    let lab = Lab::with_nodes();
+    let (other, first) = (lab.node("other", &["--server", "elsewhere"]), lab.at("worker-1"));
+    let server = Server::tcp(&[&JOB, &["--tls", &other]]);
+    let worker = server.worker(&["--tls", &first]).wait();
+    worker.refused(1, &["another name", "elsewhere", "127.0.0.1"]);
+    // A worker's certificate does not make a server, whatever it is used for.
+    let server = Server::tcp(&[&JOB, &["--tls", &first]]);
+    server.worker(&["--tls", &lab.at("worker-2")]).wait().refused(1, &["certificate"]);
+    // A server that was revoked is none.
+    finish(&["cert", "revoke", &lab.at("ca"), &lab.at("server/node.pem")]).with_code(0);
+    fs::copy(lab.place("ca/revoked.pem"), lab.place("worker-1/revoked.pem")).unwrap();
+    let server = Server::tcp(&[&JOB, &["--tls", &lab.at("server")]]);
+    server.worker(&["--tls", &first]).wait().refused(1, &["revoked"]);
+}
+
+#[test]
+fn whoever_has_another_key_stays_outside() {
+    let (lab, other) = (Lab::new(), Lab::new());
+    let (key, wrong) = (lab.at("key"), other.at("key"));
+    let server = Server::tcp(&[&SLOW, &["--psk", &key]]).for_clients(&["--psk", &key]);
+    let late = ["--lease", "100ms"];
+    for flags in [&["--psk", &wrong][..], &[]] {
+        let worker = server.worker(&[flags, &late].concat()).wait();
+        worker.refused(1, &["cannot reach the server"]);
+    }
+    let said = server.process.wait_to_say("does not hold the shared key");
+    assert!(said.contains("--psk"), "{said}");
+    assert_eq!(server.status()["updates"], 0);
+}
+
+#[test]
+fn plain_text_with_other_machines_has_to_be_asked_for() {
+    let lab = Lab::new();
+    let words = ["plain text is for one machine only", "--tls FOLDER", "--psk", "--insecure"];
+    finish(&["server", "--listen", "0.0.0.0:0"]).refused(2, &words);
+    for args in [["worker", "--server", "192.0.2.1:7070"], ["status", "192.0.2.1:7070", "--json"]] {
+        finish(&args).refused(2, &words);
+    }
+    let order = ["control", "192.0.2.1:7070", "set", "consistency", "asp"];
+    finish(&order).refused(2, &words);
+    let server = Process::start(&["server", "--listen", "0.0.0.0:0", "--insecure"]);
+    server.wait_to_say("warning: --insecure");
+    let key = lab.at("key");
+    let server = Process::start(&["server", "--listen", "0.0.0.0:0", "--psk", &key]);
+    assert!(server.wait_to_say("listening on").contains("with a shared key"));
+    finish(&["worker", "--server", "127.0.0.1:1", "--psk", &key, "--insecure"])
+        .refused(2, &["--psk", "--insecure"]);
+}
+
+#[test]
+fn secrets_that_others_can_read_are_refused() {
+    let lab = Lab::with_nodes();
+    for file in ["ca/ca.key", "server/node.key", "key"] {
+        let mode = fs::metadata(lab.place(file)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+    let open = |file: &str| {
+        fs::set_permissions(lab.place(file), fs::Permissions::from_mode(0o640)).unwrap();
+        lab.at(file)
+    };
+    let (own, key) = (lab.at("server"), open("server/node.key"));
+    finish(&["server", "--tls", &own]).refused(2, &[&key, "others can read it", "0640"]);
+    let key = open("key");
+    finish(&["server", "--psk", &key]).refused(2, &[&key, "others can read it", "chmod 600"]);
+    let short = lab.at("short");
+    fs::write(&short, "abcd\n").unwrap();
+    fs::set_permissions(lab.place("short"), fs::Permissions::from_mode(0o600)).unwrap();
+    finish(&["server", "--psk", &short]).refused(2, &[&short, "64 hexadecimal digits"]);
+    let empty = lab.at("none");
+    finish(&["server", "--tls", &empty]).refused(2, &["none/ca.pem", "No such file"]);
+    // What is there is not replaced.
+    finish(&["cert", "ca", &lab.at("ca")]).refused(2, &["ca.key", "exists"]);
+    finish(&["cert", "node", &lab.at("none"), &lab.at("n"), "--client"])
+        .refused(2, &["ca.key", "pstrain cert ca"]);
+    finish(&["cert", "node", &lab.at("ca"), &lab.at("n")]).refused(2, &["--server", "--worker"]);
+}

@@ -1,0 +1,272 @@
+//! What lies between a socket and its frames: nothing, TLS 1.3 with certificates on both sides, or
+//! Noise with a key that all share.
+//!
+//! A [`Layer`] knows no socket: bytes from the peer go in, plain bytes come out, and what is to be
+//! sent waits until somebody takes it. Nothing comes out of it before both sides have proved who
+//! they are, or that they hold the key, so that no frame of anybody else is ever looked at.
+
+mod files;
+#[cfg(feature = "psk")]
+mod noise;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::fmt;
+use std::io::{self, IoSlice, Write};
+use std::path::Path;
+
+use pstrain_core::node::Identity;
+
+use super::stream::Stream;
+
+/// How the connections of a transport are secured.
+#[derive(Debug, Default)]
+pub struct Security(Mode);
+
+#[derive(Debug, Default)]
+enum Mode {
+    /// Plain text, and nobody but this machine: loopback addresses, and Unix sockets between
+    /// processes of the same user, or root.
+    #[default]
+    Local,
+    /// Plain text with anybody.
+    Insecure,
+    #[cfg(feature = "tls")]
+    Tls(Box<tls::Tls>),
+    #[cfg(feature = "psk")]
+    Psk(noise::Key),
+}
+
+/// Why transport security cannot be had, in words that name the file.
+#[derive(Debug)]
+pub struct SecurityError(String);
+
+impl fmt::Display for SecurityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SecurityError {}
+
+/// A connection that cannot go on.
+#[derive(Debug)]
+pub(super) struct Broken {
+    /// Why, in words.
+    pub(super) why: String,
+    /// Whether another try would end in the same way.
+    pub(super) permanent: bool,
+}
+
+impl From<String> for Broken {
+    fn from(why: String) -> Self {
+        Self { why, permanent: false }
+    }
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl Security {
+    /// Plain text, with this machine only: loopback addresses, and Unix sockets between processes
+    /// of the same user, or root. Connections with anybody else are not made, or dropped.
+    #[must_use]
+    pub const fn local() -> Self {
+        Self(Mode::Local)
+    }
+
+    /// Plain text with anybody: whoever can reach the address can read, change and take part.
+    #[must_use]
+    pub const fn insecure() -> Self {
+        Self(Mode::Insecure)
+    }
+
+    /// TLS 1.3 with the certificates in `folder`: `ca.pem`, `node.pem`, `node.key`, and
+    /// `revoked.pem` if there is one.
+    ///
+    /// # Errors
+    /// [`SecurityError`] names the file and what is wrong with it, or says that this build has no
+    /// TLS.
+    pub fn tls(folder: &Path) -> Result<Self, SecurityError> {
+        #[cfg(feature = "tls")]
+        return Ok(Self(Mode::Tls(Box::new(tls::Tls::load(folder)?))));
+        #[cfg(not(feature = "tls"))]
+        Err(SecurityError(format!(
+            "{}: this build has no TLS; build it with the feature `tls`",
+            folder.display()
+        )))
+    }
+
+    /// Noise with the key in `file`, which all who take part share.
+    ///
+    /// # Errors
+    /// [`SecurityError`] names the file and what is wrong with it, or says that this build cannot
+    /// do it.
+    pub fn psk(file: &Path) -> Result<Self, SecurityError> {
+        #[cfg(feature = "psk")]
+        return Ok(Self(Mode::Psk(noise::Key::load(file)?)));
+        #[cfg(not(feature = "psk"))]
+        Err(SecurityError(format!(
+            "{}: this build knows no shared keys; build it with the feature `psk`",
+            file.display()
+        )))
+    }
+
+    /// Whether connections with other machines are not made.
+    pub(super) const fn is_local(&self) -> bool {
+        matches!(self.0, Mode::Local)
+    }
+
+    /// Takes note of files that have changed since; gives what is wrong with them, if anything is.
+    pub(super) fn refresh(&mut self) -> Option<SecurityError> {
+        match &mut self.0 {
+            Mode::Local | Mode::Insecure => None,
+            #[cfg(feature = "tls")]
+            Mode::Tls(tls) => tls.refresh().err(),
+            #[cfg(feature = "psk")]
+            Mode::Psk(_) => None,
+        }
+    }
+
+    /// The layer for a connection that was accepted.
+    pub(super) fn accepted(&self) -> Result<Layer, Broken> {
+        Ok(match &self.0 {
+            Mode::Local | Mode::Insecure => Layer::Plain,
+            #[cfg(feature = "tls")]
+            Mode::Tls(tls) => Layer::Tls(Box::new(tls.accepted()?)),
+            #[cfg(feature = "psk")]
+            Mode::Psk(key) => Layer::Noise(Box::new(key.layer(false)?)),
+        })
+    }
+
+    /// The layer for a connection to `host`.
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "for TLS"))]
+    pub(super) fn dialled(&self, host: &str) -> Result<Layer, Broken> {
+        Ok(match &self.0 {
+            Mode::Local | Mode::Insecure => Layer::Plain,
+            #[cfg(feature = "tls")]
+            Mode::Tls(tls) => Layer::Tls(Box::new(tls.dialled(host)?)),
+            #[cfg(feature = "psk")]
+            Mode::Psk(key) => Layer::Noise(Box::new(key.layer(true)?)),
+        })
+    }
+}
+
+/// What a connection's bytes go through.
+#[derive(Debug)]
+pub(super) enum Layer {
+    Plain,
+    #[cfg(feature = "tls")]
+    Tls(Box<tls::TlsLayer>),
+    #[cfg(feature = "psk")]
+    Noise(Box<noise::NoiseLayer>),
+}
+
+impl Layer {
+    /// Whether both sides have proved what they must: only then do plain bytes go in or out.
+    pub(super) const fn is_open(&self) -> bool {
+        match self {
+            Self::Plain => true,
+            #[cfg(feature = "tls")]
+            Self::Tls(layer) => layer.is_open(),
+            #[cfg(feature = "psk")]
+            Self::Noise(layer) => layer.is_open(),
+        }
+    }
+
+    /// Who the peer has proved to be.
+    pub(super) const fn identity(&self) -> Identity {
+        match self {
+            #[cfg(feature = "tls")]
+            Self::Tls(layer) => layer.identity(),
+            _ => Identity::Anyone,
+        }
+    }
+
+    /// Takes bytes from the peer, and hands plain ones to `take`.
+    pub(super) fn receive(
+        &mut self,
+        bytes: &[u8],
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Broken> {
+        match self {
+            Self::Plain => {
+                take(bytes);
+                Ok(())
+            }
+            #[cfg(feature = "tls")]
+            Self::Tls(layer) => layer.receive(bytes, take),
+            #[cfg(feature = "psk")]
+            Self::Noise(layer) => layer.receive(bytes, take),
+        }
+    }
+
+    /// Whether something is to be sent.
+    pub(super) fn has_output(&self) -> bool {
+        match self {
+            Self::Plain => false,
+            #[cfg(feature = "tls")]
+            Self::Tls(layer) => layer.has_output(),
+            #[cfg(feature = "psk")]
+            Self::Noise(layer) => layer.has_output(),
+        }
+    }
+
+    /// Sends what is to be sent, as far as the system takes it.
+    pub(super) fn flush(&mut self, stream: &mut Stream) -> io::Result<()> {
+        while self.has_output() {
+            let sent = match self {
+                Self::Plain => return Ok(()),
+                #[cfg(feature = "tls")]
+                Self::Tls(layer) => layer.write_to(stream),
+                #[cfg(feature = "psk")]
+                Self::Noise(layer) => layer.write_to(stream),
+            };
+            match sent {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends plain bytes; returns how many of them were taken.
+    pub(super) fn write(
+        &mut self,
+        stream: &mut Stream,
+        parts: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
+        if matches!(self, Self::Plain) {
+            return stream.write_vectored(parts);
+        }
+        self.flush(stream)?;
+        if self.has_output() {
+            return Err(io::Error::from(io::ErrorKind::WouldBlock));
+        }
+        let taken = match self {
+            Self::Plain => 0,
+            #[cfg(feature = "tls")]
+            Self::Tls(layer) => layer.send(parts)?,
+            #[cfg(feature = "psk")]
+            Self::Noise(layer) => layer.send(parts)?,
+        };
+        self.flush(stream)?;
+        Ok(taken)
+    }
+
+    /// Says goodbye, where there is a word for it.
+    pub(super) fn close(&mut self, stream: &mut Stream) {
+        #[cfg(feature = "tls")]
+        if let Self::Tls(layer) = self {
+            layer.close();
+        }
+        // A peer that does not hear it learns from the end of the stream.
+        self.flush(stream).unwrap_or_default();
+    }
+}

@@ -1,0 +1,187 @@
+//! TLS 1.3 with certificates on both sides, through rustls and ring.
+//!
+//! A dialler learns whether the server has taken its certificate only from what the server sends
+//! afterwards. So the server sends one byte once it has, and the dialler takes the connection for
+//! made when that has come.
+
+mod certificates;
+
+use std::io::{self, BufRead, IoSlice, Write};
+use std::sync::Arc;
+
+use pstrain_core::node::Identity;
+use rustls::{AlertDescription, CertificateError, ClientConnection, Connection, ServerConnection};
+
+use super::super::stream::Stream;
+use super::Broken;
+
+pub(super) use certificates::Tls;
+
+/// What a stranger may send before it has proved who it is: some certificates, not more.
+const MOST_HANDSHAKE_BYTES: usize = 32 * 1024;
+/// No more is encrypted before some of it is out.
+const AHEAD_BYTES: usize = 256 * 1024;
+/// The byte with which a server says that it has taken the certificate.
+const TAKEN: u8 = 1;
+
+#[derive(Debug)]
+pub(in super::super) struct TlsLayer {
+    connection: Connection,
+    identity: Identity,
+    is_open: bool,
+    /// Bytes that came before it was open.
+    received: usize,
+}
+
+impl Tls {
+    pub(super) fn accepted(&self) -> Result<TlsLayer, Broken> {
+        let connection = ServerConnection::new(Arc::clone(self.server())).map_err(broken)?;
+        Ok(TlsLayer::new(connection.into()))
+    }
+
+    pub(super) fn dialled(&self, host: &str) -> Result<TlsLayer, Broken> {
+        let name = host.to_owned().try_into().map_err(|_invalid| Broken {
+            why: format!("{host:?} is no name that a certificate can have"),
+            permanent: true,
+        })?;
+        let connection = ClientConnection::new(Arc::clone(self.client()), name).map_err(broken)?;
+        Ok(TlsLayer::new(connection.into()))
+    }
+}
+
+impl TlsLayer {
+    fn new(mut connection: Connection) -> Self {
+        connection.set_buffer_limit(Some(AHEAD_BYTES));
+        Self { connection, identity: Identity::Anyone, is_open: false, received: 0 }
+    }
+
+    pub(super) const fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    pub(super) const fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        mut bytes: &[u8],
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Broken> {
+        if !self.is_open {
+            self.received += bytes.len();
+            if self.received > MOST_HANDSHAKE_BYTES {
+                return Err(String::from("its handshake is far too long").into());
+            }
+        }
+        while !bytes.is_empty() {
+            if self.connection.read_tls(&mut bytes)? == 0 {
+                return Ok(()); // it has said goodbye
+            }
+            self.connection.process_new_packets().map_err(broken)?;
+            if self.is_open || self.opens()? {
+                self.hand_out(take);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether both sides have proved who they are, now that more has come.
+    fn opens(&mut self) -> Result<bool, Broken> {
+        if self.connection.is_handshaking() {
+            return Ok(false);
+        }
+        let proved = self.connection.peer_certificates().and_then(<[_]>::first);
+        let proved = proved.ok_or_else(|| Broken::from(String::from("it has no certificate")))?;
+        self.identity = certificates::identity(proved)?;
+        if let Connection::Server(_) = &self.connection {
+            self.connection.writer().write_all(&[TAKEN])?;
+            self.is_open = true;
+        } else if let Some(first) = self.connection.reader().fill_buf().ok().and_then(<[_]>::first)
+        {
+            if *first != TAKEN {
+                return Err(String::from("it is no pstrain of this release").into());
+            }
+            self.connection.reader().consume(1);
+            self.is_open = true;
+        }
+        Ok(self.is_open)
+    }
+
+    fn hand_out(&mut self, take: &mut dyn FnMut(&[u8])) {
+        while let Ok(plain) = self.connection.reader().into_first_chunk()
+            && !plain.is_empty()
+        {
+            let length = plain.len();
+            take(plain);
+            self.connection.reader().consume(length);
+        }
+    }
+
+    pub(super) fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.connection.writer().write_vectored(parts)
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    pub(super) fn write_to(&mut self, stream: &mut Stream) -> io::Result<usize> {
+        self.connection.write_tls(stream)
+    }
+
+    pub(super) fn close(&mut self) {
+        self.connection.send_close_notify();
+    }
+}
+
+/// What went wrong, in words that say what to do.
+fn broken(error: rustls::Error) -> Broken {
+    use rustls::Error;
+    let (why, permanent) = match &error {
+        Error::InvalidCertificate(error) => (of_certificate(error), true),
+        Error::AlertReceived(alert) => of_alert(*alert),
+        Error::NoCertificatesPresented => (String::from("it has no certificate"), true),
+        Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => {
+            (String::from("it does not speak TLS; is it run with --tls?"), false)
+        }
+        error => (format!("TLS: {error}"), false),
+    };
+    Broken { why, permanent }
+}
+
+fn of_certificate(error: &CertificateError) -> String {
+    use CertificateError as E;
+    match error {
+        E::Expired | E::ExpiredContext { .. } => {
+            "its certificate has expired; make it a new one with `pstrain cert node`".into()
+        }
+        E::NotValidYet | E::NotValidYetContext { .. } => {
+            "its certificate is not valid yet; is the clock right on both machines?".into()
+        }
+        E::Revoked => "its certificate was revoked".into(),
+        E::UnknownIssuer | E::BadSignature => {
+            "its certificate is of another CA; both sides need the same ca.pem".into()
+        }
+        E::NotValidForName | E::NotValidForNameContext { .. } => format!(
+            "its certificate is for another name ({error}); dial it by a name it has, or make it \
+             one with `pstrain cert node ... --server HOST`"
+        ),
+        error => format!("its certificate cannot be taken: {error}"),
+    }
+}
+
+/// What a server that sends an alert says of this side's certificate.
+fn of_alert(alert: AlertDescription) -> (String, bool) {
+    let why = match alert {
+        AlertDescription::CertificateExpired => "that it has expired",
+        AlertDescription::CertificateRevoked => "that it was revoked",
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => "that it is of another CA",
+        AlertDescription::CertificateRequired => "that there is none",
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnsupportedCertificate => "that it is none it can take",
+        alert => return (format!("it broke off with the TLS alert {alert:?}"), false),
+    };
+    (format!("it refuses this side's certificate and says {why}"), true)
+}

@@ -1,0 +1,185 @@
+//! The certificates of a node, and what those of others say.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use pstrain_core::node::Identity;
+use rustls::client::Resumption;
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use super::super::{Broken, SecurityError, files};
+
+/// Both sides speak of the same protocol, or there is no connection.
+const ALPN: &[u8] = b"pstrain";
+const REVOKED: &str = "revoked.pem";
+
+/// The certificates of a node.
+#[derive(Debug)]
+pub(in super::super) struct Tls {
+    folder: PathBuf,
+    /// When the list of those that were revoked was written.
+    revoked_at: Option<SystemTime>,
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+}
+
+impl Tls {
+    pub(in super::super) fn load(folder: &Path) -> Result<Self, SecurityError> {
+        let revoked_at = written_at(&folder.join(REVOKED));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let roots = Arc::new(roots(&folder.join("ca.pem"))?);
+        let revoked = revoked(&folder.join(REVOKED))?;
+        let own = Own::load(folder)?;
+        let server = own.server(&provider, &roots, revoked.clone());
+        let client = own.client(&provider, &roots, revoked);
+        let wrong = |error: String| SecurityError(format!("{}: {error}", folder.display()));
+        let (server, client) = (server.map_err(wrong)?, client.map_err(wrong)?);
+        let folder = folder.to_path_buf();
+        Ok(Self { folder, revoked_at, server: Arc::new(server), client: Arc::new(client) })
+    }
+
+    pub(super) const fn server(&self) -> &Arc<ServerConfig> {
+        &self.server
+    }
+
+    pub(super) const fn client(&self) -> &Arc<ClientConfig> {
+        &self.client
+    }
+
+    /// Reads all again if the list of those that were revoked has changed. If it cannot be read,
+    /// the one before stays in force.
+    pub(in super::super) fn refresh(&mut self) -> Result<(), SecurityError> {
+        let written_at = written_at(&self.folder.join(REVOKED));
+        if written_at != self.revoked_at {
+            // One that is wrong is named once.
+            self.revoked_at = written_at;
+            *self = Self::load(&self.folder)?;
+        }
+        Ok(())
+    }
+}
+
+fn written_at(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|file| file.modified()).ok()
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, SecurityError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| SecurityError(format!("{}: {error}", path.display())))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+    let text = files::read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(SecurityError(format!("{}: there is no certificate in it", path.display()))),
+        Err(error) => Err(SecurityError(format!("{}: {error}", path.display()))),
+    }
+}
+
+fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, SecurityError> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text = files::read(path)?;
+    let found: Result<Vec<_>, _> =
+        CertificateRevocationListDer::pem_slice_iter(text.as_bytes()).collect();
+    found.map_err(|error| SecurityError(format!("{}: {error}", path.display())))
+}
+
+/// A certificate and its key.
+struct Own {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+type Revoked = Vec<CertificateRevocationListDer<'static>>;
+
+impl Own {
+    fn load(folder: &Path) -> Result<Self, SecurityError> {
+        let chain = certificates(&folder.join("node.pem"))?;
+        if let Some(own) = chain.first() {
+            identity(own).map_err(|broken| {
+                SecurityError(format!("{}: {}", folder.join("node.pem").display(), broken.why))
+            })?;
+        }
+        let path = folder.join("node.key");
+        let key = PrivateKeyDer::from_pem_slice(files::read_secret(&path)?.as_bytes())
+            .map_err(|error| SecurityError(format!("{}: {error}", path.display())))?;
+        Ok(Self { chain, key })
+    }
+
+    fn server(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        roots: &Arc<RootCertStore>,
+        revoked: Revoked,
+    ) -> Result<ServerConfig, String> {
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider))
+                .with_crls(revoked)
+                .build()
+                .map_err(|error| error.to_string())?;
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| error.to_string())?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(|error| error.to_string())?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        // Every handshake is a whole one, so that whoever was revoked since does not come back.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+
+    fn client(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        roots: &Arc<RootCertStore>,
+        revoked: Revoked,
+    ) -> Result<ClientConfig, String> {
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider))
+                .with_crls(revoked)
+                .build()
+                .map_err(|error| error.to_string())?;
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| error.to_string())?
+            .with_webpki_verifier(verifier)
+            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(|error| error.to_string())?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+}
+
+/// Who the owner of a certificate is: it has one name that begins with `pstrain:`.
+pub(super) fn identity(certificate: &CertificateDer<'_>) -> Result<Identity, Broken> {
+    let permanent = |why: String| Broken { why, permanent: true };
+    let parsed = webpki::EndEntityCert::try_from(certificate)
+        .map_err(|error| permanent(format!("its certificate cannot be read: {error}")))?;
+    let mut names = parsed.valid_uri_names().filter(|name| name.starts_with("pstrain:"));
+    let name = names.next().ok_or_else(|| {
+        permanent("its certificate does not say who it is; make it with `pstrain cert node`".into())
+    })?;
+    if names.next().is_some() {
+        return Err(permanent("its certificate says more than one name".into()));
+    }
+    name.parse().map_err(|error| permanent(format!("its certificate says {error}")))
+}
