@@ -276,6 +276,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let header = push.header;
+        let bytes = push.bytes();
         let admission = self.admit(worker, &header);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let grant = slot.seat.grants.pop_front();
@@ -292,6 +293,7 @@ impl Server {
             part: header.task.part,
             batch: header.task.batch,
             loss: header.loss,
+            bytes,
             turnaround,
             compute,
         }));
@@ -316,7 +318,7 @@ impl Server {
                 Some(reason)
             }
         };
-        let decided = Decided { sequence: header.sequence, dropped };
+        let decided = Decided::after(slot.seat.decided, header.sequence, dropped);
         slot.seat.decided = Some(decided);
         match dropped {
             None => {

@@ -1,6 +1,7 @@
 //! The worker: pulls parameters, has gradients computed, pushes them; dials again when cut off.
 
 mod connection;
+mod filtering;
 mod partition;
 mod training;
 mod work;
@@ -16,6 +17,7 @@ use work::{Grant, Work};
 use super::backoff::Backoff;
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use crate::examples::Examples;
+use crate::filter::Carrier;
 use crate::id::{Incarnation, PartId, PeerId, WorkerId};
 use crate::job::{Job, heartbeat, patience};
 use crate::params::KeyRange;
@@ -93,6 +95,8 @@ pub struct Worker {
     /// Preparations under way: more than one if the worker was given another partition meanwhile.
     preparations: u32,
     work: Work,
+    /// What is done to its gradients before they travel.
+    carrier: Option<Carrier>,
     draining: bool,
     /// Until when a gradient that is being computed is waited for.
     drain_by: Time,
@@ -153,6 +157,7 @@ impl Worker {
             data: Data::None,
             preparations: 0,
             work: Work::default(),
+            carrier: None,
             draining: false,
             drain_by: Time::ZERO,
             done: false,
