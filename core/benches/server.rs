@@ -67,6 +67,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             from: DataFrom::Worker,
             recipe: String::new(),
         },
+        filters: Filters::default(),
         scenario: String::new(),
     }
 }
@@ -204,7 +205,7 @@ fn push(given: Option<ParametersHeader>, gradient: &Arc<Vec<f32>>) -> Message {
         pull: true,
         allowed: given.sequence,
     };
-    Message::Push(Push { header, gradient: Arc::clone(gradient) })
+    Message::Push(Push { header, gradient: Arc::clone(gradient), encoded: None })
 }
 
 fn measure(parameters: u32, turns: usize, pushes: u32) {

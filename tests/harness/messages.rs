@@ -232,7 +232,7 @@ impl Messages {
             pull: self.coin(),
             allowed: Sequence(self.number()),
         };
-        Push { header, gradient: self.values() }
+        Push { header, gradient: self.values(), encoded: None }
     }
 
     fn parameters(&mut self) -> Parameters {

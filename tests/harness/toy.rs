@@ -70,6 +70,7 @@ impl Toy {
                 from: DataFrom::Worker,
                 recipe: String::new(),
             },
+            filters: Filters::default(),
             scenario: String::new(),
         };
         Self { job, train }

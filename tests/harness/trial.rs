@@ -232,6 +232,7 @@ impl Draw {
                 from: self.word(&["worker", "server"]),
                 recipe: String::new(),
             },
+            filters: Filters::default(),
             scenario: String::new(),
         };
         let delay = lease / self.one_of(&[5000, 500, 50, 8]);

@@ -67,6 +67,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             from: DataFrom::Worker,
             recipe: String::new(),
         },
+        filters: Filters::default(),
         scenario: String::new(),
     }
 }

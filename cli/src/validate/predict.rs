@@ -40,10 +40,10 @@ fn sizes(gradients: u64, parameters: u64, samples: u32, compute: Duration) -> Op
         sequence,
         task,
         ahead: 0,
-        decided: Some(Decided { sequence, dropped: None }),
+        decided: Some(Decided::after(None, sequence, None)),
     };
     let empty = Arc::new(Vec::new());
-    let push = Message::Push(Push { header: push, gradient: Arc::clone(&empty) });
+    let push = Message::Push(Push { header: push, gradient: Arc::clone(&empty), encoded: None });
     let answer = Message::Parameters(Parameters { header, values: empty });
     let payload = parameters * size_of::<f32>() as u64;
     Some([push, answer].map(|message| frame_len(&message, &mut Vec::new()) + payload))

@@ -99,6 +99,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
             from: DataFrom::Worker,
             recipe: String::new(),
         },
+        filters: Filters::default(),
         scenario: String::new(),
     }
 }
@@ -363,7 +364,7 @@ impl World<'_> {
             allowed: Sequence(self.choices.number()),
         };
         let gradient = Arc::new(vec![value; self.server.parameters().len()]);
-        Message::Push(Push { header, gradient })
+        Message::Push(Push { header, gradient, encoded: None })
     }
 }
 

@@ -351,6 +351,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             from: [DataFrom::Worker, DataFrom::Server][rng.below(2) as usize],
             recipe: String::new(),
         },
+        filters: Filters::default(),
         scenario: String::new(),
     };
     (job, train)
