@@ -121,7 +121,7 @@ impl Server {
             return;
         }
         let rows = self.roster.slot(worker).map_or(0, |slot| slot.rows);
-        let (version, parameters) = (self.cohort.version(), &self.parameters);
+        let (version, parameters) = (self.cohort.version(), self.store.parameters());
         let seen = Seen { worker, now, compute, loss, rows, version, parameters };
         match auto.pushed(&self.mode, seen) {
             None => {}
@@ -182,7 +182,7 @@ impl Server {
         self.mode = mode;
         self.window = mode.window();
         self.gate = None; // whoever waits is looked at again
-        self.aggregator.set_mode(&mode);
+        self.store.set_mode(&mode);
         let version = self.version();
         out.push(Effect::Report(Event::Switched { version, mode: Box::new(mode), cause }));
         if !is_same {
@@ -203,8 +203,7 @@ impl Server {
 
     /// Makes a new version of the parameters of an earlier one. Nothing is under way.
     fn restore(&mut self, kept: Kept, out: &mut Outbox) {
-        self.parameters = kept.parameters;
-        self.aggregator.restart();
+        self.store.restore(kept.parameters);
         self.cohort.renew();
         let point = self.point();
         out.push(Effect::Report(Event::Restored { point, from: kept.version }));

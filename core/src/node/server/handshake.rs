@@ -114,7 +114,7 @@ impl Server {
         }
         let incarnation: Incarnation = slot.incarnation;
         self.schedule_lease_check(now);
-        out.push(Effect::Limit(peer, Limits::of_worker(self.parameters.len())));
+        out.push(Effect::Limit(peer, Limits::of_worker(self.store.parameters().len())));
         out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
         let welcome = Welcome {
             protocol: PROTOCOL_VERSION,
@@ -173,7 +173,7 @@ impl Server {
         }
         let rows = self.job.own_rows(&rows);
         slot.rows = rows;
-        self.aggregator.set_rows(worker, rows);
+        self.store.set_rows(worker, rows);
         self.roster.set_presence(worker, Presence::Ready, now);
         out.push(Effect::Report(Event::Ready { worker, rows }));
         self.awaited_back.retain(|&(_, awaited)| awaited != worker);

@@ -51,6 +51,7 @@ impl Server {
         let presence = if how == Departure::Lost { Presence::Lost } else { Presence::Left };
         self.roster.set_presence(worker, presence, now);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
+        self.store.forget(worker);
         slot.seat.asked = None;
         let lost = u64::from(slot.seat.under_way());
         for grant in core::mem::take(&mut slot.seat.grants) {
@@ -59,7 +60,6 @@ impl Server {
                 Some(dealer) => dealer.put_back(worker, grant.task),
             }
         }
-        slot.seat.bases.clear();
         if let Some(dealer) = &mut self.dealer {
             dealer.left(worker);
         }

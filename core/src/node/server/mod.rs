@@ -1,6 +1,5 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
-mod contributions;
 mod fence;
 mod handshake;
 mod liveness;
@@ -20,7 +19,6 @@ use roster::Roster;
 use round::Round;
 
 use super::{Effect, Event, Input, Node, Outbox, Point};
-use crate::aggregate::Aggregator;
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, Version, WorkerId};
 use crate::job::{BudgetKind, Job, JobError};
@@ -30,7 +28,7 @@ use crate::optim::OptimError;
 use crate::params::KeyRange;
 use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
-use crate::rng::Stream;
+use crate::store::Store;
 use crate::time::Time;
 use crate::work::{Dealer, WorkError, WorkSpec};
 
@@ -40,9 +38,7 @@ pub struct Server {
     job: Job,
     job_digest: [u8; 32],
     run: u64,
-    keys: KeyRange,
-    parameters: Arc<Vec<f32>>,
-    aggregator: Aggregator,
+    store: Store,
     mode: Mode,
     /// Mini-batches of one worker that may be under way.
     window: u32,
@@ -139,24 +135,13 @@ impl Server {
     pub fn new(job: Job, run: u64) -> Result<Self, ServerError> {
         job.validate().map_err(ServerError::Job)?;
         let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
-        let parameters = model.parameters();
-        let workers = job.membership.workers;
-        let aggregator = Aggregator::new(
-            job.aggregation,
-            &job.update,
-            &job.mode.at_start(),
-            workers,
-            parameters,
-        )
-        .map_err(ServerError::Optim)?;
-        let keys = KeyRange::new(0, parameters as u64)
+        let keys = KeyRange::new(0, model.parameters() as u64)
             .map_err(|_| ServerError::Model(ModelError::NoInputs))?;
+        let store = Store::new(&job, &model, keys).map_err(ServerError::Optim)?;
         Ok(Self {
             job_digest: job_digest(&job),
             run,
-            keys,
-            parameters: Arc::new(model.initial(Stream::new(job.seed).fork("initial", 0))),
-            aggregator,
+            store,
             mode: job.mode.at_start(),
             window: job.window(),
             auto: (job.mode.consistency == ConsistencySpec::Auto).then(|| controller(&job)),
@@ -209,7 +194,7 @@ impl Server {
     /// The current parameters.
     #[must_use]
     pub const fn parameters(&self) -> &Arc<Vec<f32>> {
-        &self.parameters
+        self.store.parameters()
     }
 
     /// The current version of the parameters.

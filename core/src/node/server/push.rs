@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use super::Server;
-use super::contributions::Contribution;
 use super::roster::Grant;
 use crate::consistency::{Admission, DropReason};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
@@ -12,6 +11,7 @@ use crate::protocol::message::{
     Decided, EndReason, Parameters, ParametersHeader, Pull, Push, PushHeader,
 };
 use crate::protocol::{Message, Phase, Refusal};
+use crate::store::{Contribution, first_not_finite};
 use crate::time::Time;
 use crate::work::{Task, Timed};
 
@@ -29,8 +29,8 @@ impl Server {
             let why = Refusal::Fenced { incarnation: pull.incarnation };
             return self.refuse(now, peer, why, out);
         }
-        if pull.keys != self.keys {
-            let why = Refusal::Keys { given: pull.keys, values: 0, wanted: self.keys };
+        if pull.keys != self.store.keys() {
+            let why = Refusal::Keys { given: pull.keys, values: 0, wanted: self.store.keys() };
             return self.refuse(now, peer, why, out);
         }
         self.make_up(now, peer, worker, pull.allowed, out);
@@ -95,13 +95,11 @@ impl Server {
         first: Sequence,
         out: &mut Outbox,
     ) {
-        let (version, keys, values) = (self.version(), self.keys, &self.parameters);
-        let keeps = self.aggregator.needs_base();
+        let version = self.version();
+        self.store.gave(worker, version);
+        let (keys, values) = (self.store.keys(), self.store.parameters());
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let seat = &mut slot.seat;
-        if keeps && seat.bases.back().is_none_or(|(newest, _)| *newest < version) {
-            seat.bases.push_back((version, values.clone()));
-        }
         seat.given = version;
         let decided = seat.decided;
         let mut run: Option<ParametersHeader> = None;
@@ -221,8 +219,8 @@ impl Server {
             return Err(Refusal::Unexpected { what });
         }
         let values = push.gradient.len() as u64;
-        if header.keys != self.keys || values != self.keys.len() {
-            return Err(Refusal::Keys { given: header.keys, values, wanted: self.keys });
+        if header.keys != self.store.keys() || values != self.store.keys().len() {
+            return Err(Refusal::Keys { given: header.keys, values, wanted: self.store.keys() });
         }
         let most = self.job.most_samples(grant.task);
         if header.samples == 0 || header.samples > most {
@@ -233,7 +231,7 @@ impl Server {
             );
             return Err(Refusal::Unexpected { what });
         }
-        if let Some(key) = first_not_finite(&push.gradient) {
+        if let Some(key) = first_not_finite(header.keys, &push.gradient) {
             return Err(Refusal::NotFinite { sequence: header.sequence, key });
         }
         Ok(())
@@ -241,7 +239,7 @@ impl Server {
 
     /// Whether the parameters are no longer finite numbers.
     pub(super) fn has_diverged(&self) -> bool {
-        first_not_finite(&self.parameters).is_some()
+        self.store.first_not_finite().is_some()
     }
 
     /// Whether more updates than a gradient may miss were made since version `base`.
@@ -281,7 +279,6 @@ impl Server {
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let grant = slot.seat.grants.pop_front();
         let granted = grant.map_or(now, |grant| grant.at);
-        let base_parameters = slot.seat.base(header.base);
         self.busy -= 1;
         slot.since = now;
         let turnaround = now.since(granted);
@@ -329,12 +326,10 @@ impl Server {
                     task: header.task,
                     clock: slot.clock,
                     base: header.base,
-                    base_parameters,
                     samples: header.samples,
                     granted,
-                    gradient: Some(push.gradient),
                 };
-                self.contribute(now, contribution);
+                self.contribute(now, contribution, push.gradient);
                 self.show_auto(worker, now, compute, header.loss, out);
             }
             Some(reason) => {
@@ -357,16 +352,4 @@ impl Server {
         }
         self.settle(now, out);
     }
-}
-
-/// The first key whose value is NaN or infinite.
-fn first_not_finite(values: &[f32]) -> Option<u64> {
-    // One pass without branches first: the exponent of a bad value is all ones.
-    const EXPONENT: u32 = 0x7f80_0000;
-    let bad =
-        values.iter().fold(0, |bad, value| bad | u32::from(value.to_bits() & EXPONENT == EXPONENT));
-    if bad == 0 {
-        return None;
-    }
-    values.iter().position(|value| !value.is_finite()).map(|key| key as u64)
 }

@@ -2,7 +2,6 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
@@ -56,8 +55,6 @@ pub(super) struct Seat {
     pub(super) is_superseding: bool,
     /// Whether its connection broke since it was last heard of what it knows to be allowed.
     pub(super) unsure: bool,
-    /// What it was given of late, where that is needed once its gradient comes.
-    pub(super) bases: VecDeque<(Version, Arc<Vec<f32>>)>,
 }
 
 /// The permission to push once, not made use of yet.
@@ -149,16 +146,6 @@ impl Seat {
     /// Pushes that may be made now, and have not come.
     pub(super) fn under_way(&self) -> u32 {
         self.grants.len() as u32
-    }
-
-    /// The parameters of `base`, if they were kept. Earlier ones are not needed any more: a worker
-    /// never goes back.
-    pub(super) fn base(&mut self, base: Version) -> Option<Arc<Vec<f32>>> {
-        while self.bases.front().is_some_and(|(version, _)| *version < base) {
-            self.bases.pop_front();
-        }
-        let (version, values) = self.bases.front()?;
-        (*version == base).then(|| values.clone())
     }
 }
 

@@ -4,7 +4,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Server;
-use super::contributions::{Contribution, Contributions};
 use super::roster::{Grant, Presence, Slot};
 use crate::consistency::Closing;
 use crate::id::{Clock, WorkerId};
@@ -12,8 +11,9 @@ use crate::job::BudgetKind;
 use crate::node::{Effect, Evaluate, Event, Outbox};
 use crate::protocol::Phase;
 use crate::protocol::message::EndReason;
+use crate::store::Contribution;
 use crate::time::Time;
-use crate::work::{Dealer, Share, Task, Weights};
+use crate::work::{Dealer, Share, Task};
 
 /// Evaluations that may be under way. When they take longer than the epochs between them, points
 /// of the curve are left out rather than kept waiting; the last version is always evaluated.
@@ -22,21 +22,25 @@ const MOST_EVALUATIONS: u32 = 32;
 /// The open round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    contributions: Contributions,
     /// Who is given parameters next; kept for its memory.
     next: Vec<WorkerId>,
 }
 
 impl Server {
     /// Adds a gradient to the open round.
-    pub(super) fn contribute(&mut self, now: Time, mut contribution: Contribution) {
+    pub(super) fn contribute(
+        &mut self,
+        now: Time,
+        mut contribution: Contribution,
+        gradient: Arc<Vec<f32>>,
+    ) {
         let worker = contribution.worker;
         contribution.clock = self.cohort.contribute(worker);
         if let Some(dealer) = &mut self.dealer {
             dealer.took(worker, contribution.task);
             self.cohort.set_covered(dealer.is_covered());
         }
-        self.round.contributions.push(contribution);
+        self.store.gather(contribution, gradient);
         self.policy.contributed(&self.cohort, worker, now);
         let Some(slot) = self.roster.slot(worker) else { return };
         if slot.batches.accepted() >= self.quota(slot.rows) {
@@ -177,9 +181,8 @@ impl Server {
     /// Keeps what waits for the next update as few vectors as can be.
     fn merge_waiting(&mut self) {
         // Where updates are whole iterations, what waits is not all of the same one.
-        if self.policy.flushes() == Closing::Everything {
-            let version = self.cohort.version();
-            self.round.contributions.merge(&mut self.aggregator, version, &self.parameters);
+        if self.policy.flushes() == Closing::Everything && self.store.can_merge() {
+            self.store.merge(self.cohort.version());
         }
     }
 
@@ -187,7 +190,7 @@ impl Server {
     /// the data are added up as they come: at most one for each, under every mode that allows it.
     #[must_use]
     pub fn vectors_held(&self) -> usize {
-        self.round.contributions.vectors()
+        self.store.vectors()
     }
 
     /// Whether all tasks there are have been given out and have come back.
@@ -225,36 +228,20 @@ impl Server {
 
     /// Applies the contributions that `closing` chooses as one update.
     pub(super) fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
+        if closing == Closing::NotYet {
+            return;
+        }
         let version = self.cohort.version();
-        let all = &mut self.round.contributions;
-        let taken = match (closing, self.cohort.oldest()) {
-            (Closing::NotYet, _) => return,
-            (Closing::Oldest, Some(oldest)) => 0..all.sort_by_iteration(oldest),
-            (Closing::Latest, _) => all.len().saturating_sub(1)..all.len(),
-            _ => {
-                all.merge(&mut self.aggregator, version, &self.parameters);
-                0..all.len()
-            }
-        };
-        let chosen = all.in_order(taken.clone());
+        let chosen = self.store.choose(closing, self.cohort.oldest(), version);
         let weights = self.dealer.as_ref().and_then(|dealer| {
             let share =
                 |c: &Contribution| Share { worker: c.worker, task: c.task, samples: c.samples };
-            dealer.weights(&chosen.iter().map(share).collect::<Vec<_>>())
+            dealer.weights(&self.store.chosen(&chosen).map(share).collect::<Vec<_>>())
         });
-        let gradients = chosen.iter().map(|contribution| contribution.gradient(version));
-        match &weights {
-            None => self.aggregator.update(gradients, &mut self.parameters, closing, version),
-            Some(Weights { factors, .. }) => {
-                let values = gradients.map(|gradient| gradient.values);
-                self.aggregator.combine_with(factors.iter().copied().zip(values));
-                let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
-                self.aggregator.apply(parameters, version);
-            }
-        }
+        let factors = weights.as_ref().map(|weights| weights.factors.as_slice());
         let epochs = self.samples / self.job.data.train.rows;
-        for contribution in self.round.contributions.take(taken) {
-            let Contribution { worker, incarnation, sequence, task, clock, base, samples, .. } =
+        for contribution in self.store.update(chosen, closing, version, factors) {
+            let Contribution { worker, incarnation, sequence, task, clock, base, samples, granted } =
                 contribution;
             if weights.is_none() {
                 self.samples += u64::from(samples);
@@ -265,7 +252,7 @@ impl Server {
                 slot.updates += 1;
             }
             let staleness = version.since(base);
-            let age = now.since(contribution.granted);
+            let age = now.since(granted);
             out.push(Effect::Report(Event::Applied {
                 worker,
                 incarnation,
@@ -318,7 +305,7 @@ impl Server {
         self.last_evaluated = Some(self.version());
         self.evaluations_due += 1;
         let point = self.point();
-        out.push(Effect::Evaluate(Evaluate { point, parameters: self.parameters.clone() }));
+        out.push(Effect::Evaluate(Evaluate { point, parameters: self.store.parameters().clone() }));
     }
 
     /// Gives parameters to every member that waits for them and may go on.
@@ -438,8 +425,8 @@ impl Server {
 
     /// Throws away what is in the open round: it will not become an update.
     pub(super) fn discard_round(&mut self) {
-        let discarded = self.round.contributions.len() as u64;
-        self.round.contributions.clear();
+        let discarded = self.store.gathered() as u64;
+        self.store.discard();
         self.ledger.discarded += discarded;
         self.ledger.outstanding -= discarded;
     }

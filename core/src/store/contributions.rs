@@ -1,0 +1,169 @@
+//! The gradients of the open round, and how they are kept until they become an update.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::{Drain, Vec};
+use core::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::aggregate::{Aggregator, Gradient, Merging};
+use crate::id::{Clock, Incarnation, PartId, Sequence, Version, WorkerId};
+use crate::time::Time;
+use crate::work::Task;
+
+/// What is known of a gradient that was accepted, beside its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contribution {
+    /// Whose it is.
+    pub worker: WorkerId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// The push it came with.
+    pub sequence: Sequence,
+    /// What it was computed from.
+    pub task: Task,
+    /// The iteration it is a part of.
+    pub clock: Clock,
+    /// The version it was computed on.
+    pub base: Version,
+    /// Examples it is the mean of.
+    pub samples: u32,
+    /// When its parameters were given out.
+    pub granted: Time,
+}
+
+/// A contribution with its values.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) contribution: Contribution,
+    /// The parameters of the version it was computed on, if the aggregator needs them.
+    pub(super) base: Option<Arc<Vec<f32>>>,
+    /// None if they are merged in those of one before it.
+    pub(super) values: Option<Arc<Vec<f32>>>,
+}
+
+impl Contribution {
+    /// Where its values may be merged with others.
+    const fn place(&self) -> (WorkerId, PartId) {
+        (self.worker, self.task.part)
+    }
+}
+
+impl Gathered {
+    /// The gradient, as part of the update that is made on `version`.
+    pub(super) fn gradient(&self, version: Version) -> Gradient<'_> {
+        let Contribution { worker, task, clock, samples, base, .. } = self.contribution;
+        Gradient {
+            worker,
+            part: task.part,
+            clock,
+            samples,
+            size: task.examples,
+            staleness: version.since(base),
+            base: self.base.as_ref().map(|values| values.as_slice()),
+            values: self.values.as_ref().map_or(&[], |values| values.as_slice()),
+        }
+    }
+}
+
+/// The contributions to the open round, in the order in which they came.
+///
+/// Invariant: once those that wait are merged, each worker has one vector for each part of the data
+/// that it computed from, as far as [`Merging`] allows.
+#[derive(Debug, Default)]
+pub(super) struct Contributions {
+    all: Vec<Gathered>,
+    /// How many of them are merged, or are the first of their worker and part.
+    settled: usize,
+    /// Where the first of each worker and part is.
+    firsts: BTreeMap<(WorkerId, PartId), usize>,
+}
+
+impl Contributions {
+    pub(super) fn push(&mut self, gathered: Gathered) {
+        self.all.push(gathered);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Merges those that wait for an update on `version` of `parameters`, which will take all.
+    pub(super) fn merge(
+        &mut self,
+        aggregator: &mut Aggregator,
+        version: Version,
+        parameters: &[f32],
+    ) {
+        let merging = aggregator.merging();
+        if merging == Merging::Apart {
+            return;
+        }
+        for place in self.settled..self.all.len() {
+            let (before, rest) = self.all.split_at_mut(place);
+            let Some(next) = rest.first_mut() else { break };
+            let first = *self.firsts.entry(next.contribution.place()).or_insert(place);
+            let Some(first) = before.get_mut(first) else { continue };
+            if merging == Merging::Latest {
+                first.values = next.values.take();
+                first.base = next.base.take();
+                continue;
+            }
+            let Some(mut sum) = first.values.take() else { continue };
+            let values: &mut Vec<f32> = Arc::make_mut(&mut sum);
+            let (given, added) = (first.gradient(version), next.gradient(version));
+            aggregator.merge(values, &given, &added, parameters);
+            first.values = Some(sum);
+            first.base = None;
+            (next.values, next.base) = (None, None);
+        }
+        self.settled = self.all.len();
+    }
+
+    /// Puts them in the order of their iterations; returns how many are of one up to `oldest`.
+    pub(super) fn sort_by_iteration(&mut self, oldest: Clock) -> usize {
+        self.all.sort_by_key(|gathered| gathered.contribution.clock);
+        self.all.partition_point(|gathered| gathered.contribution.clock <= oldest)
+    }
+
+    /// Puts those in `taken` in the order of partitions and workers, never of arrival, so that the
+    /// result depends on nothing else.
+    pub(super) fn in_order(&mut self, taken: Range<usize>) {
+        let taken = &mut self.all[taken];
+        taken.sort_by_key(|gathered| {
+            let Contribution { task, worker, incarnation, sequence, .. } = gathered.contribution;
+            (task.part, worker, incarnation, sequence)
+        });
+    }
+
+    /// Those in `taken`.
+    pub(super) fn at(&self, taken: Range<usize>) -> &[Gathered] {
+        self.all.get(taken).unwrap_or_default()
+    }
+
+    /// Whether some were not looked at by [`Self::merge`] yet.
+    pub(super) fn has_unsettled(&self) -> bool {
+        self.settled < self.all.len()
+    }
+
+    /// Takes out those in `taken`.
+    pub(super) fn take(&mut self, taken: Range<usize>) -> Drain<'_, Gathered> {
+        if taken.start == 0 {
+            self.firsts.clear();
+            self.settled = 0;
+        }
+        self.all.drain(taken)
+    }
+
+    /// Throws all away.
+    pub(super) fn clear(&mut self) {
+        let all = self.all.len();
+        self.take(0..all);
+    }
+
+    /// The vectors that are kept.
+    pub(super) fn vectors(&self) -> usize {
+        self.all.iter().filter(|gathered| gathered.values.is_some()).count()
+    }
+}

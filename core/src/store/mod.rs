@@ -1,0 +1,225 @@
+//! The parameters of a key range, and all arithmetic that changes them.
+//!
+//! Does what it is told, in that order: which gradients become an update, and when, is decided by
+//! the server that coordinates. Nearly everything here goes value by value, so that several stores
+//! that are told the same come to the same parameters as one that holds all keys, bit for bit. Knows
+//! of workers only whose a gradient is; of connections, time and policies nothing.
+
+mod contributions;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+pub use contributions::Contribution;
+use contributions::{Contributions, Gathered};
+
+use crate::aggregate::{Aggregator, Merging};
+use crate::consistency::Closing;
+use crate::id::{Clock, Version, WorkerId};
+use crate::job::Job;
+use crate::mode::Mode;
+use crate::model::Model;
+use crate::optim::OptimError;
+use crate::params::KeyRange;
+use crate::rng::Stream;
+
+/// Parameters that were given to a worker, the oldest first.
+type Given = VecDeque<(Version, Arc<Vec<f32>>)>;
+
+/// The parameters of a key range, and the gradients that wait to change them.
+#[derive(Debug)]
+pub struct Store {
+    keys: KeyRange,
+    parameters: Arc<Vec<f32>>,
+    aggregator: Aggregator,
+    /// Those of the open round.
+    contributions: Contributions,
+    /// What workers were given of late, where that is needed once their gradients come.
+    bases: BTreeMap<WorkerId, Given>,
+}
+
+/// The contributions that become an update, until they have.
+#[derive(Debug)]
+pub struct Chosen(Range<usize>);
+
+impl Store {
+    /// The initial parameters of `model` at `keys`.
+    ///
+    /// # Errors
+    /// [`OptimError`] if the job's optimiser is not valid.
+    pub fn new(job: &Job, model: &Model, keys: KeyRange) -> Result<Self, OptimError> {
+        let mode = job.mode.at_start();
+        let values = keys.len() as usize;
+        let workers = job.membership.workers;
+        let aggregator = Aggregator::new(job.aggregation, &job.update, &mode, workers, values)?;
+        let mut parameters = model.initial(Stream::new(job.seed).fork("initial", 0));
+        if parameters.len() > values {
+            parameters = parameters.get(keys.indices()).unwrap_or_default().to_vec();
+        }
+        Ok(Self {
+            keys,
+            parameters: Arc::new(parameters),
+            aggregator,
+            contributions: Contributions::default(),
+            bases: BTreeMap::new(),
+        })
+    }
+
+    /// The keys.
+    #[must_use]
+    pub const fn keys(&self) -> KeyRange {
+        self.keys
+    }
+
+    /// The current parameters, one for each key.
+    #[must_use]
+    pub const fn parameters(&self) -> &Arc<Vec<f32>> {
+        &self.parameters
+    }
+
+    /// The first key whose parameter is NaN or infinite.
+    #[must_use]
+    pub fn first_not_finite(&self) -> Option<u64> {
+        first_not_finite(self.keys, &self.parameters)
+    }
+
+    /// Gradients of the open round that are kept in memory.
+    #[must_use]
+    pub fn vectors(&self) -> usize {
+        self.contributions.vectors()
+    }
+
+    /// Gradients of the open round.
+    #[must_use]
+    pub fn gathered(&self) -> usize {
+        self.contributions.len()
+    }
+
+    /// Notes that the partition of `worker` has `rows` examples.
+    pub fn set_rows(&mut self, worker: WorkerId, rows: u64) {
+        self.aggregator.set_rows(worker, rows);
+    }
+
+    /// Goes on under another mode.
+    pub fn set_mode(&mut self, mode: &Mode) {
+        self.aggregator.set_mode(mode);
+    }
+
+    /// Puts other parameters in the place of the current ones; the optimiser begins anew.
+    pub fn restore(&mut self, parameters: Arc<Vec<f32>>) {
+        self.parameters = parameters;
+        self.aggregator.restart();
+    }
+
+    /// Notes that `worker` is given the current parameters, which are `version`.
+    pub fn gave(&mut self, worker: WorkerId, version: Version) {
+        if !self.aggregator.needs_base() {
+            return;
+        }
+        let bases = self.bases.entry(worker).or_default();
+        if bases.back().is_none_or(|(newest, _)| *newest < version) {
+            bases.push_back((version, self.parameters.clone()));
+        }
+    }
+
+    /// Nothing more comes of what `worker` was given so far.
+    pub fn forget(&mut self, worker: WorkerId) {
+        self.bases.remove(&worker);
+    }
+
+    /// Adds a gradient to the open round: one value for each key.
+    pub fn gather(&mut self, contribution: Contribution, gradient: Arc<Vec<f32>>) {
+        let base = self.base(contribution.worker, contribution.base);
+        self.contributions.push(Gathered { contribution, base, values: Some(gradient) });
+    }
+
+    /// The parameters of `base`, if they were kept. Earlier ones are not needed any more: a worker
+    /// never goes back.
+    fn base(&mut self, worker: WorkerId, base: Version) -> Option<Arc<Vec<f32>>> {
+        let bases = self.bases.get_mut(&worker)?;
+        while bases.front().is_some_and(|(version, _)| *version < base) {
+            bases.pop_front();
+        }
+        let (version, values) = bases.front()?;
+        (*version == base).then(|| values.clone())
+    }
+
+    /// Keeps what waits for the update on `version` as few vectors as can be. That update will take
+    /// all.
+    pub fn merge(&mut self, version: Version) {
+        self.contributions.merge(&mut self.aggregator, version, &self.parameters);
+    }
+
+    /// Whether [`Self::merge`] would change anything.
+    #[must_use]
+    pub fn can_merge(&self) -> bool {
+        self.aggregator.merging() != Merging::Apart && self.contributions.has_unsettled()
+    }
+
+    /// Chooses what becomes the update of `version`: as `closing` says, where the oldest iteration
+    /// is `oldest`.
+    pub fn choose(&mut self, closing: Closing, oldest: Option<Clock>, version: Version) -> Chosen {
+        let all = &mut self.contributions;
+        let taken = match (closing, oldest) {
+            (Closing::NotYet, _) => 0..0,
+            (Closing::Oldest, Some(oldest)) => 0..all.sort_by_iteration(oldest),
+            (Closing::Latest, _) => all.len().saturating_sub(1)..all.len(),
+            _ => {
+                all.merge(&mut self.aggregator, version, &self.parameters);
+                0..all.len()
+            }
+        };
+        all.in_order(taken.clone());
+        Chosen(taken)
+    }
+
+    /// What was chosen, in the order in which it counts.
+    pub fn chosen(&self, Chosen(taken): &Chosen) -> impl Iterator<Item = &Contribution> {
+        self.contributions.at(taken.clone()).iter().map(|gathered| &gathered.contribution)
+    }
+
+    /// Makes the next version of the parameters, which are `version`, of what was chosen; each
+    /// gradient counts as its one of `weights` says, or without them as the mode does. Returns what
+    /// became part of it.
+    pub fn update(
+        &mut self,
+        Chosen(taken): Chosen,
+        closing: Closing,
+        version: Version,
+        weights: Option<&[f32]>,
+    ) -> impl Iterator<Item = Contribution> {
+        let Self { contributions, aggregator, parameters, .. } = self;
+        let chosen = contributions.at(taken.clone());
+        let gradients = chosen.iter().map(|gathered| gathered.gradient(version));
+        match weights {
+            None => aggregator.update(gradients, parameters, closing, version),
+            Some(weights) => {
+                let values = gradients.map(|gradient| gradient.values);
+                aggregator.combine_with(weights.iter().copied().zip(values));
+                let parameters: &mut Vec<f32> = Arc::make_mut(parameters);
+                aggregator.apply(parameters, version);
+            }
+        }
+        contributions.take(taken).map(|gathered| gathered.contribution)
+    }
+
+    /// Throws away what is in the open round.
+    pub fn discard(&mut self) {
+        self.contributions.clear();
+    }
+}
+
+/// The first of `keys` whose value is NaN or infinite.
+pub(crate) fn first_not_finite(keys: KeyRange, values: &[f32]) -> Option<u64> {
+    // One pass without branches first: the exponent of a bad value is all ones.
+    const EXPONENT: u32 = 0x7f80_0000;
+    let bad =
+        values.iter().fold(0, |bad, value| bad | u32::from(value.to_bits() & EXPONENT == EXPONENT));
+    if bad == 0 {
+        return None;
+    }
+    let place = values.iter().position(|value| !value.is_finite());
+    place.map(|place| keys.begin() + place as u64)
+}
