@@ -136,6 +136,7 @@ fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
         schedule: Schedule::Constant,
         weight_decay: 0.0,
         clip_norm: None,
+        proximal: Proximal::None,
     };
     let mut updater = Updater::new(&update, params.len())?;
     let mut trainer = Trainer::new(model, data.train, seed, WorkerId(0), batch_size)?;

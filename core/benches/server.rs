@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pstrain_core::examples::Shape;
+use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{PartId, PeerId, Sequence, WorkerId};
 use pstrain_core::job::{
@@ -24,7 +25,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
 use pstrain_core::node::{Effect, Input, Node, Server};
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
 use pstrain_core::protocol::{BUILD, Decoder, Limits, Message, PROTOCOL_VERSION, encode};
@@ -46,6 +47,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             schedule: Schedule::Constant,
             weight_decay: 0.0,
             clip_norm: None,
+            proximal: Proximal::None,
         },
         aggregation: Aggregation::Mean,
         mode,

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::consistency::DropReason;
+use pstrain_core::filter::{Carrier, Filters};
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_core::job::Job;
-use pstrain_core::params::KeyRange;
+use pstrain_core::params::{KeyRange, Layout};
 use pstrain_core::protocol::message::{
     Begun, Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
     Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
@@ -232,6 +233,40 @@ impl Messages {
             pull: self.coin(),
             allowed: Sequence(self.number()),
         };
+        if self.coin() {
+            return Push { header, gradient: self.values(), encoded: None };
+        }
+        self.encoded(header)
+    }
+
+    /// A push that travels in the form of any chain of filters, if one of them makes it shorter.
+    fn encoded(&mut self, mut header: PushHeader) -> Push {
+        const CHAINS: [&str; 8] = [
+            "zero-skip",
+            "random-k:0.3,fp16",
+            "top-k:0.2",
+            "random-skip:0.5,qsgd:4",
+            "one-bit",
+            "terngrad",
+            "int8",
+            "powersgd:1",
+        ];
+        let mut job = self.job.clone();
+        let chain = CHAINS[self.rng.below(CHAINS.len() as u64) as usize];
+        job.filters.chain = Filters::read_chain(chain).unwrap_or_default();
+        let (rows, columns) = (self.count() + 1, self.count() + 1);
+        let mut layout = Layout::new();
+        layout.push("matrix".into(), vec![rows, columns]);
+        let gradient = (0..rows * columns).map(|_| (self.rng.below(5) as f32 - 2.0) * 0.7);
+        let gradient = gradient.collect();
+        if let Some(mut carrier) = Carrier::new(&job, WorkerId(0), &layout)
+            && let Ok(keys) = KeyRange::new(0, layout.len() as u64)
+        {
+            let filtered = carrier.filter(gradient, header.sequence, header.task);
+            header.keys = keys;
+            let encoded = filtered.encode(keys).map(Arc::new);
+            return Push { header, gradient: filtered.gradient, encoded };
+        }
         Push { header, gradient: self.values(), encoded: None }
     }
 
@@ -249,7 +284,12 @@ impl Messages {
 
     fn decided(&mut self) -> Decided {
         let reason = if self.coin() { DropReason::Redundant } else { DropReason::Over };
-        Decided { sequence: Sequence(self.number()), dropped: self.coin().then_some(reason) }
+        let mut decided = None;
+        for _ in 0..self.count() {
+            let dropped = self.coin().then_some(reason);
+            decided = Some(Decided::after(decided, Sequence(0), dropped));
+        }
+        Decided::after(decided, Sequence(self.number()), self.coin().then_some(reason))
     }
 
     fn reason(&mut self) -> EndReason {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape};
+use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::PartId;
 use pstrain_core::job::{
@@ -12,7 +13,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, ModelSpec};
 use pstrain_core::node::Prepare;
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::rng::Stream;
 use pstrain_core::work::{Redundancy, WorkSpec};
 
@@ -49,6 +50,7 @@ impl Toy {
                 schedule: Schedule::Constant,
                 weight_decay: 1e-4,
                 clip_norm: None,
+                proximal: Proximal::None,
             },
             aggregation: Aggregation::Mean,
             mode: Mode::of(ConsistencySpec::Bsp),

@@ -72,6 +72,7 @@ pub(super) fn of_job(
         ConsistencySpec::Ssp { slack } => Policy::Ssp { slack },
         other => return Err(format!("no closed form: consistency {other}; bsp, ssp and asp have")),
     };
+    obstacle(!job.filters.is_none(), "filters, which leave more of one gradient than of another");
     obstacle(job.exchange == Exchange::Separate, "separate push and pull");
     obstacle(job.budget.kind == BudgetKind::Partition, "a budget of passes over each partition");
     obstacle(job.mode.max_staleness.is_some(), "gradients that are dropped when too stale");

@@ -84,11 +84,20 @@ impl Carrier {
     /// none if the job has none.
     #[must_use]
     pub fn new(job: &Job, worker: WorkerId, layout: &Layout) -> Option<Self> {
-        let filters: &Filters = &job.filters;
+        Self::of(&job.filters, Stream::new(job.seed), worker, layout)
+    }
+
+    /// The same by its filters and the root stream of the run.
+    pub(super) fn of(
+        filters: &Filters,
+        seed: Stream,
+        worker: WorkerId,
+        layout: &Layout,
+    ) -> Option<Self> {
         if filters.is_none() {
             return None;
         }
-        let stream = Stream::new(job.seed).fork("filter", worker.0.into());
+        let stream = seed.fork("filter", worker.0.into());
         let feeds_back = filters.feeds_back();
         let mut memory = Memory::new();
         let mut code = None;

@@ -371,7 +371,7 @@ fn split<const N: usize>(
     }
     let blocks = match count {
         0 => 0,
-        _ => (first as usize + count).div_ceil(block as usize),
+        _ => count.checked_add(first as usize).ok_or(Malformed)?.div_ceil(block as usize),
     };
     let (about, codes) =
         blocks.checked_mul(N).and_then(|end| bytes.split_at_checked(end)).ok_or(Malformed)?;
@@ -405,15 +405,15 @@ fn read_pieces(pieces: &[PieceForm], bytes: &[u8], count: usize) -> Result<Vec<f
         if first >= columns || length == 0 {
             return Err(Malformed);
         }
-        let rows = (first + length).div_ceil(columns);
+        let end = first.checked_add(length).ok_or(Malformed)?;
+        let rows = end.div_ceil(columns);
         let left = take(rows.checked_mul(rank).ok_or(Malformed)?)?;
         let right = take(columns.checked_mul(rank).ok_or(Malformed)?)?;
-        values.extend((first..first + length).map(|place| {
+        values.extend((first..end).map(|place| {
             let (row, column) = (place / columns * rank, place % columns * rank);
             let factors = left[row..row + rank].iter().zip(&right[column..column + rank]);
-            let product = |(&a, &b): (&[u8; 4], &[u8; 4])| {
-                f32::from_le_bytes(a) * f32::from_le_bytes(b)
-            };
+            let product =
+                |(&a, &b): (&[u8; 4], &[u8; 4])| f32::from_le_bytes(a) * f32::from_le_bytes(b);
             factors.map(product).fold(0.0, |sum: f32, term| sum + term)
         }));
     }

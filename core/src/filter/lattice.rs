@@ -31,7 +31,9 @@ pub(super) enum Length {
 impl Length {
     fn of(self, values: &[f32]) -> f64 {
         match self {
-            Self::Largest => values.iter().fold(0.0, |most: f32, value| most.max(value.abs())).into(),
+            Self::Largest => {
+                values.iter().fold(0.0, |most: f32, value| most.max(value.abs())).into()
+            }
             Self::Norm => norm(values),
         }
     }

@@ -288,9 +288,8 @@ impl Decided {
     /// What became of push `sequence`, with the one before it known to be as in `before`.
     #[must_use]
     pub fn after(before: Option<Self>, sequence: Sequence, dropped: Option<DropReason>) -> Self {
-        let earlier = before.map_or_else(Drops::default, |before| {
-            before.earlier.then(before.dropped.is_some())
-        });
+        let earlier = before
+            .map_or_else(Drops::default, |before| before.earlier.then(before.dropped.is_some()));
         Self { sequence, dropped, earlier }
     }
 

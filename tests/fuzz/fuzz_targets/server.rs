@@ -10,6 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::examples::Shape;
+use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_core::job::{
@@ -18,7 +19,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
 use pstrain_core::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, Server};
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
     Bye, Control, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, PullStatus, Push,
@@ -83,6 +84,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
             schedule: Schedule::Constant,
             weight_decay: 0.0,
             clip_norm: None,
+            proximal: Proximal::None,
         },
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
         mode: Mode::of(consistency),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pstrain_core::aggregate::ParticipationSpec;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape};
+use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::Version;
 use pstrain_core::job::{
@@ -14,7 +15,7 @@ use pstrain_core::job::{
 };
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::work::{Redundancy, WorkSpec};
 
@@ -326,6 +327,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             schedule: Schedule::Constant,
             weight_decay: 0.0,
             clip_norm: None,
+            proximal: Proximal::None,
         },
         aggregation: [Aggregation::Mean, Aggregation::Sum][rng.below(2) as usize],
         mode: Mode { in_flight, ..Mode::of(consistency) },
