@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::consistency::DropReason;
-use pstrain_core::filter::{Carrier, Filters};
+use pstrain_core::filter::{Carrier, Encoded, Filters, Form, KeyForm, PieceForm, ValueForm};
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_core::job::Job;
@@ -237,6 +237,54 @@ impl Messages {
             return Push { header, gradient: self.values(), encoded: None };
         }
         self.encoded(header)
+    }
+
+    /// A push whose bytes are not those that its filters made, or that says anything of the form in
+    /// which it travels, often with `most` keys or fewer.
+    pub fn hostile_push(&mut self, most: u64) -> Message {
+        let mut push = self.push();
+        if let Some(encoded) = push.encoded.as_mut().map(Arc::make_mut) {
+            let place = self.rng.below(encoded.bytes.len().max(1) as u64) as usize;
+            if let Some(byte) = encoded.bytes.get_mut(place) {
+                *byte ^= 1 << self.rng.below(8);
+            }
+            return Message::Push(push);
+        }
+        let begin = self.number() / 2;
+        let keys = if self.coin() { 1 + self.rng.below(most) } else { 1 + self.number() / 4 };
+        push.header.keys = KeyRange::new(begin, begin + keys).unwrap_or(push.header.keys);
+        let (form, count) = (self.form(keys), self.rng.below(64));
+        let bytes = (0..count).map(|_| if self.coin() { 0 } else { self.rng.bits() as u8 });
+        let bytes = bytes.collect();
+        push.encoded = Some(Arc::new(Encoded { form, bytes }));
+        Message::Push(push)
+    }
+
+    fn form(&mut self, keys: u64) -> Form {
+        let count = if self.coin() { self.rng.below(8) as u32 } else { self.small() };
+        let chosen = match self.rng.below(3) {
+            0 => KeyForm::All,
+            1 => KeyForm::Gaps(count),
+            _ => KeyForm::Bitmap(count),
+        };
+        let (block, first) = (self.small(), self.rng.below(4) as u32);
+        let values = match self.rng.below(6) {
+            0 => ValueForm::Single,
+            1 => ValueForm::Half,
+            2 => ValueForm::Brain,
+            3 => ValueForm::Multiples { bits: self.rng.below(12) as u8, block, first },
+            4 => ValueForm::Signs { block, first },
+            _ => {
+                let mut piece = || PieceForm {
+                    values: if self.coin() { keys as u32 } else { self.small() },
+                    rank: self.rng.below(3) as u8,
+                    columns: self.small(),
+                    first,
+                };
+                ValueForm::Pieces(vec![piece(); 1 + usize::from(count % 7 == 0)])
+            }
+        };
+        Form { keys: chosen, values }
     }
 
     /// A push that travels in the form of any chain of filters, if one of them makes it shorter.

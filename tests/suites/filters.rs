@@ -64,7 +64,11 @@ fn what_takes_nothing_away_trains_as_if_it_were_not_there() {
     ] {
         let mut toy = toy.clone();
         filter(&mut toy.job, chain, error_feedback);
-        assert_eq!(bits(&VirtualRun::new(&toy, "none", "1ms").run().parameters), plain, "{chain}");
+        assert_eq!(
+            bits(&VirtualRun::new(&toy, "delay=1ms", "1ms").run().parameters),
+            plain,
+            "{chain}"
+        );
     }
 }
 

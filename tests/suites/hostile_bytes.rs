@@ -130,6 +130,38 @@ fn repair(rng: &mut Random, bytes: &mut [u8]) {
     header[16..20].copy_from_slice(&sum.to_le_bytes());
 }
 
+/// What is said of a gradient's form, and of how many keys it has, can be anything; what becomes of it
+/// is a gradient of the model's size at most.
+#[test]
+fn hostile_forms_of_a_gradient_take_no_more_than_the_model() {
+    const VALUES: usize = 3000;
+    within(Duration::from_secs(300), || {
+        let _turn = turn();
+        let mut messages = Messages::new(Stream::new(21).fork("messages", 0).rng(), 12);
+        let limits = Limits::of_worker(VALUES);
+        let (mut read, mut malformed) = (0, 0);
+        for _ in 0..CASES / 4 {
+            let bytes = frame(&messages.hostile_push(VALUES as u64));
+            MEMORY.reset_peak_memory();
+            let mut decoder = Decoder::new(limits);
+            decoder.feed(&bytes);
+            match decoder.next() {
+                Ok(Some(Message::Push(push))) => {
+                    assert!(push.gradient.len() <= VALUES);
+                    read += 1;
+                }
+                Err(FrameError::Malformed(_)) => malformed += 1,
+                other => panic!("{other:?}"),
+            }
+            // Values, the keys chosen, and the gradient they are put into.
+            let allowed = GROWTH * bytes.len() + 3 * size_of::<f32>() * VALUES + 4096;
+            let held = MEMORY.get_peak_memory();
+            assert!(held <= allowed, "{held} bytes held for {} given", bytes.len());
+        }
+        assert!(read > 1000 && malformed > 1000, "{read} read, {malformed} malformed");
+    });
+}
+
 #[test]
 fn a_million_hostile_frames_neither_panic_nor_take_memory() {
     within(Duration::from_secs(300), || {
