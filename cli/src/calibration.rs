@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use nalgebra::DMatrix;
 use pstrain_core::id::{BatchId, Version, WorkerId};
 use pstrain_core::model::{Activation, Model, ModelSpec};
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec, Updater};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec, Updater};
 use pstrain_core::rng::Stream;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::Task;

@@ -153,7 +153,8 @@ fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
 fn a_filtered_run_is_computed_again_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
-    let base = ["simulate", "--json", "--workers", "3", "--compute", "4ms 1.factor=3", "--link", links];
+    let base =
+        ["simulate", "--json", "--workers", "3", "--compute", "4ms 1.factor=3", "--link", links];
     for (number, (filters, rule)) in [
         ("top-k:0.05", &["--consistency", "asp"][..]),
         ("top-k:0.05,int8", &["--consistency", "k-sync:2", "--in-flight", "1"]),
@@ -192,7 +193,8 @@ fn a_filtered_run_that_cannot_be_computed_again_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
-    let base = ["simulate", "--json", "--workers", "3", "--compute", "4ms 1.factor=3", "--link", links];
+    let base =
+        ["simulate", "--json", "--workers", "3", "--compute", "4ms 1.factor=3", "--link", links];
     let rule = ["--filters", "top-k:0.1", "--consistency", "asp", "--in-flight", "4"];
     let drops = ["--max-staleness", "3", "--out", path(&out)];
     finish(&[&base[..], &SMALL, &rule, &drops].concat()).with_code(0);

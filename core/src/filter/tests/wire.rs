@@ -1,7 +1,6 @@
 //! The forms on the wire: what is written is read, range by range, and nothing else is.
 
 use super::*;
-use crate::filter::coded;
 
 fn random_form(random: &mut Random) -> Form {
     let small = |random: &mut Random| (random.bits() as u32) >> random.below(32);
@@ -66,7 +65,7 @@ proptest! {
         for _ in 0..200 {
             let form = random_form(&mut random);
             let bytes: Vec<u8> = (0..random.below(200)).map(|_| random.bits() as u8).collect();
-            if let Ok(read) = coded::decode(&form, &bytes, keys) {
+            if let Ok(read) = decode(&form, &bytes, keys) {
                 prop_assert_eq!(read.len(), keys);
             }
         }
@@ -132,7 +131,7 @@ fn lengths_that_overflow_are_malformed() {
         for keys in [KeyForm::All, KeyForm::Gaps(u32::MAX), KeyForm::Bitmap(u32::MAX)] {
             let form = Form { keys, values: values.clone() };
             for count in [0, 1, u32::MAX as usize, usize::MAX] {
-                assert!(coded::decode(&form, &[1, 2, 3], count).is_err(), "{form:?} {count}");
+                assert!(decode(&form, &[1, 2, 3], count).is_err(), "{form:?} {count}");
             }
         }
     }
