@@ -122,6 +122,31 @@ fn a_server_that_crashes_at_any_time_goes_on_as_if_it_had_not() {
 }
 
 #[test]
+fn several_servers_do_together_what_one_does() {
+    let (several, crashes, reasons) = (Cell::new(0), Cell::new(0), RefCell::new(BTreeSet::new()));
+    for_seeds("several_servers", LARGEST / 2, |seed| {
+        let mut settings = Settings::draw(seed).with_servers(2 + (seed % 3) as u32);
+        if seed % 4 == 0 {
+            settings = settings.switching();
+        }
+        if seed % 2 == 0 {
+            settings.crashes = 1 + seed % 20;
+        }
+        let aftermath = let_happen(&settings);
+        several.set(several.get() + u64::from(settings.job.servers > 1));
+        crashes.set(crashes.get() + aftermath.crashes);
+        reasons.borrow_mut().insert(kind_of(&Event::Ended { reason: aftermath.reason }));
+    });
+    let counts = format!(
+        "{} with several servers, {} crashes, {:?}",
+        several.get(),
+        crashes.get(),
+        reasons.borrow()
+    );
+    assert!(alone() || several.get() > LARGEST / 3 && crashes.get() > 1000, "only {counts}");
+}
+
+#[test]
 fn modes_change_at_any_time_and_nothing_is_lost_or_mixed() {
     let seen = RefCell::new(BTreeSet::new());
     for_seeds("modes_change", LARGEST / 2, |seed| {

@@ -183,6 +183,7 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal>(
 fn peer_of(event: &TransportEvent) -> Option<PeerId> {
     match event {
         TransportEvent::Connected(peer)
+        | TransportEvent::Dialled(peer)
         | TransportEvent::Message(peer, _)
         | TransportEvent::Receiving(peer)
         | TransportEvent::Garbage(peer, _)
@@ -194,6 +195,7 @@ fn peer_of(event: &TransportEvent) -> Option<PeerId> {
 fn input_of(event: TransportEvent) -> Input {
     match event {
         TransportEvent::Connected(peer) => Input::Connected(peer),
+        TransportEvent::Dialled(peer) => Input::Dialled(peer),
         TransportEvent::DialFailed { why, permanent } => Input::DialFailed { why, permanent },
         TransportEvent::Message(peer, message) => Input::Message(peer, message),
         TransportEvent::Receiving(peer) => Input::Receiving(peer),
@@ -268,7 +270,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal> Driver<'_, N, T, S, J> {
 
     fn perform(&mut self, now: Time, effect: Effect) {
         match effect {
-            Effect::Dial => self.transport.dial(),
+            Effect::Dial(target) => self.transport.dial(&target),
             Effect::Send(peer, message) => self.transport.send(peer, message),
             Effect::Limit(peer, limits) => self.transport.limit(peer, limits),
             Effect::Close(peer) => self.transport.close(peer),

@@ -37,7 +37,7 @@ pub struct Carrier {
     remembers: bool,
     stream: Stream,
     state: State,
-    /// Pushes that are not known to be decided, the oldest first; only if something is remembered.
+    /// Pushes that are not known to be decided, the oldest first.
     under_way: VecDeque<UnderWay>,
 }
 
@@ -49,14 +49,14 @@ struct State {
     memory: Memory,
 }
 
-/// What it takes to undo a push.
+/// What it takes to send a push, once more if need be, and to undo it.
 #[derive(Debug)]
 struct UnderWay {
     sequence: Sequence,
-    before: State,
-    /// The gradient, and what the server reads in its place.
+    filtered: Filtered,
+    /// The gradient, and what was carried before; only if something is.
     gradient: Vec<f32>,
-    decoded: Arc<Vec<f32>>,
+    before: State,
 }
 
 /// A gradient as the filters left it.
@@ -65,7 +65,7 @@ pub struct Filtered {
     /// What the server reads.
     pub gradient: Arc<Vec<f32>>,
     /// None if it travels as it is.
-    coded: Option<Coded>,
+    coded: Option<Arc<Coded>>,
 }
 
 impl Filtered {
@@ -144,18 +144,27 @@ impl Carrier {
                     self.state.residual = residual.collect();
                 }
                 filtered.gradient = Arc::new(decoded);
-                filtered.coded = Some(coded);
+                filtered.coded = Some(Arc::new(coded));
             }
             None => {
-                self.state = before.clone();
+                if self.remembers {
+                    self.state = before.clone();
+                }
                 filtered.gradient = Arc::new(gradient.clone());
             }
         }
-        if self.remembers {
-            let decoded = Arc::clone(&filtered.gradient);
-            self.under_way.push_back(UnderWay { sequence, before, gradient, decoded });
-        }
+        let gradient = if self.remembers { gradient } else { Vec::new() };
+        let under_way = UnderWay { sequence, filtered: filtered.clone(), gradient, before };
+        self.under_way.push_back(under_way);
         filtered
+    }
+
+    /// The form in which the part for `keys` of a push travels that is not known to be decided; none
+    /// if that would not be shorter than its values.
+    #[must_use]
+    pub fn encode(&self, sequence: Sequence, keys: KeyRange) -> Option<Encoded> {
+        let push = self.under_way.iter().rfind(|push| push.sequence == sequence)?;
+        push.filtered.encode(keys)
     }
 
     /// What the chain leaves of `given`, and what is read of that; none if that is not finite.
@@ -211,7 +220,7 @@ impl Carrier {
         let states = self.under_way.iter_mut().map(|later| &mut later.before);
         for state in states.chain([&mut self.state]) {
             state.residual.resize(push.gradient.len(), 0.0);
-            let brought = push.decoded.iter().zip(&push.gradient);
+            let brought = push.filtered.gradient.iter().zip(&push.gradient);
             for (value, (read, own)) in state.residual.iter_mut().zip(brought) {
                 *value += read - own;
             }

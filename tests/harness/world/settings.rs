@@ -200,6 +200,17 @@ impl Settings {
         self
     }
 
+    /// The same with so many servers, as far as the job allows them.
+    #[must_use]
+    pub fn with_servers(mut self, servers: u32) -> Self {
+        self.job.update.clip_norm = None;
+        self.job.servers = servers;
+        if self.job.validate().is_err() {
+            self.job.servers = 1;
+        }
+        self
+    }
+
     /// The same with modes that change: some as the job foresees it, some when somebody says so.
     #[must_use]
     pub fn switching(mut self) -> Self {
@@ -304,6 +315,28 @@ fn draw_weights(rng: &mut Random) -> [u64; 10] {
     weights
 }
 
+/// Filters for one world in three: from a stream of their own.
+fn draw_filters(seed: u64) -> Filters {
+    const CHAINS: [&str; 12] = [
+        "zero-skip",
+        "significant:0.5",
+        "random-skip:0.5",
+        "random-k:0.5",
+        "top-k:0.2",
+        "top-k:0.5,random-skip:0.5,int8",
+        "fp16",
+        "int8",
+        "one-bit",
+        "terngrad",
+        "qsgd:4",
+        "powersgd:1",
+    ];
+    let mut rng = Stream::new(seed).fork("filters", 0).rng();
+    let chain = CHAINS.get(rng.below(3 * CHAINS.len() as u64) as usize).copied();
+    let chain = Filters::read_chain(chain.unwrap_or("none")).unwrap_or_default();
+    Filters { chain, ..Filters::default() }
+}
+
 fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
     let shape = Shape { inputs: 2, dense: 1, hot: 1, classes: 2 };
     let workers = 1 + rng.below(6) as u32;
@@ -347,13 +380,14 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
                 [rng.below(4) as usize],
             lease: Duration::from_millis([100, 1000, 10_000][rng.below(3) as usize]),
         },
+        servers: 1,
         data: JobData {
             shape,
             train: Fingerprint::of(&train),
             from: [DataFrom::Worker, DataFrom::Server][rng.below(2) as usize],
             recipe: String::new(),
         },
-        filters: Filters::default(),
+        filters: draw_filters(seed),
         scenario: String::new(),
     };
     (job, train)

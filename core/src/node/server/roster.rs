@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::group::Arriving;
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::protocol::message::Decided;
 use crate::time::Time;
@@ -47,6 +48,8 @@ pub(super) struct Seat {
     pub(super) decided: Option<Decided>,
     /// The pushes it may make now, in order.
     pub(super) grants: VecDeque<Grant>,
+    /// The pushes that have come in part.
+    pub(super) arriving: BTreeMap<Sequence, Arriving>,
     /// Since when it has been waiting for parameters.
     pub(super) asked: Option<Time>,
     /// The newest version it was given.

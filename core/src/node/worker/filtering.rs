@@ -21,19 +21,18 @@ impl Worker {
         self.carrier = Carrier::new(&member.job, member.worker, model.layout());
     }
 
-    /// The push of a gradient.
+    /// The push of a gradient, in no form yet: each server's part has its own.
     pub(super) fn filtered(
         carrier: &mut Option<Carrier>,
         grant: Grant,
         header: PushHeader,
         gradient: Vec<f32>,
     ) -> Push {
-        let Some(carrier) = carrier else {
-            return Push { header, gradient: Arc::new(gradient), encoded: None };
+        let gradient = match carrier {
+            Some(carrier) => carrier.filter(gradient, grant.sequence, grant.task).gradient,
+            None => Arc::new(gradient),
         };
-        let filtered = carrier.filter(gradient, grant.sequence, grant.task);
-        let encoded = filtered.encode(header.keys).map(Arc::new);
-        Push { header, gradient: filtered.gradient, encoded }
+        Push { header, gradient, encoded: None }
     }
 
     /// Takes note of what became of pushes; whether that is news.
