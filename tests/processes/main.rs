@@ -12,6 +12,7 @@ mod deaths;
 mod durable;
 #[cfg(feature = "pictures")]
 mod experiments;
+mod group;
 mod intruders;
 mod network;
 mod process;

@@ -10,6 +10,7 @@ pub(crate) mod experiment;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod server;
+pub(crate) mod shard;
 pub(crate) mod shell;
 pub(crate) mod simulate;
 pub(crate) mod status;

@@ -28,6 +28,9 @@ use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
+    if let Some(place) = args.shard {
+        return super::shard::run(args, place, clock);
+    }
     let resumed = args.resume.as_deref().map(DurableFolder::open).transpose()?;
     if let (Some(_), Some(flag)) = (&resumed, args.job.flags.first()) {
         bail!("--{flag}: a run that is resumed goes on with the job it had; leave it out");
@@ -164,6 +167,11 @@ impl Host {
         Ok(outcome.reason)
     }
 
+    /// Servers of the job.
+    pub(crate) fn servers(&self) -> u32 {
+        self.server.job().servers
+    }
+
     /// Where workers in this process report what they do, if that is recorded.
     pub(crate) fn recorder(&self) -> Option<Recorder> {
         self.recorder.is_recording().then(|| self.recorder.clone())
@@ -227,7 +235,12 @@ impl Host {
                 recipe: job.data.recipe.clone(),
                 training: serde_json::from_value(serde_json::to_value(&report)?)?,
             };
-            let written = write_model(&folder.model(), &about, params);
+            let written = if params.len() == server.initial().len() {
+                write_model(&folder.model(), &about, params)
+            } else {
+                messages::warn("no model is written: part of its parameters is lost");
+                Ok(())
+            };
             let finished = folder.finish(&report);
             let printed = print_report(&report, output);
             finished.and(written).and(printed)

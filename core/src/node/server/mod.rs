@@ -221,6 +221,13 @@ impl Server {
         self.group.whole(self.version()).unwrap_or_else(|| self.store.parameters())
     }
 
+    /// The parameters before the first update, those of all servers.
+    #[must_use]
+    pub fn initial(&self) -> Vec<f32> {
+        let model = Model::new(&self.job.model, self.job.data.shape);
+        model.map(|model| self.job.initial(&model)).unwrap_or_default()
+    }
+
     /// The current version of the parameters.
     #[must_use]
     pub const fn version(&self) -> Version {
