@@ -203,7 +203,7 @@ fn a_filtered_run_that_cannot_be_computed_again_says_why() {
     let base =
         ["simulate", "--json", "--workers", "3", "--compute", "4ms 1.factor=3", "--link", links];
     let rule = ["--filters", "top-k:0.1", "--consistency", "asp", "--in-flight", "4"];
-    let drops = ["--max-staleness", "1", "--out", path(&out)];
+    let drops = ["--max-staleness", "0", "--out", path(&out)];
     finish(&[&base[..], &SMALL, &rule, &drops].concat()).with_code(0);
     let ended = replay(&out, &[]).with_code(2);
     for words in ["cannot be computed again", "in-flight = 1"] {
