@@ -80,14 +80,7 @@ impl Messages {
                 rows: (0..3).map(|part| (PartId(part), self.number())).collect(),
                 train: self.fingerprint(),
             }),
-            7 => {
-                let incarnation = Incarnation(self.number());
-                Message::Pull(Pull {
-                    incarnation,
-                    keys: self.keys(),
-                    allowed: Sequence(self.number()),
-                })
-            }
+            7 => Message::Pull(self.pull()),
             8 => Message::Push(self.push()),
             9 => Message::Parameters(self.parameters()),
             10 => Message::Ack(self.decided()),
@@ -296,6 +289,11 @@ impl Messages {
             8 => Decision::Mode(Box::new(self.job.mode)),
             _ => Decision::Show { version },
         }
+    }
+
+    fn pull(&mut self) -> Pull {
+        let incarnation = Incarnation(self.number());
+        Pull { incarnation, keys: self.keys(), allowed: Sequence(self.number()) }
     }
 
     fn push(&mut self) -> Push {

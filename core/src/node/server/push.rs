@@ -169,7 +169,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let sequence = push.header.sequence;
-        let checked = self.check_push(worker, &push).and_then(|()| match fault {
+        let checked = self.check_push(worker, &push).and(match fault {
             Some(Fault { key, .. }) => Err(Refusal::NotFinite { sequence, key }),
             None => Ok(()),
         });
