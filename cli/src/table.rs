@@ -55,6 +55,7 @@ pub(crate) fn report(report: &Report) -> String {
         ),
         ("training time", seconds(report.time_s)),
         ("speed", format!("{:.0} samples/s", report.samples_per_s)),
+        ("gradients", sent(report)),
         (
             "mini-batches",
             format!(
@@ -81,6 +82,18 @@ pub(crate) fn report(report: &Report) -> String {
     text += "\n\n";
     text += &workers(&report.workers);
     text
+}
+
+/// Bytes of the gradients on the wire, with what the filters made of them.
+fn sent(report: &Report) -> String {
+    let sum = |bytes: fn(&WorkerReport) -> u64| report.workers.iter().map(bytes).sum::<u64>();
+    let (pushed, unfiltered) = (sum(|it| it.pushed_bytes), sum(|it| it.unfiltered_bytes));
+    match report.bytes_ratio {
+        Some(ratio) if pushed != unfiltered => {
+            format!("{pushed} bytes sent of {unfiltered} ({})", percent(ratio))
+        }
+        _ => format!("{pushed} bytes sent"),
+    }
 }
 
 fn workers(workers: &[WorkerReport]) -> String {

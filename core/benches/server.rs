@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pstrain_core::examples::Shape;
+use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{PartId, PeerId, Sequence, WorkerId};
 use pstrain_core::job::{
@@ -24,7 +25,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
 use pstrain_core::node::{Effect, Identity, Input, Node, Server};
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
 use pstrain_core::protocol::{BUILD, Decoder, Limits, Message, PROTOCOL_VERSION, encode};
@@ -48,6 +49,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             weight_decay: 0.0,
             clip_norm: None,
             clip_contribution: None,
+            proximal: Proximal::None,
         },
         aggregation: Aggregation::Mean,
         mode,
@@ -69,6 +71,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             from: DataFrom::Worker,
             recipe: String::new(),
         },
+        filters: Filters::default(),
         scenario: String::new(),
     }
 }
@@ -206,7 +209,7 @@ fn push(given: Option<ParametersHeader>, gradient: &Arc<Vec<f32>>) -> Message {
         pull: true,
         allowed: given.sequence,
     };
-    Message::Push(Push { header, gradient: Arc::clone(gradient) })
+    Message::Push(Push { header, gradient: Arc::clone(gradient), encoded: None })
 }
 
 fn measure(parameters: u32, turns: usize, pushes: u32) {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::aggregate::{Aggregation, AggregationError};
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::examples::Shape;
+use crate::filter::{ErrorFeedback, FilterError, Filters};
 use crate::fingerprint::Fingerprint;
 use crate::id::ServerId;
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
@@ -40,6 +41,8 @@ pub struct Job {
     pub switches: Vec<Switch>,
     /// Whether push and pull travel as one message.
     pub exchange: Exchange,
+    /// What of a gradient travels, and how.
+    pub filters: Filters,
     /// Examples of one mini-batch of one worker; of all workers on average where the sizes differ.
     pub batch_size: u32,
     /// What is computed more than once.
@@ -219,6 +222,10 @@ impl Job {
         if self.data.train.rows < u64::from(workers) {
             return Err(JobError::FewRows { rows: self.data.train.rows, workers });
         }
+        self.filters.validate().map_err(JobError::Filters)?;
+        if !self.filters.is_none() && matches!(self.model, ModelSpec::Timing { .. }) {
+            return Err(JobError::Filters(FilterError::Timing));
+        }
         self.mode.consistency.check(workers).map_err(JobError::Consistency)?;
         Switch::check_all(&self.switches, workers).map_err(JobError::Switch)?;
         if self.scenario.len() > MOST_SCENARIO_BYTES {
@@ -345,6 +352,8 @@ pub enum JobError {
     Aggregation(AggregationError),
     /// Work that makes no sense.
     Work(WorkError),
+    /// Filters that make no sense.
+    Filters(FilterError),
 }
 
 impl fmt::Display for JobError {
@@ -387,6 +396,7 @@ impl fmt::Display for JobError {
             Self::Mode(error) => error.fmt(f),
             Self::Aggregation(error) => error.fmt(f),
             Self::Work(error) => error.fmt(f),
+            Self::Filters(error) => error.fmt(f),
         }
     }
 }
@@ -432,6 +442,7 @@ macro_rules! words {
     };
 }
 
+words!(ErrorFeedback { Auto = "auto", On = "on", Off = "off" } "auto, on, off");
 words!(Exchange { Combined = "combined", Separate = "separate" } "combined, separate");
 words!(BudgetKind { Global = "global", Partition = "partition" } "global, partition");
 words!(OnLoss { Continue = "continue", Wait = "wait", Stop = "stop" } "continue, wait, stop");

@@ -15,6 +15,7 @@ pub mod coding;
 pub mod consistency;
 pub mod evaluation;
 pub mod examples;
+pub mod filter;
 pub mod fingerprint;
 pub mod id;
 pub mod job;

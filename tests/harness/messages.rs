@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::consistency::{Closing, DropReason};
+use pstrain_core::filter::{Carrier, Encoded, Filters, Form, KeyForm, PieceForm, ValueForm};
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{
     BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Version, WorkerId,
 };
 use pstrain_core::job::Job;
-use pstrain_core::params::KeyRange;
+use pstrain_core::params::{KeyRange, Layout};
 use pstrain_core::protocol::group::{
     Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Fault, Followed, Slice, SliceHeader,
 };
@@ -80,11 +81,7 @@ impl Messages {
                 rows: (0..3).map(|part| (PartId(part), self.number())).collect(),
                 train: self.fingerprint(),
             }),
-            7 => Message::Pull(Pull {
-                incarnation: Incarnation(self.number()),
-                keys: self.keys(),
-                allowed: Sequence(self.number()),
-            }),
+            7 => Message::Pull(self.pull()),
             8 => Message::Push(self.push()),
             9 => Message::Parameters(self.parameters()),
             10 => Message::Ack(self.decided()),
@@ -295,6 +292,11 @@ impl Messages {
         }
     }
 
+    fn pull(&mut self) -> Pull {
+        let incarnation = Incarnation(self.number());
+        Pull { incarnation, keys: self.keys(), allowed: Sequence(self.number()) }
+    }
+
     fn push(&mut self) -> Push {
         let header = PushHeader {
             incarnation: Incarnation(self.number()),
@@ -308,7 +310,89 @@ impl Messages {
             pull: self.coin(),
             allowed: Sequence(self.number()),
         };
-        Push { header, gradient: self.values() }
+        if self.coin() {
+            return Push { header, gradient: self.values(), encoded: None };
+        }
+        self.encoded(header)
+    }
+
+    /// A push whose bytes are not those that its filters made, or that says anything of the form in
+    /// which it travels, often with `most` keys or fewer.
+    pub fn hostile_push(&mut self, most: u64) -> Message {
+        let mut push = self.push();
+        if let Some(encoded) = push.encoded.as_mut().map(Arc::make_mut) {
+            let place = self.rng.below(encoded.bytes.len().max(1) as u64) as usize;
+            if let Some(byte) = encoded.bytes.get_mut(place) {
+                *byte ^= 1 << self.rng.below(8);
+            }
+            return Message::Push(push);
+        }
+        let begin = self.number() / 2;
+        let keys = if self.coin() { 1 + self.rng.below(most) } else { 1 + self.number() / 4 };
+        push.header.keys = KeyRange::new(begin, begin + keys).unwrap_or(push.header.keys);
+        let (form, count) = (self.form(keys), self.rng.below(64));
+        let bytes = (0..count).map(|_| if self.coin() { 0 } else { self.rng.bits() as u8 });
+        let bytes = bytes.collect();
+        push.encoded = Some(Arc::new(Encoded { form, bytes }));
+        Message::Push(push)
+    }
+
+    fn form(&mut self, keys: u64) -> Form {
+        let count = if self.coin() { self.rng.below(8) as u32 } else { self.small() };
+        let chosen = match self.rng.below(3) {
+            0 => KeyForm::All,
+            1 => KeyForm::Gaps(count),
+            _ => KeyForm::Bitmap(count),
+        };
+        let (block, first) = (self.small(), self.rng.below(4) as u32);
+        let values = match self.rng.below(6) {
+            0 => ValueForm::Single,
+            1 => ValueForm::Half,
+            2 => ValueForm::Brain,
+            3 => ValueForm::Multiples { bits: self.rng.below(12) as u8, block, first },
+            4 => ValueForm::Signs { block, first },
+            _ => {
+                let mut piece = || PieceForm {
+                    values: if self.coin() { keys as u32 } else { self.small() },
+                    rank: self.rng.below(3) as u8,
+                    columns: self.small(),
+                    first,
+                };
+                ValueForm::Pieces(vec![piece(); 1 + usize::from(count % 7 == 0)])
+            }
+        };
+        Form { keys: chosen, values }
+    }
+
+    /// A push that travels in the form of any chain of filters, if one of them makes it shorter.
+    fn encoded(&mut self, mut header: PushHeader) -> Push {
+        const CHAINS: [&str; 8] = [
+            "zero-skip",
+            "random-k:0.3,fp16",
+            "top-k:0.2",
+            "random-skip:0.5,qsgd:4",
+            "one-bit",
+            "terngrad",
+            "int8",
+            "powersgd:1",
+        ];
+        let mut job = self.job.clone();
+        let chain = CHAINS[self.rng.below(CHAINS.len() as u64) as usize];
+        job.filters.chain = Filters::read_chain(chain).unwrap_or_default();
+        let (rows, columns) = (self.count() + 1, self.count() + 1);
+        let mut layout = Layout::new();
+        layout.push("matrix".into(), vec![rows, columns]);
+        let gradient = (0..rows * columns).map(|_| (self.rng.below(5) as f32 - 2.0) * 0.7);
+        let gradient = gradient.collect();
+        if let Some(mut carrier) = Carrier::new(&job, WorkerId(0), &layout)
+            && let Ok(keys) = KeyRange::new(0, layout.len() as u64)
+        {
+            let filtered = carrier.filter(gradient, header.sequence, header.task);
+            header.keys = keys;
+            let encoded = filtered.encode(keys).map(Arc::new);
+            return Push { header, gradient: filtered.gradient, encoded };
+        }
+        Push { header, gradient: self.values(), encoded: None }
     }
 
     fn parameters(&mut self) -> Parameters {
@@ -325,7 +409,12 @@ impl Messages {
 
     fn decided(&mut self) -> Decided {
         let reason = if self.coin() { DropReason::Redundant } else { DropReason::Over };
-        Decided { sequence: Sequence(self.number()), dropped: self.coin().then_some(reason) }
+        let mut decided = None;
+        for _ in 0..self.count() {
+            let dropped = self.coin().then_some(reason);
+            decided = Some(Decided::after(decided, Sequence(0), dropped));
+        }
+        Decided::after(decided, Sequence(self.number()), self.coin().then_some(reason))
     }
 
     fn reason(&mut self) -> EndReason {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape};
+use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::PartId;
 use pstrain_core::job::{
@@ -12,7 +13,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, ModelSpec};
 use pstrain_core::node::Prepare;
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::rng::Stream;
 use pstrain_core::work::{Redundancy, WorkSpec};
 
@@ -50,6 +51,7 @@ impl Toy {
                 weight_decay: 1e-4,
                 clip_norm: None,
                 clip_contribution: None,
+                proximal: Proximal::None,
             },
             aggregation: Aggregation::Mean,
             mode: Mode::of(ConsistencySpec::Bsp),
@@ -72,6 +74,7 @@ impl Toy {
                 from: DataFrom::Worker,
                 recipe: String::new(),
             },
+            filters: Filters::default(),
             scenario: String::new(),
         };
         Self { job, train }

@@ -9,12 +9,13 @@ use std::time::Duration;
 use pstrain_core::aggregate::StalenessSpec;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::Examples;
+use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::{Budget, Job, JobData, Membership};
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
 use pstrain_core::work::{Redundancy, WorkSpec};
@@ -212,6 +213,7 @@ impl Draw {
                 weight_decay: 0.0,
                 clip_norm: None,
                 clip_contribution: None,
+                proximal: Proximal::None,
             },
             aggregation: self.word(&["mean", "sum"]),
             mode: Mode::of(draw_policy(&mut self.random, workers)),
@@ -234,6 +236,7 @@ impl Draw {
                 from: self.word(&["worker", "server"]),
                 recipe: String::new(),
             },
+            filters: Filters::default(),
             scenario: String::new(),
         };
         let delay = lease / self.one_of(&[5000, 500, 50, 8]);

@@ -19,10 +19,10 @@ static MEMORY: &PeakMemAlloc<System> = &INSTRUMENTED_SYSTEM;
 static TURN: Mutex<()> = Mutex::new(());
 
 /// What the decoder may hold beside what its input accounts for: a list in a control part is given
-/// room for what it says it holds, up to the 1 MiB at which serde stops believing it, and a text in
-/// the item that is being read of such a list (the name of a worker in a status), up to the 64 KiB
-/// that the codec grants a small control part.
-const BELIEVED_BYTES: usize = 1024 * 1024 + 64 * 1024;
+/// room for what it says it holds, up to the 1 MiB at which serde stops believing it, as is a list in
+/// the item that is being read of such a list (what the gradients of a decision count), and a text in
+/// one (the name of a worker in a status), up to the 64 KiB that the codec grants a small control part.
+const BELIEVED_BYTES: usize = 2 * 1024 * 1024 + 64 * 1024;
 /// What a byte of input may become at most: the buffer's own room to grow (a factor of 2), and
 /// fields that take more room in memory than on the wire.
 const GROWTH: usize = 32;
@@ -69,7 +69,7 @@ fn decode(rng: &mut Random, limits: Limits, bytes: &[u8], tally: &mut Tally) {
         }
     }
     let (held, allowed) = (MEMORY.get_peak_memory(), GROWTH * bytes.len() + BELIEVED_BYTES);
-    assert!(held <= allowed, "{held} bytes held for {} given", bytes.len());
+    assert!(held <= allowed, "{held} bytes held for {} given: {bytes:02x?}", bytes.len());
 }
 
 /// Does one of the things that go wrong on a line, or that an attacker does.
@@ -128,6 +128,38 @@ fn repair(rng: &mut Random, bytes: &mut [u8]) {
     header[12..16].copy_from_slice(&(payload as u32).to_le_bytes());
     let sum = crc32c::crc32c_append(crc32c::crc32c(&header[..16]), body);
     header[16..20].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// What is said of a gradient's form, and of how many keys it has, can be anything; what becomes of it
+/// is a gradient of the model's size at most.
+#[test]
+fn hostile_forms_of_a_gradient_take_no_more_than_the_model() {
+    const VALUES: usize = 3000;
+    within(Duration::from_secs(300), || {
+        let _turn = turn();
+        let mut messages = Messages::new(Stream::new(21).fork("messages", 0).rng(), 12);
+        let limits = Limits::of_worker(VALUES);
+        let (mut read, mut malformed) = (0, 0);
+        for _ in 0..CASES / 4 {
+            let bytes = frame(&messages.hostile_push(VALUES as u64));
+            MEMORY.reset_peak_memory();
+            let mut decoder = Decoder::new(limits);
+            decoder.feed(&bytes);
+            match decoder.next() {
+                Ok(Some(Message::Push(push))) => {
+                    assert!(push.gradient.len() <= VALUES);
+                    read += 1;
+                }
+                Err(FrameError::Malformed(_)) => malformed += 1,
+                other => panic!("{other:?}"),
+            }
+            // Values, the keys chosen, and the gradient they are put into.
+            let allowed = GROWTH * bytes.len() + 3 * size_of::<f32>() * VALUES + 4096;
+            let held = MEMORY.get_peak_memory();
+            assert!(held <= allowed, "{held} bytes held for {} given", bytes.len());
+        }
+        assert!(read > 1000 && malformed > 1000, "{read} read, {malformed} malformed");
+    });
 }
 
 #[test]

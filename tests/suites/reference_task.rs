@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::evaluate;
+use pstrain_core::filter::Filters;
 use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
@@ -20,7 +21,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec, Workspace};
 use pstrain_core::node::{Prepare, Server, Target, Worker, WorkerConfig};
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::rng::Stream;
@@ -50,6 +51,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             weight_decay: 0.0,
             clip_norm: None,
             clip_contribution: None,
+            proximal: Proximal::None,
         },
         aggregation,
         mode: Mode::of(ConsistencySpec::Bsp),
@@ -72,6 +74,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             from: DataFrom::Worker,
             recipe: String::new(),
         },
+        filters: Filters::default(),
         scenario: String::new(),
     }
 }

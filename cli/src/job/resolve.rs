@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use pstrain_core::filter::Filters;
 use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
 use pstrain_core::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_core::optim::UpdateSpec;
@@ -107,6 +108,17 @@ impl Layers {
         Ok(mode)
     }
 
+    /// What of a gradient travels.
+    fn filters(&self) -> anyhow::Result<Filters> {
+        let chain = |text: &str| Filters::read_chain(text).map_err(|error| error.to_string());
+        let filters = Filters {
+            chain: self.parse("filters", chain)?,
+            error_feedback: self.get("error-feedback")?,
+        };
+        filters.validate()?;
+        Ok(filters)
+    }
+
     /// Reads the data and puts the job together.
     pub(crate) fn resolve(&self) -> anyhow::Result<Resolved> {
         self.resolve_with(Prepared::load)
@@ -128,6 +140,7 @@ impl Layers {
             clip_norm: self.parse("clip-norm", |text| words::optional(text, "none"))?,
             clip_contribution: self
                 .parse("clip-contribution", |text| words::optional(text, "none"))?,
+            proximal: self.parse("proximal", words::proximal)?,
         };
         update.validate()?;
         let membership = Membership {
@@ -142,6 +155,7 @@ impl Layers {
         let switches = self.parse("switch", words::switches)?;
         Switch::check_all(&switches, workers)?;
         let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
+        let filters = self.filters()?;
         let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
         let (from, source) = (self.data_from()?, self.source()?);
         let scenario = self.scenario()?;
@@ -162,6 +176,7 @@ impl Layers {
             mode,
             switches,
             exchange,
+            filters,
             batch_size,
             redundancy,
             work,

@@ -42,7 +42,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "optimizer",
         "NAME[:...]",
         "sgd",
-        "sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON] or adam[:BETA1,BETA2[,EPSILON]]",
+        "sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON], adam[:BETA1,BETA2[,EPSILON]] or \
+         ftrl[:BETA,L1,L2], whose alpha is the learning rate",
     ),
     setting("learning-rate", "RATE", "0.1", "The learning rate"),
     setting(
@@ -58,6 +59,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "NORM|none",
         "none",
         "The largest norm of one worker's gradient, before it counts",
+    ),
+    setting(
+        "proximal",
+        "NAME[:...]",
+        "none",
+        "What is done to all parameters after each step: none, l1:LAMBDA (soft threshold), l2:LAMBDA \
+         (shrinks them) or box:LOW,HIGH",
     ),
     setting(
         "aggregation",
@@ -114,6 +122,21 @@ pub(crate) const SETTINGS: &[Setting] = &[
          the data) or incremental (each update steps with the latest gradients of all)",
     ),
     setting("exchange", "NAME", "combined", "combined push-pull, or separate push and pull"),
+    items(
+        "filters",
+        "FILTERS|none",
+        "What of a gradient travels: first filters that choose keys, then at most one that shortens \
+         values; zero-skip, significant:DELTA (magnitudes above DELTA), random-skip:Q and random-k:SHARE \
+         (random ones), top-k:SHARE (the largest), fp16, bf16, int8, one-bit, terngrad, qsgd[:LEVELS] \
+         or, alone, powersgd[:RANK]; such as top-k:0.01,fp16",
+    ),
+    setting(
+        "error-feedback",
+        "NAME",
+        "auto",
+        "on: what the filters take from a gradient is added to the worker's next one; off: it is gone; \
+         auto: on if they are biased",
+    ),
     setting("batch-size", "NUMBER", "64", "Examples in one mini-batch of one worker"),
     setting(
         "redundancy",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pstrain_core::id::Version;
 use pstrain_core::mode::{Switch, SwitchAt};
 use pstrain_core::model::{Activation, ModelSpec};
-use pstrain_core::optim::{OptimizerSpec, Schedule};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule};
 
 /// The word before the colon, and the numbers after it.
 fn split(text: &str) -> (&str, Vec<&str>) {
@@ -71,9 +71,13 @@ pub(super) fn optimizer(text: &str) -> Result<OptimizerSpec, String> {
             beta2: number(beta2)?,
             epsilon: number(epsilon)?,
         },
+        ("ftrl", []) => OptimizerSpec::FTRL,
+        ("ftrl", [beta, l1, l2]) => {
+            OptimizerSpec::Ftrl { beta: number(beta)?, l1: number(l1)?, l2: number(l2)? }
+        }
         _ => {
-            return Err("use sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON] or \
-                        adam[:BETA1,BETA2[,EPSILON]]"
+            return Err("use sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON], \
+                        adam[:BETA1,BETA2[,EPSILON]] or ftrl[:BETA,L1,L2]"
                 .into());
         }
     })
@@ -97,6 +101,18 @@ pub(super) fn schedule(text: &str) -> Result<Schedule, String> {
                 "use constant, step:EVERY,FACTOR, cosine:UPDATES[,FLOOR] or inverse:DECAY".into()
             );
         }
+    })
+}
+
+/// Reads `proximal`.
+pub(super) fn proximal(text: &str) -> Result<Proximal, String> {
+    let (word, numbers) = split(text);
+    Ok(match (word, numbers.as_slice()) {
+        ("none", []) => Proximal::None,
+        ("l1", [lambda]) => Proximal::L1 { lambda: number(lambda)? },
+        ("l2", [lambda]) => Proximal::L2 { lambda: number(lambda)? },
+        ("box", [low, high]) => Proximal::Box { low: number(low)?, high: number(high)? },
+        _ => return Err("use none, l1:LAMBDA, l2:LAMBDA or box:LOW,HIGH".into()),
     })
 }
 
@@ -154,6 +170,12 @@ mod tests {
         assert_eq!(optimizer("momentum:0.5"), Ok(OptimizerSpec::Momentum { momentum: 0.5 }));
         assert_eq!(optimizer("adam"), Ok(OptimizerSpec::ADAM));
         assert_eq!(schedule("step:100,0.5"), Ok(Schedule::Step { every: 100, factor: 0.5 }));
+        assert_eq!(
+            optimizer("ftrl:1,2,0.5"),
+            Ok(OptimizerSpec::Ftrl { beta: 1.0, l1: 2.0, l2: 0.5 })
+        );
+        assert_eq!(proximal("l1:0.01"), Ok(Proximal::L1 { lambda: 0.01 }));
+        assert_eq!(proximal("box:-1,2.5"), Ok(Proximal::Box { low: -1.0, high: 2.5 }));
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
         assert_eq!(optional::<u32>("auto", "auto"), Ok(None));
     }
@@ -184,6 +206,7 @@ mod tests {
             optimizer("sgdd").unwrap_err(),
             schedule("step:1").unwrap_err(),
             activation("gelu").unwrap_err(),
+            proximal("l3:1").unwrap_err(),
         ] {
             assert!(error.starts_with("use "), "{error}");
         }

@@ -46,6 +46,7 @@ fn some_events() -> Vec<Event> {
             turnaround: spent.total(),
             compute: spent.compute,
             spent,
+            bytes: 0,
         },
         Event::Updated { point, closing: Closing::Everything },
         Event::Dropped { worker, sequence: Sequence(2), reason: DropReason::Stale },

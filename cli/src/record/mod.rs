@@ -2,6 +2,7 @@
 
 mod age;
 mod digest;
+mod filtering;
 mod folder;
 mod histograms;
 mod lines;

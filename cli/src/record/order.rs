@@ -9,7 +9,8 @@
 //! came last). Where another mode began there is `mode` with the mode as a JSON object: it holds for the
 //! updates that follow, as the job's does for those before the first such line. `restore` with two versions
 //! says that the first was not made of gradients, but is the second once more, with nothing that the
-//! optimiser remembered. The last line is `end` with the last version; without it
+//! optimiser remembered. What filters made of a gradient is not written: they go by it, by the numbers of
+//! the mini-batch and by what they made of those that the worker sent before. The last line is `end` with the last version; without it
 //! the run, or its record, broke off.
 
 use std::fs::File;

@@ -19,6 +19,7 @@ use pstrain_core::trainer::Trainer;
 use pstrain_core::work::{Dealer, Share, Task, Weights};
 use pstrain_data::Prepared;
 
+use super::filtering::Filtering;
 use super::order::Contribution;
 
 /// A run that is being computed again.
@@ -27,6 +28,7 @@ pub(crate) struct Replay {
     trainers: Vec<Trainer>,
     aggregator: Aggregator,
     update: UpdateSpec,
+    filtering: Option<Filtering>,
     /// Whoever handed out the tasks, where gradients do not count what they ordinarily do.
     dealer: Option<Box<dyn Dealer>>,
     version: Version,
@@ -92,6 +94,7 @@ impl Replay {
             trainers,
             aggregator,
             update: job.update,
+            filtering: Filtering::new(job, &model),
             dealer,
             version: Version(0),
             kept: BTreeMap::from([(Version(0), parameters.to_vec())]),
@@ -107,31 +110,7 @@ impl Replay {
         contributions: &[Contribution],
         closing: Closing,
     ) -> anyhow::Result<()> {
-        self.gradients.resize_with(self.gradients.len().max(contributions.len()), Vec::new);
-        for (contribution, gradient) in contributions.iter().zip(&mut self.gradients) {
-            let Contribution { worker, part, batch, examples, base, samples, .. } = *contribution;
-            let Some(trainer) = self.trainers.get_mut(worker.0 as usize) else {
-                bail!("worker {worker} took part, but the job has {} workers", self.trainers.len());
-            };
-            let parameters = self.kept.get(&base).with_context(|| {
-                format!("a gradient was computed on version {base}, which nothing announced")
-            })?;
-            let task = Task { part, batch, examples };
-            if !trainer.has(task) {
-                bail!("worker {worker} does not have partition {part} in this job");
-            }
-            let computed = trainer.compute(task, parameters, gradient);
-            if let Some(factor) = self.update.shortening(gradient) {
-                gradient.iter_mut().for_each(|value| *value *= factor);
-            }
-            if computed.samples != samples {
-                bail!(
-                    "mini-batch {batch} of worker {worker} has {} examples, but had {samples} in \
-                     the run",
-                    computed.samples
-                );
-            }
-        }
+        self.compute(contributions)?;
         let (kept, version) = (&self.kept, self.version);
         let gradients = contributions.iter().zip(&self.gradients).map(|(contribution, values)| {
             let Contribution { worker, part, examples: size, clock, base, samples, .. } =
@@ -158,6 +137,41 @@ impl Replay {
             }
         }
         contributions.iter().for_each(|contribution| self.used(contribution.base));
+        Ok(())
+    }
+
+    /// Computes gradients, each worker's in the order in which it sent them.
+    fn compute(&mut self, contributions: &[Contribution]) -> anyhow::Result<()> {
+        self.gradients.resize_with(self.gradients.len().max(contributions.len()), Vec::new);
+        let mut gradients: Vec<_> = contributions.iter().zip(&mut self.gradients).collect();
+        gradients.sort_by_key(|(it, _)| (it.worker, it.incarnation, it.sequence));
+        for (contribution, gradient) in gradients {
+            let Contribution { worker, part, batch, examples, base, samples, .. } = *contribution;
+            let Some(trainer) = self.trainers.get_mut(worker.0 as usize) else {
+                bail!("worker {worker} took part, but the job has {} workers", self.trainers.len());
+            };
+            let parameters = self.kept.get(&base).with_context(|| {
+                format!("a gradient was computed on version {base}, which nothing announced")
+            })?;
+            let task = Task { part, batch, examples };
+            if !trainer.has(task) {
+                bail!("worker {worker} does not have partition {part} in this job");
+            }
+            let computed = trainer.compute(task, parameters, gradient);
+            if computed.samples != samples {
+                bail!(
+                    "mini-batch {batch} of worker {worker} has {} examples, but had {samples} in \
+                     the run",
+                    computed.samples
+                );
+            }
+            if let Some(filtering) = &mut self.filtering {
+                filtering.filter(contribution, gradient)?;
+            }
+            if let Some(factor) = self.update.shortening(gradient) {
+                gradient.iter_mut().for_each(|value| *value *= factor);
+            }
+        }
         Ok(())
     }
 
@@ -191,6 +205,9 @@ impl Replay {
     /// Goes on under another mode.
     pub(crate) fn set_mode(&mut self, mode: &Mode) {
         self.aggregator.set_mode(mode);
+        if let Some(filtering) = &mut self.filtering {
+            filtering.set_window(mode.window());
+        }
     }
 
     /// The L2 norm of the combined gradient, before it is clipped.

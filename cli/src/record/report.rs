@@ -40,6 +40,8 @@ pub(crate) struct Report {
     pub(crate) age_of_information: AgeOfInformation,
     /// Jain's fairness index of the workers' shares: 1 if all are equal, 1/N if one has all.
     pub(crate) jain: Option<f64>,
+    /// Bytes of all gradients on the wire, over what they would have been without filters.
+    pub(crate) bytes_ratio: Option<f64>,
     pub(crate) batches: Ledger,
     pub(crate) params_sha256: String,
     pub(crate) peak_rss_mib: Option<f64>,
@@ -87,6 +89,10 @@ pub(crate) struct WorkerReport {
     pub(crate) wait_s: f64,
     /// The share of its time that it does not compute.
     pub(crate) idleness: Option<f64>,
+    /// Bytes of its gradients on the wire, without frames and headers.
+    pub(crate) pushed_bytes: u64,
+    /// The same had they not been filtered: four for each parameter.
+    pub(crate) unfiltered_bytes: u64,
     pub(crate) age_of_information: AgeOfInformation,
 }
 
@@ -96,6 +102,8 @@ struct All {
     updates: u64,
     /// None if any of them is unknown.
     rows: Option<u64>,
+    /// Bytes of a gradient that is not filtered.
+    gradient_bytes: u64,
 }
 
 impl WorkerReport {
@@ -120,6 +128,8 @@ impl WorkerReport {
             receive_s: ways.map(|ways| ways.down.as_secs_f64()),
             wait_s,
             idleness: Some(idle_s / (idle_s + compute_s)).filter(|share| share.is_finite()),
+            pushed_bytes: totals.pushed_bytes,
+            unfiltered_bytes: totals.pushes * all.gradient_bytes,
             age_of_information: totals.age.summary(),
         }
     }
@@ -147,10 +157,13 @@ impl Summary {
         let all = All {
             updates: self.workers.iter().map(|totals| totals.updates).sum(),
             rows: self.workers.iter().map(|totals| totals.rows).sum(),
+            gradient_bytes: (server.parameters().len() * size_of::<f32>()) as u64,
         };
         let workers = (0..).map(WorkerId).zip(&self.workers);
         let workers: Vec<_> =
             workers.map(|(id, totals)| WorkerReport::of(id, totals, all)).collect();
+        let pushed: u64 = workers.iter().map(|worker| worker.pushed_bytes).sum();
+        let unfiltered: u64 = workers.iter().map(|worker| worker.unfiltered_bytes).sum();
         let shares: Vec<f64> = workers.iter().map(|worker| worker.share).collect();
         let ages: Vec<_> = workers.iter().map(|worker| worker.age_of_information).collect();
         Report {
@@ -172,6 +185,7 @@ impl Summary {
             staleness: self.staleness(),
             age_of_information: AgeOfInformation::mean(&ages),
             jain: jain(&shares),
+            bytes_ratio: (unfiltered > 0).then(|| pushed as f64 / unfiltered as f64),
             batches: server.ledger(),
             params_sha256: sha256(server.parameters()),
             peak_rss_mib: peak_rss_mib(),

@@ -45,6 +45,9 @@ pub(super) struct WorkerTotals {
     pub(super) ways: Ways,
     pub(super) wait: Duration,
     pub(super) age: Age,
+    /// Gradients that came, and their bytes on the wire.
+    pub(super) pushes: u64,
+    pub(super) pushed_bytes: u64,
 }
 
 /// Time on the way from worker to server and back.
@@ -126,8 +129,10 @@ impl Summary {
                     totals.wait += *waited;
                 }
             }
-            Event::Pushed { worker, turnaround, compute, .. } => {
+            Event::Pushed { worker, turnaround, compute, bytes, .. } => {
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
+                    totals.pushes += 1;
+                    totals.pushed_bytes += *bytes;
                     totals.pushed(now, *turnaround, *compute, seen);
                 }
             }

@@ -40,10 +40,10 @@ fn sizes(gradients: u64, parameters: u64, samples: u32, compute: Duration) -> Op
         sequence,
         task,
         ahead: 0,
-        decided: Some(Decided { sequence, dropped: None }),
+        decided: Some(Decided::after(None, sequence, None)),
     };
     let empty = Arc::new(Vec::new());
-    let push = Message::Push(Push { header: push, gradient: Arc::clone(&empty) });
+    let push = Message::Push(Push { header: push, gradient: Arc::clone(&empty), encoded: None });
     let answer = Message::Parameters(Parameters { header, values: empty });
     let payload = parameters * size_of::<f32>() as u64;
     Some([push, answer].map(|message| frame_len(&message, &mut Vec::new()) + payload))
@@ -72,6 +72,7 @@ pub(super) fn of_job(
         ConsistencySpec::Ssp { slack } => Policy::Ssp { slack },
         other => return Err(format!("no closed form: consistency {other}; bsp, ssp and asp have")),
     };
+    obstacle(!job.filters.is_none(), "filters, which leave more of one gradient than of another");
     obstacle(job.exchange == Exchange::Separate, "separate push and pull");
     obstacle(job.budget.kind == BudgetKind::Partition, "a budget of passes over each partition");
     obstacle(job.mode.max_staleness.is_some(), "gradients that are dropped when too stale");

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::optim::{OptimizerSpec, Schedule};
+use crate::optim::{OptimizerSpec, Proximal, Schedule};
 
 mod merging;
 
@@ -20,6 +20,7 @@ const UPDATE: UpdateSpec = UpdateSpec {
     weight_decay: 0.0,
     clip_norm: None,
     clip_contribution: None,
+    proximal: Proximal::None,
 };
 
 const WORKERS: u32 = 5;

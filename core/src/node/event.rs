@@ -98,6 +98,8 @@ pub enum Event {
         batch: BatchId,
         /// Mean loss of the mini-batch.
         loss: f32,
+        /// Bytes that the gradient was on its way.
+        bytes: u64,
         /// Time from the parameters being given out to the gradient being there.
         #[serde(rename = "turnaround_s", serialize_with = "seconds")]
         turnaround: Duration,
@@ -274,6 +276,12 @@ pub enum Event {
         sequence: Sequence,
         /// Their version.
         version: Version,
+    },
+    /// Worker's side: it has a new incarnation, and what its filters had taken from the gradients of
+    /// the one before, and not sent yet, is lost.
+    Forgot {
+        /// The L2 norm of that.
+        carried: f64,
     },
     /// Worker's side: a gradient is on its way.
     Sent {

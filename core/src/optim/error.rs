@@ -20,6 +20,8 @@ pub enum OptimError {
         /// The setting.
         field: &'static str,
     },
+    /// The optimiser knows one learning rate only.
+    ConstantRate,
 }
 
 impl fmt::Display for OptimError {
@@ -27,6 +29,9 @@ impl fmt::Display for OptimError {
         match *self {
             Self::Real { field, value, allowed } => write!(f, "{field} {value}: must be {allowed}"),
             Self::Zero { field } => write!(f, "{field} 0: must be 1 or more"),
+            Self::ConstantRate => f.write_str(
+                "optimizer ftrl sets the rate of each parameter by itself: schedule must be constant",
+            ),
         }
     }
 }

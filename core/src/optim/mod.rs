@@ -8,8 +8,10 @@
 mod adagrad;
 mod adam;
 mod error;
+mod ftrl;
 mod momentum;
 mod nesterov;
+mod proximal;
 mod schedule;
 mod sgd;
 mod update;
@@ -24,12 +26,14 @@ use serde::{Deserialize, Serialize};
 
 use self::adagrad::AdaGrad;
 use self::adam::Adam;
-use self::error::{check_positive, check_share};
+use self::error::{check_not_negative, check_positive, check_share};
+use self::ftrl::Ftrl;
 use self::momentum::Momentum;
 use self::nesterov::Nesterov;
 use self::sgd::Sgd;
 
 pub use self::error::OptimError;
+pub use self::proximal::Proximal;
 pub use self::schedule::Schedule;
 pub(crate) use self::update::BLOCK;
 pub use self::update::{UpdateSpec, Updater, norm};
@@ -97,6 +101,16 @@ pub enum OptimizerSpec {
         /// Added to the root of the mean squared gradient, above 0.
         epsilon: f32,
     },
+    /// Follow the regularised leader, for models of which most parameters shall be 0 (McMahan et
+    /// al., KDD 2013). Its alpha is the learning rate, which must be constant.
+    Ftrl {
+        /// Added to the root of the sum of squared gradients, 0 or more.
+        beta: f32,
+        /// The strength of the penalty on magnitudes, 0 or more.
+        l1: f32,
+        /// The strength of the penalty on squares, 0 or more.
+        l2: f32,
+    },
 }
 
 impl OptimizerSpec {
@@ -109,6 +123,9 @@ impl OptimizerSpec {
     /// Adam with the settings its authors recommend.
     pub const ADAM: Self = Self::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
 
+    /// FTRL-Proximal with the beta its authors recommend, and without penalties.
+    pub const FTRL: Self = Self::Ftrl { beta: 1.0, l1: 0.0, l2: 0.0 };
+
     fn validate(&self) -> Result<(), OptimError> {
         match *self {
             Self::Sgd => Ok(()),
@@ -120,6 +137,11 @@ impl OptimizerSpec {
                 check_share("beta1", beta1)?;
                 check_share("beta2", beta2)?;
                 check_positive("epsilon", epsilon)
+            }
+            Self::Ftrl { beta, l1, l2 } => {
+                check_not_negative("beta", beta)?;
+                check_not_negative("l1", l1)?;
+                check_not_negative("l2", l2)
             }
         }
     }
@@ -134,6 +156,7 @@ impl OptimizerSpec {
             Self::Adam { beta1, beta2, epsilon } => {
                 Box::new(Adam::new(beta1, beta2, epsilon, parameters))
             }
+            Self::Ftrl { beta, l1, l2 } => Box::new(Ftrl::new(beta, l1, l2, parameters)),
         }
     }
 }

@@ -12,6 +12,7 @@ const PLAIN: UpdateSpec = UpdateSpec {
     weight_decay: 0.0,
     clip_norm: None,
     clip_contribution: None,
+    proximal: Proximal::None,
 };
 
 const START: [f32; 3] = [0.5, -1.25, 2.0];
@@ -103,6 +104,7 @@ fn clipping_comes_before_decay_and_the_rate_follows_the_version() {
         weight_decay: 0.1,
         clip_norm: Some(0.5),
         clip_contribution: None,
+        proximal: Proximal::None,
     };
     close(after_five_steps(&spec), [0.30763248565206014, -1.0339081838989896, 1.775103246403814]);
 }
@@ -115,6 +117,7 @@ fn parameters_without_gradient_stay_where_they_are() {
         OptimizerSpec::NESTEROV,
         OptimizerSpec::ADAGRAD,
         OptimizerSpec::ADAM,
+        OptimizerSpec::Ftrl { beta: 1.0, l1: 0.5, l2: 0.25 },
     ] {
         let mut updater = Updater::new(&UpdateSpec { optimizer, ..PLAIN }, 3).unwrap();
         let mut params = START;
@@ -122,6 +125,75 @@ fn parameters_without_gradient_stay_where_they_are() {
             updater.apply(&mut params, &[0.0; 3], Version(version));
         }
         assert_eq!(params, START, "{optimizer:?}");
+    }
+}
+
+/// McMahan et al. 2013, algorithm 1, as it stands there, in the same order of operations.
+#[test]
+fn ftrl_is_the_papers_algorithm_bit_for_bit() {
+    let (alpha, beta, l1, l2) = (0.1_f32, 1.0_f32, 0.3_f32, 0.05_f32);
+    let optimizer = OptimizerSpec::Ftrl { beta, l1, l2 };
+    let mut updater = Updater::new(&UpdateSpec { optimizer, ..PLAIN }, 3).unwrap();
+    let (mut params, mut z, mut n, mut w) = ([0.0; 3], [0.0_f32; 3], [0.0_f32; 3], [0.0_f32; 3]);
+    for (version, gradient) in GRADIENTS.iter().enumerate() {
+        updater.apply(&mut params, gradient, Version(version as u64));
+        for i in 0..3 {
+            let g = gradient[i];
+            let sigma = ((n[i] + g * g).sqrt() - n[i].sqrt()) / alpha;
+            z[i] += g - sigma * w[i];
+            n[i] += g * g;
+            w[i] = if z[i].abs() <= l1 {
+                0.0
+            } else {
+                -(z[i] - l1.copysign(z[i])) / ((beta + n[i].sqrt()) / alpha + l2)
+            };
+        }
+        assert_eq!(params.map(f32::to_bits), w.map(f32::to_bits), "after step {version}");
+    }
+    assert!(params.contains(&0.0) && params != [0.0; 3], "{params:?}");
+}
+
+#[test]
+fn ftrl_goes_on_from_where_the_parameters_begin() {
+    // As strong as it may be, a penalty moves nothing that has no gradient, and a small gradient
+    // moves a parameter by little.
+    let optimizer = OptimizerSpec::Ftrl { beta: 1.0, l1: 0.5, l2: 2.0 };
+    let mut updater = Updater::new(&UpdateSpec { optimizer, ..PLAIN }, 3).unwrap();
+    let mut params = START;
+    updater.apply(&mut params, &[1e-4, 0.0, -1e-4], Version(0));
+    for (now, before) in params.iter().zip(START) {
+        assert!((now - before).abs() < 1e-3, "{now} {before}");
+    }
+    assert!(params[0] < START[0] && params[1] == START[1] && params[2] > START[2]);
+}
+
+#[test]
+fn a_proximal_step_follows_the_optimisers_at_its_rate() {
+    // SGD at 0.1, by hand: 0.5 - 0.1 * 1 = 0.4 and so on.
+    let after = |proximal| {
+        let mut updater = Updater::new(&UpdateSpec { proximal, ..PLAIN }, 3).unwrap();
+        let mut params = START;
+        updater.apply(&mut params, &[1.0, -2.0, 19.5], Version(0));
+        params
+    };
+    close(after(Proximal::None), [0.4, -1.05, 0.05]);
+    close(after(Proximal::L1 { lambda: 1.0 }), [0.3, -0.95, 0.0]);
+    close(after(Proximal::L2 { lambda: 10.0 }), [0.2, -0.525, 0.025]);
+    close(after(Proximal::Box { low: -1.0, high: 0.25 }), [0.25, -1.0, 0.05]);
+}
+
+/// The least of `(p - 2)^2 / 2 + lambda |p|` is where soft thresholding says.
+#[test]
+fn a_penalty_on_magnitudes_is_minimised() {
+    for (lambda, least) in [(0.5, 1.5), (3.0, 0.0)] {
+        let spec = UpdateSpec { proximal: Proximal::L1 { lambda }, ..PLAIN };
+        let mut updater = Updater::new(&spec, 1).unwrap();
+        let mut params = [-1.0_f32];
+        for version in 0..500 {
+            let gradient = [params[0] - 2.0];
+            updater.apply(&mut params, &gradient, Version(version));
+        }
+        assert!((params[0] - least).abs() < 1e-5, "{params:?} for {lambda}");
     }
 }
 
@@ -159,6 +231,26 @@ fn settings_out_of_range_are_refused_by_name() {
         (optimizer(adam(1.5, 0.9, 1e-8)), "beta1 1.5: must be at least 0 and below 1"),
         (optimizer(adam(0.9, f32::NAN, 1e-8)), "beta2 NaN: must be at least 0 and below 1"),
         (optimizer(adam(0.9, 0.9, -1.0)), "epsilon -1: must be finite and above 0"),
+        (
+            optimizer(OptimizerSpec::Ftrl { beta: -1.0, l1: 0.0, l2: 0.0 }),
+            "beta -1: must be finite and at least 0",
+        ),
+        (
+            UpdateSpec {
+                optimizer: OptimizerSpec::FTRL,
+                schedule: Schedule::Inverse { decay: 0.5 },
+                ..PLAIN
+            },
+            "optimizer ftrl sets the rate of each parameter by itself: schedule must be constant",
+        ),
+        (
+            UpdateSpec { proximal: Proximal::L1 { lambda: 0.0 }, ..PLAIN },
+            "proximal lambda 0: must be finite and above 0",
+        ),
+        (
+            UpdateSpec { proximal: Proximal::Box { low: 1.0, high: 0.5 }, ..PLAIN },
+            "proximal box to 0.5: must be finite and not below where it begins",
+        ),
         (schedule(Schedule::Step { every: 0, factor: 0.5 }), "schedule every 0: must be 1 or more"),
         (
             schedule(Schedule::Step { every: 1, factor: 0.0 }),

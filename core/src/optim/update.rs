@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use serde::{Deserialize, Serialize};
 
 use super::error::{check_not_negative, check_positive};
-use super::{OptimError, Optimizer, OptimizerSpec, Schedule, Step};
+use super::{OptimError, Optimizer, OptimizerSpec, Proximal, Schedule, Step};
 use crate::id::Version;
 
 /// Keys of a block: what is done to it stays in the innermost cache until the block is done with.
@@ -28,6 +28,8 @@ pub struct UpdateSpec {
     /// The greatest L2 norm of one worker's gradient, above 0; a longer one is shortened to it
     /// before it counts, so that no worker moves the parameters further than that.
     pub clip_contribution: Option<f32>,
+    /// What is done to the parameters after each step.
+    pub proximal: Proximal,
 }
 
 impl UpdateSpec {
@@ -39,6 +41,12 @@ impl UpdateSpec {
         self.optimizer.validate()?;
         check_positive("learning rate", self.learning_rate)?;
         self.schedule.validate(self.learning_rate)?;
+        if matches!(self.optimizer, OptimizerSpec::Ftrl { .. })
+            && self.schedule != Schedule::Constant
+        {
+            return Err(OptimError::ConstantRate);
+        }
+        self.proximal.validate()?;
         check_not_negative("weight decay", self.weight_decay)?;
         self.clip_norm.map_or(Ok(()), |norm| check_positive("clip norm", norm))?;
         self.clip_contribution.map_or(Ok(()), |norm| check_positive("clip contribution", norm))
@@ -77,7 +85,7 @@ impl Updater {
     }
 
     /// Makes version `version` of `params` the next one with `gradient`: it is clipped, then weight
-    /// decay is added, then the optimiser steps at the scheduled rate.
+    /// decay is added, then the optimiser steps at the scheduled rate, then the proximal step follows.
     ///
     /// # Panics
     /// If `params` and `gradient` are not as many values as the updater was made for.
@@ -100,6 +108,12 @@ impl Updater {
 
     /// Makes part of the step that has begun, of [`BLOCK`] keys at most.
     pub(crate) fn step(&mut self, params: &mut [f32], step: Step<'_>) {
+        self.step_alone(params, step);
+        self.spec.proximal.apply(params, step.learning_rate);
+    }
+
+    /// The optimiser's own part of a step.
+    fn step_alone(&mut self, params: &mut [f32], step: Step<'_>) {
         let decay = self.spec.weight_decay;
         if decay == 0.0 {
             return self.optimizer.step(params, &step);

@@ -7,7 +7,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::crc32c;
-use super::message::{Kind, Message};
+use super::message::{Kind, Message, Push};
 use super::{Limits, PROTOCOL_VERSION, Refusal};
 
 /// Bytes of a frame before its control part.
@@ -48,6 +48,7 @@ pub fn frame_len(message: &Message, scratch: &mut Vec<u8>) -> u64 {
 #[must_use]
 pub fn payload(message: &Message) -> Payload<'_> {
     match message {
+        Message::Push(Push { encoded: Some(encoded), .. }) => Payload::Borrowed(&encoded.bytes),
         Message::Push(push) => Payload::of(&push.gradient),
         Message::Parameters(parameters) => Payload::of(&parameters.values),
         Message::Slice(slice) => Payload::of(&slice.values),
@@ -281,7 +282,7 @@ fn decode(bytes: &[u8], limits: Limits) -> Result<Option<(Message, usize)>, Fram
         return Err(FrameError::Checksum { stated: header.checksum, computed });
     }
     let (control, payload) = frame[HEADER_BYTES..].split_at(header.control);
-    let message = Message::from_parts(header.kind, control, payload)
+    let message = Message::from_parts(header.kind, control, payload, limits.values())
         .map_err(|_malformed| FrameError::Malformed(header.kind))?;
     Ok(Some((message, length)))
 }

@@ -29,6 +29,11 @@ impl Limits {
         let chunk = super::EXAMPLES_CHUNK_BYTES;
         Self { control: Self::DIALER.control, payload: if values > chunk { values } else { chunk } }
     }
+
+    /// The most values of a gradient, which may travel as fewer bytes.
+    pub(super) const fn values(self) -> usize {
+        self.payload as usize / size_of::<f32>()
+    }
 }
 
 const fn bytes_of(values: usize) -> u32 {

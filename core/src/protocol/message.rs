@@ -13,9 +13,11 @@ use super::codec::{self, Malformed};
 use super::group::{Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Followed, Slice};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
+use crate::filter::{self, Encoded, Form};
 use crate::fingerprint::Fingerprint;
 use crate::id::{Incarnation, PartId, Sequence, ServerId, Version, WorkerId};
 use crate::job::Job;
+use crate::mode::MOST_IN_FLIGHT;
 use crate::params::KeyRange;
 use crate::work::Task;
 
@@ -196,6 +198,17 @@ pub struct Push {
     /// The gradient, one value for each key: the payload. Shared, because the worker keeps it
     /// until the push is answered.
     pub gradient: Arc<Vec<f32>>,
+    /// The form in which it travels instead, if it does: of these, the gradient is made.
+    pub encoded: Option<Arc<Encoded>>,
+}
+
+impl Push {
+    /// Bytes of the gradient on the wire, without frame and header.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let plain = || self.gradient.len() * size_of::<f32>();
+        self.encoded.as_ref().map_or_else(plain, |encoded| encoded.bytes.len()) as u64
+    }
 }
 
 /// The fields of a [`Push`].
@@ -258,6 +271,56 @@ pub struct Decided {
     pub sequence: Sequence,
     /// Why it was thrown away; none if it was accepted.
     pub dropped: Option<DropReason>,
+    /// Which of the pushes before it were.
+    pub earlier: Drops,
+}
+
+/// Which of the last [`MOST_IN_FLIGHT`] pushes before one were thrown away: a bit for each, that of
+/// the newest first. A worker may hear of many at once, and knows then what became of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drops([u64; MOST_IN_FLIGHT as usize / 64]);
+
+impl Drops {
+    /// The same one push later, of which the one between is known to be `dropped` or not.
+    #[must_use]
+    pub fn then(mut self, dropped: bool) -> Self {
+        let mut carry = u64::from(dropped);
+        for word in &mut self.0 {
+            let next = *word >> 63;
+            *word = *word << 1 | carry;
+            carry = next;
+        }
+        self
+    }
+
+    /// Whether the push so many before was thrown away; 1 is the one right before.
+    fn has(self, before: u64) -> bool {
+        let bit = before.wrapping_sub(1);
+        usize::try_from(bit / 64)
+            .ok()
+            .and_then(|word| self.0.get(word))
+            .is_some_and(|word| word >> (bit % 64) & 1 == 1)
+    }
+}
+
+impl Decided {
+    /// What became of push `sequence`, with the one before it known to be as in `before`.
+    #[must_use]
+    pub fn after(before: Option<Self>, sequence: Sequence, dropped: Option<DropReason>) -> Self {
+        let earlier = before
+            .map_or_else(Drops::default, |before| before.earlier.then(before.dropped.is_some()));
+        Self { sequence, dropped, earlier }
+    }
+
+    /// Whether this push, or one before it, was thrown away.
+    #[must_use]
+    pub fn drops(&self, sequence: Sequence) -> bool {
+        match self.sequence.0.checked_sub(sequence.0) {
+            Some(0) => self.dropped.is_some(),
+            Some(before) => self.earlier.has(before),
+            None => false,
+        }
+    }
 }
 
 /// A sign of life; the server answers it with another.
@@ -442,7 +505,10 @@ impl Message {
             Self::Examples(chunk) => codec::append(&chunk.rows, bytes),
             Self::Ready(fields) => codec::append(fields, bytes),
             Self::Pull(fields) => codec::append(fields, bytes),
-            Self::Push(push) => codec::append(&push.header, bytes),
+            Self::Push(push) => {
+                let form = push.encoded.as_ref().map(|encoded| &encoded.form);
+                codec::append(&(push.header, form), bytes);
+            }
             Self::Parameters(parameters) => codec::append(&parameters.header, bytes),
             Self::Ack(fields) => codec::append(fields, bytes),
             Self::Heartbeat(fields) => codec::append(fields, bytes),
@@ -463,16 +529,17 @@ impl Message {
         }
     }
 
-    /// Puts a message together from its parts. A payload where none belongs is malformed.
+    /// Puts a message together from its parts. A payload where none belongs is malformed, and so is
+    /// a gradient that would be of more than `most_values`.
     pub(super) fn from_parts(
         kind: Kind,
         control: &[u8],
         payload: &[u8],
+        most_values: usize,
     ) -> Result<Self, Malformed> {
         match kind {
             Kind::Push => {
-                let gradient = Arc::new(values(payload)?);
-                return Ok(Self::Push(Push { header: codec::read(control)?, gradient }));
+                return Ok(Self::Push(read_push(control, payload, most_values)?));
             }
             Kind::Parameters => {
                 let values = Arc::new(values(payload)?);
@@ -516,6 +583,21 @@ impl Message {
             }
         })
     }
+}
+
+/// A gradient that was encoded is made of its bytes here: whoever gets the push sees values.
+fn read_push(control: &[u8], payload: &[u8], most_values: usize) -> Result<Push, Malformed> {
+    let (header, form): (PushHeader, Option<Form>) = codec::read(control)?;
+    let Some(form) = form else {
+        return Ok(Push { header, gradient: Arc::new(values(payload)?), encoded: None });
+    };
+    let keys = usize::try_from(header.keys.len()).map_err(|_too_many| Malformed)?;
+    if keys > most_values {
+        return Err(Malformed);
+    }
+    let gradient = filter::decode(&form, payload, keys).map_err(|filter::Malformed| Malformed)?;
+    let encoded = Arc::new(Encoded { form, bytes: payload.to_vec() });
+    Ok(Push { header, gradient: Arc::new(gradient), encoded: Some(encoded) })
 }
 
 fn values(payload: &[u8]) -> Result<Vec<f32>, Malformed> {

@@ -13,7 +13,7 @@
 //! | 12..16 | payload length | bytes of the payload |
 //! | 16..20 | checksum | CRC-32C of bytes 0..16, the control part and the payload |
 //! | 20.. | control part | the message's fields ([`message`]), bincode 2 with its standard settings: little-endian, variable-length integers |
-//! | .. | payload | raw: `f32` values of a key range, or packed examples |
+//! | .. | payload | raw: `f32` values of a key range, a gradient in the form its push names ([`Form`](crate::filter::Form)), or packed examples |
 //!
 //! Both lengths are checked against [`Limits`] before anything is allocated. A connection starts
 //! with small limits; the handshake, which fixes the size of the model, raises them.
@@ -28,7 +28,7 @@
 //!   Ready(rows, fingerprint)          ->                                     | Refused(why)
 //!   Pull                              ->
 //!                                     <-   Parameters(version, grant) + values
-//!   Push(sequence, base, pull) + gradient  ->
+//!   Push(sequence, base, pull, form?) + gradient  ->
 //!                                     <-   Parameters(decided, version, grant) + values
 //!   ...
 //!   Heartbeat                         ->

@@ -10,6 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::examples::Shape;
+use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_core::job::{
@@ -20,7 +21,7 @@ use pstrain_core::model::ModelSpec;
 use pstrain_core::node::{
     Effect, Evaluated, Event, Identity, Input, Node, Outbox, Point, Server,
 };
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
     Bye, Control, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, PullStatus, Push,
@@ -86,6 +87,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
             weight_decay: 0.0,
             clip_norm: None,
             clip_contribution: None,
+            proximal: Proximal::None,
         },
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
         mode: Mode::of(consistency),
@@ -102,6 +104,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
             from: DataFrom::Worker,
             recipe: String::new(),
         },
+        filters: Filters::default(),
         scenario: String::new(),
     }
 }
@@ -369,7 +372,7 @@ impl World<'_> {
             allowed: Sequence(self.choices.number()),
         };
         let gradient = Arc::new(vec![value; self.server.parameters().len()]);
-        Message::Push(Push { header, gradient })
+        Message::Push(Push { header, gradient, encoded: None })
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pstrain_core::aggregate::ParticipationSpec;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape};
+use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::Version;
 use pstrain_core::job::{
@@ -14,7 +15,7 @@ use pstrain_core::job::{
 };
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
-use pstrain_core::optim::{OptimizerSpec, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::work::{Redundancy, WorkSpec};
 
@@ -314,6 +315,28 @@ fn draw_weights(rng: &mut Random) -> [u64; 10] {
     weights
 }
 
+/// Filters for one world in three: from a stream of their own.
+fn draw_filters(seed: u64) -> Filters {
+    const CHAINS: [&str; 12] = [
+        "zero-skip",
+        "significant:0.5",
+        "random-skip:0.5",
+        "random-k:0.5",
+        "top-k:0.2",
+        "top-k:0.5,random-skip:0.5,int8",
+        "fp16",
+        "int8",
+        "one-bit",
+        "terngrad",
+        "qsgd:4",
+        "powersgd:1",
+    ];
+    let mut rng = Stream::new(seed).fork("filters", 0).rng();
+    let chain = CHAINS.get(rng.below(3 * CHAINS.len() as u64) as usize).copied();
+    let chain = Filters::read_chain(chain.unwrap_or("none")).unwrap_or_default();
+    Filters { chain, ..Filters::default() }
+}
+
 fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
     let shape = Shape { inputs: 2, dense: 1, hot: 1, classes: 2 };
     let workers = 1 + rng.below(6) as u32;
@@ -338,6 +361,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             weight_decay: 0.0,
             clip_norm: None,
             clip_contribution: None,
+            proximal: Proximal::None,
         },
         aggregation: [Aggregation::Mean, Aggregation::Sum][rng.below(2) as usize],
         mode: Mode { in_flight, ..Mode::of(consistency) },
@@ -364,6 +388,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             from: [DataFrom::Worker, DataFrom::Server][rng.below(2) as usize],
             recipe: String::new(),
         },
+        filters: draw_filters(seed),
         scenario: String::new(),
     };
     (job, train)

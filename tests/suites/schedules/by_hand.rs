@@ -95,6 +95,7 @@ impl Hand<Server> {
                 allowed: Sequence(0),
             },
             gradient: Arc::new(vec![1.0; keys.len() as usize]),
+            encoded: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::filter::Filters;
 use pstrain_core::job::{BudgetKind, OnLoss};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::Event;
@@ -102,6 +103,8 @@ fn as_many_shards_as_workers_in_step_are_partitions_bit_for_bit() {
         let mut shards = Settings::draw(seed).peaceful();
         shards.job.mode = Mode::of(ConsistencySpec::Bsp);
         shards.job.budget.kind = BudgetKind::Global;
+        // These go by who computes what, and that is not the same.
+        shards.job.filters = Filters::default();
         let workers = shards.job.membership.workers;
         // All parts of one size, so that all are done at once.
         let rows = shards.train.len() as u32 / workers * workers;

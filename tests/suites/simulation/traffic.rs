@@ -22,7 +22,7 @@ fn ns(nanos: u64) -> Duration {
 
 /// What the parameters of round `round` weigh on the wire, without their values.
 fn parameters_without_values(round: u64, parameters: u64) -> u64 {
-    let decided = (round > 0).then_some(Decided { sequence: Sequence(round), dropped: None });
+    let decided = (round > 0).then_some(Decided::after(None, Sequence(round), None));
     let header = ParametersHeader {
         version: Version(round),
         keys: KeyRange::new(0, parameters).expect("some keys"),
@@ -136,8 +136,7 @@ fn a_busy_downlink_at_the_server_carries_exactly_its_rate() {
         .filter_map(|(at, from, event)| match (from, event) {
             (Origin::Worker(_), Event::Received { sequence, version }) => {
                 let round = sequence.0 - 1;
-                let decided =
-                    (round > 0).then_some(Decided { sequence: Sequence(round), dropped: None });
+                let decided = (round > 0).then_some(Decided::after(None, Sequence(round), None));
                 let header = ParametersHeader {
                     version: *version,
                     keys: KeyRange::new(0, 1).expect("a key"),

@@ -302,6 +302,7 @@ impl Server {
     ) {
         let header = push.header;
         self.mover = Some(worker);
+        let bytes = push.bytes();
         let admission = self.admit(worker, &header);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let grant = slot.seat.grants.pop_front();
@@ -318,6 +319,7 @@ impl Server {
             part: header.task.part,
             batch: header.task.batch,
             loss: header.loss,
+            bytes,
             turnaround,
             compute,
             spent,
@@ -343,7 +345,7 @@ impl Server {
                 Some(reason)
             }
         };
-        let decided = Decided { sequence: header.sequence, dropped };
+        let decided = Decided::after(slot.seat.decided, header.sequence, dropped);
         slot.seat.decided = Some(decided);
         match dropped {
             None => {

@@ -123,7 +123,7 @@ impl Worker {
         });
         let job = Box::new(welcome.job);
         out.push(Effect::Report(Event::Welcomed { worker, resumed, job: job.clone() }));
-        self.member = Some(Member {
+        let member = Member {
             worker,
             incarnation: welcome.incarnation,
             run: welcome.run,
@@ -131,14 +131,16 @@ impl Worker {
             examples_from_server: welcome.examples_from_server,
             parts: job.parts_of(worker),
             job,
-        });
+        };
         if !resumed {
+            self.begin_filtering(&member, &model, out);
             // Whatever was under way belonged to another incarnation.
             self.work.reset();
             if !same_data {
                 self.data = Data::None;
             }
         }
+        self.member = Some(member);
         self.dial_servers(now, out);
     }
 }

@@ -249,21 +249,28 @@ impl Worker {
 
     /// Sends every server its part of a gradient.
     pub(super) fn send_push(&mut self, now: Time, push: Push, out: &mut Outbox) {
+        let encoded = |keys: KeyRange| {
+            let carrier = self.carrier.as_ref()?;
+            carrier.encode(push.header.sequence, keys).map(Arc::new)
+        };
         let Some(own) = self.servers.own else {
-            return self.send(now, Message::Push(push), out);
+            let encoded = encoded(push.header.keys);
+            return self.send(now, Message::Push(Push { encoded, ..push }), out);
         };
         let part = |keys: KeyRange| {
             let mut header = push.header;
             header.keys = keys;
             let values = push.gradient.get(keys.indices()).unwrap_or_default();
-            Message::Push(Push { header, gradient: Arc::new(values.to_vec()) })
+            let gradient = Arc::new(values.to_vec());
+            Message::Push(Push { header, gradient, encoded: encoded(keys) })
         };
         for other in &self.servers.others {
             if let Some(link) = &other.link {
                 out.push(Effect::Send(link.peer, part(other.keys)));
             }
         }
-        self.send(now, part(own), out);
+        let own = part(own);
+        self.send(now, own, out);
     }
 
     /// Puts parameters together that came from `peer`, if they are what it was to send.

@@ -1,6 +1,7 @@
 //! The worker: pulls parameters, has gradients computed, pushes them; dials again when cut off.
 
 mod connection;
+mod filtering;
 mod group;
 mod partition;
 mod training;
@@ -18,6 +19,7 @@ use work::{Grant, Work};
 use super::dialler::{Dialler, Due};
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use crate::examples::Examples;
+use crate::filter::Carrier;
 use crate::id::{Incarnation, PartId, PeerId, WorkerId};
 use crate::job::Job;
 use crate::params::KeyRange;
@@ -94,6 +96,8 @@ pub struct Worker {
     /// Preparations under way: more than one if the worker was given another partition meanwhile.
     preparations: u32,
     work: Work,
+    /// What is done to its gradients before they travel.
+    carrier: Option<Carrier>,
     draining: bool,
     /// Until when a gradient that is being computed is waited for.
     drain_by: Time,
@@ -144,6 +148,7 @@ impl Worker {
             data: Data::None,
             preparations: 0,
             work: Work::default(),
+            carrier: None,
             draining: false,
             drain_by: Time::ZERO,
             done: false,

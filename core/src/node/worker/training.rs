@@ -1,7 +1,6 @@
 //! Pull, compute, push.
 
 use alloc::string::String;
-use alloc::sync::Arc;
 
 use super::work::Grant;
 use super::{Member, Worker, WorkerError};
@@ -11,7 +10,7 @@ use crate::mode::MOST_IN_FLIGHT;
 use crate::node::{Compute, Computed, Effect, Event, Outbox};
 use crate::protocol::Message;
 use crate::protocol::message::{
-    Decided, EndReason, Heartbeat, Parameters, ParametersHeader, Pull, Push, PushHeader,
+    Decided, EndReason, Heartbeat, Parameters, ParametersHeader, Pull, PushHeader,
 };
 use crate::time::Time;
 
@@ -63,7 +62,7 @@ impl Worker {
             return self.finish(Err(WorkerError::Protocol(what)), out);
         }
         if let Some(decided) = header.decided {
-            self.work.decided(decided.sequence);
+            self.on_decided(decided);
         }
         if self.draining {
             if self.work.computing().is_none() {
@@ -117,7 +116,7 @@ impl Worker {
         // Told before it is done, so that whoever hears of the push has heard of this.
         let PushHeader { sequence, base, samples, loss, .. } = header;
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
-        let push = Push { header, gradient: Arc::new(computed.gradient) };
+        let push = Self::filtered(&mut self.carrier, grant, header, computed.gradient);
         self.work.send(push.clone());
         if self.server().is_some() {
             self.send_push(now, push, out);
@@ -126,7 +125,7 @@ impl Worker {
     }
 
     pub(super) fn on_ack(&mut self, now: Time, decided: Decided, out: &mut Outbox) {
-        if !self.work.decided(decided.sequence) {
+        if !self.on_decided(decided) {
             return; // known already
         }
         if !self.draining {

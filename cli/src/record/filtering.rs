@@ -1,0 +1,90 @@
+//! The workers' filters once more, for a run that is computed again.
+//!
+//! A worker's filters go by its gradients in the order in which it sent them, which is that of their
+//! numbers. One that was dropped while nothing else was under way has left no trace there. What
+//! cannot be told from the order of updates is when a worker with several under way heard of a drop.
+
+use anyhow::bail;
+use pstrain_core::filter::Carrier;
+use pstrain_core::id::{Incarnation, Sequence, WorkerId};
+use pstrain_core::job::Job;
+use pstrain_core::model::Model;
+use pstrain_core::protocol::message::Decided;
+use pstrain_core::work::Task;
+
+use super::order::Contribution;
+
+/// The filters of all workers.
+#[derive(Debug)]
+pub(super) struct Filtering {
+    job: Job,
+    model: Model,
+    lanes: Vec<Lane>,
+    /// Whether a worker has ever been allowed several mini-batches at once.
+    in_flight: bool,
+}
+
+/// The filters of one worker.
+#[derive(Debug, Default)]
+struct Lane {
+    incarnation: Incarnation,
+    last: Sequence,
+    carrier: Option<Carrier>,
+}
+
+impl Filtering {
+    /// Those of `job`, whose model is `model`; none if it has none.
+    pub(super) fn new(job: &Job, model: &Model) -> Option<Self> {
+        let lanes = (0..job.membership.workers).map(|_| Lane::default()).collect();
+        let in_flight = job.mode.window() > 1 || job.dealer().is_ok_and(|dealer| dealer.is_some());
+        (!job.filters.is_none()).then(|| Self {
+            job: job.clone(),
+            model: model.clone(),
+            lanes,
+            in_flight,
+        })
+    }
+
+    /// Notes that workers may have so many mini-batches under way from now on.
+    pub(super) const fn set_window(&mut self, window: u32) {
+        self.in_flight |= window > 1;
+    }
+
+    /// Makes of a gradient what the server got of it. Those of a worker must come in the order of
+    /// their numbers.
+    pub(super) fn filter(
+        &mut self,
+        contribution: &Contribution,
+        gradient: &mut Vec<f32>,
+    ) -> anyhow::Result<()> {
+        let Contribution { worker, incarnation, sequence, part, batch, examples, .. } =
+            *contribution;
+        let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
+        if lane.carrier.is_none() || lane.incarnation != incarnation {
+            let carrier = Carrier::new(&self.job, worker, self.model.layout());
+            *lane = Lane { incarnation, last: Sequence(0), carrier };
+        }
+        let follows = sequence == lane.last.next();
+        let is_known = sequence > lane.last && !self.in_flight;
+        if self.job.filters.remember() && !follows && !is_known {
+            return cannot(worker, lane.last, sequence);
+        }
+        lane.last = sequence;
+        if let Some(carrier) = &mut lane.carrier {
+            let task = Task { part, batch, examples };
+            let filtered = carrier.filter(std::mem::take(gradient), sequence, task);
+            carrier.decided(&Decided::after(None, sequence, None));
+            gradient.clone_from(&filtered.gradient);
+        }
+        Ok(())
+    }
+}
+
+fn cannot(worker: WorkerId, last: Sequence, sequence: Sequence) -> anyhow::Result<()> {
+    bail!(
+        "this run cannot be computed again: push {sequence} of worker {worker} follows its push {last} \
+         in the order of updates. What became of those between changed what its filters carried on, \
+         and with several mini-batches in flight the order of updates does not say when (filters \
+         without error-feedback, or in-flight = 1, leave no such gap)"
+    )
+}

@@ -1,0 +1,241 @@
+//! The filters of one worker, and what they carry from one gradient to the next.
+//!
+//! With error feedback (Seide et al. 2014; Karimireddy et al., ICML 2019) the filters are given a
+//! gradient `g` together with the residual `e` of those before it: `p = g + e` goes in, the server
+//! reads `d`, and `p - d` is the new residual. The sum of all that was read and the residual is the
+//! sum of the gradients.
+//!
+//! A push that the server did not take has no part in that. Its mini-batch is computed again, by
+//! whoever it is given to, so the gradient goes; but what it brought of earlier ones is due still:
+//! the residual becomes `e + d - g`, with `e` the residual now. If nothing was filtered since, that is
+//! the residual before the push, to the bit. A filter that takes nothing away then leaves nothing
+//! behind, whatever is dropped.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::coded::{Coded, Encoded, Values};
+use super::low_rank::PowerSgd;
+use super::{Choose, Code, Filters, Memory, choice_of, code_of};
+use crate::filter::FilterSpec;
+use crate::id::{Sequence, WorkerId};
+use crate::job::Job;
+use crate::optim::norm;
+use crate::params::{KeyRange, Layout};
+use crate::protocol::message::Decided;
+use crate::rng::Stream;
+use crate::work::Task;
+
+/// The filters of one incarnation of a worker.
+#[derive(Debug)]
+pub struct Carrier {
+    choices: Vec<Box<dyn Choose>>,
+    code: Option<Box<dyn Code>>,
+    feeds_back: bool,
+    remembers: bool,
+    stream: Stream,
+    state: State,
+    /// Pushes that are not known to be decided, the oldest first.
+    under_way: VecDeque<UnderWay>,
+}
+
+/// What is carried from one gradient to the next.
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// What has not been sent yet; empty while there is nothing.
+    residual: Vec<f32>,
+    memory: Memory,
+}
+
+/// What it takes to send a push, once more if need be, and to undo it.
+#[derive(Debug)]
+struct UnderWay {
+    sequence: Sequence,
+    filtered: Filtered,
+    /// The gradient, and what was carried before; only if something is.
+    gradient: Vec<f32>,
+    before: State,
+}
+
+/// A gradient as the filters left it.
+#[derive(Clone, Debug)]
+pub struct Filtered {
+    /// What the server reads.
+    pub gradient: Arc<Vec<f32>>,
+    /// None if it travels as it is.
+    coded: Option<Arc<Coded>>,
+}
+
+impl Filtered {
+    /// The form in which the part of it for `keys` travels, counted from the first of them; none if
+    /// that would not be shorter than the values.
+    #[must_use]
+    pub fn encode(&self, keys: KeyRange) -> Option<Encoded> {
+        let encoded = self.coded.as_ref()?.encode(keys.indices());
+        let plain = keys.len() * size_of::<f32>() as u64;
+        ((encoded.bytes.len() as u64) < plain).then_some(encoded)
+    }
+}
+
+impl Carrier {
+    /// The filters of `worker` in `job`, whose model has this layout, before its first gradient;
+    /// none if the job has none.
+    #[must_use]
+    pub fn new(job: &Job, worker: WorkerId, layout: &Layout) -> Option<Self> {
+        Self::of(&job.filters, Stream::new(job.seed), worker, layout)
+    }
+
+    /// The same by its filters and the root stream of the run.
+    pub(super) fn of(
+        filters: &Filters,
+        seed: Stream,
+        worker: WorkerId,
+        layout: &Layout,
+    ) -> Option<Self> {
+        if filters.is_none() {
+            return None;
+        }
+        let stream = seed.fork("filter", worker.0.into());
+        let feeds_back = filters.feeds_back();
+        let mut memory = Memory::new();
+        let mut code = None;
+        for filter in filters.chain.iter().filter(|filter| filter.is_coding()) {
+            code = Some(match *filter {
+                FilterSpec::PowerSgd { rank } => {
+                    let power = PowerSgd::new(rank, layout);
+                    memory = power.begin(stream);
+                    Box::new(power)
+                }
+                filter => code_of(filter)?,
+            });
+        }
+        Some(Self {
+            choices: filters
+                .chain
+                .iter()
+                .filter_map(|filter| choice_of(*filter, !feeds_back))
+                .collect(),
+            code,
+            feeds_back,
+            remembers: filters.remember(),
+            stream,
+            state: State { residual: Vec::new(), memory },
+            under_way: VecDeque::new(),
+        })
+    }
+
+    /// Filters the gradient of `task`, which is push `sequence`. What is random about it depends on
+    /// the worker and the task alone.
+    ///
+    /// A gradient that is not finite travels as it is, for the server to see, and changes nothing.
+    pub fn filter(&mut self, gradient: Vec<f32>, sequence: Sequence, task: Task) -> Filtered {
+        let before = if self.remembers { self.state.clone() } else { State::default() };
+        let mut given = gradient.clone();
+        if self.feeds_back && !self.state.residual.is_empty() {
+            given.iter_mut().zip(&self.state.residual).for_each(|(value, more)| *value += more);
+        }
+        let mut filtered = Filtered { gradient: Arc::new(Vec::new()), coded: None };
+        match self.decoded(&given, task) {
+            Some((coded, decoded)) => {
+                if self.feeds_back {
+                    let residual = given.iter().zip(&decoded).map(|(given, read)| given - read);
+                    self.state.residual = residual.collect();
+                }
+                filtered.gradient = Arc::new(decoded);
+                filtered.coded = Some(Arc::new(coded));
+            }
+            None => {
+                if self.remembers {
+                    self.state = before.clone();
+                }
+                filtered.gradient = Arc::new(gradient.clone());
+            }
+        }
+        let gradient = if self.remembers { gradient } else { Vec::new() };
+        let under_way = UnderWay { sequence, filtered: filtered.clone(), gradient, before };
+        self.under_way.push_back(under_way);
+        filtered
+    }
+
+    /// The form in which the part for `keys` of a push travels that is not known to be decided; none
+    /// if that would not be shorter than its values.
+    #[must_use]
+    pub fn encode(&self, sequence: Sequence, keys: KeyRange) -> Option<Encoded> {
+        let push = self.under_way.iter().rfind(|push| push.sequence == sequence)?;
+        push.filtered.encode(keys)
+    }
+
+    /// What the chain leaves of `given`, and what is read of that; none if that is not finite.
+    fn decoded(&mut self, given: &[f32], task: Task) -> Option<(Coded, Vec<f32>)> {
+        if !given.iter().all(|value| value.is_finite()) {
+            return None;
+        }
+        let stream = self.stream.fork("part", task.part.0.into()).fork("batch", task.batch.0);
+        let mut values = given.to_vec();
+        let mut keys: Option<Vec<u32>> = None;
+        for (number, choice) in (0..).zip(&self.choices) {
+            let keys = keys.get_or_insert_with(|| (0..given.len() as u32).collect());
+            choice.choose(&mut values, keys, &mut stream.fork("choice", number).rng());
+        }
+        if let Some(keys) = &keys {
+            values = keys.iter().map(|&key| values[key as usize]).collect();
+        }
+        let values = match &self.code {
+            Some(code) => {
+                code.code(values, &mut self.state.memory, &mut stream.fork("code", 0).rng())
+            }
+            None => Values::Single(values),
+        };
+        let coded = Coded { keys, values };
+        // The server's own way of reading it, so that both have the same bits.
+        let decoded = coded.encode(0..given.len()).decode(given.len()).ok()?;
+        decoded.iter().all(|value| value.is_finite()).then_some((coded, decoded))
+    }
+
+    /// Takes note of what became of pushes: of `decided` and all before it.
+    pub fn decided(&mut self, decided: &Decided) {
+        let known = self.under_way.partition_point(|push| push.sequence <= decided.sequence);
+        // The last of them, with nothing after it, as if they had never been.
+        let mut left = known;
+        if known == self.under_way.len() {
+            while self.under_way.back().is_some_and(|push| decided.drops(push.sequence)) {
+                let last = self.under_way.pop_back();
+                self.state = last.map(|push| push.before).unwrap_or_default();
+                left -= 1;
+            }
+        }
+        for _ in 0..left {
+            let Some(push) = self.under_way.pop_front() else { break };
+            if self.feeds_back && decided.drops(push.sequence) {
+                self.take_back(&push);
+            }
+        }
+    }
+
+    /// Adds what a push that was dropped had brought of earlier gradients to what is carried, now
+    /// and before each push since.
+    fn take_back(&mut self, push: &UnderWay) {
+        let states = self.under_way.iter_mut().map(|later| &mut later.before);
+        for state in states.chain([&mut self.state]) {
+            state.residual.resize(push.gradient.len(), 0.0);
+            let brought = push.filtered.gradient.iter().zip(&push.gradient);
+            for (value, (read, own)) in state.residual.iter_mut().zip(brought) {
+                *value += read - own;
+            }
+        }
+    }
+
+    /// What has not been sent yet; empty if there is nothing.
+    #[must_use]
+    pub fn residual(&self) -> &[f32] {
+        &self.state.residual
+    }
+
+    /// The L2 norm of what has not been sent yet.
+    #[must_use]
+    pub fn carried(&self) -> f64 {
+        norm(&self.state.residual)
+    }
+}

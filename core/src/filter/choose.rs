@@ -1,0 +1,109 @@
+//! Filters that choose which keys of a gradient travel.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::rng::Random;
+
+/// Chooses which keys of a gradient travel.
+pub(super) trait Choose: fmt::Debug + Send {
+    /// Takes from `keys`, which are in order, those that do not travel. May scale the values of
+    /// those that do.
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, random: &mut Random);
+}
+
+/// What is not 0.
+#[derive(Debug)]
+pub(super) struct ZeroSkip;
+
+impl Choose for ZeroSkip {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _random: &mut Random) {
+        keys.retain(|&key| values[key as usize] != 0.0);
+    }
+}
+
+/// What is of a magnitude above `delta`.
+#[derive(Debug)]
+pub(super) struct Significant {
+    pub(super) delta: f32,
+}
+
+impl Choose for Significant {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _random: &mut Random) {
+        keys.retain(|&key| values[key as usize].abs() > self.delta);
+    }
+}
+
+/// Each key with probability `share`.
+#[derive(Debug)]
+pub(super) struct RandomSkip {
+    pub(super) share: f64,
+    /// Whether the values that travel are divided by the share, so that their mean is right.
+    pub(super) scales: bool,
+}
+
+impl Choose for RandomSkip {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, random: &mut Random) {
+        keys.retain(|_| random.unit() < self.share);
+        if self.scales {
+            scale(values, keys, 1.0 / self.share);
+        }
+    }
+}
+
+/// A random `share` of the keys, each as likely as any.
+#[derive(Debug)]
+pub(super) struct RandomK {
+    pub(super) share: f64,
+    /// Whether the values that travel are divided by their share, so that their mean is right.
+    pub(super) scales: bool,
+}
+
+impl Choose for RandomK {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, random: &mut Random) {
+        let all = keys.len();
+        let count = count(self.share, all);
+        for place in 0..count {
+            let other = place + random.below((all - place) as u64) as usize;
+            keys.swap(place, other);
+        }
+        keys.truncate(count);
+        keys.sort_unstable();
+        if self.scales && count > 0 {
+            scale(values, keys, all as f64 / count as f64);
+        }
+    }
+}
+
+/// The `share` of all keys with the largest magnitudes; of equal ones the first.
+#[derive(Debug)]
+pub(super) struct TopK {
+    pub(super) share: f64,
+}
+
+impl Choose for TopK {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _random: &mut Random) {
+        keys.retain(|&key| values[key as usize] != 0.0);
+        let count = count(self.share, values.len());
+        if count < keys.len() {
+            let magnitude = |key: &u32| values[*key as usize].abs();
+            keys.select_nth_unstable_by(count, |one, other| {
+                magnitude(other).total_cmp(&magnitude(one)).then(one.cmp(other))
+            });
+            keys.truncate(count);
+            keys.sort_unstable();
+        }
+    }
+}
+
+/// A share of `all`, rounded up.
+fn count(share: f64, all: usize) -> usize {
+    (libm::ceil(share * all as f64) as usize).min(all)
+}
+
+fn scale(values: &mut [f32], keys: &[u32], factor: f64) {
+    for &key in keys {
+        let value = &mut values[key as usize];
+        *value = (f64::from(*value) * factor) as f32;
+    }
+}

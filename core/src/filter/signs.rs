@@ -1,0 +1,43 @@
+//! Values as signs: one bit each, and two means for each block (Seide et al. 2014, whose blocks are
+//! the columns of a matrix).
+
+use alloc::vec::Vec;
+
+use super::coded::Values;
+use super::{Code, Memory};
+use crate::rng::Random;
+
+/// Keeps of each block the mean of its negative values and that of the others.
+#[derive(Debug)]
+pub(super) struct OneBit {
+    /// Values of a block.
+    pub(super) block: u32,
+}
+
+/// Signs with what they mean.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Signs {
+    pub(super) block: u32,
+    /// For each block what stands for a negative value, and for another.
+    pub(super) means: Vec<[f32; 2]>,
+    /// For each value whether it is not negative.
+    pub(super) signs: Vec<bool>,
+}
+
+impl Code for OneBit {
+    fn code(&self, values: Vec<f32>, _memory: &mut Memory, _random: &mut Random) -> Values {
+        let mean = |block: &[f32], negative: bool| {
+            let mut sum = (0.0_f64, 0_u32);
+            for &value in block.iter().filter(|value| (**value < 0.0) == negative) {
+                sum = (sum.0 + f64::from(value), sum.1 + 1);
+            }
+            if sum.1 == 0 { 0.0 } else { (sum.0 / f64::from(sum.1)) as f32 }
+        };
+        let blocks = values.chunks(self.block as usize);
+        Values::Signs(Signs {
+            block: self.block,
+            means: blocks.map(|block| [mean(block, true), mean(block, false)]).collect(),
+            signs: values.iter().map(|value| *value >= 0.0).collect(),
+        })
+    }
+}

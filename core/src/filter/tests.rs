@@ -1,0 +1,74 @@
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::consistency::DropReason;
+use crate::id::{BatchId, Sequence, WorkerId};
+use crate::params::{KeyRange, Layout};
+use crate::protocol::message::Decided;
+use crate::rng::Stream;
+use crate::work::Task;
+
+mod carrying;
+mod chains;
+mod wire;
+
+const CHAINS: [&str; 16] = [
+    "zero-skip",
+    "significant:0.5",
+    "random-skip:0.5",
+    "random-k:0.25",
+    "top-k:0.1",
+    "fp16",
+    "bf16",
+    "int8",
+    "one-bit",
+    "terngrad",
+    "qsgd:4",
+    "powersgd:2",
+    "top-k:0.2,fp16",
+    "zero-skip,int8",
+    "significant:0.25,random-skip:0.5,one-bit",
+    "random-k:0.5,qsgd:1",
+];
+
+/// A matrix and a vector, of so many values in all.
+fn layout(values: usize) -> Layout {
+    let mut layout = Layout::new();
+    let columns = 7;
+    layout.push("weight".into(), vec![values / columns, columns]);
+    layout.push("bias".into(), vec![values % columns]);
+    layout
+}
+
+fn filters(chain: &str, error_feedback: ErrorFeedback) -> Filters {
+    Filters { chain: Filters::read_chain(chain).unwrap(), error_feedback }
+}
+
+fn carrier(chain: &str, error_feedback: ErrorFeedback, values: usize) -> Carrier {
+    let filters = filters(chain, error_feedback);
+    filters.validate().unwrap();
+    Carrier::of(&filters, Stream::new(3), WorkerId(0), &layout(values)).unwrap()
+}
+
+fn task(batch: u64) -> Task {
+    Task::own(WorkerId(0), BatchId(batch))
+}
+
+/// Values of all magnitudes, many of them 0.
+fn gradient(random: &mut Random, values: usize) -> Vec<f32> {
+    let value = |_| match random.below(4) {
+        0 => 0.0,
+        1 => (random.unit() - 0.5) as f32,
+        2 => (random.unit() * 4.0 - 2.0) as f32,
+        _ => libm::exp(random.unit() * 20.0 - 15.0) as f32,
+    };
+    (0..values).map(value).collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}

@@ -1,0 +1,195 @@
+//! Error feedback: nothing is lost and nothing comes twice, whatever becomes of the pushes.
+
+use super::*;
+
+/// A worker with several pushes under way, and a server that takes some and not others.
+struct World {
+    chain: &'static str,
+    feedback: ErrorFeedback,
+    carrier: Carrier,
+    random: Random,
+    values: usize,
+    next: u64,
+    /// Without a decision: the gradient, what was sent.
+    waiting: Vec<(u64, Vec<f32>, Vec<f32>)>,
+    decided: Option<Decided>,
+    /// Sums over what was accepted.
+    computed: Vec<f64>,
+    applied: Vec<f64>,
+    /// What was carried by those who died.
+    lost: Vec<f64>,
+    /// The magnitudes that went into the sums, to which rounding is in proportion.
+    magnitude: f64,
+}
+
+impl World {
+    fn new(chain: &'static str, feedback: ErrorFeedback, seed: u64) -> Self {
+        let values = 60;
+        Self {
+            chain,
+            feedback,
+            carrier: carrier(chain, feedback, values),
+            random: Stream::new(seed).rng(),
+            values,
+            next: 1,
+            waiting: Vec::new(),
+            decided: None,
+            computed: vec![0.0; values],
+            applied: vec![0.0; values],
+            lost: vec![0.0; values],
+            magnitude: 1.0,
+        }
+    }
+
+    fn push(&mut self) {
+        let given = gradient(&mut self.random, self.values);
+        let given: Vec<f32> = given.iter().map(|value| value.min(4.0)).collect();
+        let sent = self.carrier.filter(given.clone(), Sequence(self.next), task(self.next));
+        self.waiting.push((self.next, given, sent.gradient.to_vec()));
+        self.next += 1;
+    }
+
+    /// The server decides the oldest push; the worker may hear of it later.
+    fn decide(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let (sequence, given, sent) = self.waiting.remove(0);
+        let dropped = (self.random.below(3) == 0).then_some(DropReason::Stale);
+        self.decided = Some(Decided::after(self.decided, Sequence(sequence), dropped));
+        if dropped.is_none() {
+            for (key, (given, sent)) in given.iter().zip(&sent).enumerate() {
+                self.computed[key] += f64::from(*given);
+                self.applied[key] += f64::from(*sent);
+                self.magnitude += f64::from(given.abs() + sent.abs());
+            }
+        }
+    }
+
+    fn tell(&mut self) {
+        if let Some(decided) = &self.decided {
+            self.carrier.decided(decided);
+        }
+    }
+
+    /// The worker dies and another takes its place; what was under way is never decided.
+    fn die(&mut self) {
+        for (sequence, _, _) in self.waiting.drain(..) {
+            let lost = Some(DropReason::Over);
+            self.decided = Some(Decided::after(self.decided, Sequence(sequence), lost));
+        }
+        self.tell();
+        for (lost, carried) in self.lost.iter_mut().zip(self.carrier.residual()) {
+            *lost += f64::from(*carried);
+        }
+        self.carrier = carrier(self.chain, self.feedback, self.values);
+        (self.next, self.decided) = (1, None);
+    }
+
+    /// All that was sent and accepted, with what is carried and what was lost with the dead, is all that was
+    /// computed and accepted.
+    fn check(&mut self, what: &str) {
+        while !self.waiting.is_empty() {
+            self.decide();
+        }
+        self.tell();
+        let residual = self.carrier.residual();
+        for key in 0..self.values {
+            let carried = residual.get(key).copied().map_or(0.0, f64::from);
+            let off = self.applied[key] + carried + self.lost[key] - self.computed[key];
+            assert!(off.abs() <= 1e-6 * self.magnitude, "{what}: key {key} is off by {off}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn applied_and_carried_is_computed_whatever_is_dropped(
+        seed: u64,
+        steps in proptest::collection::vec(0..16_u8, 1..60),
+    ) {
+        for chain in CHAINS.iter().filter(|chain| **chain != "zero-skip") {
+            let mut world = World::new(chain, ErrorFeedback::On, seed);
+            for step in &steps {
+                match step {
+                    0..7 => world.push(),
+                    7..11 => world.decide(),
+                    11..15 => world.tell(),
+                    _ => world.die(),
+                }
+            }
+            world.check(chain);
+        }
+    }
+
+    /// One push at a time: what was dropped has never been, to the bit.
+    #[test]
+    fn without_others_under_way_a_dropped_push_leaves_no_trace(
+        seed: u64,
+        drops in proptest::collection::vec(any::<bool>(), 1..20),
+    ) {
+        for chain in CHAINS {
+            let mut with = carrier(chain, ErrorFeedback::Auto, 60);
+            let mut without = carrier(chain, ErrorFeedback::Auto, 60);
+            let mut decided = None;
+            for (number, &dropped) in (1..).zip(&drops) {
+                let given = gradient(&mut Stream::new(seed).fork("given", number).rng(), 60);
+                let sent = with.filter(given.clone(), Sequence(number), task(number));
+                let reason = dropped.then_some(DropReason::Redundant);
+                let after = Decided::after(decided, Sequence(number), reason);
+                with.decided(&after);
+                decided = Some(after);
+                if !dropped {
+                    let alone = without.filter(given, Sequence(number), task(number));
+                    prop_assert_eq!(bits(&sent.gradient), bits(&alone.gradient), "{}", chain);
+                }
+                prop_assert_eq!(bits(with.residual()), bits(without.residual()), "{}", chain);
+            }
+        }
+    }
+
+    /// With all keys chosen, filters are as if they were not there, whatever is dropped.
+    #[test]
+    fn a_filter_without_loss_carries_nothing(seed: u64, steps in proptest::collection::vec(0..4_u8, 1..40)) {
+        let mut world = World::new("top-k:1", ErrorFeedback::On, seed);
+        for step in steps {
+            match step {
+                0 | 1 => world.push(),
+                2 => world.decide(),
+                _ => world.tell(),
+            }
+            prop_assert!(world.carrier.residual().iter().all(|value| *value == 0.0));
+        }
+    }
+}
+
+#[test]
+fn all_of_a_long_window_is_heard_of_at_once() {
+    let mut decided = None;
+    for number in 1..=257_u64 {
+        let dropped = (number % 3 == 0).then_some(DropReason::Stale);
+        decided = Some(Decided::after(decided, Sequence(number), dropped));
+    }
+    let decided = decided.unwrap();
+    for number in 1..=257_u64 {
+        assert_eq!(decided.drops(Sequence(number)), number % 3 == 0, "{number}");
+    }
+    assert!(!decided.drops(Sequence(258)) && !decided.drops(Sequence(300)));
+}
+
+#[test]
+fn what_is_carried_is_bounded_and_gets_through() {
+    // Ten of sixty values a step: none waits for ever.
+    let mut carrier = carrier("top-k:0.1666", ErrorFeedback::Auto, 60);
+    let given: Vec<f32> = (0..60).map(|key| 1.0 + key as f32 / 60.0).collect();
+    let mut sums = vec![0.0_f64; 60];
+    for number in 1..=600 {
+        let sent = carrier.filter(given.clone(), Sequence(number), task(number));
+        carrier.decided(&Decided::after(None, Sequence(number), None));
+        sums.iter_mut().zip(sent.gradient.iter()).for_each(|(sum, sent)| *sum += f64::from(*sent));
+    }
+    for (sum, given) in sums.iter().zip(&given) {
+        assert!((sum / 600.0 - f64::from(*given)).abs() < 0.05, "{sum} {given}");
+    }
+    assert!(carrier.carried() < 200.0);
+}

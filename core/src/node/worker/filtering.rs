@@ -1,0 +1,45 @@
+//! What a worker's filters do to its pushes.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::work::Grant;
+use super::{Member, Worker};
+use crate::filter::Carrier;
+use crate::model::Model;
+use crate::node::{Effect, Event, Outbox};
+use crate::protocol::message::{Decided, Push, PushHeader};
+
+impl Worker {
+    /// Begins a new incarnation's filters. What those of the one before had not sent yet is lost with
+    /// it, like the pushes that had no answer.
+    pub(super) fn begin_filtering(&mut self, member: &Member, model: &Model, out: &mut Outbox) {
+        let carried = self.carrier.as_ref().map_or(0.0, Carrier::carried);
+        if carried > 0.0 {
+            out.push(Effect::Report(Event::Forgot { carried }));
+        }
+        self.carrier = Carrier::new(&member.job, member.worker, model.layout());
+    }
+
+    /// The push of a gradient, in no form yet: each server's part has its own.
+    pub(super) fn filtered(
+        carrier: &mut Option<Carrier>,
+        grant: Grant,
+        header: PushHeader,
+        gradient: Vec<f32>,
+    ) -> Push {
+        let gradient = match carrier {
+            Some(carrier) => carrier.filter(gradient, grant.sequence, grant.task).gradient,
+            None => Arc::new(gradient),
+        };
+        Push { header, gradient, encoded: None }
+    }
+
+    /// Takes note of what became of pushes; whether that is news.
+    pub(super) fn on_decided(&mut self, decided: Decided) -> bool {
+        if let Some(carrier) = &mut self.carrier {
+            carrier.decided(&decided);
+        }
+        self.work.decided(decided.sequence)
+    }
+}

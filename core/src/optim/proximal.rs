@@ -1,0 +1,68 @@
+//! What a server does to its parameters after each step: the proximal step of a penalty, or the
+//! projection onto a box.
+
+use serde::{Deserialize, Serialize};
+
+use super::OptimError;
+use super::error::{check, check_positive};
+
+/// A function of each parameter by itself, applied after the optimiser's step (Parikh and Boyd,
+/// Proximal algorithms, 2014). `rate` is the learning rate of the step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Proximal {
+    /// Nothing.
+    #[default]
+    None,
+    /// For a penalty `lambda |p|`: moves `p` by `rate * lambda` towards 0, and no further.
+    L1 {
+        /// The strength, above 0.
+        lambda: f32,
+    },
+    /// For a penalty `lambda p^2 / 2`: `p / (1 + rate * lambda)`.
+    L2 {
+        /// The strength, above 0.
+        lambda: f32,
+    },
+    /// The nearest value from `low` to `high`.
+    Box {
+        /// The least value.
+        low: f32,
+        /// The greatest value.
+        high: f32,
+    },
+}
+
+impl Proximal {
+    pub(super) fn validate(self) -> Result<(), OptimError> {
+        match self {
+            Self::None => Ok(()),
+            Self::L1 { lambda } | Self::L2 { lambda } => check_positive("proximal lambda", lambda),
+            Self::Box { low, high } => {
+                check("proximal box from", low, "finite", true)?;
+                check("proximal box to", high, "finite and not below where it begins", low <= high)
+            }
+        }
+    }
+
+    /// Applies it to parameters after a step at this learning rate.
+    pub(super) fn apply(self, params: &mut [f32], rate: f32) {
+        match self {
+            Self::None => {}
+            Self::L1 { lambda } => {
+                let most = rate * lambda;
+                for param in params {
+                    let left = param.abs() - most;
+                    *param = if left > 0.0 { left.copysign(*param) } else { 0.0 };
+                }
+            }
+            Self::L2 { lambda } => {
+                let factor = 1.0 + rate * lambda;
+                params.iter_mut().for_each(|param| *param /= factor);
+            }
+            Self::Box { low, high } => {
+                params.iter_mut().for_each(|param| *param = param.clamp(low, high));
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Filters in whole runs: one seed and one result over every transport, shorter messages where they
+//! count, and nothing lost or counted twice by what becomes of the pushes.
+
+use std::time::Duration;
+
+use pstrain_core::filter::{ErrorFeedback, Filters};
+use pstrain_core::job::Job;
+use pstrain_core::node::Event;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_tests::{Kind, Toy, VirtualRun, run_cluster, sequential_bsp, trial_of, within};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+const CHAINS: [&str; 13] = [
+    "zero-skip",
+    "significant:0.02",
+    "random-skip:0.5",
+    "random-k:0.3",
+    "top-k:0.1",
+    "fp16",
+    "bf16",
+    "int8",
+    "one-bit",
+    "terngrad",
+    "qsgd:4",
+    "powersgd:1",
+    "top-k:0.2,random-skip:0.9,int8",
+];
+
+fn bits(parameters: &[f32]) -> Vec<u32> {
+    parameters.iter().map(|value| value.to_bits()).collect()
+}
+
+fn filter(job: &mut Job, chain: &str, error_feedback: ErrorFeedback) {
+    job.filters = Filters { chain: Filters::read_chain(chain).expect("a chain"), error_feedback };
+}
+
+#[test]
+fn bsp_with_filters_is_the_same_over_every_transport_and_in_virtual_time() {
+    for chain in CHAINS {
+        let mut toy = Toy::new(3, 120);
+        filter(&mut toy.job, chain, ErrorFeedback::Auto);
+        let expected = bits(&VirtualRun::new(&toy, "delay=3ms jitter=2ms", "1ms").run().parameters);
+        for kind in Kind::ALL {
+            let toy = toy.clone();
+            let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+            assert_eq!(outcome.reason, EndReason::BudgetReached);
+            assert_eq!(bits(&outcome.parameters), expected, "{chain} over {kind:?}");
+        }
+        let plain = bits(&sequential_bsp(&toy));
+        assert_eq!(plain == expected, chain == "zero-skip", "{chain}");
+    }
+}
+
+#[test]
+fn what_takes_nothing_away_trains_as_if_it_were_not_there() {
+    let toy = Toy::new(3, 120);
+    let plain = bits(&sequential_bsp(&toy));
+    for (chain, error_feedback) in [
+        ("zero-skip", ErrorFeedback::Auto),
+        ("top-k:1", ErrorFeedback::On),
+        ("random-k:1", ErrorFeedback::Off),
+        ("significant:0,random-skip:1", ErrorFeedback::Auto),
+    ] {
+        let mut toy = toy.clone();
+        filter(&mut toy.job, chain, error_feedback);
+        assert_eq!(
+            bits(&VirtualRun::new(&toy, "delay=1ms", "1ms").run().parameters),
+            plain,
+            "{chain}"
+        );
+    }
+}
+
+/// Whatever is dropped, repeated, fenced or lost: what rides in a push that does not count comes
+/// back, and the mini-batch that is computed again is not counted twice. So with all keys chosen
+/// nothing is different, to the bit.
+#[test]
+fn with_nothing_taken_away_no_fault_makes_a_difference() {
+    let (mut compared, mut dropped) = (0, 0);
+    for seed in 0..400 {
+        let trial = trial_of(seed);
+        let links = trial.run.scenario.links.to_string();
+        if ["rate", "loss", "slow-start"].iter().any(|word| links.contains(word)) {
+            continue; // there, fewer bytes take less time
+        }
+        let mut filtered = trial.run.clone();
+        filter(&mut filtered.job, "top-k:1", ErrorFeedback::On);
+        if filtered.job.validate().is_err() {
+            continue;
+        }
+        let (plain, filtered) = (trial.run.run(), filtered.run());
+        assert_eq!((plain.ended, plain.ledger), (filtered.ended, filtered.ledger), "seed {seed}");
+        assert_eq!(bits(&plain.parameters), bits(&filtered.parameters), "seed {seed}");
+        compared += 1;
+        let is_drop = |event: &Event| matches!(event, Event::Dropped { .. });
+        dropped += filtered.events.iter().filter(|(_, _, event)| is_drop(event)).count();
+    }
+    assert!(compared > 50 && dropped > 100, "{compared} runs with {dropped} drops");
+}
+
+/// Every checker of the harness looks on: exactly once, versions, membership, the ledger, and the
+/// whole training a second time on what was sent.
+#[test]
+fn random_faults_break_no_promise_whatever_the_filters() {
+    let mut forgot = 0;
+    for seed in 0..300_u64 {
+        let mut trial = trial_of(seed);
+        let chain = CHAINS[seed as usize % CHAINS.len()];
+        filter(&mut trial.run.job, chain, ErrorFeedback::Auto);
+        if trial.run.job.validate().is_err() {
+            continue;
+        }
+        let run = trial.run.run();
+        let is_loss = |event: &Event| matches!(event, Event::Forgot { .. });
+        forgot += run.events.iter().filter(|(_, _, event)| is_loss(event)).count();
+    }
+    assert!(forgot > 0, "nobody ever came back as another incarnation");
+}
+
+#[test]
+fn a_link_is_as_long_in_use_as_the_bytes_that_are_left() {
+    let time = |chain: &str| {
+        let mut toy = Toy::new(2, 160);
+        filter(&mut toy.job, chain, ErrorFeedback::Auto);
+        let run = VirtualRun::new(&toy, "rate=80kbit", "1ms").run();
+        let pushes = run.arrivals.iter().filter(|arrival| arrival.is_push);
+        let reported = run.events.iter().filter_map(|(_, _, event)| match event {
+            Event::Pushed { bytes, .. } => Some(*bytes),
+            _ => None,
+        });
+        let (frames, payloads): (u64, u64) =
+            (pushes.map(|arrival| arrival.bytes).sum(), reported.sum());
+        (run.ended, frames, payloads)
+    };
+    let (plain, frames, payloads) = time("none");
+    for (chain, most) in [("fp16", 0.5), ("int8", 0.3), ("top-k:0.05", 0.1), ("one-bit", 0.2)] {
+        let (ended, left, payload) = time(chain);
+        assert!(payload as f64 <= payloads as f64 * most, "{chain}: {payload} of {payloads}");
+        assert!(left < frames && ended < plain, "{chain}: {left} of {frames}, {ended:?}");
+        // A form costs a few bytes in the header.
+        assert!(left - payload < frames - payloads + 2000, "{chain}");
+    }
+}
