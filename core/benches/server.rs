@@ -72,6 +72,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             recipe: String::new(),
         },
         filters: Filters::default(),
+        servers: 1,
         scenario: String::new(),
     }
 }

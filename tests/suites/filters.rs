@@ -32,7 +32,8 @@ fn bits(parameters: &[f32]) -> Vec<u32> {
 }
 
 fn filter(job: &mut Job, chain: &str, error_feedback: ErrorFeedback) {
-    job.filters = Filters { chain: Filters::read_chain(chain).expect("a chain"), error_feedback };
+    let chain = Filters::read_chain(chain).unwrap_or_else(|error| panic!("{error}"));
+    job.filters = Filters { chain, error_feedback };
 }
 
 #[test]

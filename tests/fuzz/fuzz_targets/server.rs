@@ -105,6 +105,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
             recipe: String::new(),
         },
         filters: Filters::default(),
+        servers: 1,
         scenario: String::new(),
     }
 }
