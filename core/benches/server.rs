@@ -72,7 +72,6 @@ fn job(mode: Mode, parameters: u32) -> Job {
             recipe: String::new(),
         },
         filters: Filters::default(),
-        servers: 1,
         scenario: String::new(),
     }
 }

@@ -19,10 +19,10 @@ static MEMORY: &PeakMemAlloc<System> = &INSTRUMENTED_SYSTEM;
 static TURN: Mutex<()> = Mutex::new(());
 
 /// What the decoder may hold beside what its input accounts for: a list in a control part is given
-/// room for what it says it holds, up to the 1 MiB at which serde stops believing it, as is a list in
-/// the item that is being read of such a list (what the gradients of a decision count), and a text in
-/// one (the name of a worker in a status), up to the 64 KiB that the codec grants a small control part.
-const BELIEVED_BYTES: usize = 2 * 1024 * 1024 + 64 * 1024;
+/// room for what it says it holds, up to the 1 MiB at which serde stops believing it, and a text in
+/// the item that is being read of such a list (the name of a worker in a status), up to the 64 KiB
+/// that the codec grants a small control part.
+const BELIEVED_BYTES: usize = 1024 * 1024 + 64 * 1024;
 /// What a byte of input may become at most: the buffer's own room to grow (a factor of 2), and
 /// fields that take more room in memory than on the wire.
 const GROWTH: usize = 32;

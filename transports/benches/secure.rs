@@ -102,6 +102,7 @@ fn push(bytes: usize) -> Message {
             allowed: Sequence(0),
         },
         gradient: Arc::new(vec![0.5; bytes / 4]),
+        encoded: None,
     })
 }
 

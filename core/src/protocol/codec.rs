@@ -41,14 +41,21 @@ pub(crate) fn append<T: Serialize>(fields: &T, bytes: &mut Vec<u8>) {
 
 /// Reads fields that must fill `bytes` exactly.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
+    match read_first(bytes) {
+        Ok((fields, [])) => Ok(fields),
+        _ => Err(Malformed),
+    }
+}
+
+/// Reads fields that `bytes` begin with, and gives what follows them. A list of lists is read item
+/// by item this way: what an item says it holds is believed for one at a time only.
+pub(crate) fn read_first<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), Malformed> {
     let read = if bytes.len() <= SMALL {
         let small = config::standard().with_limit::<MOST_BYTES_OF_SMALL>();
         bincode::serde::decode_from_slice(bytes, small)
     } else {
         bincode::serde::decode_from_slice(bytes, CONFIG)
     };
-    match read {
-        Ok((fields, used)) if used == bytes.len() => Ok(fields),
-        _ => Err(Malformed),
-    }
+    let (fields, used) = read.map_err(|_| Malformed)?;
+    Ok((fields, bytes.get(used..).ok_or(Malformed)?))
 }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::codec::{self, Malformed};
 use crate::id::{Incarnation, Sequence, ServerId, Version, WorkerId};
 use crate::job::Job;
 use crate::params::KeyRange;
@@ -43,13 +44,39 @@ pub struct Enlisted {
     pub digest: [u8; 32],
 }
 
-/// Decisions of the coordinator, in order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Decisions in one message, at most.
+pub const MOST_DECISIONS: usize = 1024;
+
+/// Decisions of the coordinator, in order; at most [`MOST_DECISIONS`].
+#[derive(Clone, Debug, PartialEq)]
 pub struct Decisions {
     /// The number of the first, from 0 in each run.
     pub first: u64,
     /// The decisions.
     pub decisions: Vec<Decision>,
+}
+
+impl Decisions {
+    /// Appends them to `bytes`, one after the other to the end.
+    pub(super) fn append(&self, bytes: &mut Vec<u8>) {
+        codec::append(&self.first, bytes);
+        self.decisions.iter().for_each(|decision| codec::append(decision, bytes));
+    }
+
+    /// Reads what [`Self::append`] wrote.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let (first, mut rest) = codec::read_first(bytes)?;
+        let mut decisions = Vec::new();
+        while !rest.is_empty() {
+            if decisions.len() == MOST_DECISIONS {
+                return Err(Malformed);
+            }
+            let decision;
+            (decision, rest) = codec::read_first(rest)?;
+            decisions.push(decision);
+        }
+        Ok(Self { first, decisions })
+    }
 }
 
 /// A server to the coordinator: so many decisions have been followed and are not needed again.

@@ -19,15 +19,13 @@ use crate::id::{PeerId, Sequence, ServerId, Version, WorkerId};
 use crate::node::{Effect, Evaluate, Event, Outbox, Point};
 use crate::params::KeyRange;
 use crate::protocol::group::{
-    Arrived, Decisions, Enlist, Enlisted, Fault, Followed, MOST_ADDRESS_BYTES, Slice,
+    Arrived, Decisions, Enlist, Enlisted, Fault, Followed, MOST_ADDRESS_BYTES, MOST_DECISIONS,
+    Slice,
 };
 use crate::protocol::message::{End, EndReason, Heartbeat, Push};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 use crate::store::{Contribution, Decision};
 use crate::time::Time;
-
-/// Decisions in one message, at most.
-const MOST_AT_ONCE: usize = 1024;
 
 /// The other servers, and what they have to follow.
 #[derive(Debug, Default)]
@@ -155,8 +153,8 @@ impl Group {
         let known = numbers.start.saturating_sub(self.first) as usize;
         let count = numbers.end.saturating_sub(numbers.start) as usize;
         let mut rest = self.decisions.iter().skip(known).take(count).cloned();
-        for first in numbers.step_by(MOST_AT_ONCE) {
-            let decisions: Vec<Decision> = rest.by_ref().take(MOST_AT_ONCE).collect();
+        for first in numbers.step_by(MOST_DECISIONS) {
+            let decisions: Vec<Decision> = rest.by_ref().take(MOST_DECISIONS).collect();
             out.push(Effect::Send(peer, Message::Decisions(Decisions { first, decisions })));
         }
     }

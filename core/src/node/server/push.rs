@@ -364,11 +364,7 @@ impl Server {
             }
             Some(reason) => {
                 slot.account.dropped += 1;
-                self.ledger.outstanding -= 1;
-                self.ledger.discarded += 1;
-                let sequence = header.sequence;
-                self.group.tell(|| Decision::Drop { worker, sequence });
-                out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
+                self.throw_away(worker, header.sequence, reason, out);
             }
         }
         self.make_up(now, peer, worker, header.allowed, out);
@@ -383,5 +379,19 @@ impl Server {
             out.push(Effect::Send(peer, Message::Ack(decided)));
         }
         self.settle(now, out);
+    }
+
+    /// A gradient comes to nothing.
+    fn throw_away(
+        &mut self,
+        worker: WorkerId,
+        sequence: Sequence,
+        reason: DropReason,
+        out: &mut Outbox,
+    ) {
+        self.ledger.outstanding -= 1;
+        self.ledger.discarded += 1;
+        self.group.tell(|| Decision::Drop { worker, sequence });
+        out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
     }
 }
