@@ -32,6 +32,7 @@ use pstrain_core::time::Time;
 
 use crate::checkers::Checker;
 use crate::toy::partition_of;
+use crashes::Kept;
 use links::{End, Item, Link};
 pub use settings::{Fault, Faults, Settings};
 
@@ -52,6 +53,8 @@ pub struct Aftermath {
     pub membership_was_fixed: bool,
     /// How often the server began anew.
     pub crashes: u64,
+    /// How often its state was saved and restored.
+    pub saves: u64,
     /// The longest time without an update though enough workers were there.
     pub longest_stall: Duration,
 }
@@ -80,8 +83,8 @@ struct World<'a> {
     count: u64,
     server: Server,
     server_wake: Option<Time>,
-    /// The server's inputs, if it crashes.
-    log: Vec<Vec<u8>>,
+    /// The server's state when it was saved last, and its inputs since, if it crashes.
+    kept: Kept,
     /// How often it has crashed.
     crashed: u64,
     reason: Option<EndReason>,
@@ -134,7 +137,7 @@ impl<'a> World<'a> {
             checker: Checker::new(&server, settings.late + settings.grain, rows),
             server,
             server_wake: None,
-            log: Vec::new(),
+            kept: Kept::default(),
             crashed: 0,
             reason: None,
             processes: Vec::new(),
@@ -169,6 +172,7 @@ impl<'a> World<'a> {
             events: self.events,
             workers: self.processes.into_iter().map(|process| process.result).collect(),
             crashes: self.crashed,
+            saves: self.kept.saves,
             membership_was_fixed: self.checker.membership_was_fixed(),
             longest_stall: self.checker.longest_stall,
         }
@@ -297,6 +301,7 @@ impl<'a> World<'a> {
         let mut out = Outbox::new();
         self.keep(&input);
         self.server.handle(self.now, input, &mut out);
+        self.save();
         let crashes = self.crashes();
         if crashes && self.percent(50) {
             // The input is on the disk, but nobody is told any more what followed from it.

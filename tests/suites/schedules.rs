@@ -122,6 +122,24 @@ fn a_server_that_crashes_at_any_time_goes_on_as_if_it_had_not() {
 }
 
 #[test]
+fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() {
+    let (saves, crashes) = (Cell::new(0), Cell::new(0));
+    for_seeds("saved_and_restored", LARGEST / 4, |seed| {
+        let mut settings = Settings::draw(seed);
+        if seed % 2 == 0 {
+            settings = settings.switching();
+        }
+        settings.saves = 10 + seed % 100;
+        settings.crashes = seed % 30;
+        let aftermath = let_happen(&settings);
+        saves.set(saves.get() + aftermath.saves);
+        crashes.set(crashes.get() + aftermath.crashes);
+    });
+    let enough = saves.get() > 10_000 && crashes.get() > 1000;
+    assert!(alone() || enough, "only {} saved, {} crashed", saves.get(), crashes.get());
+}
+
+#[test]
 fn modes_change_at_any_time_and_nothing_is_lost_or_mixed() {
     let seen = RefCell::new(BTreeSet::new());
     for_seeds("modes_change", LARGEST / 2, |seed| {

@@ -39,6 +39,14 @@ pub(crate) fn append<T: Serialize>(fields: &T, bytes: &mut Vec<u8>) {
     debug_assert!(encoded.is_ok(), "control part does not encode: {encoded:?}");
 }
 
+/// Reads fields that `bytes` begin with, and leaves what follows them.
+pub(crate) fn read_first<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, Malformed> {
+    let (fields, used) =
+        bincode::serde::decode_from_slice(bytes, CONFIG).map_err(|_error| Malformed)?;
+    *bytes = bytes.get(used..).ok_or(Malformed)?;
+    Ok(fields)
+}
+
 /// Reads fields that must fill `bytes` exactly.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
     let read = if bytes.len() <= SMALL {

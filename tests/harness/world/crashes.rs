@@ -1,10 +1,21 @@
-//! A server that crashes and begins anew with the inputs that were kept.
+//! A server that crashes and begins anew with what was kept: its state at some time, and its inputs
+//! since.
 
 use pstrain_core::id::PeerId;
 use pstrain_core::node::{Input, Node, Outbox, Server, decode_input, encode_input};
+use pstrain_core::saved::Saved;
 
 use super::World;
 use super::links::End;
+
+/// What is kept of a server.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    saved: Option<Saved>,
+    inputs: Vec<Vec<u8>>,
+    /// How often it was saved.
+    pub(super) saves: u64,
+}
 
 impl World<'_> {
     /// Keeps an input that the server is about to be handed, if it may crash.
@@ -15,7 +26,24 @@ impl World<'_> {
         let mut record = Vec::new();
         let payload = encode_input(self.now, input, &mut record).expect("an input of a server");
         record.extend_from_slice(payload.as_slice());
-        self.log.push(record);
+        self.kept.inputs.push(record);
+    }
+
+    /// Now and then, saves the server and puts the one restored in its place.
+    pub(super) fn save(&mut self) {
+        if self.settings.saves == 0 || self.rng.below(1000) >= self.settings.saves {
+            return;
+        }
+        let before = format!("{:?}", self.server);
+        let saved = self.server.save();
+        assert_eq!(format!("{:?}", self.server), before, "saving changed the server");
+        let again = Server::restore(self.settings.job.clone(), &saved);
+        self.server = again.expect("what was saved can be restored");
+        let after = format!("{:?}", self.server);
+        assert!(after == before, "what was restored is another server:\n{after}\n{before}");
+        self.kept.saves += 1;
+        self.kept.saved = Some(saved);
+        self.kept.inputs.clear();
     }
 
     /// Whether the server crashes now.
@@ -26,15 +54,20 @@ impl World<'_> {
     /// Puts one in the place of the server that was handed the same inputs, and closes all
     /// connections.
     pub(super) fn begin_anew(&mut self) {
-        let mut server = Server::new(self.settings.job.clone(), 1).expect("a valid job");
+        let job = self.settings.job.clone();
+        let mut server = match &self.kept.saved {
+            None => Server::new(job, 1).expect("a valid job"),
+            Some(saved) => Server::restore(job, saved).expect("what was saved can be restored"),
+        };
         let mut out = Outbox::new();
-        for record in &self.log {
+        for record in &self.kept.inputs {
             let (at, input) = decode_input(record).expect("what was kept");
             server.handle(at, input, &mut out);
             out.clear();
         }
         let same = format!("{server:?}") == format!("{:?}", self.server);
         assert!(same, "the same inputs made another server:\n{server:#?}\n{:#?}", self.server);
+        self.check_peers(&server);
         self.server = server;
         self.crashed += 1;
         self.checker.began_anew(self.now);
@@ -53,5 +86,18 @@ impl World<'_> {
             }
         }
         self.server_input(Input::Overslept, None);
+    }
+
+    /// Whoever restores a server has nothing but its word for which connections it had.
+    fn check_peers(&self, server: &Server) {
+        let mut told = server.peers();
+        told.sort_unstable();
+        let is_up = |link: &usize| {
+            let link = &self.links[*link];
+            link.is_known(End::Server) && !link.is_closed(End::Server)
+        };
+        let up: Vec<PeerId> =
+            (0..self.links.len()).filter(is_up).map(|link| PeerId(link as u64)).collect();
+        assert_eq!(told, up, "the server does not know its connections");
     }
 }

@@ -49,6 +49,9 @@ pub struct Settings {
     pub climbs: Option<u64>,
     /// After how many inputs of a thousand the server crashes and begins anew, before the calm.
     pub crashes: u64,
+    /// After how many inputs of a thousand its state is saved, so that it begins anew from there, and
+    /// the state restored takes its place at once.
+    pub saves: u64,
     /// What goes wrong.
     pub faults: Faults,
     /// When the faults stop.
@@ -152,6 +155,7 @@ impl Settings {
             wishes: rng.below(2) == 0,
             climbs: None,
             crashes: 0,
+            saves: 0,
             faults,
             calm_at: lease.mul_f64(25.0 * rng.unit()),
             job,

@@ -6,6 +6,7 @@ mod liveness;
 mod push;
 mod roster;
 mod round;
+mod saving;
 mod status;
 
 use alloc::boxed::Box;
@@ -17,8 +18,9 @@ use core::fmt;
 use fence::Ordered;
 use roster::Roster;
 use round::Round;
+pub use saving::RestoreError;
 
-use super::{Effect, Event, Input, Node, Outbox, Point};
+use super::{Effect, Evaluate, Event, Input, Node, Outbox, Point};
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, Version, WorkerId};
 use crate::job::{BudgetKind, Job, JobError};
@@ -83,13 +85,14 @@ pub struct Server {
     training_since: Option<Time>,
     last_update: Time,
     last_evaluated: Option<Version>,
-    evaluations_due: u32,
+    /// Evaluations that were asked for and have not come.
+    evaluating: Vec<Evaluate>,
     end: Option<EndReason>,
     done: bool,
 }
 
 /// What became of the mini-batches: assigned = applied + discarded + lost + outstanding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Ledger {
     /// Mini-batches given out, counting one again that had to be computed again.
     pub assigned: u64,
@@ -172,7 +175,7 @@ impl Server {
             training_since: None,
             last_update: Time::ZERO,
             last_evaluated: None,
-            evaluations_due: 0,
+            evaluating: Vec::new(),
             end: None,
             done: false,
             job,
@@ -329,7 +332,8 @@ impl Node for Server {
             Input::Garbage(peer, error) => self.refuse(now, peer, error.into(), out),
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {
-                self.evaluations_due = self.evaluations_due.saturating_sub(1);
+                let version = evaluated.point.version;
+                self.evaluating.retain(|asked| asked.point.version != version);
                 out.push(Effect::Report(evaluated.into()));
                 self.settle(now, out);
             }

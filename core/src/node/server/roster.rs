@@ -4,13 +4,15 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::protocol::message::Decided;
 use crate::time::Time;
 use crate::work::Task;
 
 /// A worker id of the job, and whoever holds it.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Slot {
     /// The name of its holder; empty if it never had one.
     pub(super) name: String,
@@ -41,7 +43,7 @@ pub(super) struct Slot {
 }
 
 /// What an incarnation is in the middle of.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Seat {
     /// What became of its last push.
     pub(super) decided: Option<Decided>,
@@ -58,7 +60,7 @@ pub(super) struct Seat {
 }
 
 /// The permission to push once, not made use of yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Grant {
     pub(super) sequence: Sequence,
     /// The version that came with it. The gradient may be computed on a later one that came since.
@@ -70,7 +72,7 @@ pub(super) struct Grant {
 }
 
 /// Which mini-batches a worker id has still to compute.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Batches {
     /// The first that was never given out.
     next: BatchId,
@@ -120,7 +122,7 @@ impl Batches {
 }
 
 /// Whether the holder of a worker id is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Presence {
     Awaited,
     Preparing,
@@ -150,7 +152,7 @@ impl Seat {
 }
 
 /// All worker ids of a job.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Roster {
     slots: Vec<Slot>,
     peers: BTreeMap<PeerId, WorkerId>,
@@ -200,6 +202,11 @@ impl Roster {
         for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
             slot.heard = now;
         }
+    }
+
+    /// The connections that have a worker behind them.
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.peers.keys().copied()
     }
 
     /// The worker behind a connection.
