@@ -23,7 +23,7 @@ use std::time::Duration;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::node::{
-    Effect, Evaluated, Event, Input, Ledger, Node, Outbox, Server, Worker, WorkerError,
+    Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, Outbox, Server, Worker, WorkerError,
 };
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::{EndReason, ExampleRows, ExamplesChunk};
@@ -301,7 +301,6 @@ impl<'a> World<'a> {
         let mut out = Outbox::new();
         self.keep(&input);
         self.server.handle(self.now, input, &mut out);
-        self.save();
         let crashes = self.crashes();
         if crashes && self.percent(50) {
             // The input is on the disk, but nobody is told any more what followed from it.
@@ -328,11 +327,7 @@ impl<'a> World<'a> {
                 }
                 Effect::Evaluate(order) => {
                     self.checker.evaluate();
-                    let evaluation =
-                        Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
-                    let evaluated = Evaluated { point: order.point, evaluation };
-                    let takes = self.span(self.settings.prepare);
-                    self.after(takes, Entry::ToServer(Input::Evaluated(evaluated)));
+                    self.evaluate(&order);
                 }
                 Effect::Done(result) => self.reason = Some(result.expect("servers do not fail")),
                 Effect::Limit(..) => {}
@@ -346,6 +341,7 @@ impl<'a> World<'a> {
         closed.into_iter().for_each(|peer| self.checker.hung_up(peer));
         self.checker.check_askers();
         self.events.extend(events.into_iter().map(|event| (self.now, event)));
+        self.save();
         if self.reason.is_some() {
             self.checker.finish(&self.server);
             (0..self.links.len()).for_each(|link| self.close(link, End::Server));
@@ -353,6 +349,13 @@ impl<'a> World<'a> {
             self.begin_anew();
         }
         self.plan_server_wake();
+    }
+
+    fn evaluate(&mut self, order: &Evaluate) {
+        let evaluation = Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
+        let evaluated = Evaluated { point: order.point, evaluation };
+        let takes = self.span(self.settings.prepare);
+        self.after(takes, Entry::ToServer(Input::Evaluated(evaluated)));
     }
 
     fn chunk(&self, part: PartId, from: u64) -> ExamplesChunk {
@@ -366,11 +369,14 @@ impl<'a> World<'a> {
 
     fn plan_server_wake(&mut self) {
         let Some(at) = self.server.deadline() else { return };
-        assert!(at > self.now || self.server_wake.is_some(), "the server wakes for ever");
+        let may_be_late = self.server_wake.is_some() || self.settings.forgets;
+        assert!(at > self.now || may_be_late, "the server wakes for ever");
         if self.server_wake.is_none_or(|wake| wake > at + self.settings.late) {
             let late = self.span(self.settings.late);
-            self.server_wake = Some(at + late);
-            self.after((at + late) - self.now, Entry::WakeServer);
+            // One that has begun anew may have missed it.
+            let wake = (at + late).max(self.now);
+            self.server_wake = Some(wake);
+            self.after(wake - self.now, Entry::WakeServer);
         }
     }
 

@@ -102,7 +102,10 @@ impl Updater {
     }
 
     /// Saves or restores what the optimiser remembers.
-    pub(crate) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+    ///
+    /// # Errors
+    /// [`SavedError`] if that is not what was saved.
+    pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         self.optimizer.archive(archive)
     }
 
