@@ -58,7 +58,10 @@ impl Disk for Files {
 }
 
 /// Makes a file of `bytes` that is there as a whole or not at all, whatever happens meanwhile.
-pub(super) fn replace(disk: &impl Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// What the system says; the file that may have been there is there still.
+pub fn replace(disk: &impl Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut half = path.as_os_str().to_owned();
     half.push(HALF);
     let half = Path::new(&half);

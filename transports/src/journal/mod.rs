@@ -22,7 +22,7 @@ use pstrain_core::time::Time;
 
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use checkpoints::{Beside, Checkpoints};
-pub use disk::{Disk, Files};
+pub use disk::{Disk, Files, replace};
 pub use folder::{FolderError, Found, StateFolder};
 pub use log::{Log, LogError, Opened};
 
