@@ -125,6 +125,26 @@ number! {
     /// One connection, as the driver counts them. A reconnected worker has a new one.
     PeerId(u64)
 }
+/// A server of the job. The first coordinates: it decides, and the others follow.
+///
+/// An index from 0 inside, a number from 1 for people, as [`WorkerId`].
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct ServerId(pub u32);
+
+impl ServerId {
+    /// The server that coordinates.
+    pub const COORDINATOR: Self = Self(0);
+}
+
+impl fmt::Display for ServerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (u64::from(self.0) + 1).fmt(f)
+    }
+}
+
 number! {
     /// Issued by the server each time a worker id is (re)claimed; an older one can never push.
     Incarnation(u64)

@@ -9,12 +9,14 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::consistency::ImpossibleConsistency;
+use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::examples::Shape;
 use crate::fingerprint::Fingerprint;
+use crate::id::ServerId;
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
 use crate::model::ModelSpec;
 use crate::optim::UpdateSpec;
+use crate::params::KeyRange;
 use crate::work::{Redundancy, WorkError, WorkSpec};
 
 /// A resolved job.
@@ -46,6 +48,8 @@ pub struct Job {
     pub budget: Budget,
     /// Who takes part, and what happens when someone is lost.
     pub membership: Membership,
+    /// Servers, each with a share of the keys; at least 1.
+    pub servers: u32,
     /// The data.
     pub data: JobData,
     /// What of network and machines is modelled, at most [`MOST_SCENARIO_BYTES`]; empty if nothing
@@ -231,7 +235,33 @@ impl Job {
             return Err(JobError::Scenario(self.scenario.len()));
         }
         self.mode.validate().map_err(JobError::Mode)?;
+        self.check_servers(&self.mode)?;
         self.check_work(&self.mode).map_err(JobError::Work)
+    }
+}
+
+impl Job {
+    /// Checks whether several servers can do what is asked of them under `mode`, if there are any.
+    ///
+    /// # Errors
+    /// [`JobError`] says what would need all keys in one place.
+    pub fn check_servers(&self, mode: &Mode) -> Result<(), JobError> {
+        match self.servers {
+            1 => Ok(()),
+            servers if servers == 0 || servers > MAX_SERVERS => Err(JobError::Servers(servers)),
+            _ if self.update.clip_norm.is_some() => Err(JobError::SeveralServers("clip-norm")),
+            _ if mode.consistency == ConsistencySpec::Auto => {
+                Err(JobError::SeveralServers("consistency = auto"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The keys of `server`, where the model has so many parameters; none if there is no such
+    /// server, or not a parameter for each.
+    #[must_use]
+    pub fn keys_of(&self, server: ServerId, parameters: usize) -> Option<KeyRange> {
+        KeyRange::share(parameters as u64, self.servers, server.0)
     }
 }
 
@@ -239,6 +269,8 @@ impl Job {
 pub const MOST_SCENARIO_BYTES: usize = 1024 * 1024;
 /// The most workers one server takes.
 pub const MAX_WORKERS: u32 = 65_536;
+/// The most servers of one job.
+pub const MAX_SERVERS: u32 = 64;
 /// The shortest lease: below it, an ordinary scheduling delay looks like a death.
 pub const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease.
@@ -281,6 +313,10 @@ pub enum JobError {
     Consistency(ImpossibleConsistency),
     /// A change of consistency that cannot be foreseen.
     Switch(SwitchError),
+    /// No servers, or too many.
+    Servers(u32),
+    /// A setting that looks at all keys at once, where no server has them all.
+    SeveralServers(&'static str),
     /// A scenario of too many bytes.
     Scenario(usize),
     /// A mode that makes no sense.
@@ -313,6 +349,14 @@ impl fmt::Display for JobError {
             }
             Self::Consistency(error) => error.fmt(f),
             Self::Switch(error) => error.fmt(f),
+            Self::Servers(servers) => {
+                write!(f, "servers = {servers}: must be 1 to {MAX_SERVERS}")
+            }
+            Self::SeveralServers(setting) => write!(
+                f,
+                "{setting} looks at all parameters at once, but with several servers none has them \
+                 all: use servers = 1, or leave it away"
+            ),
             Self::Scenario(bytes) => write!(
                 f,
                 "link, compute and faults are {bytes} bytes, but {MOST_SCENARIO_BYTES} at most \

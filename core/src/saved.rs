@@ -141,6 +141,19 @@ impl<'a> Archive<'a> {
         name: &'static str,
         values: &mut Arc<Vec<f32>>,
     ) -> Result<(), SavedError> {
+        self.shared_of(name, values, self.keys)
+    }
+
+    /// As [`Self::shared`] for so many keys.
+    ///
+    /// # Errors
+    /// [`SavedError`] if it is not there, or is not so many values.
+    pub fn shared_of(
+        &mut self,
+        name: &'static str,
+        values: &mut Arc<Vec<f32>>,
+        keys: usize,
+    ) -> Result<(), SavedError> {
         if let Course::Save { known, .. } = &self.course {
             let place = Arc::as_ptr(values) as usize;
             let index = known.get(&place).copied();
@@ -154,7 +167,7 @@ impl<'a> Archive<'a> {
             (_, Array::F32(found)) => *values = Arc::clone(found),
             _ => return Err(SavedError::Missing),
         }
-        self.check(name, values.len())
+        check(name, values.len(), keys)
     }
 
     /// One value for each key.
@@ -162,6 +175,19 @@ impl<'a> Archive<'a> {
     /// # Errors
     /// [`SavedError`] if it is not there, or is not so many values.
     pub fn own(&mut self, name: &'static str, values: &mut Vec<f32>) -> Result<(), SavedError> {
+        self.own_of(name, values, self.keys)
+    }
+
+    /// As [`Self::own`] for so many keys.
+    ///
+    /// # Errors
+    /// [`SavedError`] if it is not there, or is not so many values.
+    pub fn own_of(
+        &mut self,
+        name: &'static str,
+        values: &mut Vec<f32>,
+        keys: usize,
+    ) -> Result<(), SavedError> {
         if !self.restores() {
             let mut index = self.add(name, Array::F32(Arc::new(values.clone())), None);
             return self.small(&mut index);
@@ -170,7 +196,7 @@ impl<'a> Archive<'a> {
             (_, Array::F32(found)) => values.clone_from(found),
             _ => return Err(SavedError::Missing),
         }
-        self.check(name, values.len())
+        check(name, values.len(), keys)
     }
 
     /// As [`Self::own`] in double precision.
@@ -186,7 +212,7 @@ impl<'a> Archive<'a> {
             (_, Array::F64(found)) => values.clone_from(found),
             _ => return Err(SavedError::Missing),
         }
-        self.check(name, values.len())
+        check(name, values.len(), self.keys)
     }
 
     /// Whether there is an array, where it comes only with the first use: to be asked before it.
@@ -229,13 +255,13 @@ impl<'a> Archive<'a> {
         let Course::Restore { arrays, .. } = &self.course else { return Err(SavedError::Missing) };
         arrays.get(index as usize).ok_or(SavedError::Missing)
     }
+}
 
-    fn check(&self, name: &str, values: usize) -> Result<(), SavedError> {
-        if values == self.keys {
-            return Ok(());
-        }
-        Err(SavedError::Length { name: name.into(), values, keys: self.keys })
+fn check(name: &str, values: usize, keys: usize) -> Result<(), SavedError> {
+    if values == keys {
+        return Ok(());
     }
+    Err(SavedError::Length { name: name.into(), values, keys })
 }
 
 /// `value` as bytes, for whoever keeps something beside a [`Saved`].

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::{PeerId, WorkerId};
+use pstrain_core::id::{PeerId, ServerId, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Departure, Event, Node, Server};
@@ -45,6 +45,8 @@ pub(crate) struct Checker {
     /// Members that counted when they went and did not come back.
     missed: BTreeMap<WorkerId, Time>,
     short_since: Option<Time>,
+    /// The servers that are not there, and since when.
+    away: BTreeMap<ServerId, Time>,
     /// When the last update was made, or since when the next one is possible.
     progress: Time,
     /// The longest time without an update though enough workers were there.
@@ -74,6 +76,7 @@ impl Checker {
             alive: BTreeMap::new(),
             missed: BTreeMap::new(),
             short_since: None,
+            away: (1..server.job().servers).map(|it| (ServerId(it), Time::ZERO)).collect(),
             progress: Time::ZERO,
             longest_stall: Duration::ZERO,
             drained: false,
@@ -247,6 +250,14 @@ impl Checker {
                 self.short_since = Some(now);
                 self.progressed(now);
             }
+            Event::ServerJoined { server } => {
+                let peer = peer.expect("a server joined without a message");
+                self.strangers.remove(&peer);
+                self.away.remove(server);
+            }
+            Event::ServerCutOff { server, .. } => {
+                self.away.insert(*server, now);
+            }
             Event::Unpaused => {
                 assert!(present >= needed && self.short_since.is_some(), "went on too early");
                 self.short_since = None;
@@ -319,6 +330,11 @@ impl Checker {
                 let since = self.short_since;
                 assert!(since.map_or(gathering, waited), "it was not patient");
             }
+            EndReason::ServerLost(server) => {
+                let since = self.away.get(&server).unwrap_or_else(|| panic!("{server} is there"));
+                let gathering = now >= Time::ZERO + membership.start_patience();
+                assert!(gathering || waited(*since), "it did not wait for server {server}");
+            }
             EndReason::Diverged(_) => {
                 assert!(self.books.saw_bad_gradient, "every gradient was finite");
                 assert!(self.ranks.ready() <= 1, "others were there whose gradients were finite");
@@ -347,7 +363,9 @@ impl Checker {
             assert!(now <= *heard + limit, "{worker} is dead, and nobody noticed");
         }
         if let Some((at, _)) = self.ended {
-            assert!(now <= at + limit || self.evaluations > 0, "it does not come to its end");
+            // The other servers are waited for as in training: they have a part of the result.
+            let awaits = self.evaluations > 0 || self.job.servers > 1;
+            assert!(now <= at + limit || awaits, "it does not come to its end");
         }
         if !self.ranks.running() || self.drained {
             return;
@@ -382,13 +400,15 @@ impl Checker {
     }
 
     /// The server has finished.
-    pub(crate) fn finish(&self, server: &Server) {
+    pub(crate) fn finish(&self, server: &Server, reason: EndReason) {
         self.books.close();
         assert!(self.alive.is_empty(), "some are there after the end: {:?}", self.alive);
         assert_eq!(self.evaluations, 0, "evaluations that were not waited for");
         assert!(self.askers.is_empty(), "never answered: {:?}", self.askers);
         let version = server.version().0;
-        if version > 0 {
+        let is_lost = matches!(reason, EndReason::ServerLost(_));
+        assert!(self.ended.is_some_and(|(_, end)| is_lost || end == reason), "{reason}");
+        if version > 0 && !is_lost {
             assert_eq!(self.evaluated, Some(version), "the result was not evaluated");
         }
         if let (Some(deck), Some((_, EndReason::BudgetReached))) = (&self.books.deck, self.ended) {

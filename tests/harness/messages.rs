@@ -3,11 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_core::consistency::DropReason;
+use pstrain_core::consistency::{Closing, DropReason};
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
+use pstrain_core::id::{
+    BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Version, WorkerId,
+};
 use pstrain_core::job::Job;
 use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::group::{
+    Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Fault, Followed, Slice, SliceHeader,
+};
 use pstrain_core::protocol::message::{
     Begun, Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
     Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
@@ -17,12 +22,14 @@ use pstrain_core::protocol::{
     MemberState, MemberStatus, Message, Phase, Refusal, Status, Wait, WaitReason, encode,
 };
 use pstrain_core::rng::Random;
+use pstrain_core::store::{Contribution, Decision};
+use pstrain_core::time::Time;
 use pstrain_core::work::Task;
 
 use crate::toy::Toy;
 
 /// How many kinds of messages there are.
-pub const KINDS: u64 = 17;
+pub const KINDS: u64 = 25;
 
 /// The bytes of `message` on the wire.
 #[must_use]
@@ -96,6 +103,42 @@ impl Messages {
                 key: self.text(),
                 value: self.text(),
             }),
+            18 => Message::Enlist(Enlist {
+                protocol: self.rng.bits() as u8,
+                build: self.text(),
+                server: ServerId(self.small()),
+                servers: self.small(),
+                address: self.text(),
+                followed: self.coin().then(|| (self.number(), self.number())),
+            }),
+            19 => Message::Enlisted(Box::new(Enlisted {
+                run: self.number(),
+                job: self.job.clone(),
+                digest: self.digest(),
+            })),
+            20 => Message::Decisions(Decisions {
+                first: self.number(),
+                decisions: (0..self.count()).map(|_| self.decision()).collect(),
+            }),
+            21 => Message::Followed(Followed { decisions: self.number() }),
+            22 => Message::Arrived(Arrived {
+                worker: WorkerId(self.small()),
+                incarnation: Incarnation(self.number()),
+                sequence: Sequence(self.number()),
+                base: Version(self.number()),
+                fault: self.coin().then(|| Fault { key: self.number(), has_diverged: self.coin() }),
+            }),
+            23 => Message::Slice(Slice {
+                header: SliceHeader { version: Version(self.number()), keys: self.keys() },
+                values: self.values(),
+            }),
+            24 => Message::Attach(Attach {
+                protocol: self.rng.bits() as u8,
+                run: self.number(),
+                worker: WorkerId(self.small()),
+                incarnation: Incarnation(self.number()),
+            }),
+            25 => Message::Attached(Attached { keys: self.keys() }),
             _ => Message::Controlled(match self.coin() {
                 true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),
@@ -181,6 +224,7 @@ impl Messages {
             incarnation: Incarnation(self.number()),
             resumed: self.coin(),
             examples_from_server: self.coin(),
+            servers: (0..self.count()).map(|_| self.text()).collect(),
             job,
             digest: self.digest(),
         }
@@ -194,7 +238,7 @@ impl Messages {
 
     fn refusal(&mut self) -> Refusal {
         let worker = WorkerId(self.small());
-        match self.rng.below(13) {
+        match self.rng.below(15) {
             0 => Refusal::Protocol { theirs: (1, self.rng.bits() as u8), ours: 1 },
             1 => Refusal::Build { worker: self.text(), server: self.text() },
             2 => Refusal::Credentials,
@@ -209,6 +253,8 @@ impl Messages {
                 let sequence = Sequence(self.number());
                 Refusal::NotFinite { sequence, key: self.number() }
             }
+            12 => Refusal::ServersMissing { server: ServerId(self.small()), servers: self.small() },
+            13 => Refusal::Server { what: self.text() },
             11 => Refusal::Unexpected { what: self.text() },
             _ => Refusal::Frame { what: self.text() },
         }
@@ -217,6 +263,38 @@ impl Messages {
     fn task(&mut self) -> Task {
         let part = PartId(self.number() as u32);
         Task { part, batch: BatchId(self.number()), examples: self.number() as u32 }
+    }
+
+    fn decision(&mut self) -> Decision {
+        let worker = WorkerId(self.small());
+        let version = Version(self.number());
+        match self.rng.below(11) {
+            0 => Decision::Admit { worker, incarnation: Incarnation(self.number()) },
+            1 => Decision::Forget { worker },
+            2 => Decision::Rows { worker, rows: self.number() },
+            3 => Decision::Give { worker, headers: vec![self.parameters().header] },
+            4 => Decision::Gather(Contribution {
+                worker,
+                incarnation: Incarnation(self.number()),
+                sequence: Sequence(self.number()),
+                task: self.task(),
+                clock: Clock(self.number()),
+                base: version,
+                samples: self.small(),
+                granted: Time::from_nanos(self.number()),
+            }),
+            5 => Decision::Drop { worker, sequence: Sequence(self.number()) },
+            6 => Decision::Merge { version },
+            7 => Decision::Close {
+                closing: Closing::Everything,
+                oldest: self.coin().then(|| Clock(self.number())),
+                version,
+                weights: self.coin().then(|| vec![0.5; self.count()]),
+            },
+            9 => Decision::Seen { version },
+            8 => Decision::Mode(Box::new(self.job.mode)),
+            _ => Decision::Show { version },
+        }
     }
 
     fn push(&mut self) -> Push {
@@ -253,7 +331,8 @@ impl Messages {
     }
 
     fn reason(&mut self) -> EndReason {
-        match self.rng.below(5) {
+        match self.rng.below(6) {
+            5 => EndReason::ServerLost(ServerId(self.small())),
             0 => EndReason::BudgetReached,
             1 => EndReason::Stopped,
             2 => EndReason::WorkerLost(WorkerId(self.small())),

@@ -11,7 +11,7 @@ use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::model::Model;
 use pstrain_core::node::{
-    Event, Input, Ledger, Prepare, Server, Worker, WorkerConfig, WorkerError,
+    Event, Input, Ledger, Prepare, Server, Target, Worker, WorkerConfig, WorkerError,
 };
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Limits, Message};
@@ -35,8 +35,8 @@ impl Transport for Mortal {
         self.inner.now()
     }
 
-    fn dial(&mut self) {
-        self.inner.dial();
+    fn dial(&mut self, target: &Target) {
+        self.inner.dial(target);
     }
 
     fn send(&mut self, peer: PeerId, message: Message) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::node::Event;
+use pstrain_core::node::Target;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::{Address, MemoryHub, Shaped, SocketTransport, Transport, TransportEvent};
@@ -111,6 +112,17 @@ impl Probe {
         }
     }
 
+    /// The peer of the next event, which must be a dial that succeeded.
+    ///
+    /// # Panics
+    /// If something else happens.
+    pub fn dialled(&mut self) -> PeerId {
+        match self.event() {
+            TransportEvent::Dialled(peer) => peer,
+            other => panic!("{other:?} instead of a connection"),
+        }
+    }
+
     /// The next event, which must be a message.
     ///
     /// # Panics
@@ -211,9 +223,9 @@ impl Net {
 
     /// Connects `client` and lifts the limits; returns the peer at the client and at the server.
     pub fn connect(&mut self, client: &mut Probe) -> (PeerId, PeerId) {
-        client.transport.dial();
+        client.transport.dial(&Target::Server);
         let at_server = self.server.connected();
-        let at_client = client.connected();
+        let at_client = client.dialled();
         self.server.transport.limit(at_server, OPEN);
         client.transport.limit(at_client, OPEN);
         (at_client, at_server)

@@ -194,7 +194,7 @@ impl VirtualRun {
             stop: &AtomicBool::new(false),
         };
         let outcome = simulate(setup, &mut watcher)?;
-        watcher.checker.finish(&server);
+        watcher.checker.finish(&server, outcome.reason);
         Ok(Simulated {
             reason: outcome.reason,
             ended: outcome.ended,

@@ -64,6 +64,7 @@ impl Toy {
                 on_loss: OnLoss::Continue,
                 lease: Duration::from_secs(2),
             },
+            servers: 1,
             data: JobData {
                 shape,
                 train: Fingerprint::of(&train),

@@ -226,6 +226,7 @@ impl Draw {
                 on_loss: self.word(&["continue", "continue", "wait", "stop"]),
                 lease,
             },
+            servers: 1,
             data: JobData {
                 shape: RecipeName::default().shape(),
                 train: Fingerprint::of(&Examples::new(RecipeName::default().shape())),

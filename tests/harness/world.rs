@@ -15,6 +15,7 @@ mod crashes;
 mod links;
 mod processes;
 mod settings;
+mod shards;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -35,6 +36,7 @@ use crate::toy::partition_of;
 use crashes::Kept;
 use links::{End, Item, Link};
 pub use settings::{Fault, Faults, Settings};
+use shards::ShardProcess;
 
 /// What came out of a world.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +91,8 @@ struct World<'a> {
     crashed: u64,
     reason: Option<EndReason>,
     processes: Vec<Process>,
+    /// The servers that do not coordinate: server 2 first.
+    shards: Vec<ShardProcess>,
     links: Vec<Link>,
     checker: Checker,
     events: Vec<(Time, Event)>,
@@ -116,7 +120,10 @@ enum Entry {
     To(usize, Input),
     Arrive(usize, End),
     Learn(usize, End),
-    Dialled(usize),
+    /// A worker dials the coordinator, or a shard.
+    Dialled(usize, Option<usize>),
+    ShardDialled(usize),
+    WakeShard(usize),
     Spawn(Option<WorkerId>),
     Fault,
     Calm,
@@ -141,6 +148,7 @@ impl<'a> World<'a> {
             crashed: 0,
             reason: None,
             processes: Vec::new(),
+            shards: Vec::new(),
             links: Vec::new(),
             events: Vec::new(),
             calm: false,
@@ -151,6 +159,7 @@ impl<'a> World<'a> {
 
     fn begin(&mut self) {
         self.server_input(Input::Start, None);
+        self.begin_shards();
         for worker in 0..self.settings.job.membership.workers {
             let wish = self.settings.wishes.then_some(WorkerId(worker));
             let at = self.span(self.settings.starts);
@@ -226,7 +235,9 @@ impl<'a> World<'a> {
                     self.disconnected(link, end, "connection reset");
                 }
             }
-            Entry::Dialled(process) => self.dialled(process),
+            Entry::Dialled(process, callee) => self.dialled(process, callee),
+            Entry::ShardDialled(shard) => self.shard_dialled(shard),
+            Entry::WakeShard(shard) => self.wake_shard(shard, at),
             Entry::Spawn(wish) => self.spawn(wish),
             Entry::Fault => self.fault(),
             Entry::Calm => self.calm_down(),
@@ -236,6 +247,7 @@ impl<'a> World<'a> {
     fn arrived(&mut self, link: usize, end: End, item: Item) {
         let peer = PeerId(link as u64);
         let input = match item {
+            Item::Open if end == End::Worker => Input::Dialled(peer),
             Item::Open => Input::Connected(peer),
             Item::Message(message) => Input::Message(peer, message),
             Item::Hangup => {
@@ -245,6 +257,9 @@ impl<'a> World<'a> {
                 return;
             }
         };
+        if let Some(shard) = self.shard_at(link, end) {
+            return self.shard_input(shard, input);
+        }
         match (end, self.links[link].process) {
             (End::Server, _) => self.server_input(input, Some(peer)),
             (End::Worker, Some(process)) => self.worker_input(process, input),
@@ -256,6 +271,14 @@ impl<'a> World<'a> {
         let peer = PeerId(link as u64);
         let known = self.links[link].is_known(end);
         let input = Input::Disconnected { peer, why: why.into() };
+        if let Some(shard) = self.shard_at(link, end) {
+            match (known, end) {
+                (true, _) => self.shard_input(shard, input),
+                (false, End::Worker) => self.shard_dial_failed(shard, why),
+                (false, End::Server) => {}
+            }
+            return;
+        }
         match (end, self.links[link].process) {
             (End::Server, _) if known => {
                 self.checker.closed(peer);
@@ -342,8 +365,8 @@ impl<'a> World<'a> {
         self.checker.check_askers();
         self.events.extend(events.into_iter().map(|event| (self.now, event)));
         self.save();
-        if self.reason.is_some() {
-            self.checker.finish(&self.server);
+        if let Some(reason) = self.reason {
+            self.checker.finish(&self.server, reason);
             (0..self.links.len()).for_each(|link| self.close(link, End::Server));
         } else if crashes {
             self.begin_anew();
@@ -399,6 +422,7 @@ impl<'a> World<'a> {
         let late = self.span(self.settings.late);
         let Process { node, wake, runs, .. } = &mut self.processes[process];
         let Some(at) = node.deadline().filter(|_| *runs) else { return };
+        let at = at.max(self.now); // what was put off may be overdue
         if wake.is_none_or(|wake| wake > at + self.settings.late) {
             *wake = Some(at + late);
             self.after((at + late) - self.now, Entry::Wake(process));

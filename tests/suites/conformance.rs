@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::id::{BatchId, PartId, PeerId, Sequence, Version, WorkerId};
+use pstrain_core::node::Target;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
     Parameters, ParametersHeader, PullExamples, Push, PushHeader,
@@ -291,7 +292,7 @@ fn reconnect(kind: Kind) {
 fn nobody(kind: Kind) {
     let mut client = Net::new(kind).abandon();
     for _ in 0..3 {
-        client.transport.dial();
+        client.transport.dial(&Target::Server);
         let (why, permanent) = client.dial_failed();
         assert!(!permanent && !why.is_empty(), "{why}");
     }
@@ -367,7 +368,7 @@ fn dropped_server(kind: Kind) {
     drop(net);
     assert_eq!(client.disconnected().0, to_server);
     assert_eq!(other.disconnected().0, other_to_server);
-    client.transport.dial();
+    client.transport.dial(&Target::Server);
     assert!(!client.dial_failed().1);
 }
 
@@ -380,12 +381,12 @@ fn dropped_dialer(kind: Kind) {
 fn dropped_before_accepting(kind: Kind) {
     let net = Net::new(kind);
     let mut client = net.dialer();
-    client.transport.dial();
+    client.transport.dial(&Target::Server);
     drop(net);
     // The system may have connected it on the server's behalf.
     match client.event() {
         TransportEvent::DialFailed { permanent, .. } => assert!(!permanent),
-        TransportEvent::Connected(peer) => assert_eq!(client.disconnected().0, peer),
+        TransportEvent::Dialled(peer) => assert_eq!(client.disconnected().0, peer),
         other => panic!("{other:?}"),
     }
 }
@@ -393,7 +394,7 @@ fn dropped_before_accepting(kind: Kind) {
 fn dropped_before_connected(kind: Kind) {
     let mut net = Net::new(kind);
     let mut client = net.dialer();
-    client.transport.dial();
+    client.transport.dial(&Target::Server);
     let to_client = net.server.connected();
     drop(client);
     assert_eq!(net.server.disconnected().0, to_client);

@@ -61,6 +61,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             on_loss: OnLoss::Continue,
             lease: Duration::from_secs(5),
         },
+        servers: 1,
         data: JobData {
             shape: data.train.shape(),
             train: data.fingerprint.clone(),

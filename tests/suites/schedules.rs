@@ -126,6 +126,9 @@ fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() 
     let (saves, crashes) = (Cell::new(0), Cell::new(0));
     for_seeds("saved_and_restored", LARGEST / 4, |seed| {
         let mut settings = of_all_kinds(seed);
+        if seed % 6 > 1 && seed % 5 == 0 {
+            settings = settings.with_servers(2 + (seed % 3) as u32);
+        }
         settings.saves = 10 + seed % 100;
         settings.crashes = seed % 30;
         let aftermath = let_happen(&settings);
@@ -158,6 +161,31 @@ fn of_all_kinds(seed: u64) -> Settings {
         2 => settings,
         _ => settings.switching(),
     }
+}
+
+#[test]
+fn several_servers_do_together_what_one_does() {
+    let (several, crashes, reasons) = (Cell::new(0), Cell::new(0), RefCell::new(BTreeSet::new()));
+    for_seeds("several_servers", LARGEST / 2, |seed| {
+        let mut settings = Settings::draw(seed).with_servers(2 + (seed % 3) as u32);
+        if seed % 4 == 0 {
+            settings = settings.switching();
+        }
+        if seed % 2 == 0 {
+            settings.crashes = 1 + seed % 20;
+        }
+        let aftermath = let_happen(&settings);
+        several.set(several.get() + u64::from(settings.job.servers > 1));
+        crashes.set(crashes.get() + aftermath.crashes);
+        reasons.borrow_mut().insert(kind_of(&Event::Ended { reason: aftermath.reason }));
+    });
+    let counts = format!(
+        "{} with several servers, {} crashes, {:?}",
+        several.get(),
+        crashes.get(),
+        reasons.borrow()
+    );
+    assert!(alone() || several.get() > LARGEST / 3 && crashes.get() > 1000, "only {counts}");
 }
 
 #[test]

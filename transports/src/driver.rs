@@ -194,6 +194,7 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
 fn peer_of(event: &TransportEvent) -> Option<PeerId> {
     match event {
         TransportEvent::Connected(peer)
+        | TransportEvent::Dialled(peer)
         | TransportEvent::Message(peer, _)
         | TransportEvent::Receiving(peer)
         | TransportEvent::Garbage(peer, _)
@@ -205,6 +206,7 @@ fn peer_of(event: &TransportEvent) -> Option<PeerId> {
 fn input_of(event: TransportEvent) -> Input {
     match event {
         TransportEvent::Connected(peer) => Input::Connected(peer),
+        TransportEvent::Dialled(peer) => Input::Dialled(peer),
         TransportEvent::DialFailed { why, permanent } => Input::DialFailed { why, permanent },
         TransportEvent::Message(peer, message) => Input::Message(peer, message),
         TransportEvent::Receiving(peer) => Input::Receiving(peer),
@@ -279,7 +281,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
 
     fn perform(&mut self, now: Time, effect: Effect) {
         match effect {
-            Effect::Dial => self.transport.dial(),
+            Effect::Dial(target) => self.transport.dial(&target),
             Effect::Send(peer, message) => self.transport.send(peer, message),
             Effect::Limit(peer, limits) => self.transport.limit(peer, limits),
             Effect::Close(peer) => self.transport.close(peer),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use pstrain_core::id::PeerId;
+use pstrain_core::node::Target;
 use pstrain_core::protocol::{FrameError, HEADER_BYTES, Limits, Message, payload};
 use pstrain_core::time::Time;
 
@@ -13,11 +14,15 @@ use crate::transport::{
     HIGH_WATER_BYTES, MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker,
 };
 
-/// A server's place in memory, where workers of the same process can dial it.
+/// A place in memory for the servers of a job, where workers of the same process can dial them.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryHub {
     server: Arc<Endpoint>,
+    others: Others,
 }
+
+/// Servers that do not coordinate, by their addresses.
+type Others = Arc<Mutex<BTreeMap<String, Arc<Endpoint>>>>;
 
 impl MemoryHub {
     /// A place where nobody listens yet.
@@ -30,7 +35,17 @@ impl MemoryHub {
     #[must_use]
     pub fn server(&self) -> MemoryTransport {
         self.server.lock().open = true;
-        MemoryTransport::new(Arc::clone(&self.server), None)
+        MemoryTransport::new(Arc::clone(&self.server), None, Arc::clone(&self.others))
+    }
+
+    /// The transport of a server that dials the first, and is dialled at `address`.
+    #[must_use]
+    pub fn other_server(&self, address: &str) -> MemoryTransport {
+        let transport = self.worker();
+        let endpoint = Arc::clone(&transport.endpoint);
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.insert(address.to_owned(), endpoint);
+        transport
     }
 
     /// A transport that dials the server.
@@ -38,7 +53,7 @@ impl MemoryHub {
     pub fn worker(&self) -> MemoryTransport {
         let endpoint = Arc::new(Endpoint::default());
         endpoint.lock().open = true;
-        MemoryTransport::new(endpoint, Some(Arc::clone(&self.server)))
+        MemoryTransport::new(endpoint, Some(Arc::clone(&self.server)), Arc::clone(&self.others))
     }
 }
 
@@ -107,8 +122,9 @@ impl Endpoint {
 pub struct MemoryTransport {
     clock: WallClock,
     endpoint: Arc<Endpoint>,
-    /// Whom [`Transport::dial`] calls.
+    /// Where the server is that coordinates, if it is another.
     target: Option<Arc<Endpoint>>,
+    others: Others,
     peers: BTreeMap<PeerId, Peer>,
     /// Peers with messages that could not be handed over yet.
     backlogged: BTreeSet<PeerId>,
@@ -140,11 +156,12 @@ fn size_of_message(message: &Message) -> usize {
 }
 
 impl MemoryTransport {
-    fn new(endpoint: Arc<Endpoint>, target: Option<Arc<Endpoint>>) -> Self {
+    fn new(endpoint: Arc<Endpoint>, target: Option<Arc<Endpoint>>, others: Others) -> Self {
         Self {
             clock: WallClock::start(),
             endpoint,
             target,
+            others,
             peers: BTreeMap::new(),
             backlogged: BTreeSet::new(),
             next_id: 0,
@@ -195,7 +212,7 @@ impl MemoryTransport {
             Parcel::Accepted { id, remote_id } => {
                 if let Some(peer) = self.peers.get_mut(&id) {
                     peer.remote_id = Some(remote_id);
-                    self.events.push(TransportEvent::Connected(id));
+                    self.events.push(TransportEvent::Dialled(id));
                 }
             }
             Parcel::Message { id, message } => {
@@ -307,9 +324,16 @@ impl Transport for MemoryTransport {
         self.clock.now()
     }
 
-    fn dial(&mut self) {
-        let Some(target) = self.target.clone() else {
-            let why = String::from("this transport has nobody to dial");
+    fn dial(&mut self, target: &Target) {
+        let target = match target {
+            Target::Server => self.target.clone(),
+            Target::Address(address) => {
+                let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+                others.get(address).cloned()
+            }
+        };
+        let Some(target) = target else {
+            let why = String::from("nobody is there to dial");
             return self.events.push(TransportEvent::DialFailed { why, permanent: true });
         };
         let line = Arc::new(Line::default());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::Event;
+use pstrain_core::node::{Event, Target};
 use pstrain_core::protocol::{FrameError, Limits, Message};
 use pstrain_core::time::Time;
 
@@ -28,9 +28,9 @@ pub trait Transport {
     /// The time since the transport was made, or since the start of a clock it was given.
     fn now(&self) -> Time;
 
-    /// Begins to connect to the server this transport was made for. `Connected` or `DialFailed`
-    /// follows.
-    fn dial(&mut self);
+    /// Begins to connect, to the server this transport was made for or to another. `Dialled` or
+    /// `DialFailed` follows.
+    fn dial(&mut self, target: &Target);
 
     /// Queues a message. To a peer that is gone it is dropped.
     fn send(&mut self, peer: PeerId, message: Message);
@@ -73,8 +73,10 @@ pub trait Transport {
 /// What a transport reports.
 #[derive(Debug)]
 pub enum TransportEvent {
-    /// A connection is up.
+    /// Somebody has dialled.
     Connected(PeerId),
+    /// A dial has succeeded.
+    Dialled(PeerId),
     /// A dial did not succeed.
     DialFailed {
         /// What went wrong, in words.

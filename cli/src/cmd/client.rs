@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use pstrain_core::node::Target;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent};
 
@@ -31,7 +32,7 @@ pub(super) fn ask_for_long<T>(
     let until = transport.now() + Duration::from(timeout);
     let long = transport.now() + LONG;
     let mut explain = Some(explain);
-    transport.dial();
+    transport.dial(&Target::Server);
     let mut events = Vec::new();
     while transport.now() < until {
         if transport.now() >= long
@@ -43,7 +44,7 @@ pub(super) fn ask_for_long<T>(
         transport.wait(Some(next), &mut events)?;
         for event in events.drain(..) {
             match event {
-                TransportEvent::Connected(peer) => {
+                TransportEvent::Dialled(peer) => {
                     transport.limit(peer, Limits::DIALER);
                     transport.send(peer, question.clone());
                 }
@@ -53,7 +54,7 @@ pub(super) fn ask_for_long<T>(
                         return Ok(answer);
                     }
                 }
-                TransportEvent::Receiving(_) => {}
+                TransportEvent::Receiving(_) | TransportEvent::Connected(_) => {}
                 TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
                 TransportEvent::DialFailed { why, .. } => {
                     bail!("cannot reach {address}: {why}; is a server running there?")

@@ -165,6 +165,7 @@ impl Layers {
             work,
             budget,
             membership,
+            servers: self.number("servers")?,
             data: JobData {
                 shape: data.train.shape(),
                 train: data.fingerprint.clone(),

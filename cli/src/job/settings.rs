@@ -130,6 +130,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "global: the workers together make the passes; partition: each over its own part",
     ),
     setting("workers", "NUMBER", "2", "Workers, and parts of the data"),
+    setting("servers", "NUMBER", "1", "Servers; each has a share of the parameters"),
     setting(
         "min-workers",
         "NUMBER|auto",

@@ -1,6 +1,7 @@
 //! What happens in a run, as one typed stream. Progress bars, records and checks all read it; no
 //! state machine prints or logs on its own.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
@@ -10,9 +11,12 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::{Evaluated, Point};
 use crate::consistency::{Closing, DropReason};
 use crate::evaluation::Evaluation;
-use crate::id::{BatchId, Clock, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
+use crate::id::{
+    BatchId, Clock, Incarnation, PartId, PeerId, Sequence, ServerId, Version, WorkerId,
+};
 use crate::job::Job;
 use crate::mode::Mode;
+use crate::params::KeyRange;
 use crate::protocol::Refusal;
 use crate::protocol::message::EndReason;
 
@@ -38,6 +42,26 @@ pub enum Event {
         worker: WorkerId,
         /// Examples in its partition.
         rows: u64,
+    },
+    /// Another server of the job has come, or has come back.
+    ServerJoined {
+        /// Which.
+        server: ServerId,
+    },
+    /// The connection of another server is gone; it has its part of the parameters still.
+    ServerCutOff {
+        /// Which.
+        server: ServerId,
+        /// Why, in words.
+        why: String,
+    },
+    /// This server follows a coordinator.
+    Enlisted {
+        /// The job.
+        #[serde(skip)]
+        job: Box<Job>,
+        /// The keys it has.
+        keys: KeyRange,
     },
     /// Enough workers are there.
     Started {
@@ -149,7 +173,7 @@ pub enum Event {
         version: Version,
         /// The mode.
         #[serde(serialize_with = "words")]
-        mode: alloc::boxed::Box<Mode>,
+        mode: Box<Mode>,
         /// Why.
         #[serde(serialize_with = "words")]
         cause: Cause,
@@ -240,7 +264,7 @@ pub enum Event {
         resumed: bool,
         /// The job.
         #[serde(skip)]
-        job: alloc::boxed::Box<Job>,
+        job: Box<Job>,
     },
     /// Worker's side: parameters are there, and the computation begins.
     Received {

@@ -21,6 +21,8 @@ use crate::time::Time;
 enum Entry {
     Start,
     Connected(PeerId),
+    Dialled(PeerId),
+    DialFailed(String, bool),
     /// A frame follows.
     Message(PeerId),
     Receiving(PeerId),
@@ -65,6 +67,8 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
     let entry = match input {
         Input::Start => Entry::Start,
         Input::Connected(peer) => Entry::Connected(*peer),
+        Input::Dialled(peer) => Entry::Dialled(*peer),
+        Input::DialFailed { why, permanent } => Entry::DialFailed(why.clone(), *permanent),
         Input::Message(peer, _) => Entry::Message(*peer),
         Input::Receiving(peer) => Entry::Receiving(*peer),
         Input::Garbage(peer, error) => Entry::Garbage(*peer, *error),
@@ -76,7 +80,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
         Input::Drain => Entry::Drain,
         Input::Overslept => Entry::Overslept,
         Input::Wake => Entry::Wake,
-        Input::DialFailed { .. } | Input::Prepared(_) | Input::Computed(_) => return None,
+        Input::Prepared(_) | Input::Computed(_) => return None,
     };
     let begin = head.len();
     head.extend_from_slice(&[0; LENGTH]);
@@ -110,6 +114,8 @@ pub fn decode_input(bytes: &[u8]) -> Result<(Time, Input), InputError> {
         _ if !frame.is_empty() => return Err(InputError::Entry),
         Entry::Start => Input::Start,
         Entry::Connected(peer) => Input::Connected(peer),
+        Entry::Dialled(peer) => Input::Dialled(peer),
+        Entry::DialFailed(why, permanent) => Input::DialFailed { why, permanent },
         Entry::Receiving(peer) => Input::Receiving(peer),
         Entry::Garbage(peer, error) => Input::Garbage(peer, error),
         Entry::Disconnected(peer, why) => Input::Disconnected { peer, why },

@@ -8,9 +8,11 @@
 //! of their own; the node goes on meanwhile. There is no callback, lock or blocking.
 
 mod backoff;
+mod dialler;
 mod event;
 mod inputs;
 mod server;
+mod shard;
 mod worker;
 
 use alloc::boxed::Box;
@@ -22,6 +24,7 @@ use core::time::Duration;
 pub use event::{Cause, Departure, Event};
 pub use inputs::{InputError, decode_input, encode_input};
 pub use server::{Ledger, RestoreError, Server, ServerError};
+pub use shard::{Shard, ShardConfig};
 pub use worker::{Worker, WorkerConfig, WorkerError};
 
 use crate::evaluation::Evaluation;
@@ -48,8 +51,10 @@ pub trait Node {
 pub enum Input {
     /// The run begins.
     Start,
-    /// A connection is up: a worker's own dial succeeded, or somebody dialled the server.
+    /// Somebody dialled this node.
     Connected(PeerId),
+    /// The dial asked for succeeded.
+    Dialled(PeerId),
     /// The dial asked for did not succeed.
     DialFailed {
         /// What went wrong, in words.
@@ -89,8 +94,8 @@ pub enum Input {
 /// What a driver must do for a node.
 #[derive(Debug)]
 pub enum Effect {
-    /// Open a connection to the server; answered by `Connected` or `DialFailed`.
-    Dial,
+    /// Open a connection; answered by `Dialled` or `DialFailed`. One at a time.
+    Dial(Target),
     /// Send a message.
     Send(PeerId, Message),
     /// From now on, accept frames of this size from the peer.
@@ -117,6 +122,15 @@ pub enum Effect {
     Report(Event),
     /// The node has finished.
     Done(Result<EndReason, WorkerError>),
+}
+
+/// Whom to dial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The server that the driver was told of: the one that coordinates.
+    Server,
+    /// Another server, where it said that it is.
+    Address(String),
 }
 
 /// The effects of one input, in order.

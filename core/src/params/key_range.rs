@@ -62,6 +62,14 @@ impl KeyRange {
         self.begin <= other.begin && other.end <= self.end
     }
 
+    /// Share `place` of `keys` keys cut into `shares` that differ by one at most; none if there are
+    /// not as many shares, or more shares than keys.
+    #[must_use]
+    pub fn share(keys: u64, shares: u32, place: u32) -> Option<Self> {
+        let cut = |place: u32| (u128::from(keys) * u128::from(place) / u128::from(shares)) as u64;
+        (place < shares).then(|| Self::new(cut(place), cut(place + 1)).ok())?
+    }
+
     /// The range as slice indices.
     #[must_use]
     pub const fn indices(self) -> Range<usize> {

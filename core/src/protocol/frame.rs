@@ -50,6 +50,7 @@ pub fn payload(message: &Message) -> Payload<'_> {
     match message {
         Message::Push(push) => Payload::of(&push.gradient),
         Message::Parameters(parameters) => Payload::of(&parameters.values),
+        Message::Slice(slice) => Payload::of(&slice.values),
         Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
         _ => Payload::Borrowed(&[]),
     }

@@ -10,10 +10,11 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::codec::{self, Malformed};
+use super::group::{Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Followed, Slice};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
 use crate::fingerprint::Fingerprint;
-use crate::id::{Incarnation, PartId, Sequence, Version, WorkerId};
+use crate::id::{Incarnation, PartId, Sequence, ServerId, Version, WorkerId};
 use crate::job::Job;
 use crate::params::KeyRange;
 use crate::work::Task;
@@ -55,6 +56,22 @@ pub enum Message {
     Control(Control),
     /// Server to client: what became of that.
     Controlled(Controlled),
+    /// Server to coordinator: I am one of the job's servers.
+    Enlist(Enlist),
+    /// Coordinator to server: you are in.
+    Enlisted(Box<Enlisted>),
+    /// Coordinator to server: follow these.
+    Decisions(Decisions),
+    /// Server to coordinator: I have, up to here.
+    Followed(Followed),
+    /// Server to coordinator: my part of a gradient has come.
+    Arrived(Arrived),
+    /// Server to coordinator: my part of the parameters.
+    Slice(Slice),
+    /// Worker to server: I am a worker of the job.
+    Attach(Attach),
+    /// Server to worker: you are.
+    Attached(Attached),
 }
 
 /// Who is there and what it can do.
@@ -116,6 +133,8 @@ pub struct Welcome {
     pub examples_from_server: bool,
     /// The job.
     pub job: Job,
+    /// Where the other servers are, in their order; empty if this one has all keys.
+    pub servers: Vec<String>,
     /// The job's digest as the server computes it ([`super::job_digest`]): if the worker's differs
     /// the two do not mean the same job.
     pub digest: [u8; 32],
@@ -274,6 +293,8 @@ pub enum EndReason {
     },
     /// The parameters, or the gradients of all workers, are no longer finite numbers.
     Diverged(Version),
+    /// A server did not come, or come back, in time, or came back without its parameters.
+    ServerLost(ServerId),
 }
 
 /// A worker leaves.
@@ -341,6 +362,11 @@ impl fmt::Display for EndReason {
                      them, or let the run do with fewer (workers, min-workers)"
                 )
             }
+            Self::ServerLost(server) => write!(
+                f,
+                "server {server} was not there in time, and it alone has its part of the \
+                 parameters; see that it runs and can reach the coordinator, and start the run again"
+            ),
             Self::Diverged(version) => write!(
                 f,
                 "training diverged: parameters or gradients are not finite after update \
@@ -395,6 +421,14 @@ kinds! {
     Status = 15,
     Control = 16,
     Controlled = 17,
+    Enlist = 18,
+    Enlisted = 19,
+    Decisions = 20,
+    Followed = 21,
+    Arrived = 22,
+    Slice = 23,
+    Attach = 24,
+    Attached = 25,
 }
 
 impl Message {
@@ -418,6 +452,14 @@ impl Message {
             Self::Status(fields) => codec::append(fields, bytes),
             Self::Control(fields) => codec::append(fields, bytes),
             Self::Controlled(fields) => codec::append(fields, bytes),
+            Self::Enlist(fields) => codec::append(fields, bytes),
+            Self::Enlisted(fields) => codec::append(fields, bytes),
+            Self::Decisions(fields) => codec::append(fields, bytes),
+            Self::Followed(fields) => codec::append(fields, bytes),
+            Self::Arrived(fields) => codec::append(fields, bytes),
+            Self::Slice(slice) => codec::append(&slice.header, bytes),
+            Self::Attach(fields) => codec::append(fields, bytes),
+            Self::Attached(fields) => codec::append(fields, bytes),
         }
     }
 
@@ -440,6 +482,10 @@ impl Message {
                 let packed = payload.to_vec();
                 return Ok(Self::Examples(ExamplesChunk { rows: codec::read(control)?, packed }));
             }
+            Kind::Slice => {
+                let values = Arc::new(values(payload)?);
+                return Ok(Self::Slice(Slice { header: codec::read(control)?, values }));
+            }
             _ if !payload.is_empty() => return Err(Malformed),
             _ => {}
         }
@@ -458,7 +504,16 @@ impl Message {
             Kind::Status => Self::Status(codec::read(control)?),
             Kind::Control => Self::Control(codec::read(control)?),
             Kind::Controlled => Self::Controlled(codec::read(control)?),
-            Kind::Push | Kind::Parameters | Kind::Examples => return Err(Malformed),
+            Kind::Enlist => Self::Enlist(codec::read(control)?),
+            Kind::Enlisted => Self::Enlisted(codec::read(control)?),
+            Kind::Decisions => Self::Decisions(codec::read(control)?),
+            Kind::Followed => Self::Followed(codec::read(control)?),
+            Kind::Arrived => Self::Arrived(codec::read(control)?),
+            Kind::Attach => Self::Attach(codec::read(control)?),
+            Kind::Attached => Self::Attached(codec::read(control)?),
+            Kind::Push | Kind::Parameters | Kind::Examples | Kind::Slice => {
+                return Err(Malformed);
+            }
         })
     }
 }

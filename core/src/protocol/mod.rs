@@ -42,9 +42,29 @@
 //! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that
 //! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
 
+//!
+//! # Several servers
+//! ```text
+//! server 2 ...                          coordinator                            worker
+//!   Enlist(server, followed)          ->
+//!                                     <-   Enlisted(run, job), Decisions ...
+//!                                                 <- Hello, Welcome(servers) ->
+//!   <------------------------------------------------ Attach(run, worker, incarnation)
+//!   Attached(keys) -------------------------------------------------------------->
+//!                                                 <- Push + gradient of its keys
+//!   <------------------------------------------------ Push + gradient of its keys
+//!   Arrived(worker, sequence)         ->
+//!                                     <-   Decisions(gather, close, give, ...)
+//!                                                    Parameters + values of its keys ->
+//!   Parameters + values of its keys ----------------------------------------------->
+//! ```
+//! The coordinator decides on a push once every server has its part of it, and the others follow its
+//! decisions in order ([`crate::store::Decision`]).
+
 mod checksum;
 pub(crate) mod codec;
 mod frame;
+pub mod group;
 mod limits;
 pub mod message;
 mod refusal;
@@ -68,7 +88,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 5;
+pub const PROTOCOL_VERSION: u8 = 6;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

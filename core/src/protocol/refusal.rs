@@ -5,7 +5,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Incarnation, Sequence, WorkerId};
+use crate::id::{Incarnation, Sequence, ServerId, WorkerId};
 use crate::params::KeyRange;
 
 /// The reason for closing a connection, sent to the peer before it is closed.
@@ -46,6 +46,18 @@ pub enum Refusal {
     Full {
         /// Workers of the job.
         workers: u32,
+    },
+    /// Not all servers are there yet.
+    ServersMissing {
+        /// The first that is not.
+        server: ServerId,
+        /// Servers of the job.
+        servers: u32,
+    },
+    /// A server that cannot be one of the job's.
+    Server {
+        /// Why, in words.
+        what: String,
     },
     /// The run is over.
     Over,
@@ -91,7 +103,7 @@ impl Refusal {
     /// Whether trying again cannot help. A place that is taken may become free.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
-        !matches!(self, Self::WorkerTaken { .. } | Self::Full { .. })
+        !matches!(self, Self::WorkerTaken { .. } | Self::Full { .. } | Self::ServersMissing { .. })
     }
 }
 
@@ -122,6 +134,9 @@ impl fmt::Display for Refusal {
             Self::Full { workers } => {
                 write!(f, "all {workers} workers of the job are there; start the job with more")
             }
+            Self::ServersMissing { server, servers } => {
+                write!(f, "server {server} of {servers} is not there yet; start it")
+            }
             Self::Over => f.write_str("the run is over"),
             Self::Data { difference } => write!(
                 f,
@@ -141,7 +156,9 @@ impl fmt::Display for Refusal {
                 "gradient of push {sequence} is not finite at key {key}; look for bad input \
                  values, or try a smaller learning-rate, or clip-norm"
             ),
-            Self::Unexpected { what } | Self::Frame { what } => f.write_str(what),
+            Self::Server { what } | Self::Unexpected { what } | Self::Frame { what } => {
+                f.write_str(what)
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 //! of workers only whose a gradient is; of connections, time and policies nothing.
 
 mod contributions;
+mod decision;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -14,6 +15,7 @@ use core::ops::Range;
 
 pub use contributions::Contribution;
 use contributions::{Contributions, Gathered};
+pub use decision::Decision;
 
 use crate::aggregate::{Aggregator, Merging};
 use crate::consistency::{Closing, Kept};

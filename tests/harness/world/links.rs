@@ -35,7 +35,7 @@ pub(crate) enum Item {
 
 /// The way to one end.
 #[derive(Debug, Default)]
-struct Pipe {
+pub(super) struct Pipe {
     items: VecDeque<Item>,
     /// When the last item arrives: the next one cannot overtake it.
     last: Time,
@@ -52,12 +52,17 @@ struct Pipe {
 pub(crate) struct Link {
     /// The process that dialled; none if it is a stranger.
     pub(crate) process: Option<usize>,
-    pipes: [Pipe; 2],
+    /// The shard that dialled, if it was one.
+    pub(crate) shard: Option<usize>,
+    /// The shard that was dialled; none if it was the coordinator.
+    pub(crate) callee: Option<usize>,
+    pub(super) pipes: [Pipe; 2],
 }
 
 impl Link {
+    /// From a worker's process to the coordinator.
     pub(crate) fn new(process: Option<usize>) -> Self {
-        Self { process, pipes: Default::default() }
+        Self { process, shard: None, callee: None, pipes: Default::default() }
     }
 
     /// Sends an item towards `to`, to arrive at `at` or as soon as those before it have arrived.

@@ -48,9 +48,10 @@ impl World<'_> {
         self.processes[process].node.handle(self.now, input, &mut out);
         for effect in out {
             match effect {
-                Effect::Dial => {
+                Effect::Dial(target) => {
                     let takes = self.span(self.settings.delay);
-                    self.after(takes, Entry::Dialled(process));
+                    let callee = World::shard_of(&target);
+                    self.after(takes, Entry::Dialled(process, callee));
                 }
                 Effect::Send(peer, message) => {
                     if let (Message::Push(push), Some(worker)) =
@@ -113,18 +114,18 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn dialled(&mut self, process: usize) {
+    pub(super) fn dialled(&mut self, process: usize, callee: Option<usize>) {
         let chance = self.settings.faults.dial_fails;
         if self.reason.is_some() || (!self.calm && self.percent(chance)) {
             let input = Input::DialFailed { why: "connection refused".into(), permanent: false };
             return self.worker_input(process, input);
         }
-        self.connect(Some(process));
+        self.connect(Some(process), callee);
     }
 
-    fn connect(&mut self, process: Option<usize>) {
+    fn connect(&mut self, process: Option<usize>, callee: Option<usize>) {
         let link = self.links.len();
-        self.links.push(Link::new(process));
+        self.links.push(Link { callee, ..Link::new(process) });
         self.send(link, End::Server, Item::Open);
         self.send(link, End::Worker, Item::Open);
         if process.is_some_and(|process| !self.processes[process].runs) {
@@ -254,14 +255,14 @@ impl World<'_> {
                 self.checker.drained();
                 self.server_input(Input::Drain, None);
             }
-            Fault::Stranger => self.connect(None),
+            Fault::Stranger => self.connect(None, None),
             Fault::Status => {
-                self.connect(None);
+                self.connect(None, None);
                 let ask = Message::PullStatus(PullStatus { protocol_max: 1 });
                 self.send(self.links.len() - 1, End::Server, Item::Message(ask));
             }
             Fault::Control => {
-                self.connect(None);
+                self.connect(None, None);
                 let link = self.links.len() - 1;
                 // Most clients say one thing and wait; one that goes on talking harms nobody.
                 for _ in 0..=u64::from(self.percent(10)) {
@@ -272,8 +273,11 @@ impl World<'_> {
                 }
             }
             Fault::Garbage => {
-                if let Some(link) = self.any(self.links.len(), |world, i| world.links[i].is_whole())
-                {
+                let is_its = |world: &Self, i: usize| {
+                    let link = &world.links[i];
+                    link.is_whole() && link.shard.is_none() && link.callee.is_none()
+                };
+                if let Some(link) = self.any(self.links.len(), is_its) {
                     let input = Input::Garbage(PeerId(link as u64), FrameError::Kind(0));
                     self.server_input(input, None);
                 }

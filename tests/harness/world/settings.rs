@@ -206,6 +206,17 @@ impl Settings {
         self
     }
 
+    /// The same with so many servers, as far as the job allows them.
+    #[must_use]
+    pub fn with_servers(mut self, servers: u32) -> Self {
+        self.job.update.clip_norm = None;
+        self.job.servers = servers;
+        if self.job.validate().is_err() {
+            self.job.servers = 1;
+        }
+        self
+    }
+
     /// The same with modes that change: some as the job foresees it, some when somebody says so.
     #[must_use]
     pub fn switching(mut self) -> Self {
@@ -365,6 +376,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
                 [rng.below(4) as usize],
             lease: Duration::from_millis([100, 1000, 10_000][rng.below(3) as usize]),
         },
+        servers: 1,
         data: JobData {
             shape,
             train: Fingerprint::of(&train),

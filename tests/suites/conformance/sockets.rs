@@ -1,5 +1,6 @@
 //! What only sockets can do wrong: bytes that are no frames, and addresses.
 
+use pstrain_core::node::Target;
 use pstrain_core::protocol::{HEADER_BYTES, PROTOCOL_VERSION};
 use pstrain_tests::{RawPeer, Received};
 use pstrain_transports::{Address, SocketTransport, TransportError};
@@ -166,8 +167,8 @@ fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not() {
         assert!(text.contains("cannot listen on unix:") && text.contains("another program has"));
         // The live one has not been harmed by the attempt.
         let mut client = Probe::new(SocketTransport::dialer(address.clone()).unwrap());
-        client.transport.dial();
-        client.connected();
+        client.transport.dial(&Target::Server);
+        client.dialled();
         drop(live);
         assert!(!path.exists(), "a server removes its own socket");
         // What is no socket is nobody's to remove.
@@ -194,7 +195,7 @@ fn a_tcp_address_in_use_is_named_with_a_hint() {
 fn a_path_too_long_for_a_socket_is_a_permanent_failure() {
     let mut client =
         Probe::new(SocketTransport::dialer(Address::Unix("x".repeat(200).into())).unwrap());
-    client.transport.dial();
+    client.transport.dial(&Target::Server);
     assert!(client.dial_failed().1);
 }
 
@@ -211,7 +212,7 @@ fn a_dial_that_nobody_answers_ends() {
         let _first = std::net::TcpStream::connect(address).unwrap();
         let mut client =
             Probe::new(SocketTransport::dialer(Address::Tcp(address.to_string())).unwrap());
-        client.transport.dial();
+        client.transport.dial(&Target::Server);
         let (why, permanent) = client.dial_failed();
         assert!(!permanent && why.contains("no answer within"), "{why}");
     });

@@ -188,7 +188,7 @@ fn answer_evaluations(server: &mut Hand<Server>, out: Outbox) {
 
 /// What the worker was asked to compute, after it was welcomed and given parameters.
 fn welcome_and_grant(worker: &mut Hand<Worker>, peer: PeerId, welcome: &Welcome) -> Compute {
-    worker.give(Input::Connected(peer));
+    worker.give(Input::Dialled(peer));
     let out = worker.tell(peer, Message::Welcome(Box::new(welcome.clone())));
     if out.iter().any(|effect| matches!(effect, Effect::Prepare(_))) {
         let train = Some(welcome.job.data.train.clone());

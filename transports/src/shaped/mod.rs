@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::job::{Job, heartbeat};
-use pstrain_core::node::Event;
+use pstrain_core::node::{Event, Target};
 use pstrain_core::protocol::message::Heartbeat;
 use pstrain_core::protocol::{Limits, Message, frame_len};
 use pstrain_core::time::Time;
@@ -148,7 +148,7 @@ impl<T: Transport> Shaped<T> {
                 TransportEvent::Garbage(peer, _) | TransportEvent::Disconnected { peer, .. } => {
                     self.inward.follow(peer, event)
                 }
-                TransportEvent::Connected(_) => {
+                TransportEvent::Connected(_) | TransportEvent::Dialled(_) => {
                     self.outward.way.reconnect();
                     self.inward.way.reconnect();
                     Some(event)
@@ -232,8 +232,8 @@ impl<T: Transport> Transport for Shaped<T> {
         self.inner.now()
     }
 
-    fn dial(&mut self) {
-        self.inner.dial();
+    fn dial(&mut self, target: &Target) {
+        self.inner.dial(target);
     }
 
     fn send(&mut self, peer: PeerId, message: Message) {

@@ -151,7 +151,7 @@ impl<H: Host> Simulation<'_, H> {
                 Effect::Report(event) => {
                     self.host.report(self.now, Origin::Worker(worker), event);
                 }
-                Effect::Dial => self.dial(machine),
+                Effect::Dial(_) => self.dial(machine),
                 Effect::Close(peer) => self.close(peer.0 as u32, End::Worker),
                 Effect::Prepare(order) => {
                     let prepared = self.host.prepare(worker, order);

@@ -270,7 +270,7 @@ impl<'a, H: Host> Simulation<'a, H> {
                 Effect::Done(result) => self.reason = result.ok(),
                 // Limits guard against hostile bytes, and there are no bytes here. The others are
                 // a worker's.
-                Effect::Limit(..) | Effect::Dial | Effect::Prepare(_) | Effect::Compute(_) => {}
+                Effect::Limit(..) | Effect::Dial(_) | Effect::Prepare(_) | Effect::Compute(_) => {}
             }
         }
         self.outbox = outbox;

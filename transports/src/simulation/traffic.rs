@@ -186,7 +186,7 @@ impl<H: Host> Simulation<'_, H> {
         let connection = &mut self.connections[number as usize];
         if connection.open(End::Worker) {
             let (machine, life) = (connection.machine, connection.life);
-            self.worker_input(machine, life, Input::Connected(Self::peer(number)));
+            self.worker_input(machine, life, Input::Dialled(Self::peer(number)));
         } else {
             self.carry(number, End::Server, Item::Hangup);
         }

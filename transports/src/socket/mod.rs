@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
 use pstrain_core::id::PeerId;
+use pstrain_core::node::Target;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::time::Time;
 
-use crate::address::Address;
+use crate::address::{Address, AddressError};
 use crate::clock::WallClock;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 use connection::{Connection, Progress};
@@ -109,6 +110,13 @@ impl SocketTransport {
         Ok(transport)
     }
 
+    /// The same transport, which dials `address` too.
+    #[must_use]
+    pub fn with_target(mut self, address: Address) -> Self {
+        self.target = Some(address);
+        self
+    }
+
     /// The same transport on a clock that others share, so that their times can be compared.
     #[must_use]
     pub fn with_clock(mut self, clock: WallClock) -> Self {
@@ -155,14 +163,16 @@ impl SocketTransport {
         }
     }
 
-    fn try_dial(&mut self) -> io::Result<()> {
-        let Some(target) = &self.target else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "this transport has nobody to dial",
-            ));
+    fn try_dial(&mut self, target: &Target) -> io::Result<()> {
+        let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let nobody = || invalid("this transport has nobody to dial".into());
+        let address = match target {
+            Target::Server => self.target.clone().ok_or_else(nobody)?,
+            Target::Address(address) => {
+                address.parse().map_err(|error: AddressError| invalid(error.to_string()))?
+            }
         };
-        let stream = Stream::connect(target, self.dials)?;
+        let stream = Stream::connect(&address, self.dials)?;
         self.add(stream, false)?;
         Ok(())
     }
@@ -206,7 +216,7 @@ impl SocketTransport {
         if !connection.is_connected() {
             match connection.finish_connect() {
                 Ok(true) => {
-                    self.events.push(TransportEvent::Connected(id));
+                    self.events.push(TransportEvent::Dialled(id));
                     self.set_end(id, None);
                 }
                 Ok(false) => return,
@@ -285,8 +295,8 @@ impl Transport for SocketTransport {
         self.clock.now()
     }
 
-    fn dial(&mut self) {
-        if let Err(error) = self.try_dial() {
+    fn dial(&mut self, target: &Target) {
+        if let Err(error) = self.try_dial(target) {
             let permanent = matches!(
                 error.kind(),
                 io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied

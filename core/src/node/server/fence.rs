@@ -20,6 +20,7 @@ use crate::node::{Cause, Effect, Event, Outbox};
 use crate::protocol::message::{Begun, Control, Controlled};
 use crate::protocol::{Message, Phase};
 use crate::saved::{Archive, SavedError};
+use crate::store::Decision;
 use crate::time::Time;
 
 /// A mode that was ordered and has not begun.
@@ -64,6 +65,7 @@ impl Server {
         let checked = base.set(&control.key, &control.value).and_then(|mode| {
             mode.consistency.check(workers).map_err(|error| error.to_string())?;
             self.job.check_work(&mode).map_err(|error| error.to_string())?;
+            self.job.check_servers(&mode).map_err(|error| error.to_string())?;
             Ok(mode)
         });
         match checked {
@@ -193,6 +195,7 @@ impl Server {
         self.window = mode.window();
         self.gate = None; // whoever waits is looked at again
         self.store.set_mode(&mode);
+        self.group.tell(|| Decision::Mode(Box::new(mode)));
         let version = self.version();
         out.push(Effect::Report(Event::Switched { version, mode: Box::new(mode), cause }));
         if !is_same {

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::group::Arriving;
 use super::roster::{Presence, Seat, Slot};
 use super::{Server, unexpected};
 use crate::id::{Incarnation, PeerId, WorkerId};
@@ -13,6 +14,7 @@ use crate::protocol::message::{
     End, Hello, MOST_NAME_BYTES, Ready, Resume, Welcome, is_presentable,
 };
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
+use crate::store::Decision;
 use crate::time::Time;
 
 impl Server {
@@ -23,6 +25,10 @@ impl Server {
         }
         if let Err(why) = self.check_hello(&hello) {
             return self.refuse(now, peer, why, out);
+        }
+        if let Some(server) = self.group.missing() {
+            let servers = self.job.servers;
+            return self.refuse(now, peer, Refusal::ServersMissing { server, servers }, out);
         }
         let resumed = hello.resume.and_then(|resume| self.resumable(resume));
         if self.phase == Phase::Ending && resumed.is_none() {
@@ -112,12 +118,16 @@ impl Server {
         let examples_from_server = hello.wants_examples || self.job.data.from == DataFrom::Server;
         slot.has_own_data = !examples_from_server;
         slot.seat.unsure = true;
+        slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
         if !resumed {
             slot.incarnation = slot.incarnation.next();
             slot.seat = Seat::default();
             slot.name.clone_from(&hello.name);
         }
         let incarnation: Incarnation = slot.incarnation;
+        if !resumed {
+            self.group.tell(|| Decision::Admit { worker, incarnation });
+        }
         self.schedule_lease_check(now);
         out.push(Effect::Limit(peer, Limits::of_worker(self.store.parameters().len())));
         out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
@@ -128,6 +138,7 @@ impl Server {
             incarnation,
             resumed,
             examples_from_server,
+            servers: self.group.addresses(),
             job: self.job.clone(),
             digest: self.job_digest,
         };
@@ -178,7 +189,7 @@ impl Server {
         }
         let rows = self.job.own_rows(&rows);
         slot.rows = rows;
-        self.store.set_rows(worker, rows);
+        self.set_rows(worker, rows);
         self.roster.set_presence(worker, Presence::Ready, now);
         out.push(Effect::Report(Event::Ready { worker, rows }));
         self.awaited_back.retain(|&(_, awaited)| awaited != worker);

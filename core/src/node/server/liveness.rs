@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::Server;
 use super::fence::answer;
+use super::group::Arriving;
 use super::roster::Presence;
 use crate::id::{PeerId, WorkerId};
 use crate::job::OnLoss;
@@ -23,11 +24,15 @@ impl Server {
     ) {
         self.strangers.retain(|&(_, stranger)| stranger != peer);
         self.forget_asker(peer);
+        if self.group.of_peer(peer).is_some() {
+            return self.lose_server(now, peer, why, out);
+        }
         if let Some(worker) = self.roster.detach(peer) {
             // It keeps its lease: it may come back, and nobody is the wiser.
             self.waiting.remove(&worker);
             if let Some(slot) = self.roster.slot_mut(worker) {
                 slot.since = now;
+                slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
             }
             out.push(Effect::Report(Event::CutOff { worker, why }));
             self.settle(now, out);
@@ -38,6 +43,9 @@ impl Server {
     /// or it would take the silence until its message is whole for the server's death.
     pub(super) fn on_receiving(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
         let heartbeat = self.job.membership.heartbeat();
+        if self.hear_server(now, peer) {
+            return;
+        }
         let Some((_, slot)) = self.roster.of_peer(peer) else { return };
         slot.heard = now;
         if now >= slot.told + heartbeat {
@@ -51,7 +59,7 @@ impl Server {
         let presence = if how == Departure::Lost { Presence::Lost } else { Presence::Left };
         self.roster.set_presence(worker, presence, now);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
-        self.store.forget(worker);
+        slot.seat.arriving.clear();
         slot.seat.asked = None;
         let lost = u64::from(slot.seat.under_way());
         for grant in core::mem::take(&mut slot.seat.grants) {
@@ -71,6 +79,7 @@ impl Server {
             self.ledger.lost += lost;
         }
         self.waiting.remove(&worker);
+        self.forget(worker);
         out.push(Effect::Report(Event::Departed { worker, how, lost }));
         if matches!(self.phase, Phase::Gathering | Phase::Ending) {
             return;
@@ -141,6 +150,7 @@ impl Server {
         self.end = Some(reason);
         self.phase = Phase::Ending;
         self.phase_since = now;
+        self.group.begin_phase(now);
         self.discard_round();
         self.waiting.clear();
         self.asking.clear();
@@ -150,7 +160,7 @@ impl Server {
                 answer(asker, Err(alloc::format!("the run ended before: {reason}")), out);
             }
         }
-        if self.training_since.is_some() {
+        if self.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
             self.evaluate(out);
         }
         for (_, slot) in self.roster.iter() {
@@ -166,7 +176,7 @@ impl Server {
         let late = now >= self.phase_since + self.job.membership.lease;
         // One that is cut off for the moment comes back to hear that the run is over.
         let owed = self.roster.iter().any(|(_, slot)| slot.presence.is_alive());
-        if self.done || !self.evaluating.is_empty() || (owed && !late) {
+        if self.done || self.evaluations_due() > 0 || (owed && !late) {
             return;
         }
         self.done = true;
@@ -179,11 +189,13 @@ impl Server {
         for worker in gone {
             self.depart(now, worker, Departure::Lost, out);
         }
+        self.dismiss_servers(reason, out);
         out.push(Effect::Done(Ok(reason)));
     }
 
     pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) {
         self.expire_strangers(now, out);
+        self.watch_servers(now, out);
         if self.lease_check.is_some_and(|at| now >= at) {
             self.expire_leases(now, out);
         }
@@ -234,6 +246,7 @@ impl Server {
     /// Gives everybody a fresh lease: this server was not there to hear them.
     pub(super) fn renew_leases(&mut self, now: Time) {
         self.roster.renew(now);
+        self.group.renew(now);
         self.lease_check = None;
         self.schedule_lease_check(now);
     }
@@ -279,12 +292,13 @@ impl Server {
             _ => None,
         };
         // Once the goodbyes are overdue only evaluations are awaited, and those wake the server.
-        let phase = phase.filter(|_| !(self.phase == Phase::Ending && !self.evaluating.is_empty()));
+        let phase = phase.filter(|_| !(self.phase == Phase::Ending && self.evaluations_due() > 0));
         let patience = membership.patience();
         [
             phase,
             self.lease_check,
             self.order_at(),
+            self.group.deadline(membership.lease, self.server_patience()),
             self.next_turn,
             self.strangers.first().map(|&(since, _)| since + membership.lease),
             self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),

@@ -1,6 +1,7 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
 mod fence;
+mod group;
 mod handshake;
 mod liveness;
 mod push;
@@ -11,18 +12,20 @@ mod status;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
 use fence::Ordered;
+use group::Group;
 use roster::Roster;
 use round::Round;
 pub use saving::RestoreError;
 
 use super::{Effect, Evaluate, Event, Input, Node, Outbox, Point};
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
-use crate::id::{PeerId, Version, WorkerId};
+use crate::id::{PeerId, ServerId, Version, WorkerId};
 use crate::job::{BudgetKind, Job, JobError};
 use crate::mode::Mode;
 use crate::model::{Model, ModelError};
@@ -41,6 +44,10 @@ pub struct Server {
     job_digest: [u8; 32],
     run: u64,
     store: Store,
+    /// The keys of the model.
+    keys: KeyRange,
+    /// The servers that have the other keys.
+    group: Group,
     mode: Mode,
     /// Mini-batches of one worker that may be under way.
     window: u32,
@@ -116,6 +123,11 @@ pub enum ServerError {
     Model(ModelError),
     /// Its optimiser.
     Optim(OptimError),
+    /// More servers than parameters.
+    FewParameters {
+        /// Parameters of the model.
+        parameters: usize,
+    },
 }
 
 impl fmt::Display for ServerError {
@@ -124,6 +136,9 @@ impl fmt::Display for ServerError {
             Self::Job(error) => error.fmt(f),
             Self::Model(error) => error.fmt(f),
             Self::Optim(error) => error.fmt(f),
+            Self::FewParameters { parameters } => {
+                write!(f, "the model has {parameters} parameters: too few for so many servers")
+            }
         }
     }
 }
@@ -138,13 +153,21 @@ impl Server {
     pub fn new(job: Job, run: u64) -> Result<Self, ServerError> {
         job.validate().map_err(ServerError::Job)?;
         let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
-        let keys = KeyRange::new(0, model.parameters() as u64)
-            .map_err(|_| ServerError::Model(ModelError::NoInputs))?;
-        let store = Store::new(&job, &model, keys).map_err(ServerError::Optim)?;
+        let mut keys: Vec<KeyRange> = (0..job.servers)
+            .map_while(|server| job.keys_of(ServerId(server), model.parameters()))
+            .collect();
+        let all = KeyRange::new(0, model.parameters() as u64);
+        let (Some(&own), Ok(all), true) = (keys.first(), all, keys.len() == job.servers as usize)
+        else {
+            return Err(ServerError::FewParameters { parameters: model.parameters() });
+        };
+        let store = Store::new(&job, &model, own).map_err(ServerError::Optim)?;
         Ok(Self {
             job_digest: job_digest(&job),
             run,
             store,
+            keys: all,
+            group: Group::new(keys.split_off(1)),
             mode: job.mode.at_start(),
             window: job.window(),
             auto: (job.mode.consistency == ConsistencySpec::Auto).then(|| controller(&job)),
@@ -194,10 +217,11 @@ impl Server {
         &self.job_digest
     }
 
-    /// The current parameters.
+    /// The current parameters; where there are several servers, those of this one unless they were
+    /// put together for an evaluation.
     #[must_use]
-    pub const fn parameters(&self) -> &Arc<Vec<f32>> {
-        self.store.parameters()
+    pub fn parameters(&self) -> &Arc<Vec<f32>> {
+        self.group.whole(self.version()).unwrap_or_else(|| self.store.parameters())
     }
 
     /// The current version of the parameters.
@@ -246,11 +270,15 @@ impl Server {
             slot.heard = now;
             slot.seat.is_superseding = false;
         }
+        if let Some(server) = self.group.of_peer(peer) {
+            return self.on_server_message(now, peer, server, message, out);
+        }
         match message {
             message if self.is_asker(peer) => {
                 self.refuse(now, peer, unexpected("nothing but patience", &message), out);
             }
             Message::Hello(hello) => self.on_hello(now, peer, hello, out),
+            Message::Enlist(enlist) => self.on_enlist(now, peer, enlist, out),
             Message::PullStatus(_) => {
                 out.push(Effect::Send(peer, Message::Status(Box::new(self.status(now)))));
                 self.strangers.retain(|&(_, stranger)| stranger != peer);
@@ -297,6 +325,7 @@ impl Server {
         out.push(Effect::Close(peer));
         self.strangers.retain(|&(_, stranger)| stranger != peer);
         self.forget_asker(peer);
+        self.lose_server(now, peer, String::from("it was refused"), out);
         if let Some(worker) = self.roster.detach(peer) {
             self.depart(now, worker, super::Departure::Refused, out);
             self.settle(now, out);
@@ -340,8 +369,12 @@ impl Node for Server {
             Input::Overslept => self.renew_leases(now),
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
-            Input::DialFailed { .. } | Input::Prepared(_) | Input::Computed(_) => {}
+            Input::Dialled(_)
+            | Input::DialFailed { .. }
+            | Input::Prepared(_)
+            | Input::Computed(_) => {}
         }
+        self.group.flush(out);
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -1,5 +1,6 @@
 //! Pulls and pushes: checked, decided exactly once, answered.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Server;
@@ -7,11 +8,12 @@ use super::roster::Grant;
 use crate::consistency::{Admission, DropReason};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
+use crate::protocol::group::Fault;
 use crate::protocol::message::{
     Decided, EndReason, Parameters, ParametersHeader, Pull, Push, PushHeader,
 };
 use crate::protocol::{Message, Phase, Refusal};
-use crate::store::{Contribution, first_not_finite};
+use crate::store::{Contribution, Decision, first_not_finite};
 use crate::time::Time;
 use crate::work::{Task, Timed};
 
@@ -29,8 +31,8 @@ impl Server {
             let why = Refusal::Fenced { incarnation: pull.incarnation };
             return self.refuse(now, peer, why, out);
         }
-        if pull.keys != self.store.keys() {
-            let why = Refusal::Keys { given: pull.keys, values: 0, wanted: self.store.keys() };
+        if pull.keys != self.keys {
+            let why = Refusal::Keys { given: pull.keys, values: 0, wanted: self.keys };
             return self.refuse(now, peer, why, out);
         }
         self.make_up(now, peer, worker, pull.allowed, out);
@@ -103,7 +105,9 @@ impl Server {
         seat.given = version;
         let decided = seat.decided;
         let mut run: Option<ParametersHeader> = None;
+        let mut headers = Vec::new();
         let mut send = |header| {
+            headers.push(header);
             let parameters = Parameters { header, values: values.clone() };
             out.push(Effect::Send(peer, Message::Parameters(parameters)));
         };
@@ -128,6 +132,7 @@ impl Server {
             next = Some(self.job.following(task));
         }
         run.into_iter().for_each(send);
+        self.group.tell(|| Decision::Give { worker, headers });
     }
 
     pub(super) fn on_push(
@@ -147,10 +152,32 @@ impl Server {
         if slot.seat.decided.is_some_and(|decided| header.sequence <= decided.sequence) {
             return self.on_repeated_push(now, peer, worker, header, out);
         }
-        if let Err(why) = self.check_push(worker, &push) {
+        if !self.group.is_alone() {
+            return self.on_own_part(now, peer, worker, push, out);
+        }
+        self.judge_push(now, peer, worker, push, None, out);
+    }
+
+    /// Decides a push that is here whole; `fault` is what other servers say of their parts.
+    pub(super) fn judge_push(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        push: Push,
+        fault: Option<Fault>,
+        out: &mut Outbox,
+    ) {
+        let sequence = push.header.sequence;
+        let checked = self.check_push(worker, &push).and_then(|()| match fault {
+            Some(Fault { key, .. }) => Err(Refusal::NotFinite { sequence, key }),
+            None => Ok(()),
+        });
+        if let Err(why) = checked {
+            let has_diverged = fault.is_some_and(|fault| fault.has_diverged) || self.has_diverged();
             // With nobody left who computes finite numbers, it is not one worker's data.
             let alone = self.roster.ready() <= 1;
-            if matches!(why, Refusal::NotFinite { .. }) && (alone || self.has_diverged()) {
+            if matches!(why, Refusal::NotFinite { .. }) && (alone || has_diverged) {
                 self.end(now, EndReason::Diverged(self.version()), out);
                 return self.take_push(now, peer, worker, push, out); // others may follow it
             }
@@ -334,6 +361,7 @@ impl Server {
                 self.ledger.outstanding -= 1;
                 self.ledger.discarded += 1;
                 let sequence = header.sequence;
+                self.group.tell(|| Decision::Drop { worker, sequence });
                 out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
             }
         }

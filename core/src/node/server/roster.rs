@@ -6,8 +6,10 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::group::Arriving;
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::protocol::message::Decided;
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 use crate::work::Task;
 
@@ -49,6 +51,8 @@ pub(super) struct Seat {
     pub(super) decided: Option<Decided>,
     /// The pushes it may make now, in order.
     pub(super) grants: VecDeque<Grant>,
+    /// The pushes that have come in part.
+    pub(super) arriving: BTreeMap<Sequence, Arriving>,
     /// Since when it has been waiting for parameters.
     pub(super) asked: Option<Time>,
     /// The newest version it was given.
@@ -202,6 +206,14 @@ impl Roster {
         for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
             slot.heard = now;
         }
+    }
+
+    /// Saves or restores everything.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)?;
+        let seats = self.slots.iter_mut().map(|slot| &mut slot.seat);
+        let mut arriving = seats.flat_map(|seat| seat.arriving.values_mut());
+        arriving.try_for_each(|arriving| arriving.archive(archive))
     }
 
     /// The connections that have a worker behind them.

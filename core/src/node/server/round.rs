@@ -8,7 +8,7 @@ use super::roster::{Grant, Presence, Slot};
 use crate::consistency::Closing;
 use crate::id::{Clock, WorkerId};
 use crate::job::BudgetKind;
-use crate::node::{Effect, Evaluate, Event, Outbox};
+use crate::node::{Effect, Event, Outbox};
 use crate::protocol::Phase;
 use crate::protocol::message::EndReason;
 use crate::store::Contribution;
@@ -40,7 +40,7 @@ impl Server {
             dealer.took(worker, contribution.task);
             self.cohort.set_covered(dealer.is_covered());
         }
-        self.store.gather(contribution, gradient);
+        self.gather(contribution, gradient);
         self.policy.contributed(&self.cohort, worker, now);
         let Some(slot) = self.roster.slot(worker) else { return };
         if slot.batches.accepted() >= self.quota(slot.rows) {
@@ -123,6 +123,7 @@ impl Server {
     fn begin(&mut self, now: Time, out: &mut Outbox) {
         self.phase = Phase::Training;
         self.phase_since = now;
+        self.group.begin_phase(now);
         let ready: Vec<WorkerId> = self
             .roster
             .iter()
@@ -182,7 +183,7 @@ impl Server {
     fn merge_waiting(&mut self) {
         // Where updates are whole iterations, what waits is not all of the same one.
         if self.policy.flushes() == Closing::Everything && self.store.can_merge() {
-            self.store.merge(self.cohort.version());
+            self.merge();
         }
     }
 
@@ -240,6 +241,7 @@ impl Server {
         });
         let factors = weights.as_ref().map(|weights| weights.factors.as_slice());
         let epochs = self.samples / self.job.data.train.rows;
+        self.tell_close(closing, factors);
         for contribution in self.store.update(chosen, closing, version, factors) {
             let Contribution { worker, incarnation, sequence, task, clock, base, samples, granted } =
                 contribution;
@@ -298,14 +300,13 @@ impl Server {
 
     /// Asks for an evaluation of the current parameters, unless they were evaluated.
     pub(super) fn evaluate(&mut self, out: &mut Outbox) {
-        let behind = self.evaluating.len() >= MOST_EVALUATIONS && self.end.is_none();
+        let behind = self.evaluations_due() >= MOST_EVALUATIONS && self.end.is_none();
         if behind || self.last_evaluated == Some(self.version()) {
             return;
         }
         self.last_evaluated = Some(self.version());
-        let asked = Evaluate { point: self.point(), parameters: self.store.parameters().clone() };
-        self.evaluating.push(asked.clone());
-        out.push(Effect::Evaluate(asked));
+        let point = self.point();
+        self.show(point, out);
     }
 
     /// Gives parameters to every member that waits for them and may go on.
@@ -426,7 +427,7 @@ impl Server {
     /// Throws away what is in the open round: it will not become an update.
     pub(super) fn discard_round(&mut self) {
         let discarded = self.store.gathered() as u64;
-        self.store.discard();
+        self.discard();
         self.ledger.discarded += discarded;
         self.ledger.outstanding -= discarded;
     }

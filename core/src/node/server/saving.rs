@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{Server, ServerError, controller};
 use crate::id::PeerId;
 use crate::job::Job;
-use crate::node::{Effect, Evaluate, ExactPoint, Point};
+use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
 use crate::saved::{Archive, Saved, SavedError};
 use crate::work::Redundancy;
 
@@ -74,7 +74,19 @@ impl Server {
     pub fn peers(&self) -> Vec<PeerId> {
         let strangers = self.strangers.iter().map(|&(_, peer)| peer);
         let askers = self.ordered.iter().flat_map(|ordered| &ordered.askers);
-        self.roster.peers().chain(strangers).chain(askers.map(|(peer, _)| *peer)).collect()
+        let askers = askers.map(|(peer, _)| *peer);
+        self.roster.peers().chain(self.group.peers()).chain(strangers).chain(askers).collect()
+    }
+
+    /// Asks its driver for an evaluation.
+    pub(super) fn request(&mut self, evaluate: Evaluate, out: &mut Outbox) {
+        self.evaluating.push(evaluate.clone());
+        out.push(Effect::Evaluate(evaluate));
+    }
+
+    /// Evaluations that have not come.
+    pub(super) fn evaluations_due(&self) -> usize {
+        self.evaluating.len() + self.group.shown()
     }
 
     /// What it has asked its driver for and not been answered.
@@ -98,6 +110,7 @@ impl Server {
         }
         archive.small(&mut self.run)?;
         self.store.archive(archive)?;
+        self.group.archive(archive)?;
         self.archive_mode(archive)?;
         self.archive_members(archive)?;
         self.archive_course(archive)
@@ -130,7 +143,7 @@ impl Server {
     /// Who is there, and what they do.
     fn archive_members(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(&mut self.cohort)?;
-        archive.small(&mut self.roster)?;
+        self.roster.archive(archive)?;
         archive.small(&mut self.strangers)?;
         archive.small(&mut self.waiting)?;
         archive.small(&mut self.asking)?;
@@ -162,8 +175,9 @@ impl Server {
             let empty = |point| Evaluate { point: Point::from(point), parameters: Arc::default() };
             self.evaluating = asked.into_iter().map(empty).collect();
         }
+        let keys = self.keys.len() as usize;
         for asked in &mut self.evaluating {
-            archive.shared("evaluated", &mut asked.parameters)?;
+            archive.shared_of("evaluated", &mut asked.parameters, keys)?;
         }
         Ok(())
     }

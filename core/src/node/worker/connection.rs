@@ -4,10 +4,11 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Data, Link, Member, Worker, WorkerError};
+use super::group::Servers;
+use super::{Data, Member, Worker, WorkerError};
 use crate::id::PeerId;
-use crate::job::heartbeat;
 use crate::model::Model;
+use crate::node::dialler::Unreachable;
 use crate::node::{Effect, Event, Outbox};
 use crate::params::KeyRange;
 use crate::protocol::message::{EndReason, Hello, Resume, Welcome};
@@ -15,9 +16,9 @@ use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
 use crate::time::Time;
 
 impl Worker {
-    pub(super) fn on_connected(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
-        let beat_at = now + heartbeat(self.lease());
-        self.link = Link::Up { peer, welcome: false, heard: now, beat_at };
+    pub(super) fn on_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        self.welcome = false;
+        self.dialler.connected(now, peer, self.lease());
         out.push(Effect::Limit(peer, Limits::DIALER));
         let hello = Hello {
             protocol_min: PROTOCOL_VERSION,
@@ -36,36 +37,39 @@ impl Worker {
         self.send(now, Message::Hello(hello), out);
     }
 
-    /// Goes away from the server and comes back after a pause, or gives up.
-    pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
-        if let Link::Up { peer, .. } = self.link {
-            out.push(Effect::Close(peer));
+    pub(super) fn on_dial_failed(
+        &mut self,
+        now: Time,
+        why: String,
+        permanent: bool,
+        out: &mut Outbox,
+    ) {
+        if self.dialler.release() && self.dialler.peer().is_none() {
+            return; // all begins anew
         }
-        self.trouble = why;
-        let since = *self.away_since.get_or_insert(now);
+        if permanent {
+            let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
+            return self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
+        }
+        self.redial(now, why, out);
+    }
+
+    /// Goes away from all servers and comes back after a pause, or gives up.
+    pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
+        self.welcome = false;
+        self.servers.close(out);
         if self.draining {
             return self.finish(Ok(EndReason::Stopped), out);
         }
-        if now >= since + self.patience() {
-            return self.give_up(now, out);
+        if let Err(Unreachable { why, attempts, tried }) =
+            self.dialler.redial(now, why, self.lease(), out)
+        {
+            self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
         }
-        let pause = self.backoff.pause(self.lease());
-        self.link = Link::Down { dial_at: now + pause };
-        let (attempt, why) = (self.backoff.attempt(), self.trouble.clone());
-        out.push(Effect::Report(Event::Redialling { attempt, pause, why }));
-    }
-
-    pub(super) fn give_up(&mut self, now: Time, out: &mut Outbox) {
-        let tried = self.away_since.map_or_else(Default::default, |at| now.since(at));
-        let attempts = self.backoff.attempt().max(1);
-        let why = core::mem::take(&mut self.trouble);
-        self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
     }
 
     pub(super) fn on_welcome(&mut self, now: Time, welcome: Welcome, out: &mut Outbox) {
-        let Link::Up { peer, welcome: is_welcome, .. } = &mut self.link else { return };
-        let peer = *peer;
-        *is_welcome = true;
+        let Some(peer) = self.dialler.peer() else { return };
         if job_digest(&welcome.job) != welcome.digest {
             let what = String::from("its job means something else here; use the same release");
             return self.finish(Err(WorkerError::Protocol(what)), out);
@@ -81,13 +85,15 @@ impl Worker {
                 return self.finish(Err(WorkerError::Protocol(what)), out);
             }
         };
-        let Ok(keys) = KeyRange::new(0, model.parameters() as u64) else {
-            let what = String::from("its job has a model without parameters");
+        let keys = KeyRange::new(0, model.parameters() as u64);
+        let servers = Servers::of(&welcome.job, model.parameters(), welcome.servers);
+        let (Ok(keys), Some(servers)) = (keys, servers) else {
+            let what = String::from("its job has a model without parameters for every server");
             return self.finish(Err(WorkerError::Protocol(what)), out);
         };
         out.push(Effect::Limit(peer, Limits::of_server(model.parameters())));
-        self.away_since = None;
-        self.backoff.reset();
+        self.servers.close(out);
+        self.servers = servers;
         let (worker, resumed) = (welcome.worker, welcome.resumed);
         let same_data = self.member.as_ref().is_some_and(|member| {
             member.worker == worker
@@ -114,6 +120,6 @@ impl Worker {
                 self.data = Data::None;
             }
         }
-        self.go_on(now, out);
+        self.dial_servers(now, out);
     }
 }

@@ -1,6 +1,7 @@
 //! The worker: pulls parameters, has gradients computed, pushes them; dials again when cut off.
 
 mod connection;
+mod group;
 mod partition;
 mod training;
 mod work;
@@ -11,13 +12,14 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use group::Servers;
 use work::{Grant, Work};
 
-use super::backoff::Backoff;
+use super::dialler::{Dialler, Due};
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use crate::examples::Examples;
 use crate::id::{Incarnation, PartId, PeerId, WorkerId};
-use crate::job::{Job, heartbeat, patience};
+use crate::job::Job;
 use crate::params::KeyRange;
 use crate::protocol::message::{Bye, EndReason, Heartbeat};
 use crate::protocol::{Message, Refusal};
@@ -82,12 +84,11 @@ impl core::error::Error for WorkerError {}
 #[derive(Debug)]
 pub struct Worker {
     config: WorkerConfig,
-    backoff: Backoff,
-    link: Link,
-    /// Since when it has not been welcome anywhere.
-    away_since: Option<Time>,
-    /// What went wrong last.
-    trouble: String,
+    dialler: Dialler,
+    /// The connections to the other servers.
+    servers: Servers,
+    /// Whether the server has taken it in on this connection, and the others have, too.
+    welcome: bool,
     member: Option<Member>,
     data: Data,
     /// Preparations under way: more than one if the worker was given another partition meanwhile.
@@ -99,22 +100,13 @@ pub struct Worker {
     done: bool,
 }
 
-#[derive(Debug)]
-enum Link {
-    /// No connection; dial at the time given.
-    Down { dial_at: Time },
-    /// A dial is under way.
-    Dialling,
-    /// Connected.
-    Up { peer: PeerId, welcome: bool, heard: Time, beat_at: Time },
-}
-
 /// A place in the job.
 #[derive(Debug)]
 struct Member {
     worker: WorkerId,
     incarnation: Incarnation,
     run: u64,
+    /// Those of the model.
     keys: KeyRange,
     examples_from_server: bool,
     /// The parts of the data that it has.
@@ -144,11 +136,10 @@ impl Worker {
     #[must_use]
     pub fn new(config: WorkerConfig) -> Self {
         Self {
-            backoff: Backoff::new(config.stream.fork("backoff", 0)),
+            dialler: Dialler::new(config.stream),
             config,
-            link: Link::Dialling,
-            away_since: None,
-            trouble: String::new(),
+            servers: Servers::default(),
+            welcome: false,
             member: None,
             data: Data::None,
             preparations: 0,
@@ -169,30 +160,21 @@ impl Worker {
         self.member.as_ref().map_or(self.config.lease, |member| member.job.membership.lease)
     }
 
-    fn patience(&self) -> Duration {
-        patience(self.lease())
-    }
-
     /// The connection, if the server has taken this worker in on it.
     fn server(&self) -> Option<PeerId> {
-        match self.link {
-            Link::Up { peer, welcome: true, .. } => Some(peer),
-            _ => None,
-        }
+        self.dialler.peer().filter(|_| self.welcome)
     }
 
     fn send(&mut self, now: Time, message: Message, out: &mut Outbox) {
-        let next = now + heartbeat(self.lease());
-        if let Link::Up { peer, beat_at, .. } = &mut self.link {
-            *beat_at = next;
-            out.push(Effect::Send(*peer, message));
+        if let Some(peer) = self.dialler.peer() {
+            self.dialler.sent(now, self.lease());
+            out.push(Effect::Send(peer, message));
         }
     }
 
     fn finish(&mut self, result: Result<EndReason, WorkerError>, out: &mut Outbox) {
-        if let Link::Up { peer, .. } = self.link {
-            out.push(Effect::Close(peer));
-        }
+        out.extend(self.dialler.peer().map(Effect::Close));
+        self.servers.close(out);
         self.done = true;
         out.push(Effect::Done(result));
     }
@@ -205,7 +187,7 @@ impl Worker {
         self.finish(Ok(reason), out);
     }
 
-    fn on_message(&mut self, now: Time, message: Message, out: &mut Outbox) {
+    fn on_message(&mut self, now: Time, from: PeerId, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
             Message::Refused(why) if why.is_permanent() => {
@@ -215,7 +197,7 @@ impl Worker {
             Message::End(end) => self.leave(now, end.reason, out),
             Message::Welcome(welcome) => self.on_welcome(now, *welcome, out),
             Message::Examples(chunk) => self.on_examples(now, &chunk, out),
-            Message::Parameters(parameters) => self.on_parameters(now, parameters, out),
+            Message::Parameters(parameters) => self.on_parameters(now, from, parameters, out),
             Message::Ack(decided) => self.on_ack(now, decided, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
@@ -239,21 +221,18 @@ impl Worker {
         if self.draining && now >= self.drain_by {
             return self.leave(now, EndReason::Stopped, out);
         }
-        match self.link {
-            Link::Down { dial_at } if now >= dial_at => {
-                self.link = Link::Dialling;
-                out.push(Effect::Dial);
+        match self.dialler.wake(now, self.lease(), out) {
+            Due::Nothing => {}
+            Due::Silence(silent) => {
+                let why = alloc::format!("it has been silent for {silent:?}");
+                return self.redial(now, why, out);
             }
-            Link::Up { heard, .. } if now >= heard + self.lease() => {
-                let why = alloc::format!("it has been silent for {:?}", now.since(heard));
-                self.redial(now, why, out);
-            }
-            Link::Up { beat_at, .. } if now >= beat_at => {
+            Due::Beat => {
                 let incarnation = self.member.as_ref().map(|member| member.incarnation);
                 self.send(now, Message::Heartbeat(Heartbeat { incarnation }), out);
             }
-            _ => {}
         }
+        self.watch_servers(now, out);
     }
 }
 
@@ -263,50 +242,39 @@ impl Node for Worker {
             return;
         }
         match input {
-            Input::Start => {
-                self.away_since = Some(now);
-                out.push(Effect::Dial);
+            Input::Start => self.dialler.start(now, out),
+            Input::Dialled(peer) if self.dialler.release() => {
+                self.on_server_dialled(now, peer, out);
             }
-            Input::Connected(peer) => self.on_connected(now, peer, out),
-            Input::DialFailed { why, permanent: true } => {
-                self.trouble = why;
-                self.give_up(now, out);
-            }
-            Input::DialFailed { why, permanent: false } => self.redial(now, why, out),
+            Input::Dialled(peer) => self.on_dialled(now, peer, out),
+            Input::DialFailed { why, permanent } => self.on_dial_failed(now, why, permanent, out),
             Input::Message(from, message) => {
-                if let Link::Up { peer, heard, .. } = &mut self.link
-                    && *peer == from
-                {
-                    *heard = now;
-                    self.on_message(now, message, out);
+                if self.dialler.heard(now, from) {
+                    self.on_message(now, from, message, out);
+                } else if self.servers.heard(now, from) {
+                    self.on_server_message(now, from, message, out);
                 }
             }
             Input::Receiving(from) => {
-                if let Link::Up { peer, heard, .. } = &mut self.link
-                    && *peer == from
-                {
-                    *heard = now;
-                }
+                let _is_known = self.dialler.heard(now, from) || self.servers.heard(now, from);
             }
             Input::Garbage(_, error) => {
                 self.finish(Err(WorkerError::Protocol(error.to_string())), out);
             }
-            Input::Disconnected { peer: gone, why } => {
-                if matches!(self.link, Link::Up { peer, .. } if peer == gone) {
-                    self.link = Link::Dialling; // there is nothing left to close
+            Input::Disconnected { peer, why } => {
+                if self.dialler.lost(peer) || self.servers.lost(peer) {
                     self.redial(now, why, out);
                 }
             }
             Input::Prepared(prepared) => self.on_prepared(now, prepared, out),
             Input::Computed(computed) => self.on_computed(now, computed, out),
             Input::Overslept => {
-                if let Link::Up { heard, .. } = &mut self.link {
-                    *heard = now;
-                }
+                self.dialler.overslept(now);
+                self.servers.overslept(now);
             }
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
-            Input::Evaluated(_) => {}
+            Input::Connected(_) | Input::Evaluated(_) => {}
         }
     }
 
@@ -314,12 +282,8 @@ impl Node for Worker {
         if self.done {
             return None;
         }
-        let link = match self.link {
-            Link::Down { dial_at } => Some(dial_at),
-            Link::Dialling => None,
-            Link::Up { heard, beat_at, .. } => Some(beat_at.min(heard + self.lease())),
-        };
         let drain = self.draining.then_some(self.drain_by);
-        link.into_iter().chain(drain).min()
+        let links = [self.dialler.deadline(self.lease()), self.servers.deadline(self.lease())];
+        links.into_iter().flatten().chain(drain).min()
     }
 }

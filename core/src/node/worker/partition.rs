@@ -33,7 +33,7 @@ impl Worker {
                 }
                 let unanswered: Vec<_> = self.work.sent().cloned().collect();
                 for push in unanswered {
-                    self.send(now, Message::Push(push), out);
+                    self.send_push(now, push, out);
                 }
             }
         }

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 
 use super::work::Grant;
 use super::{Member, Worker, WorkerError};
+use crate::id::PeerId;
 use crate::job::Exchange;
 use crate::mode::MOST_IN_FLIGHT;
 use crate::node::{Compute, Computed, Effect, Event, Outbox};
@@ -43,18 +44,21 @@ impl Worker {
         }
     }
 
-    pub(super) fn on_parameters(&mut self, now: Time, parameters: Parameters, out: &mut Outbox) {
+    pub(super) fn on_parameters(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        parameters: Parameters,
+        out: &mut Outbox,
+    ) {
+        let Some(keys) = self.member.as_ref().map(|member| member.keys) else { return };
+        let parameters = match self.assemble(from, parameters, keys) {
+            Ok(Some(parameters)) => parameters,
+            Ok(None) => return,
+            Err(what) => return self.finish(Err(WorkerError::Protocol(what)), out),
+        };
         let Some(member) = &self.member else { return };
         let header = parameters.header;
-        if header.keys != member.keys || parameters.values.len() as u64 != member.keys.len() {
-            let what = alloc::format!(
-                "it sent {} values for keys {} of a model with keys {}",
-                parameters.values.len(),
-                header.keys,
-                member.keys
-            );
-            return self.finish(Err(WorkerError::Protocol(what)), out);
-        }
         if let Err(what) = member.check_tasks(&header) {
             return self.finish(Err(WorkerError::Protocol(what)), out);
         }
@@ -116,7 +120,7 @@ impl Worker {
         let push = Push { header, gradient: Arc::new(computed.gradient) };
         self.work.send(push.clone());
         if self.server().is_some() {
-            self.send(now, Message::Push(push), out);
+            self.send_push(now, push, out);
         }
         self.begin(out);
     }

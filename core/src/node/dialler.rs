@@ -1,0 +1,190 @@
+//! A connection that its owner dials and keeps up: heartbeats, silence, dialling again.
+
+use alloc::string::String;
+use core::time::Duration;
+
+use super::backoff::Backoff;
+use super::{Effect, Event, Outbox, Target};
+use crate::id::PeerId;
+use crate::job::{heartbeat, patience};
+use crate::rng::Stream;
+use crate::time::Time;
+
+/// The connection to a server, and what is done to have it.
+#[derive(Debug)]
+pub(super) struct Dialler {
+    link: Link,
+    /// Whether a dial of another server is under way: one at a time.
+    held: bool,
+    backoff: Backoff,
+    /// Since when it has not been welcome there.
+    away_since: Option<Time>,
+    /// What went wrong last.
+    trouble: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    /// No connection; dial at the time given.
+    Down { dial_at: Time },
+    /// A dial is under way.
+    Dialling,
+    /// Connected.
+    Up { peer: PeerId, heard: Time, beat_at: Time },
+}
+
+/// It cannot be reached, for longer than the patience of the job.
+#[derive(Debug)]
+pub(super) struct Unreachable {
+    pub(super) why: String,
+    pub(super) attempts: u32,
+    pub(super) tried: Duration,
+}
+
+/// What is due on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    /// A sign of life.
+    Beat,
+    /// It has been silent for a lease, and this long.
+    Silence(Duration),
+}
+
+impl Dialler {
+    pub(super) fn new(stream: Stream) -> Self {
+        let backoff = Backoff::new(stream.fork("backoff", 0));
+        Self {
+            link: Link::Dialling,
+            held: false,
+            backoff,
+            away_since: None,
+            trouble: String::new(),
+        }
+    }
+
+    /// Dials another server; [`Self::release`] follows once that has been answered.
+    pub(super) fn dial_other(&mut self, address: String, out: &mut Outbox) {
+        self.held = true;
+        out.push(Effect::Dial(Target::Address(address)));
+    }
+
+    /// The dial of another server has been answered; false if there was none.
+    pub(super) const fn release(&mut self) -> bool {
+        core::mem::replace(&mut self.held, false)
+    }
+
+    /// Dials for the first time.
+    pub(super) fn start(&mut self, now: Time, out: &mut Outbox) {
+        self.away_since = Some(now);
+        out.push(Effect::Dial(Target::Server));
+    }
+
+    /// The connection, while there is one.
+    pub(super) const fn peer(&self) -> Option<PeerId> {
+        match self.link {
+            Link::Up { peer, .. } => Some(peer),
+            Link::Down { .. } | Link::Dialling => None,
+        }
+    }
+
+    pub(super) fn connected(&mut self, now: Time, peer: PeerId, lease: Duration) {
+        self.link = Link::Up { peer, heard: now, beat_at: now + heartbeat(lease) };
+    }
+
+    /// It has been reached, and takes us.
+    pub(super) const fn welcomed(&mut self) {
+        self.away_since = None;
+        self.backoff.reset();
+    }
+
+    /// Takes note of a sign of life; whether it is from this connection.
+    pub(super) fn heard(&mut self, now: Time, from: PeerId) -> bool {
+        match &mut self.link {
+            Link::Up { peer, heard, .. } if *peer == from => {
+                *heard = now;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Its owner was not there to hear it.
+    pub(super) const fn overslept(&mut self, now: Time) {
+        if let Link::Up { heard, .. } = &mut self.link {
+            *heard = now;
+        }
+    }
+
+    /// Something was sent: no sign of life is needed for a while.
+    pub(super) fn sent(&mut self, now: Time, lease: Duration) {
+        if let Link::Up { beat_at, .. } = &mut self.link {
+            *beat_at = now + heartbeat(lease);
+        }
+    }
+
+    /// The connection is gone already; whether it was this one.
+    pub(super) fn lost(&mut self, gone: PeerId) -> bool {
+        let was = self.peer() == Some(gone);
+        if was {
+            self.link = Link::Dialling; // there is nothing left to close
+        }
+        was
+    }
+
+    /// Closes the connection and dials again after a pause.
+    ///
+    /// # Errors
+    /// [`Unreachable`] if it has been away for longer than the patience of the job.
+    pub(super) fn redial(
+        &mut self,
+        now: Time,
+        why: String,
+        lease: Duration,
+        out: &mut Outbox,
+    ) -> Result<(), Unreachable> {
+        if let Some(peer) = self.peer() {
+            out.push(Effect::Close(peer));
+        }
+        self.trouble = why;
+        let since = *self.away_since.get_or_insert(now);
+        if now >= since + patience(lease) {
+            return Err(self.give_up(now));
+        }
+        let pause = self.backoff.pause(lease);
+        self.link = Link::Down { dial_at: now + pause };
+        let (attempt, why) = (self.backoff.attempt(), self.trouble.clone());
+        out.push(Effect::Report(Event::Redialling { attempt, pause, why }));
+        Ok(())
+    }
+
+    /// Dials no more, because of what went wrong last.
+    pub(super) fn give_up(&mut self, now: Time) -> Unreachable {
+        let tried = self.away_since.map_or_else(Default::default, |at| now.since(at));
+        let attempts = self.backoff.attempt().max(1);
+        Unreachable { why: core::mem::take(&mut self.trouble), attempts, tried }
+    }
+
+    /// Dials if it is time to; says what else is due.
+    pub(super) fn wake(&mut self, now: Time, lease: Duration, out: &mut Outbox) -> Due {
+        match self.link {
+            Link::Down { .. } if self.held => Due::Nothing,
+            Link::Down { dial_at } if now >= dial_at => {
+                self.link = Link::Dialling;
+                out.push(Effect::Dial(Target::Server));
+                Due::Nothing
+            }
+            Link::Up { heard, .. } if now >= heard + lease => Due::Silence(now.since(heard)),
+            Link::Up { beat_at, .. } if now >= beat_at => Due::Beat,
+            _ => Due::Nothing,
+        }
+    }
+
+    pub(super) fn deadline(&self, lease: Duration) -> Option<Time> {
+        match self.link {
+            Link::Down { dial_at } if !self.held => Some(dial_at),
+            Link::Down { .. } | Link::Dialling => None,
+            Link::Up { heard, beat_at, .. } => Some(beat_at.min(heard + lease)),
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! A server that does not coordinate: it has the parameters of a key range, takes the workers' part of
+//! each gradient, and does with them what the coordinator decides.
+//!
+//! It decides nothing of its own, not even who is a worker: all that comes from the stream of
+//! decisions, in order.
+
+mod workers;
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use workers::Workers;
+
+use super::dialler::{Dialler, Due, Unreachable};
+use super::{Effect, Event, Input, Node, Outbox, WorkerError};
+use crate::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
+use crate::job::Job;
+use crate::model::Model;
+use crate::protocol::group::{
+    Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Slice, SliceHeader,
+};
+use crate::protocol::message::{EndReason, Heartbeat, Parameters, ParametersHeader, Push};
+use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
+use crate::rng::Stream;
+use crate::store::{Decision, Store, first_not_finite};
+use crate::time::Time;
+
+/// Decisions that are followed before the coordinator hears of it.
+const FOLLOWED_AT_ONCE: u64 = 64;
+
+/// What a server that does not coordinate knows before it has met the one that does.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// Which server it is; not the first.
+    pub server: ServerId,
+    /// How many there are.
+    pub servers: u32,
+    /// Where workers reach it.
+    pub address: String,
+    /// The lease until the job says another.
+    pub lease: Duration,
+    /// For the jitter of its back-off.
+    pub stream: Stream,
+}
+
+/// A server that does not coordinate, as a state machine.
+#[derive(Debug)]
+pub struct Shard {
+    config: ShardConfig,
+    dialler: Dialler,
+    /// Whether the coordinator has taken it in on this connection.
+    welcome: bool,
+    place: Option<Place>,
+    /// Decisions followed.
+    followed: u64,
+    /// The last number of them that the coordinator was told.
+    told: u64,
+    workers: Workers,
+    /// Parameters that the coordinator wants and may not have.
+    shown: Vec<Slice>,
+    /// Connections that have not said who they are, with the time they came.
+    strangers: BTreeSet<(Time, PeerId)>,
+    done: bool,
+}
+
+/// A place in a run.
+#[derive(Debug)]
+struct Place {
+    run: u64,
+    lease: Duration,
+    store: Store,
+}
+
+impl Shard {
+    /// A server that will dial the coordinator at [`Input::Start`].
+    #[must_use]
+    pub fn new(config: ShardConfig) -> Self {
+        Self {
+            dialler: Dialler::new(config.stream),
+            config,
+            welcome: false,
+            place: None,
+            followed: 0,
+            told: 0,
+            workers: Workers::default(),
+            shown: Vec::new(),
+            strangers: BTreeSet::new(),
+            done: false,
+        }
+    }
+
+    fn lease(&self) -> Duration {
+        self.place.as_ref().map_or(self.config.lease, |place| place.lease)
+    }
+
+    /// Sends to the coordinator, if it has taken this server in.
+    fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        if let Some(peer) = self.dialler.peer().filter(|_| self.welcome) {
+            self.dialler.sent(now, self.lease());
+            out.push(Effect::Send(peer, message));
+        }
+    }
+
+    fn finish(&mut self, result: Result<EndReason, WorkerError>, out: &mut Outbox) {
+        let peers = self.dialler.peer().into_iter().chain(self.workers.peers());
+        out.extend(peers.map(Effect::Close));
+        self.done = true;
+        out.push(Effect::Done(result));
+    }
+
+    fn fail(&mut self, what: String, out: &mut Outbox) {
+        self.finish(Err(WorkerError::Protocol(what)), out);
+    }
+
+    fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
+        self.welcome = false;
+        let lease = self.lease();
+        if let Err(unreachable) = self.dialler.redial(now, why, lease, out) {
+            self.give_up(unreachable, out);
+        }
+    }
+
+    fn give_up(&mut self, Unreachable { why, attempts, tried }: Unreachable, out: &mut Outbox) {
+        self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
+    }
+
+    fn on_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        self.dialler.connected(now, peer, self.lease());
+        out.push(Effect::Limit(peer, Limits::DIALER));
+        let enlist = Enlist {
+            protocol: PROTOCOL_VERSION,
+            build: String::from(BUILD),
+            server: self.config.server,
+            servers: self.config.servers,
+            address: self.config.address.clone(),
+            followed: self.place.as_ref().map(|place| (place.run, self.followed)),
+        };
+        out.push(Effect::Send(peer, Message::Enlist(enlist)));
+    }
+
+    fn on_coordinator(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::Refused(why) if why.is_permanent() => {
+                self.finish(Err(WorkerError::Refused(why)), out);
+            }
+            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            Message::End(end) => self.finish(Ok(end.reason), out),
+            Message::Enlisted(enlisted) => self.on_enlisted(now, *enlisted, out),
+            Message::Decisions(decisions) => self.on_decisions(now, decisions, out),
+            other => {
+                self.fail(alloc::format!("it sent a {:?} message to a server", other.kind()), out);
+            }
+        }
+    }
+
+    fn on_enlisted(&mut self, now: Time, enlisted: Enlisted, out: &mut Outbox) {
+        let Enlisted { run, job, digest } = enlisted;
+        if let Err(what) = self.take_place(run, job, digest, out) {
+            return self.fail(what, out);
+        }
+        self.welcome = true;
+        self.dialler.welcomed();
+        // What was lost with the connection before, or came while there was none.
+        for slice in self.shown.clone() {
+            self.tell(now, Message::Slice(slice), out);
+        }
+        let held: Vec<_> = self.workers.held().collect();
+        for (worker, incarnation, push) in held {
+            self.announce(now, worker, incarnation, &push, out);
+        }
+    }
+
+    fn take_place(
+        &mut self,
+        run: u64,
+        job: Job,
+        digest: [u8; 32],
+        out: &mut Outbox,
+    ) -> Result<(), String> {
+        if let Some(place) = &self.place {
+            return match place.run == run {
+                true => Ok(()),
+                false => Err(String::from("it is another run than before")),
+            };
+        }
+        if job_digest(&job) != digest {
+            return Err(String::from("its job means something else here; use the same release"));
+        }
+        job.validate().map_err(|error| alloc::format!("its job makes no sense: {error}"))?;
+        let model = Model::new(&job.model, job.data.shape)
+            .map_err(|error| alloc::format!("its job has an impossible model: {error}"))?;
+        let keys = job.keys_of(self.config.server, model.parameters());
+        let keys = keys.ok_or_else(|| String::from("its job has no keys for this server"))?;
+        let store = Store::new(&job, &model, keys)
+            .map_err(|error| alloc::format!("its job makes no sense: {error}"))?;
+        self.workers = Workers::new(job.membership.workers);
+        self.place = Some(Place { run, lease: job.membership.lease, store });
+        out.push(Effect::Report(Event::Enlisted { job: Box::new(job), keys }));
+        Ok(())
+    }
+
+    fn on_decisions(&mut self, now: Time, decisions: Decisions, out: &mut Outbox) {
+        let Decisions { first, decisions } = decisions;
+        if first > self.followed {
+            let what = alloc::format!("decision {} is missing before {first}", self.followed);
+            return self.fail(what, out);
+        }
+        // Those it has followed already came twice.
+        let known = (self.followed - first) as usize;
+        for decision in decisions.into_iter().skip(known) {
+            self.followed += 1;
+            if let Err(what) = self.follow(now, decision, out) {
+                return self.fail(what, out);
+            }
+        }
+        if self.followed >= self.told + FOLLOWED_AT_ONCE {
+            self.tell_followed(now, out);
+        }
+    }
+
+    fn tell_followed(&mut self, now: Time, out: &mut Outbox) {
+        self.told = self.followed;
+        let followed = Followed { decisions: self.followed };
+        self.tell(now, Message::Followed(followed), out);
+    }
+
+    fn follow(&mut self, now: Time, decision: Decision, out: &mut Outbox) -> Result<(), String> {
+        let Some(Place { store, .. }) = &mut self.place else {
+            return Err(String::from("it decided before it said of what"));
+        };
+        match decision {
+            Decision::Admit { worker, incarnation } => self.admit(worker, incarnation, out),
+            Decision::Forget { worker } => {
+                store.forget(worker);
+                out.extend(self.workers.forget(worker).map(Effect::Close));
+            }
+            Decision::Rows { worker, rows } => store.set_rows(worker, rows),
+            Decision::Give { worker, headers } => self.give(worker, headers, out),
+            Decision::Gather(contribution) => {
+                let push = self.workers.take(contribution.worker, contribution.sequence);
+                let push =
+                    push.ok_or_else(|| missing(contribution.worker, contribution.sequence))?;
+                store.gather(contribution, push.gradient);
+            }
+            Decision::Drop { worker, sequence } => {
+                let push = self.workers.take(worker, sequence);
+                push.ok_or_else(|| missing(worker, sequence))?;
+            }
+            Decision::Merge { version } => store.merge(version),
+            Decision::Close { closing, oldest, version, weights } => {
+                let chosen = store.choose(closing, oldest, version);
+                store.update(chosen, closing, version, weights.as_deref()).for_each(drop);
+            }
+            Decision::Discard => store.discard(),
+            Decision::Mode(mode) => store.set_mode(&mode),
+            Decision::Show { version } => {
+                let header = SliceHeader { version, keys: store.keys() };
+                let slice = Slice { header, values: store.parameters().clone() };
+                self.shown.push(slice.clone());
+                self.tell(now, Message::Slice(slice), out);
+            }
+            Decision::Seen { version } => {
+                self.shown.retain(|slice| slice.header.version != version);
+            }
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, worker: WorkerId, headers: Vec<ParametersHeader>, out: &mut Outbox) {
+        let Some(Place { store, .. }) = &mut self.place else { return };
+        for header in headers {
+            store.gave(worker, header.version);
+            let last = Sequence(header.sequence.0.saturating_add(u64::from(header.ahead)));
+            if let Some(peer) = self.workers.allow(worker, last) {
+                let header = ParametersHeader { keys: store.keys(), ..header };
+                let parameters = Parameters { header, values: store.parameters().clone() };
+                out.push(Effect::Send(peer, Message::Parameters(parameters)));
+            }
+        }
+    }
+
+    fn on_push(&mut self, now: Time, peer: PeerId, worker: WorkerId, push: Push, out: &mut Outbox) {
+        let Some(place) = &self.place else { return };
+        let (header, keys) = (push.header, place.store.keys());
+        let values = push.gradient.len() as u64;
+        if header.keys != keys || values != keys.len() {
+            let why = Refusal::Keys { given: header.keys, values, wanted: keys };
+            return self.refuse(peer, why, out);
+        }
+        match self.workers.hold(worker, push) {
+            Ok(None) => {} // decided already: the coordinator answers
+            Ok(Some(push)) => self.announce(now, worker, header.incarnation, &push, out),
+            Err(why) => self.refuse(peer, why, out),
+        }
+    }
+
+    /// Lets the coordinator know that part of a push is here.
+    fn announce(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        incarnation: Incarnation,
+        push: &Push,
+        out: &mut Outbox,
+    ) {
+        let Some(Place { store, .. }) = &self.place else { return };
+        let fault = first_not_finite(store.keys(), &push.gradient)
+            .map(|key| Fault { key, has_diverged: store.first_not_finite().is_some() });
+        let (sequence, base) = (push.header.sequence, push.header.base);
+        let arrived = Arrived { worker, incarnation, sequence, base, fault };
+        self.tell(now, Message::Arrived(arrived), out);
+    }
+}
+
+/// What the coordinator decided on is not here.
+fn missing(worker: WorkerId, sequence: Sequence) -> String {
+    alloc::format!("it decided on push {sequence} of worker {worker}, which has not come here")
+}
+
+impl Node for Shard {
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        if self.done {
+            return;
+        }
+        match input {
+            Input::Start => self.dialler.start(now, out),
+            Input::Dialled(peer) => self.on_dialled(now, peer, out),
+            Input::DialFailed { why, permanent: true } => {
+                let unreachable = self.dialler.give_up(now);
+                self.give_up(Unreachable { why, ..unreachable }, out);
+            }
+            Input::DialFailed { why, permanent: false } => self.redial(now, why, out),
+            Input::Connected(peer) => {
+                self.strangers.insert((now, peer));
+                out.push(Effect::Limit(peer, Limits::STRANGER));
+            }
+            Input::Message(from, message) => {
+                if self.dialler.heard(now, from) {
+                    self.on_coordinator(now, message, out);
+                } else {
+                    self.on_message(now, from, message, out);
+                }
+            }
+            Input::Receiving(from) => {
+                if !self.dialler.heard(now, from) {
+                    self.workers.hear(now, from, self.lease(), out);
+                }
+            }
+            Input::Garbage(peer, error) => {
+                if self.dialler.peer() == Some(peer) {
+                    return self.fail(error.to_string(), out);
+                }
+                self.refuse(peer, error.into(), out);
+            }
+            Input::Disconnected { peer, why } => {
+                self.strangers.retain(|&(_, stranger)| stranger != peer);
+                self.workers.detach(peer);
+                if self.dialler.lost(peer) {
+                    self.redial(now, why, out);
+                }
+            }
+            Input::Overslept => self.dialler.overslept(now),
+            Input::Drain => self.finish(Ok(EndReason::Stopped), out),
+            Input::Wake => self.on_wake(now, out),
+            Input::Prepared(_) | Input::Computed(_) | Input::Evaluated(_) => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.done {
+            return None;
+        }
+        let stranger = self.strangers.first().map(|&(since, _)| since + self.lease());
+        self.dialler.deadline(self.lease()).into_iter().chain(stranger).min()
+    }
+}
+
+impl Shard {
+    fn on_wake(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.lease();
+        while let Some(&(since, peer)) = self.strangers.first()
+            && now >= since + lease
+        {
+            self.strangers.pop_first();
+            out.push(Effect::Close(peer));
+        }
+        match self.dialler.wake(now, lease, out) {
+            Due::Nothing => {}
+            Due::Beat if self.told < self.followed => self.tell_followed(now, out),
+            Due::Beat => {
+                self.dialler.sent(now, lease);
+                let heartbeat = Message::Heartbeat(Heartbeat { incarnation: None });
+                out.extend(self.dialler.peer().map(|peer| Effect::Send(peer, heartbeat)));
+            }
+            Due::Silence(silent) => {
+                let why = alloc::format!("it has been silent for {silent:?}");
+                self.redial(now, why, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The workers, as a server knows them that does not coordinate: by what it was told of them.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Shard;
+use crate::id::{Incarnation, PeerId, Sequence, WorkerId};
+use crate::job::heartbeat;
+use crate::node::{Effect, Outbox};
+use crate::protocol::group::{Attach, Attached};
+use crate::protocol::message::{Heartbeat, Push};
+use crate::protocol::{Limits, Message, PROTOCOL_VERSION, Refusal};
+use crate::time::Time;
+
+/// All worker ids of the job.
+#[derive(Debug, Default)]
+pub(super) struct Workers {
+    seats: Vec<Seat>,
+    peers: BTreeMap<PeerId, WorkerId>,
+}
+
+#[derive(Debug, Default)]
+struct Seat {
+    /// The last one that the coordinator has admitted.
+    incarnation: Incarnation,
+    peer: Option<PeerId>,
+    /// A connection whose incarnation has not been admitted here yet.
+    early: Option<(PeerId, Incarnation)>,
+    /// The last push that is allowed.
+    allowed: Sequence,
+    /// The last push that is decided.
+    decided: Sequence,
+    /// Parts of pushes, until they are decided.
+    held: BTreeMap<Sequence, Push>,
+    /// When it was last told that a message of its is being received.
+    told: Time,
+}
+
+impl Workers {
+    pub(super) fn new(workers: u32) -> Self {
+        let seats = (0..workers).map(|_| Seat::default()).collect();
+        Self { seats, peers: BTreeMap::new() }
+    }
+
+    fn seat(&mut self, worker: WorkerId) -> Option<&mut Seat> {
+        self.seats.get_mut(worker.0 as usize)
+    }
+
+    /// The connections of all who are there.
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.peers.keys().copied()
+    }
+
+    /// Parts of pushes that are not decided, and whose they are.
+    pub(super) fn held(&self) -> impl Iterator<Item = (WorkerId, Incarnation, Push)> {
+        (0..).map(WorkerId).zip(&self.seats).flat_map(|(worker, seat)| {
+            seat.held.values().map(move |push| (worker, seat.incarnation, push.clone()))
+        })
+    }
+
+    /// Takes a part of a push out, to be done with as was decided.
+    pub(super) fn take(&mut self, worker: WorkerId, sequence: Sequence) -> Option<Push> {
+        let seat = self.seat(worker)?;
+        seat.decided = seat.decided.max(sequence);
+        seat.held.remove(&sequence)
+    }
+
+    /// Notes that pushes up to `last` are allowed; gives the worker's connection.
+    pub(super) fn allow(&mut self, worker: WorkerId, last: Sequence) -> Option<PeerId> {
+        let seat = self.seat(worker)?;
+        seat.allowed = seat.allowed.max(last);
+        seat.peer
+    }
+
+    /// Keeps a part of a push, unless it has been decided; gives it if it is kept.
+    pub(super) fn hold(&mut self, worker: WorkerId, push: Push) -> Result<Option<Push>, Refusal> {
+        let header = push.header;
+        let Some(seat) = self.seat(worker) else { return Ok(None) };
+        if header.incarnation != seat.incarnation {
+            return Err(Refusal::Fenced { incarnation: header.incarnation });
+        }
+        if header.sequence <= seat.decided {
+            return Ok(None);
+        }
+        if header.sequence > seat.allowed {
+            let sequence = header.sequence;
+            let what = alloc::format!("push {sequence} came before parameters for it");
+            return Err(Refusal::Unexpected { what });
+        }
+        // Repeated after a reconnect, or the first of its kind: it is the same gradient.
+        Ok(Some(seat.held.entry(header.sequence).or_insert(push).clone()))
+    }
+
+    /// Nothing more comes of what `worker` has pushed; gives its connection, to be closed.
+    pub(super) fn forget(&mut self, worker: WorkerId) -> Option<PeerId> {
+        let seat = self.seat(worker)?;
+        seat.held.clear();
+        let peer = seat.peer.take()?;
+        self.peers.remove(&peer);
+        Some(peer)
+    }
+
+    /// Forgets a connection.
+    pub(super) fn detach(&mut self, peer: PeerId) {
+        let Some(worker) = self.peers.remove(&peer) else { return };
+        let Some(seat) = self.seat(worker) else { return };
+        seat.peer.take_if(|it| *it == peer);
+        seat.early.take_if(|(it, _)| *it == peer);
+    }
+
+    /// Tells a worker whose long message is under way that it is heard.
+    pub(super) fn hear(&mut self, now: Time, peer: PeerId, lease: Duration, out: &mut Outbox) {
+        let worker = self.peers.get(&peer).copied();
+        let Some(seat) = worker.and_then(|worker| self.seat(worker)) else { return };
+        if now >= seat.told + heartbeat(lease) {
+            seat.told = now;
+            out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
+        }
+    }
+}
+
+impl Shard {
+    /// A message of somebody who dialled this server.
+    pub(super) fn on_message(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        message: Message,
+        out: &mut Outbox,
+    ) {
+        match (self.workers.peers.get(&from).copied(), message) {
+            (None, Message::Attach(attach)) => self.on_attach(from, attach, out),
+            (Some(worker), Message::Push(push)) => self.on_push(now, from, worker, push, out),
+            (Some(_), Message::Heartbeat(heartbeat)) => {
+                out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
+            }
+            (_, message) => {
+                let what = alloc::format!(
+                    "a {:?} message came to server {} of {}, which does not coordinate; dial the \
+                     coordinator",
+                    message.kind(),
+                    self.config.server,
+                    self.config.servers
+                );
+                self.refuse(from, Refusal::Unexpected { what }, out);
+            }
+        }
+    }
+
+    pub(super) fn refuse(&mut self, peer: PeerId, why: Refusal, out: &mut Outbox) {
+        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.workers.detach(peer);
+        out.push(Effect::Send(peer, Message::Refused(why)));
+        out.push(Effect::Close(peer));
+    }
+
+    fn on_attach(&mut self, peer: PeerId, attach: Attach, out: &mut Outbox) {
+        let Attach { protocol, run, worker, incarnation } = attach;
+        if protocol != PROTOCOL_VERSION {
+            let theirs = (protocol, protocol);
+            return self.refuse(peer, Refusal::Protocol { theirs, ours: PROTOCOL_VERSION }, out);
+        }
+        let is_run = self.place.as_ref().is_some_and(|place| place.run == run);
+        let Some(seat) = self.workers.seat(worker).filter(|_| is_run) else {
+            let what = String::from("this server does not follow that run, or not yet");
+            return self.refuse(peer, Refusal::Server { what }, out);
+        };
+        if incarnation < seat.incarnation {
+            return self.refuse(peer, Refusal::Fenced { incarnation }, out);
+        }
+        let admitted = seat.incarnation;
+        let older = seat.early.take().map(|(early, _)| early);
+        seat.early = Some((peer, incarnation));
+        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.workers.peers.insert(peer, worker);
+        if let Some(older) = older {
+            self.workers.peers.remove(&older);
+            out.push(Effect::Close(older));
+        }
+        if incarnation == admitted {
+            self.seat_early(worker, out);
+        }
+    }
+
+    /// The coordinator has admitted an incarnation.
+    pub(super) fn admit(&mut self, worker: WorkerId, incarnation: Incarnation, out: &mut Outbox) {
+        let Some(seat) = self.workers.seat(worker) else { return };
+        seat.incarnation = incarnation;
+        (seat.allowed, seat.decided) = (Sequence(0), Sequence(0));
+        seat.held.clear();
+        self.seat_early(worker, out);
+    }
+
+    /// Takes a worker in whose incarnation is known here now.
+    fn seat_early(&mut self, worker: WorkerId, out: &mut Outbox) {
+        let Some(place) = &self.place else { return };
+        let keys = place.store.keys();
+        let Some(seat) = self.workers.seat(worker) else { return };
+        let admitted = seat.incarnation;
+        let Some((peer, _)) = seat.early.take_if(|(_, incarnation)| *incarnation == admitted)
+        else {
+            return;
+        };
+        if let Some(older) = seat.peer.replace(peer) {
+            self.workers.peers.remove(&older);
+            out.push(Effect::Close(older));
+        }
+        out.push(Effect::Limit(peer, Limits::of_worker(keys.len() as usize)));
+        out.push(Effect::Send(peer, Message::Attached(Attached { keys })));
+    }
+}

@@ -1,0 +1,276 @@
+//! The other servers of a job, each with its part of the keys.
+//!
+//! The connections share one fate: when one is lost, all are made anew, and the coordinator allows
+//! again what was lost with it. So a worker is in step with all servers, or with none.
+
+use alloc::collections::VecDeque;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Worker, WorkerError};
+use crate::id::{PeerId, ServerId};
+use crate::job::{Job, heartbeat};
+use crate::mode::MOST_IN_FLIGHT;
+use crate::node::{Effect, Outbox};
+use crate::params::KeyRange;
+use crate::protocol::group::{Attach, Attached};
+use crate::protocol::message::{Heartbeat, Parameters, ParametersHeader, Push};
+use crate::protocol::{Limits, Message, PROTOCOL_VERSION};
+use crate::time::Time;
+
+/// Parameters that have come in part, at most: of more than are under way, the rest never comes.
+const MOST_PARTIAL: usize = 2 * MOST_IN_FLIGHT as usize;
+
+/// The other servers, and what has come from some of them only.
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    /// The keys of the coordinator, if it has not all.
+    own: Option<KeyRange>,
+    others: Vec<Other>,
+    /// The parameters that have not come from all, in the order in which they began to.
+    partial: VecDeque<Partial>,
+}
+
+#[derive(Debug)]
+struct Other {
+    address: String,
+    keys: KeyRange,
+    link: Option<Link>,
+}
+
+#[derive(Debug)]
+struct Link {
+    peer: PeerId,
+    attached: bool,
+    heard: Time,
+    beat_at: Time,
+}
+
+#[derive(Debug)]
+struct Partial {
+    /// The same from all, but for the keys. A server that was cut off meanwhile may still send what
+    /// was given over an earlier connection, and is not to be taken for in step with the others.
+    header: ParametersHeader,
+    values: Vec<f32>,
+    came: Vec<KeyRange>,
+}
+
+impl Servers {
+    /// Those of `job` but the coordinator, which are at `addresses`; none if a server has no keys.
+    pub(super) fn of(job: &Job, parameters: usize, addresses: Vec<String>) -> Option<Self> {
+        if job.servers == 1 {
+            return addresses.is_empty().then(Self::default);
+        }
+        let own = job.keys_of(ServerId::COORDINATOR, parameters)?;
+        let others = (1..).map(ServerId).zip(addresses).map(|(server, address)| {
+            Some(Other { address, keys: job.keys_of(server, parameters)?, link: None })
+        });
+        let others = others.collect::<Option<Vec<_>>>()?;
+        let all = others.len() as u64 + 1 == u64::from(job.servers);
+        all.then(|| Self { own: Some(own), others, partial: VecDeque::new() })
+    }
+
+    /// Closes what is open.
+    pub(super) fn close(&mut self, out: &mut Outbox) {
+        let open = self.others.iter_mut().filter_map(|other| other.link.take());
+        out.extend(open.map(|link| Effect::Close(link.peer)));
+        self.partial.clear();
+    }
+
+    /// Forgets a connection that is gone; whether it was one of these.
+    pub(super) fn lost(&mut self, gone: PeerId) -> bool {
+        let is_it = |other: &&mut Other| other.link.as_ref().is_some_and(|link| link.peer == gone);
+        self.others.iter_mut().find(is_it).is_some_and(|other| other.link.take().is_some())
+    }
+
+    /// Takes note of a sign of life; whether it is from one of these.
+    pub(super) fn heard(&mut self, now: Time, from: PeerId) -> bool {
+        self.link_mut(from).is_some_and(|link| {
+            link.heard = now;
+            true
+        })
+    }
+
+    pub(super) fn overslept(&mut self, now: Time) {
+        self.others.iter_mut().flat_map(|other| &mut other.link).for_each(|link| link.heard = now);
+    }
+
+    pub(super) fn deadline(&self, lease: Duration) -> Option<Time> {
+        let links = self.others.iter().filter_map(|other| other.link.as_ref());
+        links.map(|link| link.beat_at.min(link.heard + lease)).min()
+    }
+
+    fn link_mut(&mut self, peer: PeerId) -> Option<&mut Link> {
+        self.others.iter_mut().filter_map(|other| other.link.as_mut()).find(|it| it.peer == peer)
+    }
+
+    fn by_peer(&self, peer: PeerId) -> Option<&Other> {
+        self.others.iter().find(|other| other.link.as_ref().is_some_and(|link| link.peer == peer))
+    }
+
+    /// The keys of whoever is behind `peer`: the coordinator's if it is none of these.
+    fn keys_of(&self, peer: Option<PeerId>, all: KeyRange) -> KeyRange {
+        let other = peer.and_then(|peer| self.by_peer(peer)).map(|other| other.keys);
+        other.or(self.own).unwrap_or(all)
+    }
+
+    /// Puts parameters together from what every server has of them; none until all have come.
+    fn assemble(&mut self, parameters: Parameters, all: KeyRange) -> Option<Parameters> {
+        if self.others.is_empty() {
+            return Some(parameters);
+        }
+        let Parameters { header, values } = parameters;
+        let keys = header.keys;
+        let header = ParametersHeader { keys: all, ..header };
+        let place = self.partial.iter().position(|partial| partial.header == header);
+        let place = place.unwrap_or_else(|| {
+            if self.partial.len() >= MOST_PARTIAL {
+                self.partial.pop_front();
+            }
+            let values = alloc::vec![0.0; all.len() as usize];
+            self.partial.push_back(Partial { header, values, came: Vec::new() });
+            self.partial.len() - 1
+        });
+        let partial = self.partial.get_mut(place)?;
+        partial.values.get_mut(keys.indices())?.copy_from_slice(&values);
+        if !partial.came.contains(&keys) {
+            partial.came.push(keys);
+        }
+        if partial.came.len() <= self.others.len() {
+            return None;
+        }
+        let values = Arc::new(self.partial.remove(place)?.values);
+        // What is older is of no use any more.
+        self.partial.retain(|partial| partial.header.version >= header.version);
+        Some(Parameters { header, values })
+    }
+}
+
+impl Worker {
+    /// Dials the next of the other servers; goes on once all are there.
+    pub(super) fn dial_servers(&mut self, now: Time, out: &mut Outbox) {
+        let missing = self.servers.others.iter().find(|other| other.link.is_none());
+        match missing {
+            Some(other) => self.dialler.dial_other(other.address.clone(), out),
+            None => {
+                self.dialler.welcomed();
+                self.welcome = true;
+                self.go_on(now, out);
+            }
+        }
+    }
+
+    /// A dial of [`Self::dial_servers`] has succeeded.
+    pub(super) fn on_server_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        let lease = self.lease();
+        let missing = self.servers.others.iter_mut().find(|other| other.link.is_none());
+        let (Some(other), Some(member), Some(_)) = (missing, &self.member, self.dialler.peer())
+        else {
+            return out.push(Effect::Close(peer)); // all begins anew
+        };
+        let beat_at = now + heartbeat(lease);
+        other.link = Some(Link { peer, attached: false, heard: now, beat_at });
+        out.push(Effect::Limit(peer, Limits::of_server(other.keys.len() as usize)));
+        let attach = Attach {
+            protocol: PROTOCOL_VERSION,
+            run: member.run,
+            worker: member.worker,
+            incarnation: member.incarnation,
+        };
+        out.push(Effect::Send(peer, Message::Attach(attach)));
+    }
+
+    /// A message of a server that does not coordinate.
+    pub(super) fn on_server_message(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        message: Message,
+        out: &mut Outbox,
+    ) {
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::Attached(attached) => self.on_attached(now, from, attached, out),
+            Message::Parameters(parameters) => self.on_parameters(now, from, parameters, out),
+            // The coordinator says what is final.
+            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            other => {
+                let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
+                self.finish(Err(WorkerError::Protocol(what)), out);
+            }
+        }
+    }
+
+    fn on_attached(&mut self, now: Time, from: PeerId, attached: Attached, out: &mut Outbox) {
+        let wanted = self.servers.by_peer(from).map(|other| other.keys);
+        if wanted != Some(attached.keys) {
+            let what = alloc::format!("it says that a server has keys {}", attached.keys);
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
+        if let Some(link) = self.servers.link_mut(from)
+            && !core::mem::replace(&mut link.attached, true)
+        {
+            self.dial_servers(now, out);
+        }
+    }
+
+    /// Keeps up the connections to the other servers.
+    pub(super) fn watch_servers(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.lease();
+        let incarnation = self.member.as_ref().map(|member| member.incarnation);
+        let mut silent = None;
+        for (server, other) in (1..).map(ServerId).zip(&mut self.servers.others) {
+            let Some(link) = &mut other.link else { continue };
+            if now >= link.heard + lease {
+                silent.get_or_insert((server, now.since(link.heard)));
+            } else if now >= link.beat_at {
+                link.beat_at = now + heartbeat(lease);
+                let heartbeat = Message::Heartbeat(Heartbeat { incarnation });
+                out.push(Effect::Send(link.peer, heartbeat));
+            }
+        }
+        if let Some((server, silent)) = silent {
+            let why = alloc::format!("server {server} has been silent for {silent:?}");
+            self.redial(now, why, out);
+        }
+    }
+
+    /// Sends every server its part of a gradient.
+    pub(super) fn send_push(&mut self, now: Time, push: Push, out: &mut Outbox) {
+        let Some(own) = self.servers.own else {
+            return self.send(now, Message::Push(push), out);
+        };
+        let part = |keys: KeyRange| {
+            let mut header = push.header;
+            header.keys = keys;
+            let values = push.gradient.get(keys.indices()).unwrap_or_default();
+            Message::Push(Push { header, gradient: Arc::new(values.to_vec()) })
+        };
+        for other in &self.servers.others {
+            if let Some(link) = &other.link {
+                out.push(Effect::Send(link.peer, part(other.keys)));
+            }
+        }
+        self.send(now, part(own), out);
+    }
+
+    /// Puts parameters together that came from `peer`, if they are what it was to send.
+    pub(super) fn assemble(
+        &mut self,
+        peer: PeerId,
+        parameters: Parameters,
+        all: KeyRange,
+    ) -> Result<Option<Parameters>, String> {
+        let (header, values) = (parameters.header, parameters.values.len());
+        let wanted = self.servers.keys_of(Some(peer), all);
+        if header.keys != wanted || values as u64 != wanted.len() {
+            return Err(alloc::format!(
+                "it sent {values} values for keys {} where it has keys {wanted}",
+                header.keys
+            ));
+        }
+        Ok(self.servers.assemble(parameters, all))
+    }
+}

@@ -1,0 +1,84 @@
+//! What the coordinator of several servers decides, for the others to follow.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::Contribution;
+use crate::consistency::Closing;
+use crate::id::{Clock, Incarnation, Sequence, Version, WorkerId};
+use crate::mode::Mode;
+use crate::protocol::message::ParametersHeader;
+
+/// A decision of the coordinator. All servers follow all of them, in order: so a gradient becomes
+/// part of an update on every server or on none, and the parameters that a worker is given are of one
+/// version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Decision {
+    /// A worker has a new incarnation.
+    Admit {
+        /// Which.
+        worker: WorkerId,
+        /// The incarnation.
+        incarnation: Incarnation,
+    },
+    /// Nothing more comes of what a worker has pushed, or was given.
+    Forget {
+        /// Which.
+        worker: WorkerId,
+    },
+    /// A worker's partition has so many examples.
+    Rows {
+        /// Which.
+        worker: WorkerId,
+        /// Examples.
+        rows: u64,
+    },
+    /// A worker is given the current parameters.
+    Give {
+        /// Which.
+        worker: WorkerId,
+        /// The permissions that come with them; their keys are each server's own.
+        headers: Vec<ParametersHeader>,
+    },
+    /// A gradient becomes part of the open round.
+    Gather(Contribution),
+    /// A gradient is thrown away.
+    Drop {
+        /// Whose.
+        worker: WorkerId,
+        /// The push.
+        sequence: Sequence,
+    },
+    /// What waits for the update on `version` is kept as few vectors as can be.
+    Merge {
+        /// The current version.
+        version: Version,
+    },
+    /// The next version of the parameters is made.
+    Close {
+        /// Of what.
+        closing: Closing,
+        /// The oldest iteration of the cohort.
+        oldest: Option<Clock>,
+        /// The current version.
+        version: Version,
+        /// What each gradient counts, if not what the mode says; in the order of the update.
+        weights: Option<Vec<f32>>,
+    },
+    /// The open round is thrown away.
+    Discard,
+    /// Another mode begins.
+    Mode(Box<Mode>),
+    /// The coordinator wants the current parameters.
+    Show {
+        /// Their version.
+        version: Version,
+    },
+    /// The coordinator has all parameters of a version that it wanted.
+    Seen {
+        /// The version.
+        version: Version,
+    },
+}

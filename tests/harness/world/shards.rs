@@ -1,0 +1,190 @@
+//! The servers that do not coordinate: driven like the others, and crashed like the one that does.
+
+use pstrain_core::id::{PeerId, ServerId};
+use pstrain_core::node::{
+    Effect, Input, Node, Outbox, Shard, ShardConfig, Target, WorkerError, decode_input,
+    encode_input,
+};
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+
+use super::links::{End, Item, Link};
+use super::{Entry, World};
+
+/// A server that does not coordinate.
+#[derive(Debug)]
+pub(super) struct ShardProcess {
+    node: Shard,
+    wake: Option<Time>,
+    /// Its inputs, if it crashes.
+    log: Vec<Vec<u8>>,
+    ended: Option<Result<EndReason, WorkerError>>,
+}
+
+impl World<'_> {
+    fn new_shard(&self, shard: usize) -> Shard {
+        Shard::new(ShardConfig {
+            server: ServerId(shard as u32 + 1),
+            servers: self.settings.job.servers,
+            address: format!("shard {shard}"),
+            lease: self.settings.job.membership.lease,
+            stream: Stream::new(self.settings.network).fork("shard", shard as u64),
+        })
+    }
+
+    pub(super) fn begin_shards(&mut self) {
+        for shard in 0..self.settings.job.servers as usize - 1 {
+            let node = self.new_shard(shard);
+            self.shards.push(ShardProcess { node, wake: None, log: Vec::new(), ended: None });
+            self.shard_input(shard, Input::Start);
+        }
+    }
+
+    /// Which shard an address is of; none for the coordinator.
+    pub(super) fn shard_of(target: &Target) -> Option<usize> {
+        match target {
+            Target::Server => None,
+            Target::Address(address) => {
+                Some(address.trim_start_matches("shard ").parse().expect("an address of a shard"))
+            }
+        }
+    }
+
+    /// The shard at the end of a link.
+    pub(super) fn shard_at(&self, link: usize, end: End) -> Option<usize> {
+        match end {
+            End::Server => self.links[link].callee,
+            End::Worker => self.links[link].shard,
+        }
+    }
+
+    /// The end of a link at which a shard is.
+    fn end_of(&self, link: usize, shard: usize) -> End {
+        if self.links[link].shard == Some(shard) { End::Worker } else { End::Server }
+    }
+
+    pub(super) fn shard_dial_failed(&mut self, shard: usize, why: &str) {
+        self.shard_input(shard, Input::DialFailed { why: why.into(), permanent: false });
+    }
+
+    pub(super) fn shard_dialled(&mut self, shard: usize) {
+        let chance = self.settings.faults.dial_fails;
+        if self.reason.is_some() || (!self.calm && self.percent(chance)) {
+            return self.shard_dial_failed(shard, "connection refused");
+        }
+        let link = self.links.len();
+        self.links.push(Link { shard: Some(shard), ..Link::new(None) });
+        self.send(link, End::Server, Item::Open);
+        self.send(link, End::Worker, Item::Open);
+    }
+
+    /// Hands an input to a shard and obeys what follows.
+    pub(super) fn shard_input(&mut self, shard: usize, input: Input) {
+        if self.shards[shard].ended.is_some() {
+            return;
+        }
+        if self.settings.crashes > 0 {
+            let mut record = Vec::new();
+            let payload = encode_input(self.now, &input, &mut record).expect("a server's input");
+            record.extend_from_slice(payload.as_slice());
+            self.shards[shard].log.push(record);
+        }
+        let mut out = Outbox::new();
+        self.shards[shard].node.handle(self.now, input, &mut out);
+        let crashes = self.crashes();
+        if crashes && self.percent(50) {
+            out.retain(|effect| !matches!(effect, Effect::Send(..)));
+        }
+        for effect in out {
+            match effect {
+                Effect::Dial(_) => {
+                    let takes = self.span(self.settings.delay);
+                    self.after(takes, Entry::ShardDialled(shard));
+                }
+                Effect::Send(peer, message) => {
+                    let link = peer.0 as usize;
+                    let to = self.end_of(link, shard).other();
+                    self.send(link, to, Item::Message(message));
+                }
+                Effect::Close(peer) => {
+                    let link = peer.0 as usize;
+                    self.close(link, self.end_of(link, shard));
+                }
+                Effect::Done(result) => {
+                    if let Err(error) = &result {
+                        let patient = matches!(error, WorkerError::Unreachable { .. });
+                        assert!(patient, "a shard failed: {error}");
+                    }
+                    self.shards[shard].ended = Some(result);
+                    for link in 0..self.links.len() {
+                        if self.links[link].shard == Some(shard) {
+                            self.close(link, End::Worker);
+                        } else if self.links[link].callee == Some(shard) {
+                            self.close(link, End::Server);
+                        }
+                    }
+                    return;
+                }
+                Effect::Report(_) | Effect::Limit(..) => {}
+                effect => panic!("no shard asks for {effect:?}"),
+            }
+        }
+        if crashes {
+            self.begin_shard_anew(shard);
+        }
+        self.plan_shard_wake(shard);
+    }
+
+    /// Puts one in the place of the shard that was handed the same inputs, and closes all its
+    /// connections.
+    fn begin_shard_anew(&mut self, shard: usize) {
+        let mut node = self.new_shard(shard);
+        let mut out = Outbox::new();
+        for record in &self.shards[shard].log {
+            let (at, input) = decode_input(record).expect("what was kept");
+            node.handle(at, input, &mut out);
+            out.clear();
+        }
+        let same = format!("{node:?}") == format!("{:?}", self.shards[shard].node);
+        assert!(same, "the same inputs made another shard");
+        self.shards[shard].node = node;
+        self.crashed += 1;
+        for link in 0..self.links.len() {
+            let is_its = [self.links[link].shard, self.links[link].callee].contains(&Some(shard));
+            let end = self.end_of(link, shard);
+            if !is_its || self.links[link].is_closed(end) {
+                continue;
+            }
+            let known = self.links[link].is_known(end);
+            self.close(link, end);
+            let peer = PeerId(link as u64);
+            let why = "the server began anew".to_owned();
+            match (known, end) {
+                (true, _) => self.shard_input(shard, Input::Disconnected { peer, why }),
+                (false, End::Worker) => self.shard_dial_failed(shard, &why),
+                (false, End::Server) => {}
+            }
+        }
+        self.shard_input(shard, Input::Overslept);
+    }
+
+    pub(super) fn wake_shard(&mut self, shard: usize, at: Time) {
+        let process = &mut self.shards[shard];
+        process.wake = process.wake.filter(|wake| *wake != at);
+        if process.node.deadline().is_some_and(|at| at <= self.now) {
+            self.shard_input(shard, Input::Wake);
+        }
+        self.plan_shard_wake(shard);
+    }
+
+    fn plan_shard_wake(&mut self, shard: usize) {
+        let late = self.span(self.settings.late);
+        let ShardProcess { node, wake, ended, .. } = &mut self.shards[shard];
+        let Some(at) = node.deadline().filter(|_| ended.is_none()) else { return };
+        if wake.is_none_or(|wake| wake > at + self.settings.late) {
+            *wake = Some(at + late);
+            self.after((at + late) - self.now, Entry::WakeShard(shard));
+        }
+    }
+}
