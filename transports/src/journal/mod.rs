@@ -52,6 +52,11 @@ impl<B, D> InputLog<B, D> {
     pub const fn new(log: Log, checkpoints: Checkpoints<B, D>, warn: fn(&str)) -> Self {
         Self { log, head: Vec::new(), checkpoints, warn }
     }
+
+    /// The checkpoints that go with it.
+    pub const fn checkpoints(&mut self) -> &mut Checkpoints<B, D> {
+        &mut self.checkpoints
+    }
 }
 
 impl<B: FnMut() -> Beside, D: Disk> Journal<Server> for InputLog<B, D> {
@@ -99,6 +104,11 @@ impl<B, D> Snapshots<B, D> {
     #[must_use]
     pub const fn new(checkpoints: Checkpoints<B, D>) -> Self {
         Self(checkpoints)
+    }
+
+    /// The checkpoints.
+    pub const fn checkpoints(&mut self) -> &mut Checkpoints<B, D> {
+        &mut self.0
     }
 }
 
