@@ -4,9 +4,10 @@
 mod experiment;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{ServerId, WorkerId};
 use pstrain_transports::Address;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ use crate::job::JobFlags;
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
 
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 3, ", env!("PSTRAIN_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 6, ", env!("PSTRAIN_TARGET"), ")");
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]
@@ -39,6 +40,11 @@ pub(crate) enum Command {
     Worker(WorkerArgs),
     /// Prints how a running job is doing: for whom it waits, and since when
     Status(StatusArgs),
+    /// Prints why a running job is as fast as it is: who waits for whom, and where the time goes
+    Why(StatusArgs),
+    /// Shows a running job live: its curve, its workers, and who holds whom back
+    #[cfg(feature = "top")]
+    Top(TopArgs),
     /// Changes how a running job waits for its workers, and what their gradients count for
     Control(ControlArgs),
     /// Evaluates a trained model on a data file
@@ -133,6 +139,32 @@ pub(crate) enum Durability {
     Log,
 }
 
+/// Which of a job's servers one is; not the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShardPlace {
+    pub(crate) server: ServerId,
+    pub(crate) servers: u32,
+}
+
+impl FromStr for ShardPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(server, servers)| {
+            Some((server.parse::<u32>().ok()?, servers.parse::<u32>().ok()?))
+        });
+        match numbers {
+            Some((server, servers)) if (2..=servers).contains(&server) => {
+                Ok(Self { server: ServerId(server - 1), servers })
+            }
+            Some((1, _)) => {
+                Err("server 1 coordinates: start it with the job, and servers = M".into())
+            }
+            _ => Err("use K/M, such as 2/4 for the second of four servers".into()),
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Where to listen: HOST:PORT or unix:PATH
@@ -140,6 +172,20 @@ pub(crate) struct ServerArgs {
     pub(crate) listen: Address,
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    /// Be server K of the M of a job, and do what the first, which coordinates, decides; the job
+    /// comes from there
+    #[arg(
+        long,
+        value_name = "K/M",
+        conflicts_with_all = ["job", "print_job", "durability", "resume", "out", "json"]
+    )]
+    pub(crate) shard: Option<ShardPlace>,
+    /// Where server 1 of the job is, for --shard
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", requires = "shard")]
+    pub(crate) coordinator: Address,
+    /// Where workers reach this server, for --shard [default: where it listens]
+    #[arg(long, value_name = "ADDRESS", requires = "shard")]
+    pub(crate) advertise: Option<Address>,
     /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was there
     /// at the last checkpoint; all that came since is lost, as a whole, and workers join anew. It
     /// costs next to nothing. log: all that was acknowledged, since every input is on the disk before
@@ -168,6 +214,10 @@ pub(crate) struct ServerArgs {
         conflicts_with_all = ["durability", "state", "checkpoint_every", "job", "print_job"]
     )]
     pub(crate) resume: Option<PathBuf>,
+    /// Serve the run's numbers to Prometheus at http://HOST:PORT/metrics
+    #[cfg(feature = "metrics")]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<String>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -203,6 +253,19 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// How long to wait for the answer
+    #[arg(long, default_value = "5s")]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[cfg(feature = "top")]
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// The server: HOST:PORT or unix:PATH
+    pub(crate) address: Address,
+    /// How long to wait between two questions
+    #[arg(long, default_value = "1s")]
+    pub(crate) interval: humantime::Duration,
+    /// How long to wait for an answer
     #[arg(long, default_value = "5s")]
     pub(crate) timeout: humantime::Duration,
 }

@@ -12,6 +12,8 @@ mod experiment;
 mod html;
 mod job;
 mod messages;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "pictures")]
 mod picture;
 mod progress;
@@ -22,8 +24,11 @@ mod simulate;
 #[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
 mod statistics;
 mod table;
+#[cfg(feature = "top")]
+mod top;
 #[cfg(feature = "pictures")]
 mod validate;
+mod why;
 
 use std::process::ExitCode;
 
@@ -41,6 +46,9 @@ fn main() -> ExitCode {
         Command::Server(args) => cmd::server::run(&args, clock),
         Command::Worker(args) => cmd::worker::run(&args),
         Command::Status(args) => cmd::status::run(&args),
+        Command::Why(args) => cmd::why::run(&args),
+        #[cfg(feature = "top")]
+        Command::Top(args) => top::run(&args),
         Command::Control(args) => cmd::control::run(&args),
         Command::Eval(args) => cmd::eval::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),

@@ -47,7 +47,8 @@ impl Progress {
         if self.quiet {
             return;
         }
-        let expected = !self.guests && matches!(event, Event::Joined { resumed: false, .. });
+        let expected = !self.guests
+            && matches!(event, Event::Joined { resumed: false, .. } | Event::Started { .. });
         if !expected && let Some(message) = worth_saying(event) {
             self.bar.suspend(|| messages::say(&message));
         }
@@ -84,6 +85,7 @@ fn worth_saying(event: &Event) -> Option<String> {
             format!("worker {worker} ({name}) is back")
         }
         Event::Joined { worker, name, .. } => format!("worker {worker} is {name}"),
+        Event::Started { workers } => format!("training begins with {workers} workers"),
         Event::CutOff { worker, why } => format!("worker {worker} was cut off: {why}"),
         Event::Departed { worker, how: Departure::Lost, .. } => {
             format!("worker {worker} is lost: it was silent for a whole lease")

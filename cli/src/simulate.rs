@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use pstrain_core::examples::Examples;
 use pstrain_core::id::{BatchId, PartId, WorkerId};
 use pstrain_core::job::Job;
@@ -150,6 +150,13 @@ impl Virtual {
         let Resolved { mut job, data } =
             layers.resolve_with(|source, settings| cache.prepare(source, settings))?;
         SimulationError::check(&scenario, job.membership.workers)?;
+        if job.servers > 1 {
+            bail!(
+                "servers = {}: virtual time models the links of one server; leave it out, or use \
+                 `pstrain run`",
+                job.servers
+            );
+        }
         let job_sha256 = hexadecimal(&job_digest(&job));
         Model::new(&job.model, job.data.shape)?;
         // Messages and times without arithmetic: the real size is a number, not memory.

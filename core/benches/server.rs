@@ -39,6 +39,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
     Job {
         name: "bench".into(),
         seed: 1,
+        servers: 1,
         model: ModelSpec::Timing { layers: vec![parameters] },
         update: UpdateSpec {
             optimizer: OptimizerSpec::Sgd,

@@ -14,9 +14,10 @@ use crate::examples::Shape;
 use crate::fingerprint::Fingerprint;
 use crate::id::ServerId;
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
-use crate::model::ModelSpec;
+use crate::model::{Model, ModelSpec};
 use crate::optim::UpdateSpec;
 use crate::params::KeyRange;
+use crate::rng::Stream;
 use crate::work::{Redundancy, WorkError, WorkSpec};
 
 /// A resolved job.
@@ -255,6 +256,12 @@ impl Job {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The parameters that training begins with, all keys of `model`.
+    #[must_use]
+    pub fn initial(&self, model: &Model) -> Vec<f32> {
+        model.initial(Stream::new(self.seed).fork("initial", 0))
     }
 
     /// The keys of `server`, where the model has so many parameters; none if there is no such

@@ -7,6 +7,7 @@ mod books;
 mod deck;
 mod promises;
 mod ranks;
+mod timesheet;
 mod twin;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use pstrain_core::time::Time;
 use books::Books;
 use deck::Deck;
 use ranks::Ranks;
+use timesheet::Timesheet;
 
 /// All checkers of one run.
 ///
@@ -36,6 +38,7 @@ pub(crate) struct Checker {
     rows: Vec<u64>,
     books: Books,
     ranks: Ranks,
+    timesheet: Timesheet,
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeMap<PeerId, Time>,
     attached: BTreeMap<WorkerId, (PeerId, Time)>,
@@ -70,6 +73,7 @@ impl Checker {
             books: Books::new(server, &rows),
             rows,
             ranks: Ranks::new(server.job()),
+            timesheet: Timesheet::default(),
             strangers: BTreeMap::new(),
             attached: BTreeMap::new(),
             askers: BTreeMap::new(),
@@ -181,6 +185,7 @@ impl Checker {
             if let Event::Departed { worker, how, .. } = event {
                 self.departed(now, *worker, *how);
             }
+            self.timesheet.event(now, event);
             self.books.event(event, next);
             self.ranks.event(event, &events[place + 1..], &self.books);
             self.attendance(now, event, peer);

@@ -19,7 +19,8 @@ use pstrain_core::protocol::message::{
     Welcome,
 };
 use pstrain_core::protocol::{
-    MemberState, MemberStatus, Message, Phase, Refusal, Status, Wait, WaitReason, encode,
+    Evaluated, Held, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message, Phase, Recent,
+    Refusal, Status, TcpFigures, TimeSpent, Wait, WaitReason, encode,
 };
 use pstrain_core::rng::Random;
 use pstrain_core::store::{Contribution, Decision};
@@ -79,14 +80,11 @@ impl Messages {
                 rows: (0..3).map(|part| (PartId(part), self.number())).collect(),
                 train: self.fingerprint(),
             }),
-            7 => {
-                let incarnation = Incarnation(self.number());
-                Message::Pull(Pull {
-                    incarnation,
-                    keys: self.keys(),
-                    allowed: Sequence(self.number()),
-                })
-            }
+            7 => Message::Pull(Pull {
+                incarnation: Incarnation(self.number()),
+                keys: self.keys(),
+                allowed: Sequence(self.number()),
+            }),
             8 => Message::Push(self.push()),
             9 => Message::Parameters(self.parameters()),
             10 => Message::Ack(self.decided()),
@@ -341,6 +339,27 @@ impl Messages {
         }
     }
 
+    fn recent(&mut self) -> Recent {
+        let spent = TimeSpent { compute: self.span(), network: self.span(), barrier: self.span() };
+        let held = |random: &mut Self| Held { by: WorkerId(random.small()), waited: random.span() };
+        let held_by = [(); MOST_HOLDERS].map(|()| self.coin().then(|| held(self)));
+        Recent { steps: self.small(), spent, held_by, loss: self.rng.unit() }
+    }
+
+    fn link(&mut self) -> LinkFigures {
+        LinkFigures {
+            received: self.number(),
+            sent: self.number(),
+            queued: self.number(),
+            tcp: self.coin().then(|| TcpFigures {
+                rtt: self.span(),
+                rtt_deviation: self.span(),
+                retransmits: self.small(),
+                unacknowledged: self.number(),
+            }),
+        }
+    }
+
     fn status(&mut self) -> Status {
         let members = (0..self.count()).map(|worker| MemberStatus {
             worker: WorkerId(worker as u32),
@@ -351,11 +370,18 @@ impl Messages {
             clock: Clock(self.number()),
             batch: BatchId(self.number()),
             updates: self.number(),
+            pushes: self.number(),
+            dropped: self.number(),
+            staleness: self.number(),
+            recent: self.recent(),
+            link: self.coin().then(|| self.link()),
         });
         let members = members.collect();
         Status {
             job: self.text(),
             consistency: self.text(),
+            rule: self.text(),
+            lease: self.span(),
             ordered: self.coin().then(|| self.text()),
             phase: Phase::Draining,
             uptime: self.span(),
@@ -363,6 +389,12 @@ impl Messages {
             samples: self.number(),
             samples_wanted: self.number(),
             epoch: self.rng.unit(),
+            loss: self.coin().then(|| self.rng.unit()),
+            evaluated: self.coin().then(|| Evaluated {
+                version: Version(self.number()),
+                accuracy: self.rng.unit(),
+                loss: self.rng.unit(),
+            }),
             wait: self.coin().then(|| Wait {
                 reason: WaitReason::Goodbyes,
                 workers: (0..self.count()).map(|worker| WorkerId(worker as u32)).collect(),

@@ -327,7 +327,12 @@ impl<'a> World<'a> {
         let crashes = self.crashes();
         if crashes && self.percent(50) {
             // The input is on the disk, but nobody is told any more what followed from it.
-            out.retain(|effect| !matches!(effect, Effect::Send(..) | Effect::SendExamples { .. }));
+            out.retain(|effect| {
+                !matches!(
+                    effect,
+                    Effect::Send(..) | Effect::SendExamples { .. } | Effect::SendStatus { .. }
+                )
+            });
         }
         let (mut events, mut answers, mut closed) = (Vec::new(), Vec::new(), Vec::new());
         for effect in out {
@@ -347,6 +352,10 @@ impl<'a> World<'a> {
                 Effect::SendExamples { peer, part, from } => {
                     let chunk = Message::Examples(self.chunk(part, from));
                     self.send(peer.0 as usize, End::Worker, Item::Message(chunk));
+                }
+                Effect::SendStatus { peer, status, .. } => {
+                    let message = Message::Status(status);
+                    self.send(peer.0 as usize, End::Worker, Item::Message(message));
                 }
                 Effect::Evaluate(order) => {
                     self.checker.evaluate();

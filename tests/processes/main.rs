@@ -12,7 +12,10 @@ mod deaths;
 mod durable;
 #[cfg(feature = "pictures")]
 mod experiments;
+mod group;
 mod intruders;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod network;
 mod process;
 mod redundancy;
@@ -25,5 +28,7 @@ mod status;
 mod tools;
 mod training;
 mod trials;
+mod troubleshooting;
 #[cfg(feature = "pictures")]
 mod validation;
+mod why;

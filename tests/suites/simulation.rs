@@ -13,5 +13,7 @@ mod fault_schedules;
 mod links;
 #[path = "simulation/round_robin.rs"]
 mod round_robin;
+#[path = "simulation/time_spent.rs"]
+mod time_spent;
 #[path = "simulation/traffic.rs"]
 mod traffic;

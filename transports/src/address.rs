@@ -70,6 +70,16 @@ impl Address {
         Ok(found)
     }
 
+    /// Whether it stands for all addresses of a machine, so that nobody can dial it.
+    #[must_use]
+    pub fn is_unspecified(&self) -> bool {
+        match self {
+            Self::Unix(_) => false,
+            Self::Tcp(host) => Self::resolve(host)
+                .is_ok_and(|found| found.iter().any(|address| address.ip().is_unspecified())),
+        }
+    }
+
     /// Whether only this machine can reach it. A host name that cannot be resolved is not.
     #[must_use]
     pub fn is_local(&self) -> bool {

@@ -289,6 +289,12 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
                 Some(chunk) => self.transport.send(peer, Message::Examples(chunk)),
                 None => self.transport.close(peer),
             },
+            Effect::SendStatus { peer, mut status, links } => {
+                for (member, link) in status.members.iter_mut().zip(links) {
+                    member.link = link.and_then(|link| self.transport.link(link));
+                }
+                self.transport.send(peer, Message::Status(status));
+            }
             Effect::Report(event) => {
                 self.transport.note(&event);
                 self.services.report(now, event);

@@ -35,7 +35,7 @@ pub use driver::{Begin, Handle, Journal, Mailbox, NoJournal, Services, drive, dr
 pub use evaluate::Evaluator;
 pub use memory::{MemoryHub, MemoryTransport};
 pub use punctuality::{Lateness, Punctuality};
-pub use services::{ServerServices, WorkerServices};
+pub use services::{ServerServices, ShardServices, WorkerServices};
 pub use shaped::Shaped;
-pub use socket::SocketTransport;
+pub use socket::{SocketTransport, Traffic};
 pub use transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};

@@ -35,6 +35,39 @@ pub struct WorkerServices {
     punctuality: Arc<Mutex<Punctuality>>,
 }
 
+/// What a server needs that does not coordinate: somebody to tell.
+pub struct ShardServices {
+    report: Report,
+}
+
+impl fmt::Debug for ShardServices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardServices").finish_non_exhaustive()
+    }
+}
+
+impl ShardServices {
+    /// Services that tell `report` what happens.
+    #[must_use]
+    pub fn new(report: impl FnMut(Time, Event) + Send + 'static) -> Self {
+        Self { report: Box::new(report) }
+    }
+}
+
+impl Services for ShardServices {
+    fn report(&mut self, now: Time, event: Event) {
+        (self.report)(now, event);
+    }
+
+    fn work(&mut self, _effect: Effect, _handle: &Handle) -> Option<Input> {
+        None // it is never asked for
+    }
+
+    fn examples(&mut self, _part: PartId, _from: u64) -> Option<ExamplesChunk> {
+        None
+    }
+}
+
 /// Gets partitions ready, one after another.
 enum Loading {
     /// Not begun; the thread starts with the first order.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pstrain_core::id::PeerId;
 use pstrain_core::node::{Event, Target};
-use pstrain_core::protocol::{FrameError, Limits, Message};
+use pstrain_core::protocol::{FrameError, Limits, LinkFigures, Message};
 use pstrain_core::time::Time;
 
 /// Once more than this is queued for a peer that dialled, nothing more is read from it until it has
@@ -64,6 +64,12 @@ pub trait Transport {
     /// By how much a wait may end late because the system counts in larger steps.
     fn coarseness(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// What is known of a connection that is up; none where nothing is measured.
+    fn link(&self, peer: PeerId) -> Option<LinkFigures> {
+        let _unheeded = peer;
+        None
     }
 
     /// Hears what its node reports. A transport that models a link learns from the welcome which.

@@ -63,5 +63,8 @@ pub(super) fn ask_for_long<T>(
             }
         }
     }
-    bail!("{address} did not answer within {timeout}")
+    bail!(
+        "{address} did not answer within {timeout}; its process is stopped, or this is another \
+         program's port"
+    )
 }

@@ -11,9 +11,11 @@ pub(crate) mod replay;
 mod resume;
 pub(crate) mod run;
 pub(crate) mod server;
+pub(crate) mod shard;
 pub(crate) mod shell;
 pub(crate) mod simulate;
 pub(crate) mod status;
 #[cfg(feature = "pictures")]
 pub(crate) mod validate;
+pub(crate) mod why;
 pub(crate) mod worker;

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     let server = Server::new(job, 0)?;
     check(args, &header, &Header::of(&server))?;
     let job = server.job();
-    let mut replay = Replay::new(job, &data, server.parameters(), uses)?;
+    let mut replay = Replay::new(job, &data, &server.initial(), uses)?;
     let (gradients, broke) = play(args, &mut replay)?;
     let model = Model::new(&job.model, job.data.shape)?;
     let evaluation =

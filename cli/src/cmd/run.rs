@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{ServerId, WorkerId};
 use pstrain_core::node::{Prepare, Server, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
@@ -15,7 +15,8 @@ use pstrain_transports::{
 };
 
 use super::server::{Host, fresh_run, gather, real_time};
-use crate::args::{RunArgs, Transport};
+use super::shard;
+use crate::args::{RunArgs, ShardPlace, Transport};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
 use crate::record::Recorder;
@@ -52,27 +53,38 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         recorder: recorder.clone(),
         is_shaped,
     };
-    let (name, reason, threads) = match args.transport {
+    let cluster = Cluster { servers: host.servers(), lease, clock };
+    let (name, reason, threads, others) = match args.transport {
         Transport::Memory => {
             let hub = MemoryHub::new();
             let server = hub.server().with_clock(clock);
+            let others = cluster.others(|place| {
+                let address = Address::Unix(format!("memory-{}", place.server).into());
+                let transport = hub.other_server(&address.to_string()).with_clock(clock);
+                Ok(shard::spawn(place, &address, lease, transport))
+            })?;
             let threads =
                 start(workers, |worker| Ok(local(worker).spawn(hub.worker().with_clock(clock))))?;
-            ("memory", host.serve(server)?, threads)
+            ("memory", host.serve(server)?, threads, others)
         }
         Transport::Unix => {
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
-            let address = Address::Unix(folder.path().join("pstrain.socket"));
+            let path = |name: String| Address::Unix(folder.path().join(name));
+            let address = path("pstrain.socket".into());
             let server = SocketTransport::listen(&address)?.with_clock(clock);
+            let others = cluster.others(|place| {
+                cluster.listen(place, &path(format!("pstrain-{}.socket", place.server)), &address)
+            })?;
             let threads = start(workers, |worker| local(worker).dial(&address))?;
-            ("unix", host.serve(server)?, threads)
+            ("unix", host.serve(server)?, threads, others)
         }
         Transport::Tcp => {
-            let server = SocketTransport::listen(&Address::Tcp("127.0.0.1:0".into()))?;
-            let server = server.with_clock(clock);
+            let any = Address::Tcp("127.0.0.1:0".into());
+            let server = SocketTransport::listen(&any)?.with_clock(clock);
             let address = server.local_address().context("the server listens nowhere")?;
+            let others = cluster.others(|place| cluster.listen(place, &any, &address))?;
             let threads = start(workers, |worker| local(worker).dial(&address))?;
-            ("tcp", host.serve(server)?, threads)
+            ("tcp", host.serve(server)?, threads, others)
         }
     };
     let (punctuality, ended) = join(threads);
@@ -80,8 +92,41 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     host.finish(name, &args.output)?;
     if reason == EndReason::BudgetReached || reason == EndReason::Stopped {
         ended?;
+        shard::join(others)?;
     }
     exit::of_reason(reason)
+}
+
+/// The sizes of the cluster, and what all of it share.
+#[derive(Clone, Copy)]
+struct Cluster {
+    servers: u32,
+    lease: Duration,
+    clock: WallClock,
+}
+
+impl Cluster {
+    /// Starts the servers that do not coordinate.
+    fn others(
+        self,
+        spawn: impl Fn(ShardPlace) -> anyhow::Result<shard::Thread>,
+    ) -> anyhow::Result<Vec<shard::Thread>> {
+        let servers = self.servers;
+        (1..servers).map(|server| spawn(ShardPlace { server: ServerId(server), servers })).collect()
+    }
+
+    /// Starts one that listens at a socket.
+    fn listen(
+        self,
+        place: ShardPlace,
+        address: &Address,
+        coordinator: &Address,
+    ) -> anyhow::Result<shard::Thread> {
+        let transport = SocketTransport::listen(address)?;
+        let address = transport.local_address().context("a server listens nowhere")?;
+        let transport = transport.with_target(coordinator.clone()).with_clock(self.clock);
+        Ok(shard::spawn(place, &address, self.lease, transport))
+    }
 }
 
 fn start(

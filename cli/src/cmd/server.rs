@@ -14,20 +14,25 @@ use pstrain_transports::journal::{Checkpoints, Files, InputLog, Snapshots};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
-    Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport, Transport, WallClock,
-    drive, drive_from,
+    Address, Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport, Transport,
+    WallClock, drive, drive_from,
 };
 
 use crate::args::{Durability, JobArgs, Output, ServerArgs};
 use crate::durable::{DurableFolder, Identity, Keeping};
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
+#[cfg(feature = "metrics")]
+use crate::metrics::{Metrics, Observed};
 use crate::progress::Progress;
 use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Summary, write_model};
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
+    if let Some(place) = args.shard {
+        return super::shard::run(args, place, clock);
+    }
     if args.durability == Durability::None && args.state.is_some() {
         bail!("--state: nothing is kept there without --durability checkpoint or log");
     }
@@ -53,15 +58,37 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         " in plain text without authentication: whoever can reach it can take part"
     };
     messages::say(&format!("listening on {place}{open}"));
+    if place.is_local() && !is_loopback_by_name(&args.listen) {
+        messages::warn(&format!(
+            "{} is {place} here, which only this machine can reach; for others listen on 0.0.0.0 or \
+             on an address of the network",
+            args.listen
+        ));
+    }
     let Resolved { job, data } = layers.resolve()?;
     let (data, job_file) = (Arc::new(data), layers.to_toml());
     let mut host = match resumed {
         Some((folder, _)) => Host::resume(folder, (job, data), &job_file, &args.output)?,
         None => {
             let run = fresh_run();
-            let mut host = Host::new(Server::new(job, run)?, data, &job_file, &args.output, true)?;
+            let server = Server::new(job, run)?;
+            if !args.output.quiet && !args.output.json {
+                let membership = server.job().membership;
+                messages::say(&format!(
+                    "waiting for {} workers, for {} at most",
+                    membership.needed_to_start(),
+                    humantime::format_duration(membership.start_patience())
+                ));
+            }
+            let mut host = Host::new(server, data, &job_file, &args.output, true)?;
             if let Some(path) = &args.state {
                 let every = args.checkpoint_every.into();
+                if args.durability == Durability::Checkpoint && host.server.job().servers > 1 {
+                    bail!(
+                        "--durability checkpoint: for one server only, since several would go back to \
+                         different times; use log"
+                    );
+                }
                 let identity =
                     Identity::new(run, args.durability, every, args.output.out.as_deref())?;
                 host.keeping = Some(DurableFolder::create(path, identity, &job_file)?);
@@ -69,12 +96,28 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
             host
         }
     };
+    #[cfg(feature = "metrics")]
+    if let Some(address) = &args.metrics {
+        let has_log = host.keeping.as_ref().is_some_and(|keeping| keeping.log.is_some());
+        host.publish(address, &transport, has_log)?;
+    }
     let begins = host.keeping.as_ref().map_or(Time::ZERO, |keeping| keeping.now);
     let transport = transport.with_clock(clock.going_on(begins));
-    let name = if matches!(place, pstrain_transports::Address::Tcp(_)) { "tcp" } else { "unix" };
+    let name = if matches!(place, Address::Tcp(_)) { "tcp" } else { "unix" };
     let reason = host.serve(transport)?;
     host.finish(name, &args.output)?;
     exit::of_reason(reason)
+}
+
+/// Whether whoever reads an address knows that only this machine can reach it. Many systems give
+/// their own host name an address of the loopback network.
+fn is_loopback_by_name(address: &Address) -> bool {
+    match address {
+        Address::Unix(_) => true,
+        Address::Tcp(host) => {
+            ["127.", "localhost:", "[::1]:"].iter().any(|known| host.starts_with(known))
+        }
+    }
 }
 
 /// The settings, unless they were to be printed only.
@@ -149,6 +192,23 @@ impl Host {
         Self { server, data, recorder, virtual_time: None, punctuality, keeping: None }
     }
 
+    /// Gives the run's numbers to whoever asks at `address`.
+    #[cfg(feature = "metrics")]
+    fn publish(
+        &mut self,
+        address: &str,
+        transport: &SocketTransport,
+        durable: bool,
+    ) -> anyhow::Result<()> {
+        let metrics = Metrics::new(durable);
+        metrics.count(transport.traffic());
+        let place = metrics.serve(address)?;
+        let open = if place.ip().is_loopback() { "" } else { " to everybody who can reach it" };
+        messages::say(&format!("metrics at http://{place}/metrics{open}"));
+        self.recorder.show_to(metrics);
+        Ok(())
+    }
+
     /// Runs in virtual time until the run is over.
     pub(crate) fn simulate(&mut self, run: &Virtual) -> anyhow::Result<EndReason> {
         let recorder = self.recorder.clone();
@@ -161,6 +221,11 @@ impl Host {
         })?;
         self.virtual_time = Some(VirtualReport::of(&outcome, run));
         Ok(outcome.reason)
+    }
+
+    /// Servers of the job.
+    pub(crate) fn servers(&self) -> u32 {
+        self.server.job().servers
     }
 
     /// Where workers in this process report what they do, if that is recorded.
@@ -205,7 +270,11 @@ impl Host {
                 let when = (checkpoint_every, now);
                 let checkpoints = Checkpoints::new(folder, Files, when, &found, beside, warn);
                 if let Some(log) = log {
-                    let mut journal = InputLog::new(log, checkpoints, warn);
+                    let journal = InputLog::new(log, checkpoints, warn);
+                    #[cfg(feature = "metrics")]
+                    let journal =
+                        Observed::new(journal, self.recorder.metrics().map(Metrics::commits));
+                    let mut journal = journal;
                     drive_from(server, transport, &mut services, &mailbox, &mut journal, begin)?
                 } else {
                     let mut journal = Snapshots::new(checkpoints);
@@ -235,7 +304,12 @@ impl Host {
                 recipe: job.data.recipe.clone(),
                 training: serde_json::from_value(serde_json::to_value(&report)?)?,
             };
-            let written = write_model(&folder.model(), &about, params);
+            let written = if params.len() == server.initial().len() {
+                write_model(&folder.model(), &about, params)
+            } else {
+                messages::warn("no model is written: part of its parameters is lost");
+                Ok(())
+            };
             let finished = folder.finish(&report);
             let printed = print_report(&report, output);
             finished.and(written).and(printed)

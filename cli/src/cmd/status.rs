@@ -24,7 +24,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
 }
 
 /// How the job of the server at `address` is doing.
-pub(super) fn ask(address: &Address, timeout: humantime::Duration) -> anyhow::Result<Status> {
+pub(crate) fn ask(address: &Address, timeout: humantime::Duration) -> anyhow::Result<Status> {
     let question = Message::PullStatus(PullStatus { protocol_max: PROTOCOL_VERSION });
     client::ask(address, timeout, &question, |message| match message {
         Message::Status(status) => Some(*status),
@@ -50,7 +50,7 @@ struct View<'a> {
 }
 
 #[derive(Serialize)]
-struct WaitView {
+pub(super) struct WaitView {
     reason: String,
     workers: Vec<WorkerId>,
     waited_s: f64,
@@ -72,12 +72,6 @@ struct MemberView<'a> {
 
 impl<'a> View<'a> {
     fn of(status: &'a Status) -> Self {
-        let wait = status.wait.as_ref().map(|wait| WaitView {
-            reason: wait.reason.to_string(),
-            workers: wait.workers.clone(),
-            waited_s: wait.waited.as_secs_f64(),
-            left_s: wait.left.map(|left| left.as_secs_f64()),
-        });
         let workers = status.members.iter().map(|member| MemberView {
             id: member.worker,
             name: &member.name,
@@ -98,8 +92,19 @@ impl<'a> View<'a> {
             samples: status.samples,
             samples_wanted: status.samples_wanted,
             epoch: status.epoch,
-            wait,
+            wait: status.wait.as_ref().map(WaitView::of),
             workers: workers.collect(),
+        }
+    }
+}
+
+impl WaitView {
+    pub(super) fn of(wait: &Wait) -> Self {
+        Self {
+            reason: wait.reason.to_string(),
+            workers: wait.workers.clone(),
+            waited_s: wait.waited.as_secs_f64(),
+            left_s: wait.left.map(|left| left.as_secs_f64()),
         }
     }
 }

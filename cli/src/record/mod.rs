@@ -33,6 +33,8 @@ pub(crate) use report::{Report, WorkerReport, peak_rss_mib};
 pub(crate) use shaping::Shaping;
 pub(crate) use summary::Summary;
 
+#[cfg(feature = "metrics")]
+use crate::metrics::Metrics;
 use crate::progress::Progress;
 use folder::KeptFolder;
 use summary::KeptSummary;
@@ -43,6 +45,8 @@ use workers::WorkersSide;
 pub(crate) struct Recorder {
     server: Arc<Mutex<Parts>>,
     workers: Arc<WorkersSide>,
+    #[cfg(feature = "metrics")]
+    metrics: Option<Metrics>,
 }
 
 #[derive(Debug)]
@@ -93,11 +97,32 @@ impl Recorder {
 
     pub(crate) fn new(summary: Summary, folder: Option<Folder>, progress: Progress) -> Self {
         let workers = summary.workers_side();
-        Self { server: Arc::new(Mutex::new(Parts { summary, folder, progress })), workers }
+        Self {
+            server: Arc::new(Mutex::new(Parts { summary, folder, progress })),
+            workers,
+            #[cfg(feature = "metrics")]
+            metrics: None,
+        }
+    }
+
+    /// Shows what is noted from now on to `metrics`, too.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn show_to(&mut self, metrics: Metrics) {
+        self.metrics = Some(metrics);
+    }
+
+    /// To whom it is shown.
+    #[cfg(feature = "metrics")]
+    pub(crate) const fn metrics(&self) -> Option<&Metrics> {
+        self.metrics.as_ref()
     }
 
     /// Takes note of an event. Only the server's thread calls this, so the lock is always free.
     pub(crate) fn note(&self, now: Time, event: &Event) {
+        #[cfg(feature = "metrics")]
+        if let Some(metrics) = &self.metrics {
+            metrics.note(event);
+        }
         let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let Parts { summary, folder, progress } = &mut *parts;
         let seen = summary.note(now, event);

@@ -54,7 +54,7 @@ impl Header {
             format_version: FORMAT_VERSION,
             job_sha256: hexadecimal(server.job_digest()),
             data_sha256: hexadecimal(&data.train.digest),
-            parameters_sha256: sha256(server.parameters()),
+            parameters_sha256: sha256(&server.initial()),
             source: spec.map(|spec| spec.source).unwrap_or_default(),
         }
     }

@@ -17,6 +17,7 @@ mod redundant;
 mod ringleader;
 mod ringmaster;
 mod round_robin;
+mod rule;
 mod spec;
 mod ssp;
 

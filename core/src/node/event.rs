@@ -17,8 +17,8 @@ use crate::id::{
 use crate::job::Job;
 use crate::mode::Mode;
 use crate::params::KeyRange;
-use crate::protocol::Refusal;
 use crate::protocol::message::EndReason;
+use crate::protocol::{Refusal, TimeSpent};
 
 /// Something that happened, with enough in it to be judged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -104,6 +104,8 @@ pub enum Event {
         /// The part of it that was computation, as the worker measured it.
         #[serde(rename = "compute_s", serialize_with = "seconds")]
         compute: Duration,
+        /// Where the worker's time went since its gradient before, or its first parameters.
+        spent: TimeSpent,
     },
     /// A push or a pull came again after a reconnect, and was answered again.
     Repeated {

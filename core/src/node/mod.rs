@@ -33,7 +33,7 @@ use crate::fingerprint::Fingerprint;
 use crate::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use crate::job::Job;
 use crate::protocol::message::EndReason;
-use crate::protocol::{Limits, Message};
+use crate::protocol::{Limits, Message, Status};
 use crate::time::Time;
 use crate::work::Task;
 
@@ -118,6 +118,16 @@ pub enum Effect {
     Compute(Compute),
     /// Evaluate parameters on the held-out data; answered by `Evaluated`. Never stalls training.
     Evaluate(Evaluate),
+    /// Send a status whose members are behind these connections, in order, with what is known of
+    /// each of them.
+    SendStatus {
+        /// To whom.
+        peer: PeerId,
+        /// The status, without links.
+        status: Box<Status>,
+        /// The connection of each member, if it has one.
+        links: Vec<Option<PeerId>>,
+    },
     /// Something worth knowing happened.
     Report(Event),
     /// The node has finished.

@@ -68,6 +68,7 @@ pub mod group;
 mod limits;
 pub mod message;
 mod refusal;
+mod spent;
 mod status;
 
 use sha2::Digest as _;
@@ -77,7 +78,8 @@ pub use frame::{Decoder, FrameError, HEADER_BYTES, Payload, encode, frame_len, p
 pub use limits::Limits;
 pub use message::{Kind, Message};
 pub use refusal::Refusal;
-pub use status::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
+pub use status::{Evaluated, MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
 
 /// The identity of a job: SHA-256 of its form on the wire. Equal exactly when all settings are.
 #[must_use]

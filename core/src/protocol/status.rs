@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::{LinkFigures, Recent};
 use crate::id::{BatchId, Clock, Version, WorkerId};
 
 /// The answer to a status question.
@@ -16,6 +17,10 @@ pub struct Status {
     pub job: String,
     /// The mode, with its consistency as the job names it.
     pub consistency: String,
+    /// Who waits for whom under it, in words.
+    pub rule: String,
+    /// How long a worker may be silent.
+    pub lease: Duration,
     /// The mode that was ordered and has not begun, if there is one.
     pub ordered: Option<String>,
     /// Where the run is.
@@ -30,10 +35,25 @@ pub struct Status {
     pub samples_wanted: u64,
     /// Passes over the training split so far.
     pub epoch: f64,
+    /// Mean loss of the last mini-batches of all workers.
+    pub loss: Option<f64>,
+    /// The last evaluation.
+    pub evaluated: Option<Evaluated>,
     /// For whom the job waits, if it does.
     pub wait: Option<Wait>,
     /// Every worker id of the job, in order.
     pub members: Vec<MemberStatus>,
+}
+
+/// How good the parameters of a version are.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evaluated {
+    /// The version.
+    pub version: Version,
+    /// The share of the held-out examples that it gets right.
+    pub accuracy: f64,
+    /// The mean loss on them.
+    pub loss: f64,
 }
 
 /// Where a run is.
@@ -96,6 +116,16 @@ pub struct MemberStatus {
     pub batch: BatchId,
     /// Updates it contributed to.
     pub updates: u64,
+    /// Gradients that came.
+    pub pushes: u64,
+    /// Those of them that were thrown away.
+    pub dropped: u64,
+    /// Updates that its last applied gradient had missed.
+    pub staleness: u64,
+    /// Where its time went of late.
+    pub recent: Recent,
+    /// Its connection, as whoever drives the server knows it; none without one.
+    pub link: Option<LinkFigures>,
 }
 
 /// What a worker is doing, as the server sees it.

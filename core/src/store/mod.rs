@@ -25,7 +25,6 @@ use crate::mode::Mode;
 use crate::model::Model;
 use crate::optim::OptimError;
 use crate::params::KeyRange;
-use crate::rng::Stream;
 use crate::saved::{Archive, SavedError};
 
 /// Parameters that were given to a worker, the oldest first.
@@ -57,7 +56,7 @@ impl Store {
         let values = keys.len() as usize;
         let workers = job.membership.workers;
         let aggregator = Aggregator::new(job.aggregation, &job.update, &mode, workers, values)?;
-        let mut parameters = model.initial(Stream::new(job.seed).fork("initial", 0));
+        let mut parameters = job.initial(model);
         if parameters.len() > values {
             parameters = parameters.get(keys.indices()).unwrap_or_default().to_vec();
         }

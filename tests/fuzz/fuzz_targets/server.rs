@@ -143,6 +143,9 @@ impl World<'_> {
                     assert!(result.is_ok(), "{result:?}");
                     self.done = true;
                 }
+                Effect::SendStatus { peer, status, .. } => {
+                    self.send(peer, Message::Status(status));
+                }
                 Effect::Report(_) | Effect::Limit(..) | Effect::SendExamples { .. } => {}
                 other => panic!("{other:?} is nothing a server wants"),
             }

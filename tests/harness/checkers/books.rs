@@ -15,7 +15,6 @@ use pstrain_core::model::Model;
 use pstrain_core::node::{Compute, Event, Ledger, Point, Server};
 use pstrain_core::optim::Updater;
 use pstrain_core::protocol::message::Push;
-use pstrain_core::rng::Stream;
 use pstrain_core::work::Task;
 
 use super::deck::Deck;
@@ -94,7 +93,7 @@ impl Books {
     pub(super) fn new(server: &Server, rows: &[u64]) -> Self {
         let job = server.job().clone();
         let model = Model::new(&job.model, job.data.shape).expect("a valid job");
-        let initial = model.initial(Stream::new(job.seed).fork("initial", 0));
+        let initial = job.initial(&model);
         Self {
             computed: BTreeMap::new(),
             sent: BTreeMap::new(),

@@ -95,7 +95,7 @@ impl StateFolder {
     fn since(&self, number: u64, logs: &[u64]) -> Result<Vec<u64>, FolderError> {
         let since: Vec<u64> = logs.iter().copied().filter(|&log| log >= number).collect();
         let missing = (number..).zip(&since).find(|(wanted, log)| wanted != *log);
-        match missing.map(|(wanted, _)| wanted).or(since.is_empty().then_some(number)) {
+        match missing.map(|(wanted, _)| wanted).or_else(|| since.is_empty().then_some(number)) {
             Some(missing) => Err(FolderError::Missing(self.log(missing))),
             None => Ok(since),
         }

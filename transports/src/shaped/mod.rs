@@ -16,7 +16,7 @@ use pstrain_core::id::{PeerId, WorkerId};
 use pstrain_core::job::{Job, heartbeat};
 use pstrain_core::node::{Event, Target};
 use pstrain_core::protocol::message::Heartbeat;
-use pstrain_core::protocol::{Limits, Message, frame_len};
+use pstrain_core::protocol::{Limits, LinkFigures, Message, frame_len};
 use pstrain_core::time::Time;
 
 use crate::punctuality::Lateness;
@@ -316,6 +316,10 @@ impl<T: Transport> Transport for Shaped<T> {
 
     fn coarseness(&self) -> Duration {
         self.inner.coarseness()
+    }
+
+    fn link(&self, peer: PeerId) -> Option<LinkFigures> {
+        self.inner.link(peer)
     }
 
     fn note(&mut self, event: &Event) {

@@ -163,7 +163,10 @@ impl<H: Host> Simulation<'_, H> {
                     self.end_process(machine);
                 }
                 // The others are a server's.
-                Effect::Limit(..) | Effect::SendExamples { .. } | Effect::Evaluate(_) => {}
+                Effect::Limit(..)
+                | Effect::SendExamples { .. }
+                | Effect::SendStatus { .. }
+                | Effect::Evaluate(_) => {}
             }
         }
         self.outbox = outbox;

@@ -253,6 +253,10 @@ impl<'a, H: Host> Simulation<'a, H> {
                 Effect::Send(peer, message) => {
                     self.send(peer.0 as u32, End::Worker, Item::Message(message));
                 }
+                Effect::SendStatus { peer, status, .. } => {
+                    let item = Item::Message(Message::Status(status));
+                    self.send(peer.0 as u32, End::Worker, item);
+                }
                 Effect::Report(event) => self.host.report(self.now, Origin::Server, event),
                 Effect::Close(peer) => self.close(peer.0 as u32, End::Server),
                 Effect::Evaluate(order) => {

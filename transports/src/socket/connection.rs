@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mio::event::Source;
 use pstrain_core::id::PeerId;
-use pstrain_core::protocol::{Decoder, Limits, Message, encode, payload};
+use pstrain_core::protocol::{Decoder, Limits, LinkFigures, Message, encode, payload};
 use pstrain_core::time::Time;
 
 use super::stream::Stream;
+use super::traffic::Traffic;
 use crate::transport::{HIGH_WATER_BYTES, MAX_BACKLOG_BYTES, TransportEvent};
 
 /// The most that is read from one connection before the others have their turn.
@@ -24,6 +27,11 @@ pub(super) struct Connection {
     /// Frames that are not out yet.
     queue: VecDeque<Outgoing>,
     queued_bytes: usize,
+    /// Bytes that came and went.
+    received: u64,
+    sent: u64,
+    /// Where those of all connections are counted.
+    traffic: Arc<Traffic>,
     /// Memory for the next frame's head.
     head: Vec<u8>,
     /// Whether the peer dialled. Only such a peer is slowed down by not reading from it: if both
@@ -64,7 +72,7 @@ pub(super) enum Progress {
 
 impl Connection {
     /// A connection that was accepted, or one that is being made.
-    pub(super) fn new(stream: Stream, accepted: bool) -> Self {
+    pub(super) fn new(stream: Stream, accepted: bool, traffic: Arc<Traffic>) -> Self {
         Self {
             stream,
             state: if accepted { State::Connected } else { State::Connecting },
@@ -72,6 +80,9 @@ impl Connection {
             decoder: Decoder::new(Limits::STRANGER),
             queue: VecDeque::new(),
             queued_bytes: 0,
+            received: 0,
+            sent: 0,
+            traffic,
             head: Vec::new(),
             paused: false,
             hung_up: false,
@@ -112,6 +123,21 @@ impl Connection {
         self.decoder.set_limits(limits);
     }
 
+    fn count_sent(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+        self.traffic.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// What is known of this connection.
+    pub(super) fn figures(&self) -> LinkFigures {
+        LinkFigures {
+            received: self.received,
+            sent: self.sent,
+            queued: self.queued_bytes as u64,
+            tcp: self.stream.tcp_figures(),
+        }
+    }
+
     pub(super) fn finish_connect(&mut self) -> io::Result<bool> {
         let connected = self.stream.is_connected()?;
         if connected {
@@ -139,6 +165,7 @@ impl Connection {
         } else {
             0
         };
+        self.count_sent(written);
         if written == length {
             self.head = head;
         } else {
@@ -154,8 +181,10 @@ impl Connection {
             let length = frame.head.len() + payload(&frame.message).len();
             let written =
                 write_frame(&mut self.stream, &frame.head, &frame.message, frame.written)?;
-            self.queued_bytes -= written - frame.written;
+            let more = written - frame.written;
             frame.written = written;
+            self.queued_bytes -= more;
+            self.count_sent(more);
             if written < length {
                 return Ok(());
             }
@@ -211,6 +240,8 @@ impl Connection {
                 Err(error) => return Err(error.to_string()),
             };
             *turn += read;
+            self.received += read as u64;
+            self.traffic.received.fetch_add(read as u64, Ordering::Relaxed);
             if self.state == State::Lingering || self.failed {
                 self.thrown_away += read;
                 if self.thrown_away > LINGER_BYTES {

@@ -4,15 +4,18 @@
 mod connection;
 mod listener;
 mod stream;
+mod tcp_info;
+mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
 use pstrain_core::id::PeerId;
 use pstrain_core::node::Target;
-use pstrain_core::protocol::{Limits, Message};
+use pstrain_core::protocol::{Limits, LinkFigures, Message};
 use pstrain_core::time::Time;
 
 use crate::address::{Address, AddressError};
@@ -21,6 +24,8 @@ use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 use connection::{Connection, Progress};
 use listener::Listener;
 use stream::Stream;
+
+pub use traffic::Traffic;
 
 const WAKE: Token = Token(0);
 const LISTEN: Token = Token(1);
@@ -43,7 +48,7 @@ pub struct SocketTransport {
     clock: WallClock,
     poll: Poll,
     polled: Events,
-    waker: std::sync::Arc<mio::Waker>,
+    waker: Arc<mio::Waker>,
     listener: Option<Listener>,
     accept_at: Option<Time>,
     target: Option<Address>,
@@ -57,6 +62,7 @@ pub struct SocketTransport {
     next_id: u64,
     buffer: Vec<u8>,
     events: Vec<TransportEvent>,
+    traffic: Arc<Traffic>,
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransportError {
@@ -71,7 +77,7 @@ impl SocketTransport {
             clock: WallClock::start(),
             poll,
             polled: Events::with_capacity(1024),
-            waker: std::sync::Arc::new(waker),
+            waker: Arc::new(waker),
             listener: None,
             accept_at: None,
             target: None,
@@ -82,6 +88,7 @@ impl SocketTransport {
             next_id: 0,
             buffer: vec![0; READ_BYTES],
             events: Vec::new(),
+            traffic: Arc::default(),
         })
     }
 
@@ -124,6 +131,12 @@ impl SocketTransport {
         self
     }
 
+    /// The bytes of all connections, counted as they come and go.
+    #[must_use]
+    pub fn traffic(&self) -> Arc<Traffic> {
+        Arc::clone(&self.traffic)
+    }
+
     /// Where it listens, with the port it got.
     #[must_use]
     pub fn local_address(&self) -> Option<Address> {
@@ -133,7 +146,7 @@ impl SocketTransport {
     fn add(&mut self, stream: Stream, accepted: bool) -> io::Result<PeerId> {
         let id = PeerId(self.next_id);
         self.next_id += 1;
-        let mut connection = Connection::new(stream, accepted);
+        let mut connection = Connection::new(stream, accepted, Arc::clone(&self.traffic));
         let both = Interest::READABLE | Interest::WRITABLE;
         let token = Token(id.0 as usize + FIRST_PEER);
         self.poll.registry().register(connection.stream(), token, both)?;
@@ -345,13 +358,17 @@ impl Transport for SocketTransport {
     }
 
     fn waker(&self) -> Waker {
-        let waker = std::sync::Arc::clone(&self.waker);
+        let waker = Arc::clone(&self.waker);
         // If the system cannot wake the loop, its next event or deadline will.
         Waker::new(move || waker.wake().unwrap_or_default())
     }
 
     fn coarseness(&self) -> Duration {
         COARSENESS
+    }
+
+    fn link(&self, id: PeerId) -> Option<LinkFigures> {
+        self.connections.get(&id).map(Connection::figures)
     }
 
     fn flush(&mut self, until: Time) -> Result<(), TransportError> {

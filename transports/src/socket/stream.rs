@@ -6,6 +6,9 @@ use std::net::Shutdown;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 
+use pstrain_core::protocol::TcpFigures;
+
+use super::tcp_info;
 use crate::address::Address;
 
 /// A connected, or connecting, stream.
@@ -58,6 +61,14 @@ impl Stream {
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
         }
         .unwrap_or_default();
+    }
+
+    /// What the kernel knows of it, if it is TCP and the system says so.
+    pub(super) fn tcp_figures(&self) -> Option<TcpFigures> {
+        match self {
+            Self::Tcp(stream) => tcp_info::figures(stream),
+            Self::Unix(_) => None,
+        }
     }
 
     pub(super) fn source(&mut self) -> &mut dyn Source {

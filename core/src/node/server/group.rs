@@ -285,7 +285,7 @@ impl Server {
             return self.request(Evaluate { point, parameters: own.clone() }, out);
         }
         let version = point.version;
-        let last = self.group.others.last().map_or(self.store.keys(), |other| other.keys);
+        let last = self.group.others.last().map_or_else(|| self.store.keys(), |other| other.keys);
         let mut values = alloc::vec![0.0; last.end() as usize];
         if let Some(part) = values.get_mut(self.store.keys().indices()) {
             part.copy_from_slice(own);

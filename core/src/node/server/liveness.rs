@@ -61,6 +61,8 @@ impl Server {
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         slot.seat.arriving.clear();
         slot.seat.asked = None;
+        slot.account.left();
+        self.mover = Some(worker);
         let lost = u64::from(slot.seat.under_way());
         for grant in core::mem::take(&mut slot.seat.grants) {
             match &mut self.dealer {

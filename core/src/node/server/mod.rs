@@ -1,5 +1,6 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
+mod account;
 mod fence;
 mod group;
 mod handshake;
@@ -32,7 +33,7 @@ use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
 use crate::params::KeyRange;
 use crate::protocol::message::EndReason;
-use crate::protocol::{Limits, Message, Phase, Refusal, job_digest};
+use crate::protocol::{self, Limits, Message, Phase, Refusal, job_digest};
 use crate::store::Store;
 use crate::time::Time;
 use crate::work::{Dealer, WorkError, WorkSpec};
@@ -94,6 +95,10 @@ pub struct Server {
     last_evaluated: Option<Version>,
     /// Evaluations that were asked for and have not come.
     evaluating: Vec<Evaluate>,
+    /// The last evaluation.
+    evaluated: Option<protocol::Evaluated>,
+    /// The worker whose coming or going is being dealt with: whoever may go on now waited for it.
+    mover: Option<WorkerId>,
     end: Option<EndReason>,
     done: bool,
 }
@@ -199,6 +204,8 @@ impl Server {
             last_update: Time::ZERO,
             last_evaluated: None,
             evaluating: Vec::new(),
+            evaluated: None,
+            mover: None,
             end: None,
             done: false,
             job,
@@ -222,6 +229,13 @@ impl Server {
     #[must_use]
     pub fn parameters(&self) -> &Arc<Vec<f32>> {
         self.group.whole(self.version()).unwrap_or_else(|| self.store.parameters())
+    }
+
+    /// The parameters before the first update, those of all servers.
+    #[must_use]
+    pub fn initial(&self) -> Vec<f32> {
+        let model = Model::new(&self.job.model, self.job.data.shape);
+        model.map(|model| self.job.initial(&model)).unwrap_or_default()
     }
 
     /// The current version of the parameters.
@@ -280,7 +294,7 @@ impl Server {
             Message::Hello(hello) => self.on_hello(now, peer, hello, out),
             Message::Enlist(enlist) => self.on_enlist(now, peer, enlist, out),
             Message::PullStatus(_) => {
-                out.push(Effect::Send(peer, Message::Status(Box::new(self.status(now)))));
+                out.push(self.answer_status(now, peer));
                 self.strangers.retain(|&(_, stranger)| stranger != peer);
                 out.push(Effect::Close(peer));
             }
@@ -300,6 +314,7 @@ impl Server {
         message: Message,
         out: &mut Outbox,
     ) {
+        self.mover = Some(worker);
         match message {
             Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
                 let (part, from) = (pull.part, pull.from);
@@ -350,6 +365,7 @@ fn unexpected(wanted: &str, got: &Message) -> Refusal {
 
 impl Node for Server {
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        self.mover = None;
         match input {
             Input::Start => self.phase_since = now,
             Input::Connected(peer) => {
@@ -363,6 +379,7 @@ impl Node for Server {
             Input::Evaluated(evaluated) => {
                 let version = evaluated.point.version;
                 self.evaluating.retain(|asked| asked.point.version != version);
+                self.note_evaluation(&evaluated);
                 out.push(Effect::Report(evaluated.into()));
                 self.settle(now, out);
             }

@@ -169,7 +169,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let sequence = push.header.sequence;
-        let checked = self.check_push(worker, &push).and_then(|()| match fault {
+        let checked = self.check_push(worker, &push).and(match fault {
             Some(Fault { key, .. }) => Err(Refusal::NotFinite { sequence, key }),
             None => Ok(()),
         });
@@ -301,6 +301,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let header = push.header;
+        self.mover = Some(worker);
         let admission = self.admit(worker, &header);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let grant = slot.seat.grants.pop_front();
@@ -309,6 +310,7 @@ impl Server {
         slot.since = now;
         let turnaround = now.since(granted);
         let compute = Duration::from_nanos(header.compute_ns).min(turnaround);
+        let spent = slot.account.pushed(now, compute, header.loss);
         out.push(Effect::Report(Event::Pushed {
             worker,
             sequence: header.sequence,
@@ -318,6 +320,7 @@ impl Server {
             loss: header.loss,
             turnaround,
             compute,
+            spent,
         }));
         if let Some(dealer) = &mut self.dealer {
             let timed = Timed { granted, now, compute, samples: header.samples };
@@ -358,6 +361,7 @@ impl Server {
                 self.show_auto(worker, now, compute, header.loss, out);
             }
             Some(reason) => {
+                slot.account.dropped += 1;
                 self.ledger.outstanding -= 1;
                 self.ledger.discarded += 1;
                 let sequence = header.sequence;

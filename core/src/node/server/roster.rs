@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::account::Account;
 use super::group::Arriving;
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::protocol::message::Decided;
@@ -40,6 +41,8 @@ pub(super) struct Slot {
     pub(super) has_own_data: bool,
     /// Updates it contributed to.
     pub(super) updates: u64,
+    /// Where its time goes.
+    pub(super) account: Account,
     /// The part that begins anew with each incarnation.
     pub(super) seat: Seat,
 }
@@ -178,6 +181,7 @@ impl Roster {
             rows: 0,
             has_own_data: false,
             updates: 0,
+            account: Account::default(),
             seat: Seat::default(),
         });
         Self { slots: slots.collect(), peers: BTreeMap::new(), ready: 0 }

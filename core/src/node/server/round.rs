@@ -252,6 +252,7 @@ impl Server {
             self.ledger.outstanding -= 1;
             if let Some(slot) = self.roster.slot_mut(worker) {
                 slot.updates += 1;
+                slot.account.staleness = version.since(base);
             }
             let staleness = version.since(base);
             let age = now.since(granted);
@@ -348,6 +349,7 @@ impl Server {
         let first = slot.seat.next_sequence();
         let quota = self.quota(slot.rows);
         let asked = slot.seat.asked;
+        let was_idle = slot.seat.grants.is_empty();
         loop {
             let Some(slot) = self.roster.slot_mut(worker) else { return };
             let under_way = slot.seat.under_way();
@@ -386,6 +388,9 @@ impl Server {
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         if slot.seat.next_sequence() == first {
             return;
+        }
+        if was_idle {
+            slot.account.granted(now, asked.unwrap_or(now), self.mover);
         }
         self.policy.started(worker, now);
         slot.seat.asked = Some(now);

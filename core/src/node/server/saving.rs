@@ -166,6 +166,8 @@ impl Server {
         archive.small(&mut self.training_since)?;
         archive.small(&mut self.last_update)?;
         archive.small(&mut self.last_evaluated)?;
+        archive.small(&mut self.evaluated)?;
+        archive.small(&mut self.mover)?;
         archive.small(&mut self.end)?;
         archive.small(&mut self.done)?;
         let mut asked: Vec<ExactPoint> =

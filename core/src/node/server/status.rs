@@ -1,14 +1,18 @@
 //! Whoever waits can say for whom and since when.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Server;
+use super::account::Account;
 use super::roster::{Presence, Slot};
+use crate::id::PeerId;
 use crate::id::WorkerId;
 use crate::mode::Mode;
-use crate::protocol::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+use crate::node::{Effect, Evaluated};
+use crate::protocol::{self, MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
 use crate::time::Time;
 
 impl Server {
@@ -28,10 +32,17 @@ impl Server {
                 .front()
                 .map_or_else(|| slot.batches.first(), |grant| grant.task.batch),
             updates: slot.updates,
+            pushes: slot.account.pushes,
+            dropped: slot.account.dropped,
+            staleness: slot.account.staleness,
+            recent: slot.account.recent(),
+            link: None,
         });
         Status {
             job: self.job.name.clone(),
             consistency: self.mode_in_words(),
+            rule: self.mode.consistency.rule().into(),
+            lease: self.job.membership.lease,
             ordered: self.ordered.as_ref().map(|ordered| ordered.mode.to_string()),
             phase: self.phase,
             uptime: now.since(Time::ZERO),
@@ -39,8 +50,27 @@ impl Server {
             samples: self.samples,
             samples_wanted: self.samples_wanted(),
             epoch: self.point().epoch,
+            loss: Account::loss_of(self.roster.iter().map(|(_, slot)| &slot.account)),
+            evaluated: self.evaluated,
             wait: self.wait(now),
             members: members.collect(),
+        }
+    }
+
+    /// The answer to a client that asks how the job is doing.
+    pub(super) fn answer_status(&self, now: Time, peer: PeerId) -> Effect {
+        let links = self.roster.iter().map(|(_, slot)| slot.peer).collect();
+        Effect::SendStatus { peer, status: Box::new(self.status(now)), links }
+    }
+
+    /// Keeps an evaluation for those who ask.
+    pub(super) fn note_evaluation(&mut self, Evaluated { point, evaluation }: &Evaluated) {
+        if evaluation.examples > 0 {
+            self.evaluated = Some(protocol::Evaluated {
+                version: point.version,
+                accuracy: evaluation.accuracy(),
+                loss: evaluation.loss,
+            });
         }
     }
 

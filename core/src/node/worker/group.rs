@@ -224,7 +224,7 @@ impl Worker {
         for (server, other) in (1..).map(ServerId).zip(&mut self.servers.others) {
             let Some(link) = &mut other.link else { continue };
             if now >= link.heard + lease {
-                silent.get_or_insert((server, now.since(link.heard)));
+                silent.get_or_insert_with(|| (server, now.since(link.heard)));
             } else if now >= link.beat_at {
                 link.beat_at = now + heartbeat(lease);
                 let heartbeat = Message::Heartbeat(Heartbeat { incarnation });

@@ -1,0 +1,190 @@
+//! `pstrain why`: for whom everybody waits, and where the time goes.
+
+use pstrain_core::id::WorkerId;
+use pstrain_core::protocol::{LinkFigures, MemberState, MemberStatus, Status};
+use serde::Serialize;
+
+use super::status;
+use crate::args::StatusArgs;
+use crate::exit::Ending;
+use crate::why::{Finding, Usual, WaitsFor, span, verdict};
+use crate::{messages, table};
+
+pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
+    let status = status::ask(&args.address, args.timeout)?;
+    if args.json {
+        messages::result(&serde_json::to_string(&View::of(&status))?)?;
+    } else {
+        messages::result(&show(&status))?;
+    }
+    Ok(Ending::Done)
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    job: &'a str,
+    consistency: &'a str,
+    /// Who waits for whom under it.
+    rule: &'a str,
+    phase: String,
+    updates: u64,
+    loss: Option<f64>,
+    accuracy: Option<f64>,
+    wait: Option<status::WaitView>,
+    workers: Vec<MemberView<'a>>,
+    verdict: Vec<Finding>,
+}
+
+#[derive(Serialize)]
+struct MemberView<'a> {
+    id: WorkerId,
+    name: &'a str,
+    state: String,
+    waits_for: WaitsFor,
+    since_s: f64,
+    silent_s: Option<f64>,
+    gradients: u64,
+    dropped: u64,
+    staleness: u64,
+    /// How many steps the times are about. A step is the time from one gradient to the next.
+    steps: u32,
+    compute_s: f64,
+    network_s: f64,
+    barrier_s: f64,
+    held_by: Vec<HeldView>,
+    link: Option<LinkView>,
+}
+
+#[derive(Serialize)]
+struct HeldView {
+    worker: WorkerId,
+    waited_s: f64,
+}
+
+#[derive(Serialize)]
+struct LinkView {
+    received_bytes: u64,
+    sent_bytes: u64,
+    /// Not taken by the operating system yet.
+    queued_bytes: u64,
+    /// Of TCP, where the kernel says so.
+    rtt_s: Option<f64>,
+    rtt_deviation_s: Option<f64>,
+    retransmits: Option<u32>,
+    unacknowledged_bytes: Option<u64>,
+}
+
+impl<'a> View<'a> {
+    fn of(status: &'a Status) -> Self {
+        Self {
+            job: &status.job,
+            consistency: &status.consistency,
+            rule: &status.rule,
+            phase: status.phase.to_string(),
+            updates: status.version.0,
+            loss: status.loss,
+            accuracy: status.evaluated.map(|evaluated| evaluated.accuracy),
+            wait: status.wait.as_ref().map(status::WaitView::of),
+            workers: status.members.iter().map(|member| MemberView::of(status, member)).collect(),
+            verdict: verdict(status),
+        }
+    }
+}
+
+impl<'a> MemberView<'a> {
+    fn of(status: &Status, member: &'a MemberStatus) -> Self {
+        let recent = &member.recent;
+        let held = recent.held_by.iter().flatten();
+        Self {
+            id: member.worker,
+            name: &member.name,
+            state: member.state.to_string(),
+            waits_for: WaitsFor::of(status, member),
+            since_s: member.since.as_secs_f64(),
+            silent_s: (member.state != MemberState::Awaited).then_some(member.silent.as_secs_f64()),
+            gradients: member.pushes,
+            dropped: member.dropped,
+            staleness: member.staleness,
+            steps: recent.steps,
+            compute_s: recent.spent.compute.as_secs_f64(),
+            network_s: recent.spent.network.as_secs_f64(),
+            barrier_s: recent.spent.barrier.as_secs_f64(),
+            held_by: held
+                .map(|held| HeldView { worker: held.by, waited_s: held.waited.as_secs_f64() })
+                .collect(),
+            link: member.link.as_ref().map(LinkView::of),
+        }
+    }
+}
+
+impl LinkView {
+    fn of(link: &LinkFigures) -> Self {
+        Self {
+            received_bytes: link.received,
+            sent_bytes: link.sent,
+            queued_bytes: link.queued,
+            rtt_s: link.tcp.map(|tcp| tcp.rtt.as_secs_f64()),
+            rtt_deviation_s: link.tcp.map(|tcp| tcp.rtt_deviation.as_secs_f64()),
+            retransmits: link.tcp.map(|tcp| tcp.retransmits),
+            unacknowledged_bytes: link.tcp.map(|tcp| tcp.unacknowledged),
+        }
+    }
+}
+
+fn show(status: &Status) -> String {
+    let mut text = format!(
+        "job       {} ({}), {}: {} updates\nrule      {}\n",
+        status.job, status.consistency, status.phase, status.version, status.rule
+    );
+    text += &match &status.wait {
+        None => "waiting   for nobody\n\n".to_owned(),
+        Some(wait) => format!("waiting   {}\n\n", status::waiting(wait)),
+    };
+    let rows = status.members.iter().map(|member| row(status, member)).collect();
+    let header = [
+        "worker",
+        "name",
+        "waits for",
+        "since",
+        "steps",
+        "a step",
+        "compute",
+        "network",
+        "barrier",
+        "rtt",
+        "again",
+        "unacked",
+    ];
+    text += &table::table(&header, 3, rows);
+    text += "\n\n";
+    for finding in verdict(status) {
+        text += &format!("{}\n  {}\n", finding.says, finding.cure);
+    }
+    text
+}
+
+fn row(status: &Status, member: &MemberStatus) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let [step, compute, network, barrier] = match Usual::of(member) {
+        None => [(); 4].map(|()| dash()),
+        Some(usual) => {
+            let [compute, network, barrier] = usual.shares().map(|share| format!("{share:.0} %"));
+            [span(usual.step()), compute, network, barrier]
+        }
+    };
+    let tcp = member.link.and_then(|link| link.tcp);
+    vec![
+        member.worker.to_string(),
+        member.name.clone(),
+        WaitsFor::of(status, member).in_words(),
+        span(member.since),
+        member.recent.steps.to_string(),
+        step,
+        compute,
+        network,
+        barrier,
+        tcp.map_or_else(dash, |tcp| span(tcp.rtt)),
+        tcp.map_or_else(dash, |tcp| tcp.retransmits.to_string()),
+        tcp.map_or_else(dash, |tcp| tcp.unacknowledged.to_string()),
+    ]
+}

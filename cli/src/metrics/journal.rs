@@ -1,0 +1,50 @@
+//! A journal whose commits are timed.
+
+use pstrain_core::node::Input;
+use pstrain_core::time::Time;
+use pstrain_transports::{Journal, WallClock};
+
+use prometheus_client::metrics::histogram::Histogram;
+
+/// A journal, and a histogram of how long its commits take, if somebody wants to know.
+#[derive(Debug)]
+pub(crate) struct Observed<J> {
+    inner: J,
+    seconds: Option<Histogram>,
+    clock: WallClock,
+    /// Whether there is something to commit.
+    is_open: bool,
+}
+
+impl<J> Observed<J> {
+    pub(crate) fn new(inner: J, seconds: Option<Histogram>) -> Self {
+        Self { inner, seconds, clock: WallClock::start(), is_open: false }
+    }
+}
+
+impl<N, J: Journal<N>> Journal<N> for Observed<J> {
+    const KEEPS: bool = J::KEEPS;
+
+    fn append(&mut self, now: Time, input: &Input) {
+        self.is_open = true;
+        self.inner.append(now, input);
+    }
+
+    fn commit(&mut self) {
+        let before = self.clock.now();
+        self.inner.commit();
+        if std::mem::take(&mut self.is_open)
+            && let Some(seconds) = &self.seconds
+        {
+            seconds.observe((self.clock.now() - before).as_secs_f64());
+        }
+    }
+
+    fn rest(&mut self, now: Time, node: &mut N) {
+        self.inner.rest(now, node);
+    }
+
+    fn end(&mut self, now: Time, node: &mut N) {
+        self.inner.end(now, node);
+    }
+}

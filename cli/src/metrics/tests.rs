@@ -1,0 +1,117 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use pstrain_core::consistency::{Closing, DropReason};
+use pstrain_core::id::{BatchId, PartId, Sequence, Version, WorkerId};
+use pstrain_core::node::{Departure, Event, Point};
+use pstrain_core::protocol::TimeSpent;
+
+use super::Metrics;
+use super::http::answer;
+
+fn ask(metrics: &Metrics, request: &str) -> String {
+    let place = metrics.serve("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(place).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn some_events() -> Vec<Event> {
+    let worker = WorkerId(1);
+    let spent = TimeSpent {
+        compute: Duration::from_millis(250),
+        network: Duration::from_millis(500),
+        barrier: Duration::from_millis(125),
+    };
+    let point =
+        Point { version: Version(1), samples: 32, epoch: 0.5, time: Duration::from_secs(1) };
+    vec![
+        Event::Joined {
+            worker,
+            name: "edge \"7\"".into(),
+            incarnation: Default::default(),
+            resumed: false,
+        },
+        Event::Started { workers: 1 },
+        Event::Pushed {
+            worker,
+            sequence: Sequence(1),
+            base: Version(0),
+            part: PartId(1),
+            batch: BatchId(0),
+            loss: 1.5,
+            turnaround: spent.total(),
+            compute: spent.compute,
+            spent,
+        },
+        Event::Updated { point, closing: Closing::Everything },
+        Event::Dropped { worker, sequence: Sequence(2), reason: DropReason::Stale },
+    ]
+}
+
+#[test]
+fn what_happened_is_in_the_text() {
+    let metrics = Metrics::new(true);
+    some_events().iter().for_each(|event| metrics.note(event));
+    let text = ask(&metrics, "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
+    for line in [
+        "pstrain_updates_total 1",
+        "pstrain_samples_total 32",
+        "pstrain_version 1",
+        "pstrain_minibatch_loss 1.5",
+        "pstrain_members 1",
+        "pstrain_phase{phase=\"training\"} 1",
+        "pstrain_phase{phase=\"gathering\"} 0",
+        "pstrain_worker_pushes_total{worker=\"2\"} 1",
+        "pstrain_worker_dropped_total{worker=\"2\",reason=\"stale\"} 1",
+        "pstrain_worker_compute_seconds_total{worker=\"2\"} 0.25",
+        "pstrain_worker_network_seconds_total{worker=\"2\"} 0.5",
+        "pstrain_worker_barrier_seconds_total{worker=\"2\"} 0.125",
+        "pstrain_log_commit_seconds_count 0",
+        "# EOF",
+    ] {
+        assert!(body.lines().any(|found| found == line), "no {line}:\n{body}");
+    }
+    metrics.note(&Event::Departed { worker: WorkerId(1), how: Departure::Left, lost: 0 });
+    let text = ask(&metrics, "GET /metrics?x=1 HTTP/1.0\r\n\r\n");
+    assert!(text.contains("pstrain_members 0\n"), "{text}");
+}
+
+#[test]
+fn other_requests_are_answered_in_kind() {
+    let metrics = Metrics::new(false);
+    for (request, status) in [
+        ("HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK"),
+        ("GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
+        ("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405 Method Not Allowed"),
+        ("\x16\x03\x01 hello\r\n\r\n", "400 Bad Request"),
+        (&format!("GET /{} HTTP/1.1\r\n", "a".repeat(9000)), "431 Request"),
+        (&format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(100)), "431 Request"),
+    ] {
+        let text = ask(&metrics, request);
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{request:?}: {text}");
+    }
+    let text = ask(&metrics, "HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(text.ends_with("\r\n\r\n"), "a head has no body: {text}");
+}
+
+#[test]
+fn part_of_a_request_has_no_answer_yet() {
+    let request = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n";
+    for end in 0..request.len() {
+        assert_eq!(answer(&request[..end], &String::new), None, "{end}");
+    }
+    assert!(answer(request, &String::new).is_some());
+}
+
+#[test]
+fn an_address_that_is_none_is_named() {
+    let error = Metrics::new(false).serve("nowhere").unwrap_err();
+    assert!(error.to_string().starts_with("--metrics nowhere: cannot listen there"), "{error}");
+}

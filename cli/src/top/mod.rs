@@ -1,0 +1,148 @@
+//! `pstrain top`: a run as it goes on, drawn in a terminal.
+//!
+//! The server is asked again and again on a thread of its own, so that keys are heard however long
+//! an answer takes. Whatever ends this, the terminal is left as it was found.
+
+mod draw;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io::IsTerminal;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use pstrain_core::protocol::Status;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+
+use crate::args::TopArgs;
+use crate::cmd;
+use crate::exit::Ending;
+
+/// Points of a curve that are kept: more than any terminal is wide.
+const MOST_POINTS: usize = 1000;
+/// How often keys are looked at.
+const GLANCE: Duration = Duration::from_millis(50);
+
+pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
+    if !std::io::stdout().is_terminal() {
+        bail!(
+            "top draws on a terminal, and stdout is none; `pstrain why {} --json` says the same to \
+             programs",
+            args.address
+        );
+    }
+    // Where there is no server it says so like every other command.
+    let first = cmd::status::ask(&args.address, args.timeout)?;
+    let mut top = Top::new(args.address.to_string(), first);
+    let answers = ask_again_and_again(args)?;
+    let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
+    let done = live(&mut terminal, &mut top, &answers);
+    ratatui::restore();
+    done
+}
+
+/// A run as far as it has been seen.
+#[derive(Debug)]
+struct Top {
+    address: String,
+    status: Status,
+    /// Why there is no newer status.
+    trouble: Option<String>,
+    /// Mean losses of mini-batches, the latest last.
+    losses: VecDeque<f64>,
+    /// Accuracies on the held-out data.
+    accuracies: VecDeque<f64>,
+    /// Updates in a second.
+    rate: Option<f64>,
+}
+
+impl Top {
+    fn new(address: String, status: Status) -> Self {
+        let (losses, accuracies) = (VecDeque::new(), VecDeque::new());
+        let mut top = Self { address, status, trouble: None, losses, accuracies, rate: None };
+        top.note_curve();
+        top
+    }
+
+    /// Takes a newer status, or why there is none.
+    fn update(&mut self, answer: Result<Status, String>) {
+        let status = match answer {
+            Ok(status) => status,
+            Err(trouble) => {
+                self.trouble = Some(trouble);
+                return;
+            }
+        };
+        let seconds = status.uptime.saturating_sub(self.status.uptime).as_secs_f64();
+        let updates = status.version.since(self.status.version) as f64;
+        self.rate = (seconds > 0.0).then(|| updates / seconds);
+        self.trouble = None;
+        self.status = status;
+        self.note_curve();
+    }
+
+    fn note_curve(&mut self) {
+        push(&mut self.losses, self.status.loss);
+        push(&mut self.accuracies, self.status.evaluated.map(|evaluated| evaluated.accuracy));
+    }
+}
+
+fn push(curve: &mut VecDeque<f64>, point: Option<f64>) {
+    let Some(point) = point.filter(|point| point.is_finite()) else { return };
+    if curve.len() == MOST_POINTS {
+        curve.pop_front();
+    }
+    curve.push_back(point);
+}
+
+type Answers = Receiver<Result<Status, String>>;
+
+fn ask_again_and_again(args: &TopArgs) -> anyhow::Result<Answers> {
+    let (sender, answers) = channel();
+    let (address, timeout) = (args.address.clone(), args.timeout);
+    let interval: Duration = args.interval.into();
+    std::thread::Builder::new().name("ask".into()).spawn(move || {
+        loop {
+            std::thread::sleep(interval);
+            let answer = cmd::status::ask(&address, timeout).map_err(|error| format!("{error:#}"));
+            if sender.send(answer).is_err() {
+                return; // nobody looks any more
+            }
+        }
+    })?;
+    Ok(answers)
+}
+
+fn live(
+    terminal: &mut DefaultTerminal,
+    top: &mut Top,
+    answers: &Answers,
+) -> anyhow::Result<Ending> {
+    let mut is_stale = true;
+    loop {
+        while let Ok(answer) = answers.try_recv() {
+            top.update(answer);
+            is_stale = true;
+        }
+        if std::mem::take(&mut is_stale) {
+            terminal.draw(|frame| draw::draw(top, frame)).context("cannot draw")?;
+        }
+        if !event::poll(GLANCE).context("cannot read keys")? {
+            continue;
+        }
+        match event::read().context("cannot read keys")? {
+            Event::Key(key) if ends(key.code, key.modifiers) => return Ok(Ending::Done),
+            Event::Resize(..) => is_stale = true,
+            _ => {}
+        }
+    }
+}
+
+/// Whether a key means that it is enough.
+fn ends(key: KeyCode, with: KeyModifiers) -> bool {
+    let interrupts = key == KeyCode::Char('c') && with.contains(KeyModifiers::CONTROL);
+    interrupts || matches!(key, KeyCode::Char('q' | 'Q') | KeyCode::Esc)
+}

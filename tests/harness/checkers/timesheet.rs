@@ -1,0 +1,30 @@
+//! Where each worker's time went, as events say: the parts must add up to the time that passed.
+
+use std::collections::BTreeMap;
+
+use pstrain_core::id::WorkerId;
+use pstrain_core::node::Event;
+use pstrain_core::time::Time;
+
+/// When the step began that each worker is in.
+#[derive(Debug, Default)]
+pub(super) struct Timesheet {
+    began: BTreeMap<WorkerId, Time>,
+}
+
+impl Timesheet {
+    /// Something happened at `now`.
+    pub(super) fn event(&mut self, now: Time, event: &Event) {
+        match event {
+            Event::Granted { worker, .. } => drop(self.began.entry(*worker).or_insert(now)),
+            Event::Departed { worker, .. } => drop(self.began.remove(worker)),
+            Event::Pushed { worker, spent, compute, .. } => {
+                let began = self.began.insert(*worker, now);
+                let passed = began.map(|began| now - began);
+                assert_eq!(Some(spent.total()), passed, "{event:?}: not all of its time");
+                assert!(spent.compute <= *compute, "{event:?}: more than it computed");
+            }
+            _ => {}
+        }
+    }
+}

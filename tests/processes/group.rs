@@ -1,0 +1,124 @@
+//! Several servers, each a process, and the run they make together.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::books::check_books;
+use crate::cluster::{ENDLESS, SLOW, Server, path};
+use crate::process::{Process, finish};
+
+/// Starts servers 2 to `servers` of the job of `server`, on free ports.
+fn others(server: &Server, servers: u32) -> Vec<Process> {
+    let start = |place: u32| {
+        let place = format!("{place}/{servers}");
+        let args = ["server", "--shard", &place, "--coordinator", &server.address];
+        let process = Process::start(&[&args[..], &["--listen", "127.0.0.1:0"]].concat());
+        process.wait_to_say("listening on ");
+        process
+    };
+    (2..=servers).map(start).collect()
+}
+
+#[test]
+fn any_number_of_servers_makes_the_same_parameters() {
+    let job =
+        ["--epochs", "2", "--workers", "3", "--data", "synthetic:2000", "--optimizer", "adam"];
+    let run =
+        |more: &[&str]| finish(&[&["run", "--json"], &job[..], more].concat()).with_code(0).json();
+    let one = run(&[]);
+    for transport in ["memory", "unix", "tcp"] {
+        for servers in ["2", "4"] {
+            let several = run(&["--transport", transport, "--servers", servers]);
+            assert_eq!(
+                several["params_sha256"], one["params_sha256"],
+                "{servers} over {transport}"
+            );
+            assert_eq!(several["accuracy"], one["accuracy"]);
+            assert_eq!(several["batches"], one["batches"]);
+        }
+    }
+}
+
+#[test]
+fn server_processes_make_what_one_process_makes() {
+    let job = ["--epochs", "2", "--workers", "2", "--data", "synthetic:2000"];
+    let one = finish(&[&["run", "--json"], &job[..]].concat()).with_code(0).json();
+    let server = Server::tcp(&[&job, &["--servers", "3"]]);
+    // Whoever comes too early tries again.
+    let workers = server.workers(2);
+    let others = others(&server, 3);
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
+    check_books(&left.out, &left.summary);
+    for other in others {
+        let said = other.wait().with_code(0);
+        assert!(said.stderr.contains("keys ["), "{}", said.stderr);
+    }
+}
+
+#[test]
+fn asp_with_several_servers_is_replayed_to_the_same_parameters() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out");
+    let run = ["run", "--transport", "tcp", "--servers", "3", "--workers", "3"];
+    let job = ["--consistency", "asp", "--staleness", "dc:0.04", "--epochs", "2"];
+    let data = ["--data", "synthetic:2000", "--out", path(&out), "--json"];
+    let summary = finish(&[&run[..], &job, &data].concat()).with_code(0).json();
+    check_books(&out, &summary);
+    let again = finish(&["replay", path(&out.join("order.log")), "--json"]).with_code(0).json();
+    assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
+}
+
+#[test]
+fn a_worker_that_is_killed_is_replaced_at_all_servers() {
+    let server = Server::tcp(&[
+        &SLOW,
+        &["--epochs", "6", "--workers", "2", "--servers", "2", "--lease", "1s"],
+    ]);
+    let others = others(&server, 2);
+    let mut workers = server.workers(2);
+    server.wait_for_updates(4);
+    drop(workers.pop());
+    workers.push(server.worker(&["--id", "2"]));
+    let left = server.finish(workers);
+    check_books(&left.out, &left.summary);
+    others.into_iter().for_each(|other| drop(other.wait().with_code(0)));
+}
+
+#[test]
+fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() {
+    let server =
+        Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "1", "--servers", "2", "--lease", "200ms"]]);
+    let others = others(&server, 2);
+    let workers = server.workers(1);
+    server.wait_for_updates(2);
+    drop(others);
+    let ended = server.process.wait();
+    assert!(ended.stderr.contains("server 2 was not there in time"), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    workers.into_iter().for_each(|worker| drop(worker.wait()));
+}
+
+#[test]
+fn servers_that_make_no_sense_are_refused_with_words() {
+    let refused = |args: &[&str], words: &[&str]| {
+        drop(finish(&[&["server", "--listen", "127.0.0.1:0"], args].concat()).refused(2, words));
+    };
+    refused(&["--shard", "1/4"], &["server 1 coordinates"]);
+    refused(&["--shard", "5/4"], &["K/M"]);
+    refused(&["--shard", "2/4", "--epochs", "3"], &["--epochs", "comes from server 1"]);
+    refused(&["--servers", "0"], &["servers = 0", "1 to 64"]);
+    refused(&["--servers", "2", "--consistency", "auto"], &["consistency = auto", "servers = 1"]);
+    refused(&["--servers", "2", "--clip-norm", "1"], &["clip-norm"]);
+    let virtual_time =
+        finish(&["simulate", "--servers", "2", "--link", "all.delay=1ms", "--compute", "1ms"]);
+    virtual_time.refused(2, &["servers = 2", "virtual time"]);
+
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "1", "--servers", "2"]]);
+    let shard = ["server", "--listen", "127.0.0.1:0", "--coordinator", &server.address, "--shard"];
+    finish(&[&shard[..], &["2/3"]].concat()).refused(1, &["one of 3 servers", "servers = 2"]);
+    let worker = server.worker(&[]);
+    worker.wait_to_say("server 2 of 2 is not there yet");
+    assert!(Path::new(&server.out).exists());
+}

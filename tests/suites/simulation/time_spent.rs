@@ -1,0 +1,70 @@
+//! Where the time goes, as the server counts it, against what is modelled.
+
+use std::time::Duration;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::node::Event;
+use pstrain_core::protocol::TimeSpent;
+use pstrain_tests::{Simulated, VirtualRun};
+
+use super::closed_forms::patient;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The steps of a worker.
+fn steps(run: &Simulated, of: u32) -> Vec<TimeSpent> {
+    let spent = |event: &Event| match event {
+        Event::Pushed { worker, spent, .. } if worker.0 == of => Some(*spent),
+        _ => None,
+    };
+    run.events.iter().filter_map(|(.., event)| spent(event)).collect()
+}
+
+#[test]
+fn a_step_is_the_modelled_computing_link_and_barrier() {
+    let toy = patient(3, 203, ConsistencySpec::Bsp);
+    let link = "delay=1ms down.delay=1ms 3.delay=60ms 3.down.delay=40ms";
+    let run = VirtualRun::new(&toy, link, "10ms 1.time=25ms").run();
+    let of = |compute, network, barrier| TimeSpent {
+        compute: ms(compute),
+        network: ms(network),
+        barrier: ms(barrier),
+    };
+    // A round takes 110 ms: the third worker's 10 ms and its link.
+    for (worker, all) in [(0, of(25, 2, 83)), (1, of(10, 2, 98)), (2, of(10, 100, 0))] {
+        let steps = steps(&run, worker);
+        assert!(steps.len() > 20);
+        // Before the first gradient nobody was made to wait.
+        assert_eq!(steps[0], TimeSpent { barrier: ms(0), ..all }, "worker {worker}");
+        assert!(steps[1..].iter().all(|step| *step == all), "worker {worker}: {:?}", steps[1]);
+    }
+}
+
+#[test]
+fn whoever_waits_for_nobody_has_no_barrier() {
+    let toy = patient(2, 203, ConsistencySpec::Asp);
+    let run =
+        VirtualRun::new(&toy, "delay=1ms down.delay=1ms 2.delay=100ms 2.down.delay=100ms", "10ms")
+            .run();
+    let second = steps(&run, 1);
+    let all = TimeSpent { compute: ms(10), network: ms(200), barrier: ms(0) };
+    assert!(second.iter().all(|step| *step == all), "{second:?}");
+    assert!(steps(&run, 0).iter().all(|step| step.barrier.is_zero()));
+}
+
+#[test]
+fn with_more_under_way_the_link_is_hidden_behind_computing() {
+    let mut toy = patient(1, 400, ConsistencySpec::Asp);
+    toy.job.mode.in_flight = Some(4);
+    let run = VirtualRun::new(&toy, "delay=10ms down.delay=10ms", "10ms").run();
+    let steps = steps(&run, 0);
+    let total: TimeSpent = steps.iter().fold(TimeSpent::default(), |all, step| all + *step);
+    let pushed = |event: &Event| matches!(event, Event::Pushed { .. });
+    let last = run.events.iter().rfind(|(.., event)| pushed(event)).expect("a gradient").0;
+    assert_eq!(total.total(), last - run.grants(0)[0], "all of the time");
+    let settled = &steps[4..steps.len() - 4];
+    let all = TimeSpent { compute: ms(10), network: ms(0), barrier: ms(0) };
+    assert!(settled.iter().all(|step| *step == all), "{settled:?}");
+}
