@@ -11,6 +11,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pstrain_core::id::{ServerId, WorkerId};
 use pstrain_transports::Address;
+use serde::{Deserialize, Serialize};
 
 use crate::exit;
 use crate::job::JobFlags;
@@ -150,10 +151,13 @@ pub(crate) struct SecurityArgs {
 }
 
 /// What survives a crash of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Durability {
     /// Nothing.
     None,
+    /// What was there at the last checkpoint.
+    Checkpoint,
     /// All that was acknowledged.
     Log,
 }
@@ -207,18 +211,32 @@ pub(crate) struct ServerArgs {
     /// Where workers reach this server, for --shard [default: where it listens]
     #[arg(long, value_name = "ADDRESS", requires = "shard")]
     pub(crate) advertise: Option<Address>,
-    /// What survives a crash of the server or its machine. none: nothing. log: all that was
-    /// acknowledged, since every input is on the disk before anybody sees an answer to it
-    #[arg(long, value_name = "none|log", default_value = "none", requires_if("log", "state"))]
+    /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was there
+    /// at the last checkpoint; all that came since is lost, as a whole, and workers join anew. It
+    /// costs next to nothing. log: all that was acknowledged, since every input is on the disk before
+    /// anybody sees an answer to it; each answer waits for the disk
+    #[arg(
+        long,
+        value_name = "none|checkpoint|log",
+        default_value = "none",
+        requires_ifs = [("log", "state"), ("checkpoint", "state")]
+    )]
     pub(crate) durability: Durability,
-    /// The new folder for what is kept; needed by --durability log
+    /// The new folder for what is kept; needed by --durability checkpoint and log
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Go on with the run that is kept in this folder, and keep it there; the job is the one it had
+    /// How often the whole state is written to --state, while training goes on. What came since is
+    /// what a crash loses under --durability checkpoint; under log it is what a server that is resumed
+    /// reads again, and how long the log becomes (a log of 64 MiB that is 8 times the state does not
+    /// wait so long)
+    #[arg(long, value_name = "TIME", default_value = "30s", requires = "state")]
+    pub(crate) checkpoint_every: humantime::Duration,
+    /// Go on with the run that is kept in this folder, and keep it there; the job, the durability and
+    /// the results folder are those it had
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["durability", "state", "job", "print_job"]
+        conflicts_with_all = ["durability", "state", "checkpoint_every", "job", "print_job"]
     )]
     pub(crate) resume: Option<PathBuf>,
     /// Serve the run's numbers to Prometheus at http://HOST:PORT/metrics

@@ -26,6 +26,7 @@ pub mod optim;
 pub mod params;
 pub mod protocol;
 pub mod rng;
+pub mod saved;
 pub mod store;
 pub mod time;
 pub mod trainer;

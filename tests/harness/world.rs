@@ -24,7 +24,8 @@ use std::time::Duration;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::node::{
-    Effect, Evaluated, Event, Identity, Input, Ledger, Node, Outbox, Server, Worker, WorkerError,
+    Effect, Evaluate, Evaluated, Event, Identity, Input, Ledger, Node, Outbox, Server, Worker,
+    WorkerError,
 };
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::{EndReason, ExampleRows, ExamplesChunk};
@@ -33,6 +34,7 @@ use pstrain_core::time::Time;
 
 use crate::checkers::Checker;
 use crate::toy::partition_of;
+use crashes::Kept;
 use links::{End, Item, Link};
 pub use settings::{Fault, Faults, Settings};
 use shards::ShardProcess;
@@ -54,6 +56,8 @@ pub struct Aftermath {
     pub membership_was_fixed: bool,
     /// How often the server began anew.
     pub crashes: u64,
+    /// How often its state was saved and restored.
+    pub saves: u64,
     /// The longest time without an update though enough workers were there.
     pub longest_stall: Duration,
 }
@@ -82,8 +86,8 @@ struct World<'a> {
     count: u64,
     server: Server,
     server_wake: Option<Time>,
-    /// The server's inputs, if it crashes.
-    log: Vec<Vec<u8>>,
+    /// The server's state when it was saved last, and its inputs since, if it crashes.
+    kept: Kept,
     /// How often it has crashed.
     crashed: u64,
     reason: Option<EndReason>,
@@ -141,7 +145,7 @@ impl<'a> World<'a> {
             checker: Checker::new(&server, settings.late + settings.grain, rows),
             server,
             server_wake: None,
-            log: Vec::new(),
+            kept: Kept::default(),
             crashed: 0,
             reason: None,
             processes: Vec::new(),
@@ -178,6 +182,7 @@ impl<'a> World<'a> {
             events: self.events,
             workers: self.processes.into_iter().map(|process| process.result).collect(),
             crashes: self.crashed,
+            saves: self.kept.saves,
             membership_was_fixed: self.checker.membership_was_fixed(),
             longest_stall: self.checker.longest_stall,
         }
@@ -355,11 +360,7 @@ impl<'a> World<'a> {
                 }
                 Effect::Evaluate(order) => {
                     self.checker.evaluate();
-                    let evaluation =
-                        Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
-                    let evaluated = Evaluated { point: order.point, evaluation };
-                    let takes = self.span(self.settings.prepare);
-                    self.after(takes, Entry::ToServer(Input::Evaluated(evaluated)));
+                    self.evaluate(&order);
                 }
                 Effect::Done(result) => self.reason = Some(result.expect("servers do not fail")),
                 Effect::Limit(..) => {}
@@ -373,6 +374,7 @@ impl<'a> World<'a> {
         closed.into_iter().for_each(|peer| self.checker.hung_up(peer));
         self.checker.check_askers();
         self.events.extend(events.into_iter().map(|event| (self.now, event)));
+        self.save();
         if let Some(reason) = self.reason {
             self.checker.finish(&self.server, reason);
             (0..self.links.len()).for_each(|link| self.close(link, End::Server));
@@ -380,6 +382,13 @@ impl<'a> World<'a> {
             self.begin_anew();
         }
         self.plan_server_wake();
+    }
+
+    fn evaluate(&mut self, order: &Evaluate) {
+        let evaluation = Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
+        let evaluated = Evaluated { point: order.point, evaluation };
+        let takes = self.span(self.settings.prepare);
+        self.after(takes, Entry::ToServer(Input::Evaluated(evaluated)));
     }
 
     fn chunk(&self, part: PartId, from: u64) -> ExamplesChunk {
@@ -393,11 +402,14 @@ impl<'a> World<'a> {
 
     fn plan_server_wake(&mut self) {
         let Some(at) = self.server.deadline() else { return };
-        assert!(at > self.now || self.server_wake.is_some(), "the server wakes for ever");
+        let may_be_late = self.server_wake.is_some() || self.settings.forgets;
+        assert!(at > self.now || may_be_late, "the server wakes for ever");
         if self.server_wake.is_none_or(|wake| wake > at + self.settings.late) {
             let late = self.span(self.settings.late);
-            self.server_wake = Some(at + late);
-            self.after((at + late) - self.now, Entry::WakeServer);
+            // One that has begun anew may have missed it.
+            let wake = (at + late).max(self.now);
+            self.server_wake = Some(wake);
+            self.after(wake - self.now, Entry::WakeServer);
         }
     }
 

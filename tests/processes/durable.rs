@@ -7,11 +7,17 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use pstrain_core::rng::Stream;
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::books::check_books;
-use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path};
-use crate::process::{Ended, finish};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real};
+use crate::process::{Ended, eventually, finish};
+
+/// Checkpoints so often that each run has some.
+const OFTEN: [&str; 2] = ["--checkpoint-every", "60ms"];
+/// Checkpoints so rarely that no run has any.
+const NEVER: [&str; 2] = ["--checkpoint-every", "1h"];
 
 /// Starts a durable server, lets it be killed after each of so many updates, and waits for the end.
 fn killed_after(updates: &[u64], folder: &TempDir, parts: &[&[&str]]) -> Left {
@@ -21,31 +27,63 @@ fn killed_after(updates: &[u64], folder: &TempDir, parts: &[&[&str]]) -> Left {
     let workers = server.workers(2);
     for &updates in updates {
         server.wait_for_updates(updates);
-        server = server.replace(&[&["--resume", path(&kept), "--overwrite"]]);
+        server = server.replace(&[&["--resume", path(&kept)]]);
     }
     server.finish(workers)
 }
 
 #[test]
 fn bsp_with_a_server_that_is_killed_again_and_again_has_the_parameters_of_one_that_is_not() {
-    let folder = TempDir::new().unwrap();
     let job = ["--epochs", "5", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
-    let undisturbed = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
-    let left = killed_after(&[1, 20, 50], &folder, &[&SLOW, &job]);
-    assert_eq!(left.summary["params_sha256"], undisturbed["params_sha256"]);
-    assert_eq!(left.summary["batches"], undisturbed["batches"]);
-    check_books(&left.out, &left.summary);
+    let out = TempDir::new().unwrap();
+    let undisturbed = ["run", "--json", "--transport", "tcp", "--out", path(out.path())];
+    let undisturbed = finish(&[&undisturbed, &SLOW[..], &job].concat()).with_code(0).json();
+    for often in [OFTEN, NEVER] {
+        let folder = TempDir::new().unwrap();
+        let left = killed_after(&[1, 20, 50], &folder, &[&SLOW, &job, &often]);
+        assert_eq!(left.summary["params_sha256"], undisturbed["params_sha256"]);
+        assert_eq!(left.summary["batches"], undisturbed["batches"]);
+        check_books(&left.out, &left.summary);
+        // Line by line the records of the run that was not disturbed, whatever was read again.
+        let order = |folder: &Path| fs::read_to_string(folder.join("order.log")).unwrap();
+        assert_eq!(order(&left.out), order(out.path()));
+        assert_eq!(course(&left.out), course(out.path()));
+        let has_checkpoint = |name: &String| name.starts_with("checkpoint-");
+        let kept = names(&folder.path().join("kept"));
+        assert_eq!(kept.iter().any(has_checkpoint), often == OFTEN, "{kept:?}");
+    }
+}
+
+/// The curve without its times.
+fn course(folder: &Path) -> Vec<Vec<String>> {
+    let mut curve = csv::Reader::from_path(folder.join("curve.csv")).unwrap();
+    let row = |row: csv::StringRecord| [0, 1, 2, 4, 5].map(|field| row[field].to_owned()).to_vec();
+    curve.records().map(|record| row(record.unwrap())).collect()
+}
+
+/// The files in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| name(entry.unwrap())).collect();
+    names.sort();
+    names
 }
 
 #[test]
 fn asp_with_a_server_that_is_killed_applies_each_gradient_once() {
-    let folder = TempDir::new().unwrap();
-    let job = ["--epochs", "5", "--workers", "2", "--consistency", "asp", "--lease", "2s"];
-    let Left { out, summary, _folder } = killed_after(&[5, 30], &folder, &[&SLOW, &job]);
-    check_books(&out, &summary);
-    assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
-    let again = finish(&["replay", path(&out.join("order.log")), "--json"]).with_code(0).json();
-    assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
+    for often in [OFTEN, NEVER] {
+        let folder = TempDir::new().unwrap();
+        let job = ["--epochs", "5", "--workers", "2", "--consistency", "asp", "--lease", "2s"];
+        let left = killed_after(&[5, 30], &folder, &[&SLOW, &job, &often]);
+        let Left { out, summary, _folder } = left;
+        check_books(&out, &summary);
+        assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
+        let order = out.join("order.log");
+        let again = finish(&["replay", path(&order), "--json"]).with_code(0).json();
+        let told = (&again["identical"], &again["complete"]);
+        assert_eq!(told, (&true.into(), &true.into()), "{again}");
+    }
 }
 
 /// `PSTRAIN_KILLS` runs, or a few.
@@ -59,14 +97,17 @@ fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
         let kept = folder.path().join("kept");
         let durable = ["--durability", "log", "--state", path(&kept)];
         let consistency = ["--consistency", if run % 2 == 0 { "bsp" } else { "asp" }];
-        let mut server = Server::tcp(&[&SLOW, &job, &consistency, &durable]);
+        // With a checkpoint always under way, with some, and with none.
+        let every = ["1ms", "40ms", "1h"][run as usize / 2 % 3];
+        let every = ["--checkpoint-every", every];
+        let mut server = Server::tcp(&[&SLOW, &job, &consistency, &durable, &every]);
         let workers = server.workers(2);
         // Before it answers there is nothing to go on with.
         server.status();
         let mut moments = Stream::new(run).fork("kills", 0).rng();
         for _ in 0..3 {
             sleep(Duration::from_millis(moments.below(250)));
-            server = server.replace(&[&["--resume", path(&kept), "--overwrite"]]);
+            server = server.replace(&[&["--resume", path(&kept)]]);
         }
         let Left { out, summary, _folder } = server.finish(workers);
         check_books(&out, &summary);
@@ -75,6 +116,85 @@ fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
             assert_eq!(summary["params_sha256"], undisturbed["params_sha256"], "run {run}");
         }
     }
+}
+
+#[test]
+fn with_checkpoints_alone_what_came_since_the_last_is_lost_as_a_whole() {
+    for consistency in ["bsp", "asp", "buffered:3"] {
+        let folder = TempDir::new().unwrap();
+        let kept = folder.path().join("kept");
+        let job = ["--epochs", "8", "--workers", "2", "--consistency", consistency];
+        let durable = ["--durability", "checkpoint", "--state", path(&kept), "--lease", "2s"];
+        let mut server = Server::tcp(&[&SLOW, &job, &durable, &OFTEN]);
+        // Without a number of their own they want the place back that they had.
+        let workers = vec![server.worker(&[]), server.worker(&[])];
+        for updates in [20, 40, 60] {
+            server.wait_for_updates(updates);
+            server = server.replace(&[&["--resume", path(&kept)]]);
+        }
+        let Left { out, summary, _folder } = server.finish(workers);
+        check_books(&out, &summary);
+        let batches = |name: &str| number(&summary["batches"][name]);
+        let ended = batches("applied") + batches("discarded") + batches("lost");
+        assert_eq!(batches("assigned"), ended, "{summary}");
+        assert_eq!(summary["ended"], "the budget is used up", "{summary}");
+        assert!(real(&summary["accuracy"]) > 0.9, "{summary}");
+        // What is in the records is what the parameters are made of.
+        let order = out.join("order.log");
+        let again = finish(&["replay", path(&order), "--json"]).with_code(0).json();
+        let told = (&again["identical"], &again["complete"]);
+        assert_eq!(told, (&true.into(), &true.into()), "{again}");
+        assert!(names(&kept).iter().all(|name| !name.starts_with("inputs")), "{:?}", names(&kept));
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_and_the_one_before_it_does() {
+    let folder = TempDir::new().unwrap();
+    let kept = folder.path().join("kept");
+    let job = ["--epochs", "8", "--workers", "2", "--lease", "2s"];
+    let undisturbed = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
+    let durable = ["--durability", "log", "--state", path(&kept)];
+    let server = Server::tcp(&[&SLOW, &job, &durable, &OFTEN]);
+    let workers = server.workers(2);
+    let checkpoints = || -> Vec<PathBuf> {
+        let is_one = |name: &String| name.starts_with("checkpoint") && !name.ends_with(".new");
+        names(&kept).into_iter().filter(is_one).map(|name| kept.join(name)).collect()
+    };
+    eventually("second checkpoint", || (checkpoints().len() >= 2).then_some(()));
+    server.process.signal(Signal::STOP);
+    // With the disk as it is now, and no process to change it.
+    let (whole, all) = (folder.path().join("whole"), checkpoints());
+    fs::create_dir(&whole).unwrap();
+    for name in names(&kept) {
+        fs::copy(kept.join(&name), whole.join(&name)).unwrap();
+    }
+    let damage = |path: &Path| {
+        let mut bytes = fs::read(path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 16;
+        fs::write(path, bytes).unwrap();
+    };
+    let newest = all.iter().max_by_key(|path| number_of(path)).unwrap();
+    damage(newest);
+    let server = server.replace(&[&["--resume", path(&kept)]]);
+    let name = newest.file_name().unwrap().to_str().unwrap();
+    let said = server.process.wait_to_say("resumed from");
+    assert!(said.contains(&format!("{name} is damaged")), "{said}");
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], undisturbed["params_sha256"]);
+
+    // With none that is whole there is nothing to go on from.
+    for path in &all {
+        damage(&whole.join(path.file_name().unwrap()));
+    }
+    resume(&whole, &[]).refused(2, &["is damaged", "restore it from a backup"]);
+}
+
+/// The number in a file's name.
+fn number_of(path: &Path) -> u64 {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    name.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
 #[test]
@@ -108,22 +228,28 @@ fn resume(kept: &Path, more: &[&str]) -> Ended {
 fn what_cannot_be_resumed_is_said_and_left_as_it_is() {
     let folder = TempDir::new().unwrap();
     let kept = kept(&folder);
+    let out = folder.path().join("out");
+    let resume =
+        |kept: &Path, more: &[&str]| resume(kept, &[more, &["--out", path(&out)]].concat());
     resume(&kept, &["--epochs", "7"]).refused(2, &["--epochs", "leave it out"]);
     resume(folder.path(), &[]).refused(2, &["holds no run", "--durability log"]);
     finish(&["server", "--durability", "log"]).refused(2, &["--state"]);
+    finish(&["server", "--durability", "checkpoint"]).refused(2, &["--state"]);
+    finish(&["server", "--state", path(folder.path())]).refused(2, &["--durability"]);
+    finish(&["server", "--checkpoint-every", "1s"]).refused(2, &["--state"]);
     let again =
         ["server", "--listen", "127.0.0.1:0", "--durability", "log", "--state", path(&kept)];
     finish(&again).refused(2, &["holds a run already", "--resume"]);
 
-    let log = kept.join("inputs.log");
+    let log = kept.join("inputs-0.log");
     let whole = fs::read(&log).unwrap();
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 4;
     fs::write(&log, &damaged).unwrap();
-    resume(&kept, &[]).refused(2, &["inputs.log is damaged at byte", "backup"]);
+    resume(&kept, &[]).refused(2, &["inputs-0.log is damaged at byte", "backup"]);
     assert_eq!(fs::read(&log).unwrap(), damaged);
     fs::write(&log, "something else").unwrap();
-    resume(&kept, &[]).refused(2, &["inputs.log is no log"]);
+    resume(&kept, &[]).refused(2, &["inputs-0.log is no log"]);
     fs::write(&log, &whole).unwrap();
     fs::write(kept.join("run.json"), "{}").unwrap();
     resume(&kept, &[]).refused(2, &["run.json is not what a server wrote"]);

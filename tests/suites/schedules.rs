@@ -122,6 +122,48 @@ fn a_server_that_crashes_at_any_time_goes_on_as_if_it_had_not() {
 }
 
 #[test]
+fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() {
+    let (saves, crashes) = (Cell::new(0), Cell::new(0));
+    for_seeds("saved_and_restored", LARGEST / 4, |seed| {
+        let mut settings = of_all_kinds(seed);
+        if seed % 6 > 1 && seed % 5 == 0 {
+            settings = settings.with_servers(2 + (seed % 3) as u32);
+        }
+        settings.saves = 10 + seed % 100;
+        settings.crashes = seed % 30;
+        let aftermath = let_happen(&settings);
+        saves.set(saves.get() + aftermath.saves);
+        crashes.set(crashes.get() + aftermath.crashes);
+    });
+    let enough = saves.get() > 10_000 && crashes.get() > 1000;
+    assert!(alone() || enough, "only {} saved, {} crashed", saves.get(), crashes.get());
+}
+
+#[test]
+fn what_came_after_the_last_checkpoint_is_lost_as_a_whole() {
+    let crashes = Cell::new(0);
+    for_seeds("lost_as_a_whole", LARGEST / 4, |seed| {
+        let mut settings = of_all_kinds(seed);
+        settings.saves = 10 + seed % 100;
+        settings.crashes = 1 + seed % 30;
+        settings.forgets = true;
+        crashes.set(crashes.get() + let_happen(&settings).crashes);
+    });
+    assert!(alone() || crashes.get() > 1000, "only {} crashes", crashes.get());
+}
+
+/// Settings with whatever a server may have to remember.
+fn of_all_kinds(seed: u64) -> Settings {
+    let settings = Settings::draw(seed).with_any_optimizer();
+    match seed % 6 {
+        0 => settings.choosing(),
+        1 => settings.with_shards(),
+        2 => settings,
+        _ => settings.switching(),
+    }
+}
+
+#[test]
 fn several_servers_do_together_what_one_does() {
     let (several, crashes, reasons) = (Cell::new(0), Cell::new(0), RefCell::new(BTreeSet::new()));
     for_seeds("several_servers", LARGEST / 2, |seed| {

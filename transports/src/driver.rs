@@ -68,7 +68,7 @@ impl Mailbox {
 }
 
 /// Keeps the inputs of a node, so that one that begins anew can be handed them again.
-pub trait Journal {
+pub trait Journal<N> {
     /// Whether anything is kept: then effects wait for the inputs before them to be.
     const KEEPS: bool = true;
 
@@ -77,13 +77,24 @@ pub trait Journal {
 
     /// Returns once everything that was appended is kept.
     fn commit(&mut self);
+
+    /// The node rests: all effects of its inputs so far have been obeyed. It may be looked at, or
+    /// saved.
+    fn rest(&mut self, now: Time, node: &mut N) {
+        let _nothing = (now, node);
+    }
+
+    /// The node has finished.
+    fn end(&mut self, now: Time, node: &mut N) {
+        let _nothing = (now, node);
+    }
 }
 
 /// Nothing is kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoJournal;
 
-impl Journal for NoJournal {
+impl<N> Journal<N> for NoJournal {
     const KEEPS: bool = false;
 
     fn append(&mut self, _now: Time, _input: &Input) {}
@@ -121,12 +132,12 @@ impl Begin {
     }
 }
 
-/// Runs `node` from where it is until it has finished, and returns how it did. Nobody sees an effect of inputs that `journal` has not committed; all that came at once are
-/// committed at once.
+/// Runs `node` from where it is until it has finished, and returns how it did. Nobody sees an effect
+/// of inputs that `journal` has not committed; all that came at once are committed at once.
 ///
 /// # Errors
 /// As [`drive`].
-pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal>(
+pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
     node: &mut N,
     transport: &mut T,
     services: &mut S,
@@ -222,7 +233,7 @@ struct Driver<'a, N, T, S, J> {
     done: Option<Result<EndReason, WorkerError>>,
 }
 
-impl<N: Node, T: Transport, S: Services, J: Journal> Driver<'_, N, T, S, J> {
+impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
     /// How long ago a deadline was, if it has come.
     fn late(&self, deadline: Option<Time>) -> Option<Duration> {
         let now = self.transport.now();
@@ -296,8 +307,12 @@ impl<N: Node, T: Transport, S: Services, J: Journal> Driver<'_, N, T, S, J> {
     /// What the node has finished with, once its last messages are out.
     fn finished(&mut self) -> Result<Option<Result<EndReason, WorkerError>>, TransportError> {
         self.obey();
+        let now = self.transport.now();
         if self.done.is_some() {
-            self.transport.flush(self.transport.now() + LAST_WORDS)?;
+            self.transport.flush(now + LAST_WORDS)?;
+            self.journal.end(now, self.node);
+        } else {
+            self.journal.rest(now, self.node);
         }
         Ok(self.done.take())
     }

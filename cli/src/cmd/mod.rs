@@ -10,6 +10,7 @@ pub(crate) mod eval;
 #[cfg(feature = "pictures")]
 pub(crate) mod experiment;
 pub(crate) mod replay;
+mod resume;
 pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod shard;

@@ -10,16 +10,16 @@ use pstrain_core::node::Server;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
 use pstrain_data::{CLASSES, Prepared};
-use pstrain_transports::journal::{InputLog, Log, Recovered, recover};
+use pstrain_transports::journal::{Checkpoints, Files, InputLog, Snapshots};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
-    Address, Begin, Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport,
-    Transport, WallClock, drive, drive_from,
+    Address, Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport, Transport,
+    WallClock, drive, drive_from,
 };
 
 use crate::args::{Durability, JobArgs, Output, ServerArgs};
-use crate::durable::DurableFolder;
+use crate::durable::{DurableFolder, Identity, Keeping};
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
 #[cfg(feature = "metrics")]
@@ -33,6 +33,9 @@ use crate::{messages, signals, table};
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
     if let Some(place) = args.shard {
         return super::shard::run(args, place, clock);
+    }
+    if args.durability == Durability::None && args.state.is_some() {
+        bail!("--state: nothing is kept there without --durability checkpoint or log");
     }
     let resumed = args.resume.as_deref().map(DurableFolder::open).transpose()?;
     if let (Some(_), Some(flag)) = (&resumed, args.job.flags.first()) {
@@ -61,29 +64,43 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         ));
     }
     let Resolved { job, data } = layers.resolve()?;
-    let run = resumed.as_ref().map_or_else(fresh_run, |(_, run, _)| *run);
-    let server = Server::new(job, run)?;
-    if resumed.is_none() && !args.output.quiet && !args.output.json {
-        let membership = server.job().membership;
-        messages::say(&format!(
-            "waiting for {} workers, for {} at most",
-            membership.needed_to_start(),
-            humantime::format_duration(membership.start_patience())
-        ));
-    }
-    let mut host = Host::new(server, Arc::new(data), &layers.to_toml(), &args.output, true)?;
+    let (data, job_file) = (Arc::new(data), layers.to_toml());
+    let mut host = match resumed {
+        Some((folder, _)) => Host::resume(folder, (job, data), &job_file, &args.output)?,
+        None => {
+            let run = fresh_run();
+            let server = Server::new(job, run)?;
+            if !args.output.quiet && !args.output.json {
+                let membership = server.job().membership;
+                messages::say(&format!(
+                    "waiting for {} workers, for {} at most",
+                    membership.needed_to_start(),
+                    humantime::format_duration(membership.start_patience())
+                ));
+            }
+            let mut host = Host::new(server, data, &job_file, &args.output, true)?;
+            if let Some(path) = &args.state {
+                let every = args.checkpoint_every.into();
+                if args.durability == Durability::Checkpoint && host.server.job().servers > 1 {
+                    bail!(
+                        "--durability checkpoint: for one server only, since several would go back to \
+                         different times; use log"
+                    );
+                }
+                let identity =
+                    Identity::new(run, args.durability, every, args.output.out.as_deref())?;
+                host.keeping = Some(DurableFolder::create(path, identity, &job_file)?);
+            }
+            host
+        }
+    };
     #[cfg(feature = "metrics")]
     if let Some(address) = &args.metrics {
-        host.publish(address, &transport, args.durability == Durability::Log || resumed.is_some())?;
+        let has_log = host.keeping.as_ref().is_some_and(|keeping| keeping.log.is_some());
+        host.publish(address, &transport, has_log)?;
     }
-    let mut clock = clock;
-    if let Some((folder, ..)) = &resumed {
-        clock = clock.going_on(host.recover(folder)?);
-    } else if let (Durability::Log, Some(path)) = (args.durability, &args.state) {
-        let log = DurableFolder::create(path, run, &layers.to_toml())?;
-        host.durable = Some((log, Begin::start()));
-    }
-    let transport = transport.with_clock(clock);
+    let begins = host.keeping.as_ref().map_or(Time::ZERO, |keeping| keeping.now);
+    let transport = transport.with_clock(clock.going_on(begins));
     let name = if matches!(place, Address::Tcp(_)) { "tcp" } else { "unix" };
     let reason = host.serve(transport)?;
     host.finish(name, &args.output)?;
@@ -127,13 +144,13 @@ pub(crate) fn real_time(layers: &Layers) -> anyhow::Result<Scenario> {
 /// A server with everything around it: evaluation, records, progress.
 #[derive(Debug)]
 pub(crate) struct Host {
-    server: Server,
+    pub(super) server: Server,
     data: Arc<Prepared>,
-    recorder: Recorder,
+    pub(super) recorder: Recorder,
     virtual_time: Option<VirtualReport>,
     punctuality: Punctuality,
-    /// Where inputs are kept, and how the server begins.
-    durable: Option<(Log, Begin)>,
+    /// Where the run is kept, if it is.
+    pub(super) keeping: Option<Keeping>,
 }
 
 /// Tells a run from an earlier one at the same address: the one number that no seed may decide.
@@ -150,17 +167,27 @@ impl Host {
         output: &Output,
         guests: bool,
     ) -> anyhow::Result<Self> {
-        let job = server.job();
-        let summary = Summary::new(job);
-        let quiet = output.quiet || output.json;
-        let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         let folder = match &output.out {
             Some(path) => Some(Folder::create(path, output.overwrite, job_file, &server)?),
             None => None,
         };
+        let summary = Summary::new(server.job());
+        Ok(Self::with_records(server, data, (summary, folder), output, guests))
+    }
+
+    pub(super) fn with_records(
+        server: Server,
+        data: Arc<Prepared>,
+        (summary, folder): (Summary, Option<Folder>),
+        output: &Output,
+        guests: bool,
+    ) -> Self {
+        let job = server.job();
+        let quiet = output.quiet || output.json;
+        let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         let recorder = Recorder::new(summary, folder, progress);
         let punctuality = Punctuality::default();
-        Ok(Self { server, data, recorder, virtual_time: None, punctuality, durable: None })
+        Self { server, data, recorder, virtual_time: None, punctuality, keeping: None }
     }
 
     /// Gives the run's numbers to whoever asks at `address`.
@@ -178,26 +205,6 @@ impl Host {
         messages::say(&format!("metrics at http://{place}/metrics{open}"));
         self.recorder.show_to(metrics);
         Ok(())
-    }
-
-    /// Brings the server to where the last one was; returns the time it was there.
-    fn recover(&mut self, folder: &DurableFolder) -> anyhow::Result<Time> {
-        let recorder = self.recorder.clone();
-        let report = |now, event| recorder.note(now, &event);
-        let recovered = recover(&folder.log(), &mut self.server, report)?;
-        let Recovered { log, begin, now, inputs, torn } = recovered;
-        let cut = if torn > 0 {
-            format!(", without {torn} bytes that were never acknowledged")
-        } else {
-            String::new()
-        };
-        let point = self.server.point();
-        messages::say(&format!(
-            "resumed after {inputs} inputs{cut}: {} updates, epoch {:.2}",
-            point.version, point.epoch
-        ));
-        self.durable = Some((log, begin));
-        Ok(now)
     }
 
     /// Runs in virtual time until the run is over.
@@ -253,14 +260,24 @@ impl Host {
         let mailbox = Mailbox::new(transport);
         signals::drain_on_signal(mailbox.handle())?;
         let server = &mut self.server;
-        let done = match self.durable.take() {
+        let done = match self.keeping.take() {
             None => drive(server, transport, &mut services, &mailbox)?,
-            Some((log, begin)) => {
-                let log = InputLog::new(log, messages::warn);
-                #[cfg(feature = "metrics")]
-                let log = Observed::new(log, self.recorder.metrics().map(Metrics::commits));
-                let mut log = log;
-                drive_from(server, transport, &mut services, &mailbox, &mut log, begin)?
+            Some(Keeping { folder, checkpoint_every, found, log, begin, now }) => {
+                let recorder = self.recorder.clone();
+                let (beside, warn) = (move || recorder.keep(), messages::warn);
+                let when = (checkpoint_every, now);
+                let checkpoints = Checkpoints::new(folder, Files, when, &found, beside, warn);
+                if let Some(log) = log {
+                    let journal = InputLog::new(log, checkpoints, warn);
+                    #[cfg(feature = "metrics")]
+                    let journal =
+                        Observed::new(journal, self.recorder.metrics().map(Metrics::commits));
+                    let mut journal = journal;
+                    drive_from(server, transport, &mut services, &mailbox, &mut journal, begin)?
+                } else {
+                    let mut journal = Snapshots::new(checkpoints);
+                    drive_from(server, transport, &mut services, &mailbox, &mut journal, begin)?
+                }
             }
         };
         done.context("the server ended")

@@ -22,7 +22,7 @@ impl<J> Observed<J> {
     }
 }
 
-impl<J: Journal> Journal for Observed<J> {
+impl<N, J: Journal<N>> Journal<N> for Observed<J> {
     const KEEPS: bool = J::KEEPS;
 
     fn append(&mut self, now: Time, input: &Input) {
@@ -38,5 +38,13 @@ impl<J: Journal> Journal for Observed<J> {
         {
             seconds.observe((self.clock.now() - before).as_secs_f64());
         }
+    }
+
+    fn rest(&mut self, now: Time, node: &mut N) {
+        self.inner.rest(now, node);
+    }
+
+    fn end(&mut self, now: Time, node: &mut N) {
+        self.inner.end(now, node);
     }
 }

@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use pstrain_core::time::Time;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The saw-tooth of one worker, from its first applied gradient on.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Age {
     /// When a gradient was applied last, and how old it was then.
     last: Option<(Time, Duration)>,

@@ -8,14 +8,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use pstrain_core::id::Version;
 use pstrain_core::node::{Event, Server};
 use pstrain_core::time::Time;
+use serde::{Deserialize, Serialize};
 
 use super::histograms::Histograms;
-use super::lines::Lines;
+use super::lines::{Lines, cut, so_far};
 use super::order::OrderLog;
 use super::report::Report;
-use super::timeline::Timeline;
+use super::timeline::{Open, Timeline};
 use super::workers::Seen;
 use crate::messages;
 
@@ -51,7 +53,73 @@ struct Line<'a> {
     event: &'a Event,
 }
 
+/// How far a folder was written, and what had no line in it yet.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct KeptFolder {
+    events: u64,
+    curve: u64,
+    timeline: (u64, Open),
+    order: (u64, Version),
+    histograms: Histograms,
+}
+
 impl Folder {
+    /// Goes on with the records of a run that is resumed where they were `kept`. What was recorded
+    /// since is cut off: it comes again, or has not happened.
+    pub(super) fn go_on(path: &Path, kept: KeptFolder) -> anyhow::Result<Self> {
+        let place = |name: &str| path.join(name);
+        let cannot = |name: &str| {
+            format!(
+                "cannot go on with {}: --out must be the folder that the run was recorded in",
+                path.join(name).display()
+            )
+        };
+        let KeptFolder { events, curve, timeline, order, histograms } = kept;
+        std::fs::remove_file(place(SUMMARY)).unwrap_or_default();
+        let curve = cut(&place(CURVE), curve).with_context(|| cannot(CURVE))?;
+        Ok(Self {
+            path: path.to_owned(),
+            events: Lines::go_on(&place(EVENTS), events).with_context(|| cannot(EVENTS))?,
+            curve: csv::Writer::from_writer(curve),
+            timeline: Timeline::go_on(&place(TIMELINE), timeline.0, timeline.1)
+                .with_context(|| cannot(TIMELINE))?,
+            order: OrderLog::go_on(&place(ORDER), order.0, order.1)
+                .with_context(|| cannot(ORDER))?,
+            histograms,
+            trouble: None,
+        })
+    }
+
+    /// What [`Self::go_on`] needs, and the files that it needs on the disk. None once the record
+    /// has broken off.
+    pub(super) fn keep(&mut self) -> Option<(KeptFolder, Vec<File>)> {
+        if self.trouble.is_some() {
+            return None;
+        }
+        let kept = self.so_far();
+        kept.map_err(|(file, error)| self.broke_off(file, error)).ok()
+    }
+
+    fn so_far(&mut self) -> Result<(KeptFolder, Vec<File>), (&'static str, io::Error)> {
+        let (events, events_file) = self.events.so_far().map_err(|error| (EVENTS, error))?;
+        let (timeline, timeline_file) =
+            self.timeline.so_far().map_err(|error| (TIMELINE, error))?;
+        let (order, order_file) = self.order.so_far().map_err(|error| (ORDER, error))?;
+        self.curve.flush().map_err(|error| (CURVE, error))?;
+        let (curve, curve_file) = so_far(self.curve.get_ref()).map_err(|error| (CURVE, error))?;
+        let histograms = self.histograms.clone();
+        let kept = KeptFolder { events, curve, timeline, order, histograms };
+        Ok((kept, vec![events_file, timeline_file, order_file, curve_file]))
+    }
+
+    fn broke_off(&mut self, file: &'static str, error: io::Error) {
+        messages::warn(&format!(
+            "cannot write {}: {error}; training goes on, its record does not",
+            self.file(file).display()
+        ));
+        self.trouble = Some((file, error));
+    }
+
     /// Opens the folder, makes it if needed, and writes the job that `server` has not begun yet.
     pub(crate) fn create(
         path: &Path,
@@ -113,11 +181,7 @@ impl Folder {
             return;
         }
         if let Err((file, error)) = self.write(now, event, seen) {
-            messages::warn(&format!(
-                "cannot write {}: {error}; training goes on, its record does not",
-                self.file(file).display()
-            ));
-            self.trouble = Some((file, error));
+            self.broke_off(file, error);
         }
     }
 

@@ -6,14 +6,15 @@ use std::path::Path;
 use pstrain_core::id::WorkerId;
 use pstrain_core::node::Event;
 use pstrain_core::time::Time;
+use serde::{Deserialize, Serialize};
 
 use super::age::{Age, Growth};
 
 /// The histograms of each worker.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Histograms(Vec<Worker>);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Worker {
     /// Gradients by staleness.
     staleness: BTreeMap<u64, u64>,

@@ -1,7 +1,7 @@
 //! A file of lines that is written in blocks: numbers at a few nanoseconds each, nothing allocated.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
 /// Bytes that are written at once.
@@ -17,6 +17,17 @@ pub(super) struct Lines {
 impl Lines {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self { file: File::create(path)?, block: Vec::with_capacity(BLOCK + BLOCK / 4) })
+    }
+
+    /// Goes on with a file after its first `length` bytes; what follows them is cut off.
+    pub(super) fn go_on(path: &Path, length: u64) -> io::Result<Self> {
+        Ok(Self { file: cut(path, length)?, block: Vec::with_capacity(BLOCK + BLOCK / 4) })
+    }
+
+    /// How long the file is once all lines so far are with the system, and the file.
+    pub(super) fn so_far(&mut self) -> io::Result<(u64, File)> {
+        self.flush()?;
+        so_far(&self.file)
     }
 
     /// Appends a number.
@@ -52,4 +63,22 @@ impl Lines {
         self.flush()?;
         self.file.sync_all()
     }
+}
+
+/// A file to go on with after its first `length` bytes; what follows them is cut off.
+pub(super) fn cut(path: &Path, length: u64) -> io::Result<File> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    let found = file.metadata()?.len();
+    if found < length {
+        let why = format!("it has {found} bytes where {length} were written");
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+    }
+    file.set_len(length)?;
+    file.seek(SeekFrom::End(0))?;
+    Ok(file)
+}
+
+/// How much has been written to a file, and the file.
+pub(super) fn so_far(mut file: &File) -> io::Result<(u64, File)> {
+    Ok((file.stream_position()?, file.try_clone()?))
 }

@@ -15,11 +15,15 @@ mod summary;
 mod timeline;
 mod workers;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pstrain_core::id::WorkerId;
 use pstrain_core::node::Event;
+use pstrain_core::saved;
 use pstrain_core::time::Time;
+use pstrain_transports::journal::Beside;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use digest::{hexadecimal, sha256};
 pub(crate) use folder::{Folder, JOB, SUMMARY};
@@ -33,6 +37,8 @@ pub(crate) use summary::Summary;
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::progress::Progress;
+use folder::KeptFolder;
+use summary::KeptSummary;
 use workers::WorkersSide;
 
 /// Reads the event stream of a server: totals, the results folder, the progress bar.
@@ -51,7 +57,45 @@ struct Parts {
     progress: Progress,
 }
 
+/// What is kept of the records beside the state of a server.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    summary: KeptSummary,
+    /// None if there is no results folder, or its record has broken off.
+    folder: Option<KeptFolder>,
+}
+
+impl Kept {
+    /// What [`Recorder::keep`] made these bytes of.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
+        Ok(saved::from_bytes(bytes)?)
+    }
+
+    /// Whether there was a results folder.
+    pub(crate) const fn has_folder(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    /// Puts the totals in `summary`, and goes on with the results folder at `out`.
+    pub(crate) fn go_on(
+        self,
+        summary: &mut Summary,
+        out: Option<&Path>,
+    ) -> anyhow::Result<Option<Folder>> {
+        summary.go_on(self.summary);
+        out.zip(self.folder).map(|(out, folder)| Folder::go_on(out, folder)).transpose()
+    }
+}
+
 impl Recorder {
+    /// What is to be kept beside the state of the server, all events of which have been noted.
+    pub(crate) fn keep(&self) -> Beside {
+        let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let (folder, files) = parts.folder.as_mut().and_then(Folder::keep).unzip();
+        let kept = Kept { summary: parts.summary.keep(), folder };
+        Beside { bytes: saved::to_bytes(&kept), files: files.unwrap_or_default() }
+    }
+
     pub(crate) fn new(summary: Summary, folder: Option<Folder>, progress: Progress) -> Self {
         let workers = summary.workers_side();
         Self {

@@ -78,6 +78,17 @@ impl OrderLog {
         Ok(Self { lines, version: server.version(), begun: false })
     }
 
+    /// Goes on with a file of that length, which ends with `version`.
+    pub(super) fn go_on(path: &Path, length: u64, version: Version) -> io::Result<Self> {
+        Ok(Self { lines: Lines::go_on(path, length)?, version, begun: false })
+    }
+
+    /// What [`Self::go_on`] needs, and the file. Between two inputs of a server no line is begun.
+    pub(super) fn so_far(&mut self) -> io::Result<((u64, Version), File)> {
+        let (length, file) = self.lines.so_far()?;
+        Ok(((length, self.version), file))
+    }
+
     pub(super) fn note(&mut self, event: &Event) -> io::Result<()> {
         match event {
             Event::Applied {

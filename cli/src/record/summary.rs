@@ -9,9 +9,10 @@ use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::WorkerId;
 use pstrain_core::job::Job;
 use pstrain_core::mode::MOST_IN_FLIGHT;
-use pstrain_core::node::{Event, Point};
+use pstrain_core::node::{Event, ExactPoint, Point};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
+use serde::{Deserialize, Serialize};
 
 use super::age::Age;
 use super::report::{Staleness, ratio};
@@ -30,8 +31,19 @@ pub(crate) struct Summary {
     pub(super) reason: Option<EndReason>,
 }
 
+/// Running totals as they are kept beside the state of a server.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct KeptSummary {
+    workers: Vec<WorkerTotals>,
+    point: Option<ExactPoint>,
+    evaluated: Option<(ExactPoint, Evaluation)>,
+    staleness: BTreeMap<u64, u64>,
+    first_update: Option<Time>,
+    reason: Option<EndReason>,
+}
+
 /// Totals of one worker.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct WorkerTotals {
     pub(super) name: String,
     /// Examples in its partition, once it has said so.
@@ -51,7 +63,7 @@ pub(super) struct WorkerTotals {
 }
 
 /// Time on the way from worker to server and back.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Ways {
     pub(super) up: Duration,
     pub(super) down: Duration,
@@ -93,6 +105,28 @@ impl Summary {
             first_update: None,
             reason: None,
         }
+    }
+
+    /// The totals so far.
+    pub(super) fn keep(&self) -> KeptSummary {
+        let Self { workers, point, evaluated, staleness, first_update, reason, .. } = self;
+        KeptSummary {
+            workers: workers.clone(),
+            point: point.map(ExactPoint::from),
+            evaluated: evaluated.clone().map(|(point, evaluation)| (point.into(), evaluation)),
+            staleness: staleness.clone(),
+            first_update: *first_update,
+            reason: *reason,
+        }
+    }
+
+    /// Goes on from totals that were kept, of the same job.
+    pub(super) fn go_on(&mut self, kept: KeptSummary) {
+        let KeptSummary { workers, point, evaluated, staleness, first_update, reason } = kept;
+        self.workers = workers;
+        self.point = point.map(Point::from);
+        self.evaluated = evaluated.map(|(point, evaluation)| (point.into(), evaluation));
+        (self.staleness, self.first_update, self.reason) = (staleness, first_update, reason);
     }
 
     /// What its workers saw; to be written by their own threads.

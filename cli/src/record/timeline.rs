@@ -1,6 +1,7 @@
 //! timeline.csv: one row per mini-batch that was given out, written when its end is known.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
 use pstrain_core::node::Event;
 use pstrain_core::time::Time;
+use serde::{Deserialize, Serialize};
 
 use super::lines::Lines;
 use super::workers::Seen;
@@ -19,19 +21,25 @@ const HEADER: &str = "worker,incarnation,sequence,batch,base,waited_ns,granted_n
 #[derive(Debug)]
 pub(super) struct Timeline {
     lines: Lines,
+    open: Open,
+}
+
+/// What has no line yet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Open {
     lanes: Vec<Lane>,
     ended: bool,
 }
 
 /// What a worker has in hand, and what of its work waits for an update.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Lane {
     incarnation: Incarnation,
     granted: VecDeque<Row>,
     pushed: Vec<Row>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Row {
     incarnation: Incarnation,
     sequence: Sequence,
@@ -63,18 +71,29 @@ impl Timeline {
         lines.text(HEADER.as_bytes());
         lines.end()?;
         let lanes = (0..workers).map(|_| Lane::default()).collect();
-        Ok(Self { lines, lanes, ended: false })
+        Ok(Self { lines, open: Open { lanes, ended: false } })
+    }
+
+    /// Goes on with a file of that length and what had no line in it yet.
+    pub(super) fn go_on(path: &Path, length: u64, open: Open) -> io::Result<Self> {
+        Ok(Self { lines: Lines::go_on(path, length)?, open })
+    }
+
+    /// What [`Self::go_on`] needs, and the file.
+    pub(super) fn so_far(&mut self) -> io::Result<((u64, Open), File)> {
+        let (length, file) = self.lines.so_far()?;
+        Ok(((length, self.open.clone()), file))
     }
 
     pub(super) fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) -> io::Result<()> {
         match *event {
             Event::Joined { worker, incarnation, .. } => {
-                if let Some(lane) = self.lanes.get_mut(worker.0 as usize) {
+                if let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) {
                     lane.incarnation = incarnation;
                 }
             }
             Event::Granted { worker, sequence, version, batch, waited, .. } => {
-                let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
+                let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
                 lane.granted.push_back(Row {
                     incarnation: lane.incarnation,
                     sequence,
@@ -87,7 +106,7 @@ impl Timeline {
                 });
             }
             Event::Pushed { worker, base, batch, turnaround, compute, .. } => {
-                let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
+                let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
                 let Some(mut row) = lane.granted.pop_front() else { return Ok(()) };
                 // After a reconnect the parameters may have been given out once more.
                 row.granted = Time::from_nanos(now.as_nanos() - nanos(turnaround));
@@ -103,18 +122,19 @@ impl Timeline {
                 return self.close(worker, incarnation, sequence, outcome);
             }
             Event::Dropped { worker, sequence, .. } => {
-                let incarnation = self.lanes.get(worker.0 as usize).map(|lane| lane.incarnation);
+                let incarnation =
+                    self.open.lanes.get(worker.0 as usize).map(|lane| lane.incarnation);
                 let incarnation = incarnation.unwrap_or_default();
                 return self.close(worker, incarnation, sequence, Outcome::Dropped);
             }
             Event::Departed { worker, .. } => {
-                let outcome = if self.ended { Outcome::Discarded } else { Outcome::Lost };
-                let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
+                let outcome = if self.open.ended { Outcome::Discarded } else { Outcome::Lost };
+                let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
                 for row in lane.granted.drain(..) {
                     write(&mut self.lines, worker, &row, outcome)?;
                 }
             }
-            Event::Ended { .. } => self.ended = true,
+            Event::Ended { .. } => self.open.ended = true,
             _ => {}
         }
         Ok(())
@@ -127,7 +147,7 @@ impl Timeline {
         sequence: Sequence,
         outcome: Outcome,
     ) -> io::Result<()> {
-        let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
+        let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
         let same = |row: &Row| (row.incarnation, row.sequence) == (incarnation, sequence);
         let Some(place) = lane.pushed.iter().position(same) else { return Ok(()) };
         let row = lane.pushed.remove(place);
@@ -140,7 +160,7 @@ impl Timeline {
 
     /// Writes what came to no end in the run.
     pub(super) fn finish(mut self) -> io::Result<()> {
-        for (worker, lane) in (0..).map(WorkerId).zip(&self.lanes) {
+        for (worker, lane) in (0..).map(WorkerId).zip(&self.open.lanes) {
             for row in lane.pushed.iter().chain(&lane.granted) {
                 write(&mut self.lines, worker, row, Outcome::Discarded)?;
             }

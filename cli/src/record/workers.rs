@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pstrain_core::id::{Sequence, WorkerId};
 use pstrain_core::node::Event;
 use pstrain_core::time::Time;
+use serde::{Deserialize, Serialize};
 
 /// When a worker had its parameters, and when its gradient was on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen {
     pub(super) received: Time,
     pub(super) sent: Time,

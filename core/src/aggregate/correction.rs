@@ -4,8 +4,11 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::StalenessSpec;
 use crate::optim::sqrt;
+use crate::saved::{Archive, SavedError};
 
 /// What keeps the square root of the running mean of squares away from 0 (Zheng et al. 2017).
 const EPSILON: f32 = 1e-7;
@@ -15,19 +18,34 @@ const STEP_MEMORY: f64 = 0.999;
 const LEAST_STEP: f32 = 1e-8;
 
 /// A rule that looks at the parameters, with what it remembers.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Correction {
     /// None.
     None,
     /// DC-ASGD-c.
     Delay { lambda: f32 },
     /// DC-ASGD-a, with the running mean of the squares of the gradients.
-    DelayAdaptive { lambda: f32, memory: f32, squares: Vec<f32> },
+    DelayAdaptive {
+        lambda: f32,
+        memory: f32,
+        #[serde(skip)]
+        squares: Vec<f32>,
+    },
     /// Gap-aware.
     GapAware(Steps),
 }
 
 impl Correction {
+    /// Saves or restores the arrays, once serde has been over the rest.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        match self {
+            Self::None | Self::Delay { .. } => Ok(()),
+            Self::DelayAdaptive { squares, .. } | Self::GapAware(Steps { squares, .. }) => {
+                archive.own("correction", squares)
+            }
+        }
+    }
+
     pub(super) fn new(rule: &StalenessSpec, parameters: usize) -> Self {
         match *rule {
             StalenessSpec::Delay { lambda } => Self::Delay { lambda: lambda as f32 },
@@ -152,10 +170,11 @@ fn compensated(g: f32, lambda: f32, moved: f32) -> f32 {
 /// A step is measured by what it did to the parameters. With plain gradient descent it is the
 /// gradient, with momentum the momentum, as the paper has it, and with the other optimisers
 /// what they divide and scale it to.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Steps {
     /// The highest learning rate so far.
     highest_rate: f32,
+    #[serde(skip)]
     squares: Vec<f32>,
     /// `memory^updates`, for the correction of means that began at 0.
     power: f64,
@@ -164,7 +183,7 @@ pub(super) struct Steps {
 }
 
 /// The usual way of a parameter in one update is `sqrt(scale * square) + least`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Usual {
     scale: f32,
     least: f32,

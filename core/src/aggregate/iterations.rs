@@ -3,7 +3,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{Clock, WorkerId};
+use crate::saved::{Archive, SavedError};
 
 /// The most iterations of which the mean is kept, and with it the memory: this many times the
 /// parameters. A worker further behind the fastest contributes to the oldest that is kept.
@@ -21,10 +24,11 @@ pub const MOST_OPEN_ITERATIONS: usize = 32;
 /// counted for it, by their examples.
 ///
 /// Jiang, Cui, Zhang and Yu, SIGMOD 2017, DynSGD.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Iterations {
     open: BTreeMap<Clock, Mean>,
     /// The means of the open iterations, and places that are free.
+    #[serde(skip)]
     means: Vec<Vec<f32>>,
     free: Vec<usize>,
     /// Iterations below this one are closed.
@@ -35,7 +39,7 @@ pub(super) struct Iterations {
     standing: BTreeMap<Clock, u32>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Mean {
     samples: u64,
     /// Where its values are.
@@ -55,6 +59,23 @@ pub(super) struct Revision {
 }
 
 impl Iterations {
+    /// Saves or restores the arrays, once serde has been over the rest.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let mut means = self.means.len();
+        archive.small(&mut means)?;
+        // Each of them is that of an open iteration, or free.
+        if means > self.open.len() + self.free.len() {
+            return Err(SavedError::Small);
+        }
+        self.means.resize_with(means, Vec::new);
+        for mean in &mut self.means {
+            if archive.is_there(mean.len())? {
+                archive.own("mean", mean)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Those of a job with so many workers, before anything has arrived.
     pub(super) fn new(workers: u32) -> Self {
         Self { standing: BTreeMap::from([(Clock(0), workers)]), ..Self::default() }

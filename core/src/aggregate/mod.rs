@@ -20,6 +20,9 @@ mod weights;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
 
 pub use iterations::MOST_OPEN_ITERATIONS;
 pub use merging::Merging;
@@ -38,6 +41,7 @@ use crate::consistency::{Closing, ConsistencySpec};
 use crate::id::{Clock, PartId, Version, WorkerId};
 use crate::mode::Mode;
 use crate::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater, norm};
+use crate::saved::{Archive, SavedError};
 
 /// A gradient with what decides how much it counts.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +75,6 @@ pub struct Gradient<'a> {
 /// gradient (asynchronous parallel), or of a table with a gradient of each worker (incremental,
 /// ringleader), it moves the parameters by about as much as one mean gradient does, whatever
 /// [`Aggregation`] says: that speaks of rounds.
-#[derive(Debug)]
 pub struct Aggregator {
     aggregation: Aggregation,
     updater: Updater,
@@ -89,8 +92,25 @@ pub struct Aggregator {
     parameters: usize,
 }
 
+impl fmt::Debug for Aggregator {
+    /// All that the next update depends on.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { aggregation, updater, mode, shares, factors, correction, combination, .. } =
+            self;
+        f.debug_struct("Aggregator")
+            .field("aggregation", aggregation)
+            .field("updater", updater)
+            .field("mode", mode)
+            .field("shares", shares)
+            .field("factors", factors)
+            .field("correction", correction)
+            .field("combination", combination)
+            .finish_non_exhaustive()
+    }
+}
+
 /// How the gradients of an update become one.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Combination {
     /// As the aggregation says.
     Round,
@@ -182,6 +202,28 @@ impl Aggregator {
         self.correction = Correction::new(&self.mode.staleness, self.parameters);
         self.factors = Factors::default();
         self.combination = Combination::of(&self.mode, self.workers);
+    }
+
+    /// Saves or restores all that the next update depends on. What the job says is not saved.
+    ///
+    /// # Errors
+    /// [`SavedError`] if that is not what was saved.
+    pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let Self { updater, mode, shares, factors, correction, combination, .. } = self;
+        updater.archive(archive)?;
+        archive.small(mode)?;
+        archive.small(shares)?;
+        archive.small(factors)?;
+        archive.small(correction)?;
+        correction.archive(archive)?;
+        archive.small(combination)?;
+        match combination {
+            Combination::Round | Combination::ByWorker => Ok(()),
+            Combination::Incremental(table) | Combination::Ringleader(table) => {
+                table.archive(archive)
+            }
+            Combination::Iterations(iterations) => iterations.archive(archive),
+        }
     }
 
     /// Notes that the partition of `worker` has `rows` examples. Until then it counts as one row.

@@ -3,6 +3,8 @@
 use alloc::collections::BTreeMap;
 use core::ops::Bound;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::WorkerId;
 
 /// The greatest weight: a worker that contributes next to nothing shall not decide an update.
@@ -20,7 +22,7 @@ const PATIENCE: f64 = 20.0;
 ///
 /// Only workers that have contributed count, so that a replay, which knows the rows of all from
 /// the start, comes to the same shares. Each gradient costs a few look-ups, whatever their number.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Shares {
     workers: BTreeMap<WorkerId, Share>,
     /// Gradients accepted so far.
@@ -33,7 +35,7 @@ pub(super) struct Shares {
     looked_at: Option<WorkerId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Share {
     rows: u64,
     /// Whether it has contributed and has not been silent for long.

@@ -4,7 +4,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::WorkerId;
+use crate::saved::{Archive, SavedError};
 
 /// The table. Each change costs one pass over the parameters, whatever the number of workers; it
 /// holds a gradient for each, and the sum in double precision. What changes is planned first, and
@@ -12,9 +15,10 @@ use crate::id::WorkerId;
 ///
 /// Invariant: the sum is that of `rows * values` over the entries, but for rounding in `f64`. With
 /// one entry there is none: a product of a value and up to 2^29 rows is exact.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Table {
     entries: BTreeMap<WorkerId, Entry>,
+    #[serde(skip)]
     sum: Vec<f64>,
     /// Rows of all entries.
     rows: u64,
@@ -22,10 +26,11 @@ pub(super) struct Table {
     is_cleared: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Entry {
     rows: u64,
     samples: u64,
+    #[serde(skip)]
     values: Vec<f32>,
 }
 
@@ -41,6 +46,19 @@ pub(super) struct Change {
 }
 
 impl Table {
+    /// Saves or restores the arrays, once serde has been over the rest.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        if archive.is_there(self.sum.len())? {
+            archive.own_f64("sum", &mut self.sum)?;
+        }
+        for entry in self.entries.values_mut() {
+            if archive.is_there(entry.values.len())? {
+                archive.own("entry", &mut entry.values)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Plans to put `scale` times a gradient of so many values in the place of what `worker` had.
     pub(super) fn replace(
         &mut self,

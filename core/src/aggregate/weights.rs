@@ -3,6 +3,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::shares::Shares;
 use super::{Gradient, StalenessSpec};
 use crate::id::WorkerId;
@@ -80,7 +82,7 @@ impl Weights {
 }
 
 /// The factors of a staleness rule, each worked out once.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Factors(Vec<f64>);
 
 /// Factors that are kept: a staleness above is as rare as it is large.

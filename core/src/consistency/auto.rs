@@ -41,6 +41,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use self::course::Course;
 pub use self::course::Kept;
 use self::pace::Pace;
@@ -48,6 +50,7 @@ use super::ConsistencySpec;
 use crate::aggregate::ParticipationSpec;
 use crate::id::{Version, WorkerId};
 use crate::mode::{MOST_IN_FLIGHT, Mode};
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// The loss climbs when it is above its minimum by this factor ...
@@ -62,7 +65,7 @@ const REST: u32 = 3;
 const EASY: f64 = 0.25;
 
 /// The controller.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Auto {
     paces: BTreeMap<WorkerId, Pace>,
     /// Mini-batches that may be under way, of all workers.
@@ -122,7 +125,7 @@ pub enum Choice {
 }
 
 /// The course of the loss.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Climb {
     first: Option<f64>,
     /// Since somebody came or went.
@@ -154,6 +157,15 @@ impl Auto {
     pub const fn without_shares(mut self) -> Self {
         self.has_shares = false;
         self
+    }
+
+    /// Saves or restores all that it has seen.
+    ///
+    /// # Errors
+    /// [`SavedError`] if that is not what was saved.
+    pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)?;
+        self.course.archive(archive)
     }
 
     /// The mode it begins with.

@@ -3,6 +3,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::Closing;
 use crate::id::{Clock, Version, WorkerId};
 
@@ -10,7 +12,7 @@ use crate::id::{Clock, Version, WorkerId};
 ///
 /// Every question a policy asks is answered in constant or logarithmic time, so that the cost of
 /// a push does not grow with the number of idle workers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Cohort {
     version: Version,
     members: BTreeMap<WorkerId, Standing>,
@@ -34,7 +36,7 @@ pub struct Cohort {
     joins: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Standing {
     clock: Clock,
     contributed: bool,

@@ -2,8 +2,11 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Cohort, Consistency};
 use crate::id::{Clock, WorkerId};
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// DSSP: SSP whose slack is chosen anew, between two bounds, each time the fastest worker would
@@ -17,7 +20,7 @@ use crate::time::Time;
 /// Zhao et al., ICDCS 2019, algorithms 1 and 2. Their interval is the time between two pushes; here
 /// it is that from when a worker was free to begin to its push, since what it waited says nothing
 /// of its pace.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dssp {
     low: u64,
     high: u64,
@@ -29,7 +32,7 @@ pub struct Dssp {
 }
 
 /// What is known of a worker.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Pace {
     /// Since when it has been free to do its current iteration.
     began: Time,
@@ -129,5 +132,9 @@ impl Consistency for Dssp {
         self.paces.remove(&worker);
         self.held.retain(|&(_, held)| held != worker);
         self.release(cohort);
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)
     }
 }

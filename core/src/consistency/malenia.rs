@@ -2,8 +2,11 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Admission, Closing, Cohort, Consistency, fresh_only};
 use crate::id::{Version, WorkerId};
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// Malenia SGD: every member gives gradients on the current version, going on with it at once, and
@@ -22,7 +25,7 @@ use crate::time::Time;
 /// falls short of S if nobody could give more, or the budget does not ask for it.
 ///
 /// Tyurin and Richtarik, NeurIPS 2023, section 5.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Malenia {
     gradients: u32,
     /// B_i of the members in the open round.
@@ -107,5 +110,9 @@ impl Consistency for Malenia {
         if let Some(count) = self.counts.remove(&worker) {
             self.inverses -= 1.0 / f64::from(count);
         }
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)
     }
 }

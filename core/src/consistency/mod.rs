@@ -42,6 +42,7 @@ pub use spec::{ConsistencySpec, ImpossibleConsistency, MOST_GATHERED, UnknownCon
 pub use ssp::Ssp;
 
 use crate::id::{Version, WorkerId};
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// A consistency policy: the questions the server asks. Unless a policy says otherwise, each
@@ -141,6 +142,15 @@ pub trait Consistency: Debug + Send {
     /// Takes note that `worker`, which is not in `cohort` any more, does not count.
     fn left(&mut self, cohort: &Cohort, worker: WorkerId) {
         let _unheeded = (cohort, worker);
+    }
+
+    /// Saves or restores what it has taken note of, if anything.
+    ///
+    /// # Errors
+    /// [`SavedError`] if that is not what was saved.
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let _without_memory = archive;
+        Ok(())
     }
 }
 

@@ -2,8 +2,11 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Closing, Cohort, Consistency};
 use crate::id::WorkerId;
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// Ringleader ASGD: a step takes the mean over a table of one entry for each worker, which is the
@@ -25,7 +28,7 @@ use crate::time::Time;
 /// ones each time, which are never older.
 ///
 /// Maranjyan and Richtarik, 2025.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ringleader {
     /// Members that have not had their turn at the table. Once there are none, the next one is
     /// gathered.
@@ -83,5 +86,9 @@ impl Consistency for Ringleader {
         self.owed.remove(&worker);
         self.gathered.remove(&worker);
         self.latest = None;
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)
     }
 }

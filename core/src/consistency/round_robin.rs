@@ -3,8 +3,11 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Cohort, Consistency};
 use crate::id::WorkerId;
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// Round-robin: gradients are applied on arrival, but workers are given parameters in turn, in the
@@ -33,7 +36,7 @@ use crate::time::Time;
 /// once they are spaced.
 ///
 /// Chen et al., INFOCOM 2019 (R2SP).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RoundRobin {
     /// When the last turn began.
     turn: Option<Time>,
@@ -41,7 +44,7 @@ pub struct RoundRobin {
 }
 
 /// What a worker takes from its parameters to its gradient.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Times {
     started: Time,
     /// The last ones, in any order; none where there is none yet.
@@ -99,6 +102,10 @@ impl Consistency for RoundRobin {
 
     fn left(&mut self, _cohort: &Cohort, worker: WorkerId) {
         self.times.remove(&worker);
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)
     }
 }
 

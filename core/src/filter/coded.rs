@@ -18,7 +18,7 @@ use super::low_rank::Piece;
 use super::signs::Signs;
 
 /// A gradient as it travels.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Encoded {
     /// How the bytes are to be read.
     pub form: Form,

@@ -6,7 +6,7 @@ use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Evaluated, Point};
 use crate::consistency::{Closing, DropReason};
@@ -297,7 +297,7 @@ pub enum Event {
 }
 
 /// Why a mode began.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Cause {
     /// Somebody ordered it.
     Ordered,

@@ -7,13 +7,12 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Evaluated, Identity, Input, Point};
+use super::{Evaluated, ExactPoint, Identity, Input};
 use crate::evaluation::Evaluation;
-use crate::id::{PeerId, Version};
+use crate::id::PeerId;
 use crate::protocol::{FrameError, Payload, codec, decode_whole, encode};
 use crate::time::Time;
 
@@ -38,10 +37,7 @@ enum Entry {
 /// An evaluation with all digits of its time.
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    version: Version,
-    samples: u64,
-    epoch: f64,
-    time: Duration,
+    point: ExactPoint,
     evaluation: Evaluation,
 }
 
@@ -78,10 +74,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
         Input::Garbage(peer, error) => Entry::Garbage(*peer, *error),
         Input::Disconnected { peer, why } => Entry::Disconnected(*peer, why.clone()),
         Input::Evaluated(Evaluated { point, evaluation }) => Entry::Evaluated(Box::new(Kept {
-            version: point.version,
-            samples: point.samples,
-            epoch: point.epoch,
-            time: point.time,
+            point: (*point).into(),
             evaluation: evaluation.clone(),
         })),
         Input::Drain => Entry::Drain,
@@ -127,9 +120,8 @@ pub fn decode_input(bytes: &[u8]) -> Result<(Time, Input), InputError> {
         Entry::Garbage(peer, error) => Input::Garbage(peer, error),
         Entry::Disconnected(peer, why) => Input::Disconnected { peer, why },
         Entry::Evaluated(kept) => {
-            let Kept { version, samples, epoch, time, evaluation } = *kept;
-            let point = Point { version, samples, epoch, time };
-            Input::Evaluated(Evaluated { point, evaluation })
+            let Kept { point, evaluation } = *kept;
+            Input::Evaluated(Evaluated { point: point.into(), evaluation })
         }
         Entry::Drain => Input::Drain,
         Entry::Overslept => Input::Overslept,

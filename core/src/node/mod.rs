@@ -25,7 +25,7 @@ use core::time::Duration;
 pub use event::{Cause, Departure, Event};
 pub use identity::{Identity, NoIdentity};
 pub use inputs::{InputError, decode_input, encode_input};
-pub use server::{Ledger, Server, ServerError};
+pub use server::{Ledger, RestoreError, Server, ServerError};
 pub use shard::{Shard, ShardConfig};
 pub use worker::{Worker, WorkerConfig, WorkerError};
 
@@ -240,6 +240,27 @@ pub struct Point {
     /// Training time: since the first parameters were given out.
     #[serde(rename = "time_s", serialize_with = "event::seconds")]
     pub time: Duration,
+}
+
+/// A point of the training curve with all digits of its time, for what is kept.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+pub struct ExactPoint {
+    version: Version,
+    samples: u64,
+    epoch: f64,
+    time: Duration,
+}
+
+impl From<Point> for ExactPoint {
+    fn from(Point { version, samples, epoch, time }: Point) -> Self {
+        Self { version, samples, epoch, time }
+    }
+}
+
+impl From<ExactPoint> for Point {
+    fn from(ExactPoint { version, samples, epoch, time }: ExactPoint) -> Self {
+        Self { version, samples, epoch, time }
+    }
 }
 
 /// An evaluation.

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Optimizer, Step, sqrt};
+use crate::saved::{Archive, SavedError};
 
 /// `s += g^2; p -= rate * g / (sqrt(s) + epsilon)`, with `s` 0 before the first step.
 #[derive(Debug)]
@@ -27,5 +28,9 @@ impl Optimizer for AdaGrad {
             *squares += gradient * gradient;
             *param -= learning_rate * gradient / (sqrt(*squares) + self.epsilon);
         }
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.own("squares", &mut self.squares)
     }
 }

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Optimizer, Step, sqrt};
+use crate::saved::{Archive, SavedError};
 
 /// `m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2`, both 0 before the first
 /// step, then at step `t`
@@ -45,5 +46,11 @@ impl Optimizer for Adam {
             *squares = beta2 * *squares + (1.0 - beta2) * gradient * gradient;
             *param -= rate * *mean / (sqrt(*squares) * scale + epsilon);
         }
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(&mut self.powers)?;
+        archive.own("mean", &mut self.mean)?;
+        archive.own("squares", &mut self.squares)
     }
 }

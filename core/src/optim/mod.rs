@@ -32,6 +32,8 @@ use self::momentum::Momentum;
 use self::nesterov::Nesterov;
 use self::sgd::Sgd;
 
+use crate::saved::{Archive, SavedError};
+
 pub use self::error::OptimError;
 pub use self::proximal::Proximal;
 pub use self::schedule::Schedule;
@@ -48,6 +50,15 @@ pub trait Optimizer: fmt::Debug + Send {
 
     /// Makes the part `step` of the step that has begun; `params` are those of its keys.
     fn step(&mut self, params: &mut [f32], step: &Step<'_>);
+
+    /// Saves or restores what it remembers of earlier gradients, if anything.
+    ///
+    /// # Errors
+    /// [`SavedError`] if that is not what was saved.
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let _without_memory = archive;
+        Ok(())
+    }
 }
 
 /// Part of a step of an optimiser.

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Optimizer, Step};
+use crate::saved::{Archive, SavedError};
 
 /// `v = momentum * v + g; p -= rate * (g + momentum * v)`, with `v` 0 before the first step.
 #[derive(Debug)]
@@ -27,5 +28,9 @@ impl Optimizer for Nesterov {
             *velocity = self.momentum * *velocity + gradient;
             *param -= learning_rate * (gradient + self.momentum * *velocity);
         }
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.own("velocity", &mut self.velocity)
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{check_not_negative, check_positive};
 use super::{OptimError, Optimizer, OptimizerSpec, Proximal, Schedule, Step};
 use crate::id::Version;
+use crate::saved::{Archive, SavedError};
 
 /// Keys of a block: what is done to it stays in the innermost cache until the block is done with.
 pub(crate) const BLOCK: usize = 1024;
@@ -124,6 +125,14 @@ impl Updater {
             *decayed = step.scale * gradient + decay * param;
         }
         self.optimizer.step(params, &Step { gradient: decayed, scale: 1.0, ..step });
+    }
+
+    /// Saves or restores what the optimiser remembers.
+    ///
+    /// # Errors
+    /// [`SavedError`] if that is not what was saved.
+    pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        self.optimizer.archive(archive)
     }
 
     /// Whether a step needs the whole gradient before its first part.

@@ -40,22 +40,21 @@ pub(crate) fn append<T: Serialize>(fields: &T, bytes: &mut Vec<u8>) {
 }
 
 /// Reads fields that must fill `bytes` exactly.
-pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
-    match read_first(bytes) {
-        Ok((fields, [])) => Ok(fields),
-        _ => Err(Malformed),
-    }
+pub(crate) fn read<T: DeserializeOwned>(mut bytes: &[u8]) -> Result<T, Malformed> {
+    let fields = read_first(&mut bytes)?;
+    if bytes.is_empty() { Ok(fields) } else { Err(Malformed) }
 }
 
-/// Reads fields that `bytes` begin with, and gives what follows them. A list of lists is read item
+/// Reads fields that `bytes` begin with, and leaves what follows them. A list of lists is read item
 /// by item this way: what an item says it holds is believed for one at a time only.
-pub(crate) fn read_first<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), Malformed> {
+pub(crate) fn read_first<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, Malformed> {
     let read = if bytes.len() <= SMALL {
         let small = config::standard().with_limit::<MOST_BYTES_OF_SMALL>();
         bincode::serde::decode_from_slice(bytes, small)
     } else {
         bincode::serde::decode_from_slice(bytes, CONFIG)
     };
-    let (fields, used) = read.map_err(|_| Malformed)?;
-    Ok((fields, bytes.get(used..).ok_or(Malformed)?))
+    let (fields, used) = read.map_err(|_error| Malformed)?;
+    *bytes = bytes.get(used..).ok_or(Malformed)?;
+    Ok(fields)
 }

@@ -64,16 +64,14 @@ impl Decisions {
     }
 
     /// Reads what [`Self::append`] wrote.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let (first, mut rest) = codec::read_first(bytes)?;
+    pub(super) fn read(mut bytes: &[u8]) -> Result<Self, Malformed> {
+        let first = codec::read_first(&mut bytes)?;
         let mut decisions = Vec::new();
-        while !rest.is_empty() {
+        while !bytes.is_empty() {
             if decisions.len() == MOST_DECISIONS {
                 return Err(Malformed);
             }
-            let decision;
-            (decision, rest) = codec::read_first(rest)?;
-            decisions.push(decision);
+            decisions.push(codec::read_first(&mut bytes)?);
         }
         Ok(Self { first, decisions })
     }

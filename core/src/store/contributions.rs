@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::aggregate::{Aggregator, Gradient, Merging};
 use crate::id::{Clock, Incarnation, PartId, Sequence, Version, WorkerId};
+use crate::saved::{Archive, SavedError, presence};
 use crate::time::Time;
 use crate::work::Task;
 
@@ -34,12 +35,14 @@ pub struct Contribution {
 }
 
 /// A contribution with its values.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Gathered {
     pub(super) contribution: Contribution,
     /// The parameters of the version it was computed on, if the aggregator needs them.
+    #[serde(with = "presence")]
     pub(super) base: Option<Arc<Vec<f32>>>,
     /// None if they are merged in those of one before it.
+    #[serde(with = "presence")]
     pub(super) values: Option<Arc<Vec<f32>>>,
 }
 
@@ -71,7 +74,7 @@ impl Gathered {
 ///
 /// Invariant: once those that wait are merged, each worker has one vector for each part of the data
 /// that it computed from, as far as [`Merging`] allows.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Contributions {
     all: Vec<Gathered>,
     /// How many of them are merged, or are the first of their worker and part.
@@ -81,6 +84,15 @@ pub(super) struct Contributions {
 }
 
 impl Contributions {
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)?;
+        for Gathered { base, values, .. } in &mut self.all {
+            base.iter_mut().try_for_each(|base| archive.shared("base", base))?;
+            values.iter_mut().try_for_each(|values| archive.shared("gradient", values))?;
+        }
+        Ok(())
+    }
+
     pub(super) fn push(&mut self, gathered: Gathered) {
         self.all.push(gathered);
     }

@@ -18,16 +18,17 @@ use contributions::{Contributions, Gathered};
 pub use decision::Decision;
 
 use crate::aggregate::{Aggregator, Merging};
-use crate::consistency::Closing;
+use crate::consistency::{Closing, Kept};
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::Mode;
 use crate::model::Model;
 use crate::optim::{OptimError, UpdateSpec};
 use crate::params::KeyRange;
+use crate::saved::{Archive, SavedError};
 
 /// Parameters that were given to a worker, the oldest first.
-type Given = VecDeque<(Version, Arc<Vec<f32>>)>;
+type Given = VecDeque<Kept>;
 
 /// The parameters of a key range, and the gradients that wait to change them.
 #[derive(Debug)]
@@ -122,8 +123,8 @@ impl Store {
             return;
         }
         let bases = self.bases.entry(worker).or_default();
-        if bases.back().is_none_or(|(newest, _)| *newest < version) {
-            bases.push_back((version, self.parameters.clone()));
+        if bases.back().is_none_or(|newest| newest.version < version) {
+            bases.push_back(Kept { version, parameters: self.parameters.clone() });
         }
     }
 
@@ -145,11 +146,11 @@ impl Store {
     /// never goes back.
     fn base(&mut self, worker: WorkerId, base: Version) -> Option<Arc<Vec<f32>>> {
         let bases = self.bases.get_mut(&worker)?;
-        while bases.front().is_some_and(|(version, _)| *version < base) {
+        while bases.front().is_some_and(|oldest| oldest.version < base) {
             bases.pop_front();
         }
-        let (version, values) = bases.front()?;
-        (*version == base).then(|| values.clone())
+        let oldest = bases.front()?;
+        (oldest.version == base).then(|| oldest.parameters.clone())
     }
 
     /// Keeps what waits for the update on `version` as few vectors as can be. That update will take
@@ -209,6 +210,22 @@ impl Store {
             }
         }
         contributions.take(taken).map(|gathered| gathered.contribution)
+    }
+
+    /// Saves or restores everything.
+    ///
+    /// # Errors
+    /// [`SavedError`] if that is not what was saved, for the same keys.
+    pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let Self { keys: _, update: _, parameters, aggregator, contributions, bases } = self;
+        archive.shared("parameters", parameters)?;
+        aggregator.archive(archive)?;
+        contributions.archive(archive)?;
+        archive.small(bases)?;
+        for base in bases.values_mut().flatten() {
+            archive.shared("base", &mut base.parameters)?;
+        }
+        Ok(())
     }
 
     /// Throws away what is in the open round.

@@ -10,6 +10,7 @@ use crate::coding::{Code, CodeError, Decoder};
 use crate::consistency::Cohort;
 use crate::id::{BatchId, Version, WorkerId};
 use crate::job::{Aggregation, Job};
+use crate::saved::{Archive, SavedError};
 
 /// In round `r` every worker combines mini-batches `r` of its partitions. The round is covered
 /// once those who came can be decoded; whoever comes later comes in vain.
@@ -116,5 +117,12 @@ impl Dealer for Coded {
 
     fn updated(&mut self, _members: &Cohort) {
         self.present.clear();
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let Self { decoder: _, aggregation: _, batch_size: _, rows, given, present } = self;
+        archive.small(rows)?;
+        archive.small(given)?;
+        archive.small(present)
     }
 }

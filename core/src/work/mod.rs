@@ -32,6 +32,7 @@ use crate::coding::{Code, CodeError, Piece};
 use crate::consistency::{Cohort, Consistency, Redundant};
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::job::Job;
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// What one gradient is computed from.
@@ -110,6 +111,12 @@ pub trait Dealer: Debug + Send {
 
     /// Takes note of an update, after which `members` go on.
     fn updated(&mut self, members: &Cohort);
+
+    /// Saves or restores what has been dealt, and what it has taken note of.
+    ///
+    /// # Errors
+    /// [`SavedError`] if that is not what was saved.
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError>;
 }
 
 /// How long a gradient took.

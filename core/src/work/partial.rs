@@ -4,9 +4,12 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Dealer, Share, Task, Weights, set_rows};
 use crate::consistency::Cohort;
 use crate::id::{BatchId, PartId, Version, WorkerId};
+use crate::saved::{Archive, SavedError};
 
 /// In each round worker `i` computes partitions `i`, `i + 1`, ... (`tasks` of them, counted round),
 /// and sends each gradient when it is ready. The round is covered once there is one of each
@@ -17,7 +20,7 @@ use crate::id::{BatchId, PartId, Version, WorkerId};
 ///
 /// Ozfatura, Gunduz, Ulukus, *Speeding up distributed gradient descent by utilizing non-persistent
 /// stragglers*, ISIT 2019: multi-message communication, uncoded, cyclic order.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Partial {
     tasks: u32,
     /// Examples of each partition; 0 where nobody has said.
@@ -124,5 +127,9 @@ impl Dealer for Partial {
     fn updated(&mut self, _members: &Cohort) {
         self.arrived.fill(false);
         self.missing = self.arrived.len();
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)
     }
 }

@@ -5,11 +5,14 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Dealer, Share, Task, Weights, set_rows};
 use crate::consistency::Cohort;
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::job::Job;
 use crate::rng::Stream;
+use crate::saved::{Archive, SavedError};
 
 /// Every worker has all parts. A free worker takes the next shard of the epoch's queue, a random
 /// order of the parts, and goes through it in mini-batches; so the fast do more. Where the queue is
@@ -21,7 +24,7 @@ use crate::rng::Stream;
 /// is given out once. What does not come back, or to no use, is given to whoever is free next,
 /// before anything else. There is nothing beyond the last epoch of the budget: at the end each
 /// mini-batch of each epoch has been applied exactly once.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Shards {
     shuffle: Stream,
     batch_size: u64,
@@ -47,7 +50,7 @@ pub(super) struct Shards {
 }
 
 /// Mini-batches of one part that are to be given out; never none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Span {
     part: PartId,
     begin: u64,
@@ -201,6 +204,10 @@ impl Dealer for Shards {
     }
 
     fn updated(&mut self, _members: &Cohort) {}
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)
+    }
 }
 
 #[cfg(test)]

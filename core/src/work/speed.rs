@@ -5,10 +5,13 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::level::{Line, level};
 use super::{Dealer, Share, Task, Timed, Weights, set_rows};
 use crate::consistency::Cohort;
 use crate::id::{BatchId, PartId, Version, WorkerId};
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// The smallest mini-batch that a worker's is made, unless the job's are smaller.
@@ -30,7 +33,7 @@ const GAIN: f64 = 0.001;
 ///
 /// A mini-batch has the number of its first example in the sequence of the worker's passes, so
 /// that each pass goes through all examples once whatever the sizes are.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct BySpeed {
     batch_size: u32,
     workers: Vec<Account>,
@@ -41,7 +44,7 @@ pub(super) struct BySpeed {
 }
 
 /// What is known of a worker.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Account {
     /// Whether it counted when the sizes were last looked at.
     counts: bool,
@@ -56,7 +59,7 @@ struct Account {
 }
 
 /// How long a worker takes, in seconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Speed {
     start: f64,
     slope: f64,
@@ -215,6 +218,10 @@ impl Dealer for BySpeed {
         let members: Vec<usize> = members.workers().map(|worker| worker.0 as usize).collect();
         self.share_out(&members);
         self.rebalance(&members);
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)
     }
 }
 

@@ -19,12 +19,13 @@ use pstrain_core::protocol::message::Push;
 use pstrain_core::work::Task;
 
 use super::deck::Deck;
+use super::twin::Twin;
 
 /// What names a push for ever.
 pub(super) type Key = (WorkerId, Incarnation, Sequence);
 
 /// The second set of books.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Books {
     job: Job,
     /// By the version it was computed on: superseded parameters make a second one.
@@ -39,10 +40,10 @@ pub(super) struct Books {
     /// The parameters of every version.
     history: Vec<Vec<f32>>,
     /// Every update once more, on what the workers computed.
-    aggregator: Aggregator,
+    aggregator: Twin<Aggregator>,
     /// The arithmetic of the books' own beside it, for updates that are a mean or a sum of their
     /// gradients; given up with the first change of mode, of which it knows nothing.
-    updater: Option<Updater>,
+    updater: Option<Twin<Updater>>,
     consistency: ConsistencySpec,
     workers: Vec<Account>,
     /// What is dealt out where mini-batches are not each worker's own.
@@ -57,7 +58,7 @@ pub(super) struct Books {
 }
 
 /// A gradient as its worker made it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Made {
     task: Task,
     parameters: Arc<Vec<f32>>,
@@ -103,13 +104,19 @@ impl Books {
             open: Vec::new(),
             round: Vec::new(),
             aggregator: {
-                let (workers, parameters) = (job.membership.workers, initial.len());
-                let mode = job.mode.at_start();
-                Aggregator::new(job.aggregation, &job.update, &mode, workers, parameters)
-                    .expect("a valid job")
+                let (job, keys) = (job.clone(), initial.len());
+                let fresh = move || {
+                    let (mode, workers) = (job.mode.at_start(), job.membership.workers);
+                    Aggregator::new(job.aggregation, &job.update, &mode, workers, keys)
+                        .expect("a valid job")
+                };
+                Twin::new(fresh, Aggregator::archive, keys)
             },
-            updater: (!has_a_rule(&job.mode))
-                .then(|| Updater::new(&job.update, initial.len()).expect("a valid job")),
+            updater: (!has_a_rule(&job.mode)).then(|| {
+                let (update, keys) = (job.update, initial.len());
+                let fresh = move || Updater::new(&update, keys).expect("a valid job");
+                Twin::new(fresh, Updater::archive, keys)
+            }),
             history: vec![initial],
             consistency: job.mode.at_start().consistency,
             workers: vec![Account::default(); job.membership.workers as usize],
@@ -198,12 +205,12 @@ impl Books {
                 self.applied((*worker, *incarnation, *sequence), *clock, *staleness, *samples);
             }
             Event::Ready { worker, rows } => {
-                self.aggregator.set_rows(*worker, *rows);
+                self.aggregator.get().set_rows(*worker, *rows);
             }
             Event::Switched { version, mode, .. } => {
                 assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
                 assert!(self.round.is_empty(), "{mode} began in the middle of an update");
-                self.aggregator.set_mode(mode);
+                self.aggregator.get().set_mode(mode);
                 self.consistency = mode.consistency;
                 self.updater = None;
             }
@@ -241,7 +248,7 @@ impl Books {
         assert!(!self.has_open_round(), "{from} was restored in the middle of an update");
         let computing = self.workers.iter().any(|account| !account.granted.is_empty());
         assert!(!computing, "{from} was restored while gradients were under way");
-        self.aggregator.restart();
+        self.aggregator.get().restart();
         self.history.push(self.history[from.0 as usize].clone());
     }
 
@@ -310,9 +317,9 @@ impl Books {
             let (worker, part) = (key.0, part(key));
             Gradient { worker, part, clock, samples, size: 0, staleness, base, values }
         });
-        self.aggregator.combine(gradients, current, closing);
+        self.aggregator.get().combine(gradients, current, closing);
         let mut parameters = current.clone();
-        self.aggregator.apply(&mut parameters, Version(version.0 - 1));
+        self.aggregator.get().apply(&mut parameters, Version(version.0 - 1));
         if let Some(plain) = self.plain_update(version, closing) {
             assert!(same_bits(&plain, &parameters), "{version} is no plain mean or sum");
         }
@@ -323,7 +330,7 @@ impl Books {
     /// The update without the aggregator, where that has no rule of its own: what a worker gave to
     /// an update of all that has come is added up first, in units of its first gradient.
     fn plain_update(&mut self, version: Version, closing: Closing) -> Option<Vec<f32>> {
-        let updater = self.updater.as_mut()?;
+        let updater = self.updater.as_mut()?.get();
         let samples = |key: &Key| f64::from(self.sent[key].1);
         let all: f64 = self.round.iter().map(|(key, _)| samples(key)).sum();
         let are_together = |(one, _): &(Key, Clock), (next, _): &(Key, Clock)| {
@@ -385,7 +392,7 @@ impl Books {
     /// the data that it has, unless what it gives is not all for the same update or not added up.
     fn assert_small(&self, server: &Server) {
         let whole_iterations = matches!(self.consistency, ConsistencySpec::Delay { .. });
-        if whole_iterations || self.aggregator.merging() == Merging::Apart {
+        if whole_iterations || self.aggregator.look().merging() == Merging::Apart {
             return;
         }
         let workers = (0..self.job.membership.workers).map(WorkerId);

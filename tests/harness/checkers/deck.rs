@@ -11,7 +11,7 @@ use pstrain_core::work::WorkSpec;
 type Card = (u64, PartId, BatchId);
 
 /// All mini-batches of a job whose shards are dealt out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Deck {
     /// Mini-batches of each shard.
     batches: Vec<u64>,

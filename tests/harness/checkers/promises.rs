@@ -37,7 +37,7 @@ impl Member {
 }
 
 /// What a policy promises.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Promises {
     policy: ConsistencySpec,
     /// Workers of the job.

@@ -12,7 +12,7 @@ use super::deck::Deck;
 use super::promises::{Given, Member, Promises};
 
 /// The second opinion on the cohort.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ranks {
     job: Job,
     mode: Mode,

@@ -56,6 +56,7 @@ impl World<'_> {
                 Effect::Send(peer, message) => {
                     if let (Message::Push(push), Some(worker)) =
                         (&message, self.processes[process].node.id())
+                        && self.is_heard(peer)
                     {
                         self.checker.sent(worker, push);
                     }
@@ -79,8 +80,11 @@ impl World<'_> {
     /// Nobody breaks the protocol, and nobody is turned away who did nothing wrong.
     fn check_result(&self, result: &Result<EndReason, WorkerError>) {
         match result {
+            // It may have heard of an end that was lost with the server.
             Ok(reason) => assert!(
-                *reason == EndReason::Stopped || self.server_ended_with() == Some(*reason),
+                *reason == EndReason::Stopped
+                    || self.settings.forgets
+                    || self.server_ended_with() == Some(*reason),
                 "a worker was told that {reason}"
             ),
             Err(WorkerError::Unreachable { .. } | WorkerError::Refused(Refusal::Over)) => {}
@@ -177,7 +181,9 @@ impl World<'_> {
         if !self.calm && self.percent(bad) {
             gradient[0] = f32::NAN;
         }
-        self.checker.computed(worker, &order, &gradient);
+        if self.is_of_this_lineage(order.ticket.run) {
+            self.checker.computed(worker, &order, &gradient);
+        }
         let span = self.processes[process].speed.mul_f64(0.5 + self.rng.unit());
         let takes = self.takes(process, span);
         let computed = Computed {

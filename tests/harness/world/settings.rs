@@ -50,6 +50,11 @@ pub struct Settings {
     pub climbs: Option<u64>,
     /// After how many inputs of a thousand the server crashes and begins anew, before the calm.
     pub crashes: u64,
+    /// After how many inputs of a thousand its state is saved, so that it begins anew from there, and
+    /// the state restored takes its place at once.
+    pub saves: u64,
+    /// Whether a server that crashes has its state only, not the inputs since, and all begin from there.
+    pub forgets: bool,
     /// What goes wrong.
     pub faults: Faults,
     /// When the faults stop.
@@ -153,6 +158,8 @@ impl Settings {
             wishes: rng.below(2) == 0,
             climbs: None,
             crashes: 0,
+            saves: 0,
+            forgets: false,
             faults,
             calm_at: lease.mul_f64(25.0 * rng.unit()),
             job,
@@ -231,6 +238,19 @@ impl Settings {
         let mut rng = Stream::new(self.network).fork("choices", 0).rng();
         self.job.mode = Mode::of(ConsistencySpec::Auto);
         self.climbs = (rng.below(4) > 0).then(|| 4 + rng.below(60));
+        self
+    }
+
+    /// The same with an optimiser of any kind.
+    #[must_use]
+    pub const fn with_any_optimizer(mut self) -> Self {
+        self.job.update.optimizer = match self.network % 5 {
+            0 => OptimizerSpec::Sgd,
+            1 => OptimizerSpec::MOMENTUM,
+            2 => OptimizerSpec::NESTEROV,
+            3 => OptimizerSpec::ADAGRAD,
+            _ => OptimizerSpec::ADAM,
+        };
         self
     }
 

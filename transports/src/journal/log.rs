@@ -11,6 +11,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use super::disk::{Disk, replace};
+
 /// What a log begins with: its name and the version of its form.
 const MAGIC: [u8; 8] = *b"PSTRLOG1";
 /// What a block begins with.
@@ -78,26 +80,26 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError`] if there is a file already, or it cannot be written.
-    pub fn create(path: &Path) -> Result<Self, LogError> {
+    pub fn create(disk: &impl Disk, path: &Path) -> Result<Self, LogError> {
         let failed = |why| LogError::new(path, Problem::Io("cannot be created", why));
-        let mut options = OpenOptions::new();
-        let mut file =
-            options.read(true).write(true).create_new(true).open(path).map_err(failed)?;
-        file.write_all(&MAGIC).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        sync_folder(path).map_err(failed)?;
+        if path.exists() {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        }
+        replace(disk, path, &MAGIC).map_err(failed)?;
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         let committed = MAGIC.len() as u64;
         Ok(Self { path: path.to_owned(), file, pending: Vec::new(), blocks: 0, committed })
     }
 
     /// Opens a log, hands each of its records to `take` in order, and cuts off what was never
-    /// committed.
+    /// committed. There is no such thing in one that `has_successor`: it was left when it was whole.
     ///
     /// # Errors
     /// [`LogError`] if the file cannot be read or written, is no log, or is damaged; and what
     /// `take` finds wrong with a record.
     pub fn open(
         path: &Path,
+        has_successor: bool,
         mut take: impl FnMut(&[u8]) -> Result<(), String>,
     ) -> Result<Opened, LogError> {
         let failed = |why| LogError::new(path, Problem::Io("cannot be read", why));
@@ -123,7 +125,7 @@ impl Log {
         let torn = length - committed;
         if torn > 0 {
             file.seek(SeekFrom::Start(committed)).map_err(failed)?;
-            if is_followed(&mut file, blocks, torn).map_err(failed)? {
+            if has_successor || is_followed(&mut file, blocks, torn).map_err(failed)? {
                 return Err(LogError::new(path, Problem::Damaged { at: committed }));
             }
             file.set_len(committed).map_err(failed)?;
@@ -230,12 +232,6 @@ fn is_followed(file: &mut File, number: u64, length: u64) -> io::Result<bool> {
         window.drain(..keep);
     }
     Ok(false)
-}
-
-/// Makes the name of a new or renamed file durable.
-pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 /// What is wrong with a log.

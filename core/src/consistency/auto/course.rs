@@ -16,7 +16,10 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::Version;
+use crate::saved::{Archive, SavedError};
 
 /// The fewest updates between two looks: one costs as much as several updates.
 const FEWEST: u64 = 16;
@@ -24,16 +27,17 @@ const FEWEST: u64 = 16;
 const FEWEST_AT_REST: u64 = 64;
 
 /// Parameters that can be gone back to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// Their version.
     pub version: Version,
     /// The values.
+    #[serde(skip)]
     pub parameters: Arc<Vec<f32>>,
 }
 
 /// What was seen of the parameters.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Course {
     /// Those of the last looks, the oldest first.
     looks: VecDeque<Kept>,
@@ -46,6 +50,14 @@ pub(super) struct Course {
 }
 
 impl Course {
+    /// Saves or restores the parameters, once serde has been over the rest.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        for kept in self.looks.iter_mut().chain(&mut self.good) {
+            archive.shared("kept", &mut kept.parameters)?;
+        }
+        Ok(())
+    }
+
     /// Takes note of a push; whether it is time for a look.
     pub(super) const fn is_due(&mut self) -> bool {
         self.wait = self.wait.saturating_sub(1);

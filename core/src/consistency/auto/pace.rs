@@ -4,6 +4,8 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::Seen;
 use crate::time::Time;
 
@@ -15,7 +17,7 @@ const REST: u32 = 32;
 /// Share of a push in the running mean of a worker's loss.
 const LOSS_SHARE: f64 = 0.1;
 /// What one worker delivers with its window.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Pace {
     pub(super) window: u32,
     /// Pushes to let pass before the next measurement: they were given out under another window.

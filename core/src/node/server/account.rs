@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::WorkerId;
 use crate::protocol::{Held, Recent, TimeSpent};
 use crate::time::Time;
@@ -18,7 +20,7 @@ use crate::time::Time;
 const STEPS: usize = 32;
 
 /// What is known of one worker's time.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Account {
     /// Gradients that came, those thrown away among them.
     pub(super) pushes: u64,
@@ -35,7 +37,7 @@ pub(super) struct Account {
     steps: VecDeque<Step>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Step {
     spent: TimeSpent,
     held_by: Option<WorkerId>,

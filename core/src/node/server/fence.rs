@@ -10,6 +10,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Server, controller};
 use crate::consistency::{Choice, ConsistencySpec, Kept, Seen};
 use crate::id::{PeerId, WorkerId};
@@ -17,11 +19,12 @@ use crate::mode::Mode;
 use crate::node::{Cause, Effect, Event, Outbox};
 use crate::protocol::message::{Begun, Control, Controlled};
 use crate::protocol::{Message, Phase};
+use crate::saved::{Archive, SavedError};
 use crate::store::Decision;
 use crate::time::Time;
 
 /// A mode that was ordered and has not begun.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ordered {
     pub(super) mode: Mode,
     cause: Cause,
@@ -30,6 +33,13 @@ pub(super) struct Ordered {
     pub(super) since: Time,
     /// Clients that want to know when it has, and what each of them wanted.
     pub(super) askers: Vec<(PeerId, Control)>,
+}
+
+impl Ordered {
+    /// Saves or restores the arrays, once serde has been over the rest.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        self.restore.iter_mut().try_for_each(|kept| archive.shared("kept", &mut kept.parameters))
+    }
 }
 
 impl Server {
@@ -195,7 +205,7 @@ impl Server {
             self.admit_joining();
         }
         if let Some(kept) = restore {
-            self.restore(kept, out);
+            self.go_back(kept, out);
         }
         for (asker, Control { key, value, .. }) in askers {
             let is_in_force = wished.set(&key, &value) == Ok(wished);
@@ -206,7 +216,7 @@ impl Server {
     }
 
     /// Makes a new version of the parameters of an earlier one. Nothing is under way.
-    fn restore(&mut self, kept: Kept, out: &mut Outbox) {
+    fn go_back(&mut self, kept: Kept, out: &mut Outbox) {
         self.store.restore(kept.parameters);
         self.cohort.renew();
         let point = self.point();

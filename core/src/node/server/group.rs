@@ -12,23 +12,27 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::Server;
 use super::roster::Slot;
-use crate::consistency::Closing;
+use crate::consistency::{Closing, Kept};
+use crate::filter::Encoded;
 use crate::id::{PeerId, Sequence, ServerId, Version, WorkerId};
-use crate::node::{Effect, Evaluate, Event, Outbox, Point};
+use crate::node::{Effect, Evaluate, Event, ExactPoint, Outbox, Point};
 use crate::params::KeyRange;
 use crate::protocol::group::{
     Arrived, Decisions, Enlist, Enlisted, Fault, Followed, MOST_ADDRESS_BYTES, MOST_DECISIONS,
     Slice,
 };
-use crate::protocol::message::{End, EndReason, Heartbeat, Push};
+use crate::protocol::message::{End, EndReason, Heartbeat, Push, PushHeader};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
+use crate::saved::{Archive, SavedError};
 use crate::store::{Contribution, Decision};
 use crate::time::Time;
 
 /// The other servers, and what they have to follow.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Group {
     others: Vec<Other>,
     /// The number of the first decision that is kept.
@@ -39,11 +43,11 @@ pub(super) struct Group {
     /// Parameters that are to be evaluated, as far as they have come.
     shown: BTreeMap<Version, Shown>,
     /// All parameters of the last version that was put together.
-    whole: Option<(Version, Arc<Vec<f32>>)>,
+    whole: Option<Kept>,
 }
 
 /// A server that does not coordinate.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Other {
     keys: KeyRange,
     peer: Option<PeerId>,
@@ -56,24 +60,56 @@ struct Other {
 }
 
 /// Parameters that the servers are sending.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Shown {
-    point: Point,
+    point: ExactPoint,
+    #[serde(skip)]
     values: Vec<f32>,
     came: BTreeSet<ServerId>,
 }
 
 /// A push of which every server has a part.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Arriving {
     /// The part of this server.
-    own: Option<(PeerId, Push)>,
+    own: Option<Own>,
     /// The other servers that have theirs.
     others: BTreeMap<ServerId, Version>,
     fault: Option<Fault>,
 }
 
+/// The part of a push that is this server's.
+#[derive(Debug, Serialize, Deserialize)]
+struct Own {
+    peer: PeerId,
+    header: PushHeader,
+    #[serde(skip)]
+    gradient: Arc<Vec<f32>>,
+    encoded: Option<Encoded>,
+}
+
 impl Group {
+    /// Saves or restores everything.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)?;
+        let keys = self.others.last().map_or(0, |other| other.keys.end() as usize);
+        for shown in self.shown.values_mut() {
+            archive.own_of("shown", &mut shown.values, keys)?;
+        }
+        let whole = &mut self.whole;
+        whole.iter_mut().try_for_each(|kept| archive.shared_of("whole", &mut kept.parameters, keys))
+    }
+
+    /// Parameters that are to be evaluated and have not come from all servers.
+    pub(super) fn shown(&self) -> usize {
+        self.shown.len()
+    }
+
+    /// The connections of the others.
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.others.iter().filter_map(|other| other.peer)
+    }
+
     /// The servers of a job that have these keys, without the first.
     pub(super) fn new(others: Vec<KeyRange>) -> Self {
         let others = others.into_iter().map(|keys| Other {
@@ -111,7 +147,7 @@ impl Group {
 
     /// All parameters of `version`, if they were put together.
     pub(super) fn whole(&self, version: Version) -> Option<&Arc<Vec<f32>>> {
-        self.whole.as_ref().filter(|(of, _)| *of == version).map(|(_, values)| values)
+        self.whole.as_ref().filter(|kept| kept.version == version).map(|kept| &kept.parameters)
     }
 
     /// Adds a decision for the others to follow, if there are any.
@@ -180,8 +216,8 @@ impl Group {
         let Shown { point, values, .. } = self.shown.remove(&version)?;
         self.tell(|| Decision::Seen { version });
         let parameters = Arc::new(values);
-        self.whole = Some((version, parameters.clone()));
-        Some(Evaluate { point, parameters })
+        self.whole = Some(Kept { version, parameters: parameters.clone() });
+        Some(Evaluate { point: point.into(), parameters })
     }
 
     /// The next time something of the others is overdue: silence for `lease`, absence for
@@ -252,7 +288,7 @@ impl Server {
     pub(super) fn show(&mut self, point: Point, out: &mut Outbox) {
         let own = self.store.parameters();
         if self.group.is_alone() {
-            return out.push(Effect::Evaluate(Evaluate { point, parameters: own.clone() }));
+            return self.request(Evaluate { point, parameters: own.clone() }, out);
         }
         let version = point.version;
         let last = self.group.others.last().map_or_else(|| self.store.keys(), |other| other.keys);
@@ -260,7 +296,9 @@ impl Server {
         if let Some(part) = values.get_mut(self.store.keys().indices()) {
             part.copy_from_slice(own);
         }
-        self.group.shown.insert(version, Shown { point, values, came: BTreeSet::new() });
+        self.group
+            .shown
+            .insert(version, Shown { point: point.into(), values, came: BTreeSet::new() });
         self.group.tell(|| Decision::Show { version });
     }
 }
@@ -365,7 +403,7 @@ impl Server {
                     return self.refuse(now, peer, Refusal::Unexpected { what }, out);
                 }
                 if let Some(evaluate) = self.group.take_slice(server, &slice) {
-                    out.push(Effect::Evaluate(evaluate));
+                    self.request(evaluate, out);
                 }
             }
             message => {
@@ -408,8 +446,7 @@ impl Server {
         let is_lost = |other: &Other| other.away_since.is_some_and(|since| now >= since + patience);
         let Some(place) = self.group.others.iter().position(is_lost) else { return };
         // What it has of the parameters is not coming.
-        let never = core::mem::take(&mut self.group.shown).len() as u32;
-        self.evaluations_due = self.evaluations_due.saturating_sub(never);
+        let never = core::mem::take(&mut self.group.shown).len();
         let lost = EndReason::ServerLost(ServerId(place as u32 + 1));
         if never > 0 && self.end.is_some() {
             self.end = Some(lost); // with part of the result
@@ -454,7 +491,9 @@ impl Server {
         if !slot.seat.grants.iter().any(|grant| grant.sequence == sequence) {
             return self.judge_push(now, peer, worker, push, None, out); // which will refuse it
         }
-        slot.seat.arriving.entry(sequence).or_default().own = Some((peer, push));
+        let Push { header, gradient, encoded } = push;
+        let own = Own { peer, header, gradient, encoded: encoded.map(Arc::unwrap_or_clone) };
+        slot.seat.arriving.entry(sequence).or_default().own = Some(own);
         self.take_whole(now, worker, out);
     }
 
@@ -487,13 +526,19 @@ impl Server {
 fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push, Option<Fault>)> {
     let sequence = slot.seat.grants.front()?.sequence;
     let arriving = slot.seat.arriving.get_mut(&sequence)?;
-    let base = arriving.own.as_ref()?.1.header.base;
+    let base = arriving.own.as_ref()?.header.base;
     let all = arriving.others.values().filter(|&&theirs| theirs == base).count() == wanted;
-    let (peer, push) = arriving.own.take_if(|_| all)?;
+    let Own { peer, header, gradient, encoded } = arriving.own.take_if(|_| all)?;
+    let push = Push { header, gradient, encoded: encoded.map(Arc::new) };
     Some((sequence, peer, push, arriving.fault))
 }
 
 impl Arriving {
+    /// Saves or restores the gradient, once serde has been over the rest.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        self.own.iter_mut().try_for_each(|own| archive.shared("arriving", &mut own.gradient))
+    }
+
     /// The connection over which this server's part came is gone.
     pub(super) fn cut_off(&mut self) {
         self.own = None;

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::group::Arriving;
-use super::roster::{Presence, Seat};
+use super::roster::{Presence, Seat, Slot};
 use super::{Server, unexpected};
 use crate::id::{Incarnation, PeerId, WorkerId};
 use crate::job::DataFrom;
@@ -103,8 +103,13 @@ impl Server {
         let workers = self.job.membership.workers;
         // A worker that was away for too long wants its own partition back, if it is free.
         let back = hello.resume.map(|resume| resume.worker);
+        // It has it still if it is the one that held it in a lineage of this run that was lost.
+        let is_its = |slot: &Slot| {
+            slot.peer.is_none() && hello.resume.is_some_and(|r| r.incarnation >= slot.incarnation)
+        };
         let free = |worker: &WorkerId| {
-            self.roster.slot(*worker).is_some_and(|slot| !slot.presence.is_alive())
+            let slot = self.roster.slot(*worker);
+            slot.is_some_and(|slot| !slot.presence.is_alive() || is_its(slot))
         };
         let Some(worker) = hello.worker.or_else(|| back.filter(free)) else {
             return self.roster.vacancy().ok_or(Refusal::Full { workers });

@@ -197,7 +197,7 @@ impl Server {
         let late = now >= self.phase_since + self.job.membership.lease;
         // One that is cut off for the moment comes back to hear that the run is over.
         let owed = self.roster.iter().any(|(_, slot)| slot.presence.is_alive());
-        if self.done || self.evaluations_due > 0 || (owed && !late) {
+        if self.done || self.evaluations_due() > 0 || (owed && !late) {
             return;
         }
         self.done = true;
@@ -313,7 +313,7 @@ impl Server {
             _ => None,
         };
         // Once the goodbyes are overdue only evaluations are awaited, and those wake the server.
-        let phase = phase.filter(|_| !(self.phase == Phase::Ending && self.evaluations_due > 0));
+        let phase = phase.filter(|_| !(self.phase == Phase::Ending && self.evaluations_due() > 0));
         let patience = membership.patience();
         [
             phase,

@@ -8,6 +8,7 @@ mod liveness;
 mod push;
 mod roster;
 mod round;
+mod saving;
 mod status;
 
 use alloc::boxed::Box;
@@ -21,8 +22,9 @@ use fence::Ordered;
 use group::Group;
 use roster::Roster;
 use round::Round;
+pub use saving::RestoreError;
 
-use super::{Effect, Event, Identity, Input, Node, Outbox, Point};
+use super::{Effect, Evaluate, Event, Identity, Input, Node, Outbox, Point};
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, ServerId, Version, WorkerId};
 use crate::job::{BudgetKind, Job, JobError};
@@ -93,7 +95,8 @@ pub struct Server {
     training_since: Option<Time>,
     last_update: Time,
     last_evaluated: Option<Version>,
-    evaluations_due: u32,
+    /// Evaluations that were asked for and have not come.
+    evaluating: Vec<Evaluate>,
     /// The last evaluation.
     evaluated: Option<protocol::Evaluated>,
     /// The worker whose coming or going is being dealt with: whoever may go on now waited for it.
@@ -103,7 +106,7 @@ pub struct Server {
 }
 
 /// What became of the mini-batches: assigned = applied + discarded + lost + outstanding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Ledger {
     /// Mini-batches given out, counting one again that had to be computed again.
     pub assigned: u64,
@@ -203,7 +206,7 @@ impl Server {
             training_since: None,
             last_update: Time::ZERO,
             last_evaluated: None,
-            evaluations_due: 0,
+            evaluating: Vec::new(),
             evaluated: None,
             mover: None,
             end: None,
@@ -384,7 +387,8 @@ impl Node for Server {
             Input::Garbage(peer, error) => self.refuse(now, peer, error.into(), out),
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {
-                self.evaluations_due = self.evaluations_due.saturating_sub(1);
+                let version = evaluated.point.version;
+                self.evaluating.retain(|asked| asked.point.version != version);
                 self.note_evaluation(&evaluated);
                 out.push(Effect::Report(evaluated.into()));
                 self.settle(now, out);

@@ -4,15 +4,18 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::account::Account;
 use super::group::Arriving;
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::protocol::message::Decided;
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 use crate::work::Task;
 
 /// A worker id of the job, and whoever holds it.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Slot {
     /// The name of its holder; empty if it never had one.
     pub(super) name: String,
@@ -45,7 +48,7 @@ pub(super) struct Slot {
 }
 
 /// What an incarnation is in the middle of.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Seat {
     /// What became of its last push.
     pub(super) decided: Option<Decided>,
@@ -66,7 +69,7 @@ pub(super) struct Seat {
 }
 
 /// The permission to push once, not made use of yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Grant {
     pub(super) sequence: Sequence,
     /// The version that came with it. The gradient may be computed on a later one that came since.
@@ -78,7 +81,7 @@ pub(super) struct Grant {
 }
 
 /// Which mini-batches a worker id has still to compute.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Batches {
     /// The first that was never given out.
     next: BatchId,
@@ -128,7 +131,7 @@ impl Batches {
 }
 
 /// Whether the holder of a worker id is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Presence {
     Awaited,
     Preparing,
@@ -158,7 +161,7 @@ impl Seat {
 }
 
 /// All worker ids of a job.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Roster {
     slots: Vec<Slot>,
     peers: BTreeMap<PeerId, WorkerId>,
@@ -209,6 +212,19 @@ impl Roster {
         for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
             slot.heard = now;
         }
+    }
+
+    /// Saves or restores everything.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)?;
+        let seats = self.slots.iter_mut().map(|slot| &mut slot.seat);
+        let mut arriving = seats.flat_map(|seat| seat.arriving.values_mut());
+        arriving.try_for_each(|arriving| arriving.archive(archive))
+    }
+
+    /// The connections that have a worker behind them.
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.peers.keys().copied()
     }
 
     /// The worker behind a connection.

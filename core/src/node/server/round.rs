@@ -17,7 +17,7 @@ use crate::work::{Dealer, Share, Task};
 
 /// Evaluations that may be under way. When they take longer than the epochs between them, points
 /// of the curve are left out rather than kept waiting; the last version is always evaluated.
-const MOST_EVALUATIONS: u32 = 32;
+const MOST_EVALUATIONS: usize = 32;
 
 /// The open round.
 #[derive(Debug, Default)]
@@ -301,12 +301,11 @@ impl Server {
 
     /// Asks for an evaluation of the current parameters, unless they were evaluated.
     pub(super) fn evaluate(&mut self, out: &mut Outbox) {
-        let behind = self.evaluations_due >= MOST_EVALUATIONS && self.end.is_none();
+        let behind = self.evaluations_due() >= MOST_EVALUATIONS && self.end.is_none();
         if behind || self.last_evaluated == Some(self.version()) {
             return;
         }
         self.last_evaluated = Some(self.version());
-        self.evaluations_due += 1;
         let point = self.point();
         self.show(point, out);
     }

@@ -4,13 +4,14 @@ use std::fs;
 
 use proptest::prelude::*;
 
+use super::super::disk::Files;
 use super::*;
 
 /// A log of `blocks`, each committed, and one that was written but not committed to the end.
 fn written(folder: &Path, blocks: &[Vec<Vec<u8>>]) -> PathBuf {
     let path = folder.join("log");
     drop(fs::remove_file(&path));
-    let mut log = Log::create(&path).unwrap();
+    let mut log = Log::create(&Files, &path).unwrap();
     for block in blocks {
         block.iter().for_each(|record| log.append(&[record]));
         log.commit().unwrap();
@@ -20,7 +21,7 @@ fn written(folder: &Path, blocks: &[Vec<Vec<u8>>]) -> PathBuf {
 
 fn read(path: &Path) -> Result<(Vec<Vec<u8>>, Opened), LogError> {
     let mut records = Vec::new();
-    let opened = Log::open(path, |record| {
+    let opened = Log::open(path, false, |record| {
         records.push(record.to_vec());
         Ok(())
     })?;
@@ -97,6 +98,17 @@ fn a_flipped_bit_is_never_taken_for_what_was_written() {
 }
 
 #[test]
+fn what_another_log_goes_on_from_must_be_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(folder.path(), &sample());
+    let whole = fs::read(&path).unwrap();
+    let open = || Log::open(&path, true, |_| Ok(())).map(|opened| opened.records);
+    assert_eq!(open().unwrap(), 7);
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    assert!(open().unwrap_err().to_string().contains("is damaged"));
+}
+
+#[test]
 fn a_block_of_zeros_after_a_crash_is_cut_off() {
     // Some file systems have the length on the disk before the bytes.
     let folder = tempfile::tempdir().unwrap();
@@ -113,10 +125,10 @@ fn errors_name_the_file_and_what_to_do() {
     let path = folder.path().join("log");
     fs::write(&path, "something else").unwrap();
     assert!(read(&path).unwrap_err().to_string().contains("is no log"));
-    let error = Log::create(&path).unwrap_err().to_string();
+    let error = Log::create(&Files, &path).unwrap_err().to_string();
     assert!(error.contains("cannot be created"), "{error}");
     let path = written(folder.path(), &sample());
-    let error = Log::open(&path, |_| Err("nonsense".into())).unwrap_err().to_string();
+    let error = Log::open(&path, false, |_| Err("nonsense".into())).unwrap_err().to_string();
     assert!(error.ends_with("block at byte 8: nonsense"), "{error}");
 }
 

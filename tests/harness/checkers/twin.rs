@@ -1,0 +1,51 @@
+//! Arithmetic with a memory that can be copied, by the way it is saved: for checkers that go back
+//! to where they were.
+
+use std::cell::{Ref, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use pstrain_core::saved::{Archive, Saved, SavedError};
+
+/// Saves or restores a `T`.
+type Leads<T> = fn(&mut T, &mut Archive<'_>) -> Result<(), SavedError>;
+
+/// A `T` that can be copied.
+pub(super) struct Twin<T> {
+    value: RefCell<T>,
+    fresh: Rc<dyn Fn() -> T>,
+    archive: Leads<T>,
+    keys: usize,
+}
+
+impl<T> Twin<T> {
+    /// What `fresh` makes, for so many keys.
+    pub(super) fn new(fresh: impl Fn() -> T + 'static, archive: Leads<T>, keys: usize) -> Self {
+        Self { value: RefCell::new(fresh()), fresh: Rc::new(fresh), archive, keys }
+    }
+
+    pub(super) fn look(&self) -> Ref<'_, T> {
+        self.value.borrow()
+    }
+
+    pub(super) fn get(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T> Clone for Twin<T> {
+    fn clone(&self) -> Self {
+        let (mut saved, mut value) = (Saved::default(), (self.fresh)());
+        let own = &mut *self.value.borrow_mut();
+        (self.archive)(own, &mut Archive::save(&mut saved, self.keys)).expect("saving");
+        (self.archive)(&mut value, &mut Archive::restore(&saved, self.keys)).expect("restoring");
+        let (fresh, archive, keys) = (Rc::clone(&self.fresh), self.archive, self.keys);
+        Self { value: RefCell::new(value), fresh, archive, keys }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Twin<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.borrow().fmt(f)
+    }
+}

@@ -1,0 +1,254 @@
+//! A run that is kept on a disk that stops, or is full, at any moment.
+
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use pstrain_core::id::PeerId;
+use pstrain_core::node::{Identity, Input, Node, Outbox, Server};
+use pstrain_core::time::Time;
+use pstrain_tests::Toy;
+use pstrain_transports::Journal;
+use pstrain_transports::journal::{
+    Beside, Checkpoints, Disk, Files, Found, InputLog, Log, Recovered, Snapshots, StateFolder,
+    recover,
+};
+
+/// What goes wrong once so many things have been done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// The machine stops: nothing is done any more.
+    Crash,
+    /// The disk is full for a while.
+    Full,
+}
+
+/// How many things a full disk refuses.
+const WHILE: i64 = 4;
+
+#[derive(Clone)]
+struct Faulty {
+    fault: Fault,
+    left: Arc<AtomicI64>,
+}
+
+impl Faulty {
+    fn after(done: i64, fault: Fault) -> Self {
+        Self { fault, left: Arc::new(AtomicI64::new(done)) }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.left.load(Ordering::Relaxed) < 0
+    }
+
+    fn has_crashed(&self) -> bool {
+        self.fault == Fault::Crash && self.has_failed()
+    }
+
+    /// Does something, unless it goes wrong.
+    fn attempt(&self, is_write: bool, does: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let left = self.left.fetch_sub(1, Ordering::Relaxed);
+        let fails = match self.fault {
+            Fault::Crash => left <= 0,
+            Fault::Full => is_write && (-WHILE..=0).contains(&left),
+        };
+        if fails { Err(io::ErrorKind::StorageFull.into()) } else { does() }
+    }
+}
+
+impl Disk for Faulty {
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let half = || Files.write(path, &bytes[..bytes.len() / 2]);
+        let was_up = !self.has_failed();
+        let written = self.attempt(true, || Files.write(path, bytes));
+        if written.is_err() && was_up {
+            half()?;
+        }
+        written
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.attempt(false, || Files.rename(from, to))
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.attempt(false, || Files.sync_folder(path))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.attempt(false, || Files.remove(path))
+    }
+}
+
+/// From one input to the next. The time between checkpoints is that of five.
+const STEP: Duration = Duration::from_secs(2);
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Connections come, and every third goes again: what a server is then tells which it has heard of.
+fn input(number: u64) -> Input {
+    match number {
+        0 => Input::Start,
+        number if number % 3 == 2 => {
+            Input::Disconnected { peer: PeerId(number - 1), why: "gone".into() }
+        }
+        number => Input::Connected(PeerId(number), Identity::Anyone),
+    }
+}
+
+fn begun() -> Server {
+    Server::new(Toy::new(2, 40).job, 1).unwrap()
+}
+
+fn words(server: &Server) -> String {
+    format!("{server:?}")
+}
+
+fn beside() -> Beside {
+    Beside { bytes: vec![1, 2, 3], files: Vec::new() }
+}
+
+fn say_nothing(_: &str) {}
+
+type Kept = Checkpoints<fn() -> Beside, Faulty>;
+
+fn checkpoints(folder: &StateFolder, disk: &Faulty, now: Time, found: &Found) -> Kept {
+    Checkpoints::new(folder.clone(), disk.clone(), (EVERY, now), found, beside, say_nothing)
+}
+
+/// Hands a server inputs until the disk stops; gives what it was after each.
+fn run<J: Journal<Server>>(
+    server: &mut Server,
+    (journal, checkpoints): (&mut J, fn(&mut J) -> &mut Kept),
+    inputs: std::ops::Range<u64>,
+    disk: &Faulty,
+) -> Vec<String> {
+    let mut states = Vec::new();
+    for number in inputs {
+        let now = Time::ZERO + STEP * number as u32;
+        let input = input(number);
+        journal.append(now, &input);
+        server.handle(now, input, &mut Outbox::new());
+        journal.commit();
+        states.push(words(server));
+        journal.rest(now, server);
+        // Whatever was begun is written before the next input: the same each time.
+        checkpoints(journal).settle(now);
+        if disk.has_crashed() {
+            break;
+        }
+    }
+    states
+}
+
+/// A server brought to where the folder has it.
+fn resumed(folder: &StateFolder, has_log: bool) -> (Server, Found, Recovered) {
+    let found = folder.find(has_log).unwrap();
+    let mut server = match &found.checkpoint {
+        None => begun(),
+        Some(checkpoint) => {
+            assert_eq!(checkpoint.beside, [1, 2, 3]);
+            Server::restore(begun().job().clone(), &checkpoint.saved).unwrap()
+        }
+    };
+    let recovered = recover(folder, &found, &mut server, |_, _| {}).unwrap();
+    (server, found, recovered)
+}
+
+const INPUTS: u64 = 40;
+
+type Logged = InputLog<fn() -> Beside, Faulty>;
+
+#[test]
+fn a_log_with_checkpoints_is_whole_wherever_the_disk_stops() {
+    let (mut with_checkpoint, of) = (0, Logged::checkpoints as fn(&mut Logged) -> &mut Kept);
+    for done in 0.. {
+        let place = tempfile::tempdir().unwrap();
+        let folder = StateFolder::new(place.path());
+        let disk = Faulty::after(done, Fault::Crash);
+        let log = Log::create(&Files, &folder.log(0)).unwrap();
+        let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
+        let checkpoints_of = |disk, now, found| checkpoints(&folder, disk, now, found);
+        let mut server = begun();
+        let mut journal = InputLog::new(log, checkpoints_of(&disk, Time::ZERO, &none), say_nothing);
+        let states = run(&mut server, (&mut journal, of), 0..INPUTS, &disk);
+        journal.end(Time::ZERO + STEP * INPUTS as u32, &mut server);
+        drop(journal);
+        let stopped = disk.has_failed();
+
+        let (mut again, found, recovered) = resumed(&folder, true);
+        assert_eq!(&words(&again), states.last().unwrap(), "stopped at {done}");
+        assert!(found.damaged.is_empty(), "stopped at {done}: {:?}", found.damaged);
+        with_checkpoint += u64::from(found.checkpoint.is_some());
+
+        // It goes on from there, with checkpoints of its own.
+        let disk = Faulty::after(i64::MAX, Fault::Crash);
+        let begin = states.len() as u64;
+        let kept = checkpoints_of(&disk, recovered.now, &found);
+        let mut journal = InputLog::new(recovered.log.unwrap(), kept, say_nothing);
+        let more = run(&mut again, (&mut journal, of), begin..begin + 12, &disk);
+        journal.end(Time::ZERO + STEP * 100, &mut again);
+        let (after, found, _) = resumed(&folder, true);
+        assert_eq!(&words(&after), more.last().unwrap(), "stopped at {done}");
+        assert!(found.number() > 0);
+        if states.len() as u64 == INPUTS && !stopped {
+            assert!(done > 30, "only {done} things were done");
+            break;
+        }
+    }
+    assert!(with_checkpoint > 20);
+}
+
+#[test]
+fn a_full_disk_costs_checkpoints_and_nothing_else() {
+    let of: fn(&mut Logged) -> &mut Kept = Logged::checkpoints;
+    for done in 0..50 {
+        let place = tempfile::tempdir().unwrap();
+        let folder = StateFolder::new(place.path());
+        let disk = Faulty::after(done, Fault::Full);
+        let log = Log::create(&Files, &folder.log(0)).unwrap();
+        let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
+        let mut server = begun();
+        let kept = checkpoints(&folder, &disk, Time::ZERO, &none);
+        let mut journal = InputLog::new(log, kept, say_nothing);
+        let states = run(&mut server, (&mut journal, of), 0..INPUTS, &disk);
+        journal.end(Time::ZERO + STEP * INPUTS as u32, &mut server);
+        let (again, found, _) = resumed(&folder, true);
+        assert_eq!(&words(&again), states.last().unwrap(), "full at {done}");
+        assert!(found.damaged.is_empty() && found.number() > 0, "full at {done}: {found:?}");
+    }
+}
+
+#[test]
+fn with_checkpoints_alone_there_is_always_one_that_is_whole() {
+    let of: fn(&mut Snapshots<_, _>) -> &mut Kept = Snapshots::checkpoints;
+    let mut last = 0;
+    for done in 0.. {
+        let place = tempfile::tempdir().unwrap();
+        let folder = StateFolder::new(place.path());
+        let disk = Faulty::after(done, Fault::Crash);
+        let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
+        let mut server = begun();
+        let mut journal = Snapshots::new(checkpoints(&folder, &disk, Time::ZERO, &none));
+        let states = run(&mut server, (&mut journal, of), 0..INPUTS, &disk);
+        let is_whole = states.len() as u64 == INPUTS;
+        if is_whole {
+            journal.end(Time::ZERO + STEP * INPUTS as u32, &mut server);
+        }
+        drop(journal);
+        let (again, found, recovered) = resumed(&folder, false);
+        assert!(recovered.log.is_none() && found.damaged.is_empty());
+        let state = states.iter().position(|state| *state == words(&again));
+        assert!(state.is_some() || found.checkpoint.is_none(), "stopped at {done}");
+        let number = found.number();
+        assert!(number >= last, "stopped at {done} it goes back from {last} to {number}");
+        last = number;
+        if is_whole && !disk.has_failed() {
+            assert_eq!(state, Some(states.len() - 1), "the end is kept");
+            break;
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A checkpoint as one safetensors file: the arrays of a server's state under their names, and all
+//! else as bytes beside them.
+//!
+//! A checksum over the whole file stands in its metadata, reckoned with zeros in its own place. So
+//! one file, which any reader of safetensors opens, is either whole or known not to be.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pstrain_core::node::RestoreError;
+use pstrain_core::saved::{Array, Saved};
+use pstrain_core::time::Time;
+use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+
+/// The metadata key of what belongs to pstrain.
+const KEY: &str = "pstrain";
+/// What stands before the checksum, and the checksum before it is known.
+const CHECKSUM: &[u8] = b"crc32c ";
+const UNKNOWN: &str = "crc32c 00000000";
+/// The tensors of what is no array.
+const STATE: &str = "pstrain.state";
+const BESIDE: &str = "pstrain.beside";
+const FORMAT: u32 = 1;
+
+/// A server's state at some time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// Which of the run it is, from 1.
+    pub number: u64,
+    /// When it was taken.
+    pub now: Time,
+    /// The state.
+    pub saved: Saved,
+    /// What whoever took it keeps beside it.
+    pub beside: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct About {
+    format: u32,
+    number: u64,
+    now: Time,
+    /// The arrays, in order.
+    arrays: Vec<String>,
+    checksum: String,
+}
+
+impl Checkpoint {
+    /// The file.
+    ///
+    /// # Errors
+    /// If the library cannot lay it out.
+    pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        let Self { number, now, saved, beside } = self;
+        let about = About {
+            format: FORMAT,
+            number: *number,
+            now: *now,
+            arrays: saved.arrays.iter().map(|(name, _)| name.clone()).collect(),
+            checksum: UNKNOWN.into(),
+        };
+        let contents: Vec<(&str, Dtype, usize, Cow<'_, [u8]>)> = saved
+            .arrays
+            .iter()
+            .map(|(name, array)| match array {
+                Array::F32(values) => (name.as_str(), Dtype::F32, values.len(), bytes_of(values)),
+                Array::F64(values) => (name.as_str(), Dtype::F64, values.len(), bytes_of(values)),
+            })
+            .chain(
+                [(STATE, &saved.small), (BESIDE, beside)]
+                    .map(|(name, bytes)| (name, Dtype::U8, bytes.len(), Cow::from(bytes))),
+            )
+            .collect();
+        let views = contents
+            .iter()
+            .map(|(name, dtype, length, bytes)| {
+                Ok((*name, TensorView::new(*dtype, vec![*length], bytes)?))
+            })
+            .collect::<Result<Vec<_>, SafeTensorError>>()
+            .map_err(io::Error::other)?;
+        #[expect(
+            clippy::disallowed_types,
+            reason = "the library asks for this map; it has one entry"
+        )]
+        let metadata =
+            std::collections::HashMap::from([(KEY.to_owned(), serde_json::to_string(&about)?)]);
+        let mut bytes = safetensors::serialize(views, Some(metadata)).map_err(io::Error::other)?;
+        let checksum = crc32c::crc32c(&bytes);
+        let place =
+            checksum_in(&bytes).ok_or_else(|| io::Error::other("no place for a checksum"))?;
+        bytes[place].copy_from_slice(format!("{checksum:08x}").as_bytes());
+        Ok(bytes)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] if it cannot be read, or is not as it was written.
+    pub fn read(path: &Path) -> Result<Self, CheckpointError> {
+        let failed = |problem| CheckpointError { path: path.to_owned(), problem };
+        let bytes = std::fs::read(path).map_err(|why| failed(Problem::Io(why)))?;
+        Self::of_bytes(bytes).map_err(failed)
+    }
+
+    fn of_bytes(mut bytes: Vec<u8>) -> Result<Self, Problem> {
+        let place = checksum_in(&bytes).ok_or(Problem::Damaged)?;
+        let told = bytes[place.clone()].to_vec();
+        bytes[place].fill(b'0');
+        if format!("{:08x}", crc32c::crc32c(&bytes)).as_bytes() != told {
+            return Err(Problem::Damaged);
+        }
+        let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(|_error| Problem::Other)?;
+        let about = metadata.metadata().as_ref().and_then(|about| about.get(KEY));
+        let about: About = about
+            .and_then(|about| serde_json::from_str(about).ok())
+            .filter(|about: &About| about.format == FORMAT)
+            .ok_or(Problem::Other)?;
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|_error| Problem::Other)?;
+        let tensor = |name: &str| tensors.tensor(name).map_err(|_error| Problem::Other);
+        let array = |name: String| {
+            let tensor = tensor(&name)?;
+            let array = match tensor.dtype() {
+                Dtype::F32 => Array::F32(Arc::new(values_of(tensor.data(), f32::from_le_bytes))),
+                Dtype::F64 => Array::F64(Arc::new(values_of(tensor.data(), f64::from_le_bytes))),
+                _ => return Err(Problem::Other),
+            };
+            Ok((name, array))
+        };
+        let About { number, now, arrays, .. } = about;
+        let arrays = arrays.into_iter().map(array).collect::<Result<_, Problem>>()?;
+        let small = tensor(STATE)?.data().to_vec();
+        let beside = tensor(BESIDE)?.data().to_vec();
+        Ok(Self { number, now, saved: Saved { small, arrays }, beside })
+    }
+}
+
+/// Where the checksum is: its first eight digits after the words before it, in the metadata.
+fn checksum_in(bytes: &[u8]) -> Option<std::ops::Range<usize>> {
+    let length = u64::from_le_bytes(*bytes.first_chunk()?);
+    let header = bytes.get(8..)?.get(..usize::try_from(length).ok()?)?;
+    let begin = header.windows(CHECKSUM.len()).position(|word| word == CHECKSUM)?;
+    let begin = 8 + begin + CHECKSUM.len();
+    (begin + 8 <= bytes.len()).then_some(begin..begin + 8)
+}
+
+/// Numbers as bytes, the least significant first.
+fn bytes_of<T: Number>(values: &[T]) -> Cow<'_, [u8]> {
+    if cfg!(target_endian = "little") {
+        Cow::Borrowed(bytemuck::cast_slice(values))
+    } else {
+        Cow::Owned(values.iter().flat_map(|value| value.to_bytes()).collect())
+    }
+}
+
+fn values_of<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|bytes| of(*bytes)).collect()
+}
+
+trait Number: bytemuck::NoUninit {
+    fn to_bytes(self) -> Vec<u8>;
+}
+
+impl Number for f32 {
+    fn to_bytes(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+}
+
+impl Number for f64 {
+    fn to_bytes(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+}
+
+/// A checkpoint that cannot be used.
+#[derive(Debug)]
+pub struct CheckpointError {
+    path: PathBuf,
+    problem: Problem,
+}
+
+#[derive(Debug)]
+enum Problem {
+    Io(io::Error),
+    Damaged,
+    Other,
+    Restore(RestoreError),
+}
+
+impl CheckpointError {
+    /// What a server found wrong with one that was whole.
+    #[must_use]
+    pub fn of_server(path: &Path, why: RestoreError) -> Self {
+        Self { path: path.to_owned(), problem: Problem::Restore(why) }
+    }
+}
+
+impl fmt::Display for CheckpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.problem {
+            Problem::Io(why) => write!(f, "{path} cannot be read: {why}"),
+            Problem::Damaged => write!(
+                f,
+                "{path} is damaged: it is not what was written; the disk or a copy of the file is \
+                 faulty"
+            ),
+            Problem::Other => write!(f, "{path} is no checkpoint of this release of pstrain"),
+            Problem::Restore(why) => write!(f, "{path} cannot be gone on from: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for CheckpointError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.problem {
+            Problem::Io(why) => Some(why),
+            Problem::Restore(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Checkpoint {
+        let f32s = Array::F32(Arc::new(vec![1.5, -0.0, f32::MIN_POSITIVE, 7e30]));
+        let f64s = Array::F64(Arc::new(vec![1e-300, 3.0]));
+        let arrays =
+            vec![("velocity".into(), f32s.clone()), ("sum".into(), f64s), ("a".into(), f32s)];
+        let saved = Saved { small: vec![1, 2, 3], arrays };
+        Checkpoint { number: 7, now: Time::from_nanos(99), saved, beside: b"records".to_vec() }
+    }
+
+    #[test]
+    fn a_checkpoint_comes_back_as_it_was_and_is_a_safetensors_file() {
+        let bytes = sample().to_bytes().unwrap();
+        assert_eq!(Checkpoint::of_bytes(bytes.clone()).unwrap(), sample());
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(tensors.tensor("velocity").unwrap().shape(), [4]);
+        assert_eq!(tensors.len(), 5);
+    }
+
+    #[test]
+    fn whatever_bit_is_flipped_and_wherever_it_is_cut_it_is_not_taken_for_whole() {
+        let bytes = sample().to_bytes().unwrap();
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << bit;
+                assert!(Checkpoint::of_bytes(damaged).is_err(), "byte {at}, bit {bit}");
+            }
+            assert!(Checkpoint::of_bytes(bytes[..at].to_vec()).is_err(), "cut at {at}");
+        }
+    }
+}

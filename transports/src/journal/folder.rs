@@ -1,0 +1,170 @@
+//! The folder of a run that is kept: numbered checkpoints and logs.
+//!
+//! Log `n` holds the inputs since checkpoint `n`, and checkpoint 0 is a server that has not begun.
+//! A log is begun before its checkpoint is written, and no earlier file is removed before that is
+//! whole. So at any time the newest whole checkpoint and the logs from its number on are the run.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::checkpoint::{Checkpoint, CheckpointError};
+use super::disk::Disk;
+
+/// The folder of a run that is kept.
+#[derive(Clone, Debug)]
+pub struct StateFolder(PathBuf);
+
+/// What was found of a run.
+#[derive(Debug)]
+pub struct Found {
+    /// The newest checkpoint that is whole; none if the run must begin from its beginning.
+    pub checkpoint: Option<Checkpoint>,
+    /// The numbers of the logs since, in order.
+    pub logs: Vec<u64>,
+    /// The greatest number of all files.
+    pub newest: u64,
+    /// Newer checkpoints that are of no use, with what is wrong.
+    pub damaged: Vec<CheckpointError>,
+}
+
+impl Found {
+    /// The number of the checkpoint; 0 for the beginning.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.number)
+    }
+}
+
+const LOG: (&str, &str) = ("inputs-", ".log");
+const CHECKPOINT: (&str, &str) = ("checkpoint-", ".safetensors");
+
+impl StateFolder {
+    /// The folder at `path`.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// Where log `number` is.
+    #[must_use]
+    pub fn log(&self, number: u64) -> PathBuf {
+        self.0.join(format!("{}{number}{}", LOG.0, LOG.1))
+    }
+
+    /// Where checkpoint `number` is.
+    #[must_use]
+    pub fn checkpoint(&self, number: u64) -> PathBuf {
+        self.0.join(format!("{}{number}{}", CHECKPOINT.0, CHECKPOINT.1))
+    }
+
+    /// Finds what a run can go on from: with logs, or where there are none with checkpoints alone.
+    ///
+    /// # Errors
+    /// [`FolderError`] if there is nothing to go on from, or a log is missing.
+    pub fn find(&self, has_logs: bool) -> Result<Found, FolderError> {
+        let logs = self.numbers(LOG)?;
+        let checkpoints = self.numbers(CHECKPOINT)?;
+        let newest = logs.last().max(checkpoints.last()).copied().unwrap_or(0);
+        let mut damaged = Vec::new();
+        for &number in checkpoints.iter().rev() {
+            let path = self.checkpoint(number);
+            match Checkpoint::read(&path) {
+                Ok(checkpoint) => {
+                    let logs = if has_logs { self.since(number, &logs)? } else { Vec::new() };
+                    return Ok(Found { checkpoint: Some(checkpoint), logs, newest, damaged });
+                }
+                Err(error) => damaged.push(error),
+            }
+        }
+        // The beginning will do only if nothing after it is missing.
+        match damaged.pop() {
+            Some(damaged) if !has_logs || logs.first() != Some(&0) => {
+                Err(FolderError::Damaged(damaged))
+            }
+            last => {
+                damaged.extend(last);
+                let logs = if has_logs { self.since(0, &logs)? } else { Vec::new() };
+                Ok(Found { checkpoint: None, logs, newest, damaged })
+            }
+        }
+    }
+
+    /// All logs from `number` on, none of which may be missing.
+    fn since(&self, number: u64, logs: &[u64]) -> Result<Vec<u64>, FolderError> {
+        let since: Vec<u64> = logs.iter().copied().filter(|&log| log >= number).collect();
+        let missing = (number..).zip(&since).find(|(wanted, log)| wanted != *log);
+        match missing.map(|(wanted, _)| wanted).or_else(|| since.is_empty().then_some(number)) {
+            Some(missing) => Err(FolderError::Missing(self.log(missing))),
+            None => Ok(since),
+        }
+    }
+
+    /// Removes what is older than `number`. What cannot be removed is left for the next time.
+    pub(super) fn clear(&self, disk: &impl Disk, number: u64) {
+        // The checkpoints first: one without its log is of no use.
+        for kind in [CHECKPOINT, LOG] {
+            let numbers = self.numbers(kind).unwrap_or_default();
+            for old in numbers.into_iter().filter(|&old| old < number) {
+                drop(disk.remove(&self.0.join(format!("{}{old}{}", kind.0, kind.1))));
+            }
+        }
+    }
+
+    /// The numbers of the files of one kind, in order.
+    fn numbers(&self, (begin, end): (&str, &str)) -> Result<Vec<u64>, FolderError> {
+        let failed = |why| FolderError::Io(self.0.clone(), why);
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(&self.0).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let digits = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(begin))
+                .and_then(|rest| rest.strip_suffix(end));
+            numbers.extend(digits.and_then(|digits| digits.parse::<u64>().ok()));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+}
+
+/// A folder that no run can go on from.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// It cannot be read.
+    Io(PathBuf, io::Error),
+    /// This log is not there, though what follows it is, or must be.
+    Missing(PathBuf),
+    /// No checkpoint is whole; what is wrong with the oldest.
+    Damaged(CheckpointError),
+}
+
+impl fmt::Display for FolderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(path, why) => write!(f, "{} cannot be read: {why}", path.display()),
+            Self::Missing(path) => write!(
+                f,
+                "{} is missing, without which the run cannot go on; restore it from a backup",
+                path.display()
+            ),
+            Self::Damaged(error) => write!(
+                f,
+                "{error}; there is no other to go on from: restore it from a backup, or begin anew \
+                 in another folder"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for FolderError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(_, why) => Some(why),
+            Self::Missing(_) => None,
+            Self::Damaged(error) => Some(error),
+        }
+    }
+}
