@@ -1,5 +1,7 @@
 //! A run that is kept on a disk that stops, or is full, at any moment.
 
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

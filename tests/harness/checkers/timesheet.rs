@@ -7,7 +7,7 @@ use pstrain_core::node::Event;
 use pstrain_core::time::Time;
 
 /// When the step began that each worker is in.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Timesheet {
     began: BTreeMap<WorkerId, Time>,
 }
