@@ -103,7 +103,7 @@ fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() 
 #[test]
 fn servers_that_make_no_sense_are_refused_with_words() {
     let refused = |args: &[&str], words: &[&str]| {
-        drop(finish(&[&["server", "--listen", "127.0.0.1:0"], args].concat()).refused(2, words));
+        finish(&[&["server", "--listen", "127.0.0.1:0"], args].concat()).refused(2, words);
     };
     refused(&["--shard", "1/4"], &["server 1 coordinates"]);
     refused(&["--shard", "5/4"], &["K/M"]);
