@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Optimizer, Step, sqrt};
+use crate::saved::{Archive, SavedError};
 
 /// Follows the regularised leader, each parameter for itself (McMahan et al., KDD 2013, algorithm 1):
 /// `n' = n + g^2`, `z += g - (sqrt(n') - sqrt(n)) / rate * p`, then `p` is 0 if `|z| <= l1` and
@@ -51,5 +52,10 @@ impl Optimizer for Ftrl {
                 -(*sum - l1.copysign(*sum)) / ((beta + root) / rate + l2)
             };
         }
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.own("sums", &mut self.sums)?;
+        archive.own("squares", &mut self.squares)
     }
 }

@@ -55,10 +55,7 @@ pub trait Optimizer: fmt::Debug + Send {
     ///
     /// # Errors
     /// [`SavedError`] if that is not what was saved.
-    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let _without_memory = archive;
-        Ok(())
-    }
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError>;
 }
 
 /// Part of a step of an optimiser.

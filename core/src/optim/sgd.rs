@@ -1,6 +1,7 @@
 //! Stochastic gradient descent.
 
 use super::{Optimizer, Step};
+use crate::saved::{Archive, SavedError};
 
 /// `p -= rate * g`.
 #[derive(Debug)]
@@ -12,5 +13,9 @@ impl Optimizer for Sgd {
         for (param, gradient) in params.iter_mut().zip(gradient) {
             *param -= learning_rate * (scale * gradient);
         }
+    }
+
+    fn archive(&mut self, _archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::id::Version;
+use crate::saved::{Archive, Saved};
 
 const PLAIN: UpdateSpec = UpdateSpec {
     optimizer: OptimizerSpec::Sgd,
@@ -271,5 +272,34 @@ fn settings_out_of_range_are_refused_by_name() {
     ];
     for (spec, expected) in cases {
         assert_eq!(Updater::new(&spec, 3).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn one_that_was_saved_goes_on_to_the_same_bits() {
+    for optimizer in [
+        OptimizerSpec::Sgd,
+        OptimizerSpec::MOMENTUM,
+        OptimizerSpec::NESTEROV,
+        OptimizerSpec::ADAGRAD,
+        OptimizerSpec::ADAM,
+        OptimizerSpec::Ftrl { beta: 1.0, l1: 0.5, l2: 0.25 },
+    ] {
+        let spec = UpdateSpec { optimizer, ..PLAIN };
+        let mut updater = Updater::new(&spec, 3).unwrap();
+        let mut params = START;
+        for version in 0..3 {
+            updater.apply(&mut params, &[0.5, -1.0, 2.0], Version(version));
+        }
+        let mut saved = Saved::default();
+        updater.archive(&mut Archive::save(&mut saved, 3)).unwrap();
+        let mut other = Updater::new(&spec, 3).unwrap();
+        let mut archive = Archive::restore(&saved, 3);
+        other.archive(&mut archive).unwrap();
+        archive.finish().unwrap();
+        let mut again = params;
+        updater.apply(&mut params, &[1.0, 0.25, -3.0], Version(3));
+        other.apply(&mut again, &[1.0, 0.25, -3.0], Version(3));
+        assert_eq!(params.map(f32::to_bits), again.map(f32::to_bits), "{optimizer:?}");
     }
 }

@@ -145,6 +145,7 @@ impl Server {
         archive.small(&mut self.cohort)?;
         self.roster.archive(archive)?;
         archive.small(&mut self.strangers)?;
+        archive.small(&mut self.identities)?;
         archive.small(&mut self.waiting)?;
         archive.small(&mut self.asking)?;
         archive.small(&mut self.gate)?;
