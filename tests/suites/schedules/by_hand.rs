@@ -226,7 +226,7 @@ fn whoever_is_cut_off_at_the_end_comes_back_to_hear_it() {
     let out = server.tell(PeerId(1), Message::Push(push.clone()));
     let ended = Event::Ended { reason: EndReason::Stopped };
     assert!(out.iter().any(|effect| matches!(effect, Effect::Report(event) if *event == ended)));
-    answer_evaluations(&mut server, out);
+    answer_evaluations(&mut server);
     // The connection breaks with the news on it; it is not over before the worker knows.
     let why = String::from("cut");
     let out = server.give(Input::Disconnected { peer: PeerId(1), why });
@@ -245,15 +245,11 @@ fn whoever_is_cut_off_at_the_end_comes_back_to_hear_it() {
     assert!(matches!(out.last(), Some(Effect::Done(Ok(EndReason::Stopped)))), "{out:?}");
 }
 
-fn answer_evaluations(server: &mut Hand<Server>, out: Outbox) {
-    let nothing = Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
-    server.give(Input::Evaluated(Evaluated {
-        point: server.node.point(),
-        evaluation: nothing.clone(),
-    }));
-    for effect in out {
+/// Answers all evaluations that the server has asked for.
+fn answer_evaluations(server: &mut Hand<Server>) {
+    for effect in server.node.unanswered() {
         if let Effect::Evaluate(order) = effect {
-            let evaluation = nothing.clone();
+            let evaluation = Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
             server.give(Input::Evaluated(Evaluated { point: order.point, evaluation }));
         }
     }

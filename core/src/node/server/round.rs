@@ -424,6 +424,8 @@ impl Server {
         let sequence = first.sequence;
         if slot.seat.given < version && !slot.seat.is_superseding {
             slot.seat.is_superseding = true;
+            // It will say that they have come.
+            slot.seat.idle.1 = slot.seat.idle.1.saturating_sub(1);
             out.push(Effect::Report(Event::Superseded { worker, sequence, version }));
             self.send_parameters(peer, worker, sequence, out);
         }
