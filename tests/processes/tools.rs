@@ -3,13 +3,15 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
+use pstrain_core::protocol::PROTOCOL_VERSION;
+
 use crate::cluster::{number, path, real};
 use crate::process::finish;
 
 #[test]
 fn the_version_names_release_protocol_and_target() {
     let version = finish(&["--version"]).with_code(0).stdout;
-    let wanted = format!("pstrain {} (protocol 3, ", env!("CARGO_PKG_VERSION"));
+    let wanted = format!("pstrain {} (protocol {PROTOCOL_VERSION}, ", env!("CARGO_PKG_VERSION"));
     assert!(version.starts_with(&wanted), "{version}");
     assert!(version.contains("linux") || version.contains('-'), "{version}");
 }
