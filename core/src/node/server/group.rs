@@ -15,17 +15,14 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Server;
-use super::roster::Slot;
 use crate::consistency::{Closing, Kept};
-use crate::filter::Encoded;
-use crate::id::{PeerId, Sequence, ServerId, Version, WorkerId};
+use crate::id::{PeerId, ServerId, Version, WorkerId};
 use crate::node::{Effect, Evaluate, Event, ExactPoint, Outbox, Point};
 use crate::params::KeyRange;
 use crate::protocol::group::{
-    Arrived, Decisions, Enlist, Enlisted, Fault, Followed, MOST_ADDRESS_BYTES, MOST_DECISIONS,
-    Slice,
+    Decisions, Enlist, Enlisted, Followed, MOST_ADDRESS_BYTES, MOST_DECISIONS, Slice,
 };
-use crate::protocol::message::{End, EndReason, Heartbeat, Push, PushHeader};
+use crate::protocol::message::{End, EndReason, Heartbeat};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 use crate::saved::{Archive, SavedError};
 use crate::store::{Contribution, Decision};
@@ -68,26 +65,6 @@ struct Shown {
     came: BTreeSet<ServerId>,
 }
 
-/// A push of which every server has a part.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Arriving {
-    /// The part of this server.
-    own: Option<Own>,
-    /// The other servers that have theirs.
-    others: BTreeMap<ServerId, Version>,
-    fault: Option<Fault>,
-}
-
-/// The part of a push that is this server's.
-#[derive(Debug, Serialize, Deserialize)]
-struct Own {
-    peer: PeerId,
-    header: PushHeader,
-    #[serde(skip)]
-    gradient: Arc<Vec<f32>>,
-    encoded: Option<Encoded>,
-}
-
 impl Group {
     /// Saves or restores everything.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
@@ -126,6 +103,11 @@ impl Group {
     /// Whether there is no other server.
     pub(super) const fn is_alone(&self) -> bool {
         self.others.is_empty()
+    }
+
+    /// How many others there are.
+    pub(super) const fn others(&self) -> usize {
+        self.others.len()
     }
 
     /// Where the others are.
@@ -472,75 +454,5 @@ impl Server {
             out.push(Effect::Send(peer, Message::End(End { reason })));
             out.push(Effect::Close(peer));
         }
-    }
-}
-
-/// Pushes that come in parts.
-impl Server {
-    /// The part of a push that is this server's.
-    pub(super) fn on_own_part(
-        &mut self,
-        now: Time,
-        peer: PeerId,
-        worker: WorkerId,
-        push: Push,
-        out: &mut Outbox,
-    ) {
-        let sequence = push.header.sequence;
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
-        if !slot.seat.grants.iter().any(|grant| grant.sequence == sequence) {
-            return self.judge_push(now, peer, worker, push, None, out); // which will refuse it
-        }
-        let Push { header, gradient, encoded } = push;
-        let own = Own { peer, header, gradient, encoded: encoded.map(Arc::unwrap_or_clone) };
-        slot.seat.arriving.entry(sequence).or_default().own = Some(own);
-        self.take_whole(now, worker, out);
-    }
-
-    fn on_arrived(&mut self, now: Time, server: ServerId, arrived: Arrived, out: &mut Outbox) {
-        let Arrived { worker, incarnation, sequence, base, fault } = arrived;
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
-        let is_granted = slot.seat.grants.iter().any(|grant| grant.sequence == sequence);
-        if slot.incarnation != incarnation || !is_granted {
-            return; // decided, or of one that is gone
-        }
-        let arriving = slot.seat.arriving.entry(sequence).or_default();
-        arriving.others.insert(server, base);
-        arriving.fault = arriving.fault.or(fault);
-        self.take_whole(now, worker, out);
-    }
-
-    /// Decides the pushes of `worker` of which all servers have their parts.
-    fn take_whole(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
-        let wanted = self.group.others.len();
-        loop {
-            let Some(slot) = self.roster.slot_mut(worker) else { return };
-            let Some((sequence, peer, push, fault)) = next_whole(slot, wanted) else { return };
-            slot.seat.arriving.remove(&sequence);
-            self.judge_push(now, peer, worker, push, fault, out);
-        }
-    }
-}
-
-/// The next push that is due, if all of it is there.
-fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push, Option<Fault>)> {
-    let sequence = slot.seat.grants.front()?.sequence;
-    let arriving = slot.seat.arriving.get_mut(&sequence)?;
-    let base = arriving.own.as_ref()?.header.base;
-    let all = arriving.others.values().filter(|&&theirs| theirs == base).count() == wanted;
-    let Own { peer, header, gradient, encoded } = arriving.own.take_if(|_| all)?;
-    let push = Push { header, gradient, encoded: encoded.map(Arc::new) };
-    Some((sequence, peer, push, arriving.fault))
-}
-
-impl Arriving {
-    /// Saves or restores the gradient, once serde has been over the rest.
-    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        self.own.iter_mut().try_for_each(|own| archive.shared("arriving", &mut own.gradient))
-    }
-
-    /// The connection over which this server's part came is gone.
-    pub(super) fn cut_off(&mut self) {
-        self.own = None;
     }
 }

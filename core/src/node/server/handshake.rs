@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::group::Arriving;
+use super::arriving::Arriving;
 use super::roster::{Presence, Seat, Slot};
 use super::{Server, unexpected};
 use crate::id::{Incarnation, PeerId, WorkerId};

@@ -4,8 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Server;
+use super::arriving::Arriving;
 use super::fence::answer;
-use super::group::Arriving;
 use super::roster::Presence;
 use crate::id::{PeerId, WorkerId};
 use crate::job::OnLoss;

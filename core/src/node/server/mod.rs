@@ -1,6 +1,7 @@
 //! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
 
 mod account;
+mod arriving;
 mod fence;
 mod group;
 mod handshake;
