@@ -202,7 +202,7 @@ pub(crate) struct ServerArgs {
     #[arg(
         long,
         value_name = "K/M",
-        conflicts_with_all = ["job", "print_job", "durability", "resume", "out", "json"]
+        conflicts_with_all = ["job", "print_job", "out", "json"]
     )]
     pub(crate) shard: Option<ShardPlace>,
     /// Where server 1 of the job is, for --shard

@@ -12,7 +12,7 @@ use pstrain_transports::Begin;
 use pstrain_transports::journal::{Files, Found, Log, StateFolder, replace};
 use serde::{Deserialize, Serialize};
 
-use crate::args::Durability;
+use crate::args::{Durability, ShardPlace};
 use crate::job::Layers;
 use crate::messages;
 
@@ -154,6 +154,62 @@ impl DurableFolder {
             .with_context(|| format!("cannot write {}", place.display()))
     }
 }
+
+/// The folder of a server that does not coordinate: which server it is, and its inputs.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShardFolder {
+    build: String,
+    server: u32,
+    servers: u32,
+}
+
+impl ShardFolder {
+    fn of(place: ShardPlace) -> Self {
+        Self { build: BUILD.into(), server: place.server.0, servers: place.servers }
+    }
+
+    /// Makes the folder; gives the log in it.
+    pub(crate) fn create(path: &Path, place: ShardPlace) -> anyhow::Result<PathBuf> {
+        let (identity, log) = (path.join(SHARD), path.join(INPUTS));
+        if identity.exists() {
+            bail!(
+                "{} holds a server already: go on with it with --resume, or choose another folder",
+                path.display()
+            );
+        }
+        fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Log::create(&Files, &log)?;
+        let text = serde_json::to_string(&Self::of(place))?;
+        replace(&Files, &identity, text.as_bytes())
+            .with_context(|| format!("cannot write {}", identity.display()))?;
+        Ok(log)
+    }
+
+    /// The log of a server that is to go on.
+    pub(crate) fn open(path: &Path, place: ShardPlace) -> anyhow::Result<PathBuf> {
+        let identity = path.join(SHARD);
+        let text = fs::read_to_string(&identity).with_context(|| {
+            format!("{} holds no server of `pstrain server --shard`", path.display())
+        })?;
+        let was: Self = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not what a server wrote", identity.display()))?;
+        ensure!(
+            was == Self::of(place),
+            "{} is of server {} of {}, release {}; this is server {} of {}, release {BUILD}",
+            path.display(),
+            was.server + 1,
+            was.servers,
+            was.build,
+            place.server,
+            place.servers
+        );
+        Ok(path.join(INPUTS))
+    }
+}
+
+/// The file that says which server it is, and that of its inputs.
+const SHARD: &str = "shard.json";
+const INPUTS: &str = "inputs.log";
 
 /// The file that says which run it is.
 const IDENTITY: &str = "run.json";

@@ -101,6 +101,41 @@ fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() 
 }
 
 #[test]
+fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
+    let folder = TempDir::new().unwrap();
+    let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let job = ["--epochs", "5", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
+    let one = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
+    let first = ["--servers", "2", "--durability", "log", "--state", &kept("first")];
+    let mut server = Server::tcp(&[&SLOW, &job, &first]);
+    let second = |address: &str, listen: &str, how: &[&str]| {
+        let args = ["server", "--shard", "2/2", "--coordinator", address, "--listen", listen];
+        Process::start(&[&args[..], how].concat())
+    };
+    let log = ["--durability", "log", "--state", &kept("second")];
+    let mut other = second(&server.address, "127.0.0.1:0", &log);
+    let said = other.wait_to_say("listening on ");
+    let (_, listen) = said.split_once("listening on ").unwrap();
+    let listen = listen.split_whitespace().next().unwrap().to_owned();
+    let workers = server.workers(2);
+    for updates in [2, 15, 40] {
+        server.wait_for_updates(updates);
+        drop(other);
+        other = second(&server.address, &listen, &["--resume", &kept("second")]);
+        server.wait_for_updates(updates + 5);
+        server = server.replace(&[&["--resume", &kept("first")]]);
+    }
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
+    assert_eq!(left.summary["batches"], one["batches"]);
+    check_books(&left.out, &left.summary);
+    other.wait().with_code(0);
+    let wrong =
+        ["server", "--shard", "2/3", "--listen", "127.0.0.1:0", "--resume", &kept("second")];
+    finish(&wrong).refused(2, &["is of server 2 of 2", "server 2 of 3"]);
+}
+
+#[test]
 fn servers_that_make_no_sense_are_refused_with_words() {
     let refused = |args: &[&str], words: &[&str]| {
         finish(&[&["server", "--listen", "127.0.0.1:0"], args].concat()).refused(2, words);

@@ -7,11 +7,14 @@ use pstrain_core::id::ServerId;
 use pstrain_core::node::{Event, Shard, ShardConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+use pstrain_transports::journal::{Inputs, Recovered, replay};
 use pstrain_transports::{
-    Address, Mailbox, ShardServices, SocketTransport, Transport, WallClock, drive,
+    Address, Mailbox, ShardServices, SocketTransport, Transport, WallClock, drive, drive_from,
 };
 
-use crate::args::{ServerArgs, ShardPlace};
+use crate::args::{Durability, ServerArgs, ShardPlace};
+use crate::durable::ShardFolder;
 use crate::exit::{self, Ending, Failed};
 use crate::security::{in_words, security};
 use crate::{messages, signals};
@@ -36,14 +39,17 @@ pub(crate) fn run(
     if address.is_unspecified() {
         bail!("--listen {local}: say with --advertise HOST:PORT where workers reach this server");
     }
-    let mut transport = transport.with_target(args.coordinator.clone()).with_clock(clock);
+    let mut node = Shard::new(config(place, &address, LEASE));
+    let kept = keep(args, place, &mut node)?;
+    let begins = kept.as_ref().map_or(Time::ZERO, |kept| kept.now);
+    let transport = transport.with_target(args.coordinator.clone());
+    let mut transport = transport.with_clock(clock.going_on(begins));
     messages::say(&format!(
         "server {} of {}, listening on {local}{}",
         place.server,
         place.servers,
         in_words(&args.security, &local)
     ));
-    let mut node = Shard::new(config(place, &address, LEASE));
     let quiet = args.output.quiet;
     let mut services = ShardServices::new(move |_, event: Event| {
         if !quiet && let Some(message) = worth_saying(&event) {
@@ -52,7 +58,14 @@ pub(crate) fn run(
     });
     let mailbox = Mailbox::new(&transport);
     signals::drain_on_signal(mailbox.handle())?;
-    match drive(&mut node, &mut transport, &mut services, &mailbox)? {
+    let done = match kept {
+        Some(Recovered { log: Some(log), begin, .. }) => {
+            let mut journal = Inputs::new(log, messages::warn);
+            drive_from(&mut node, &mut transport, &mut services, &mailbox, &mut journal, begin)?
+        }
+        _ => drive(&mut node, &mut transport, &mut services, &mailbox)?,
+    };
+    match done {
         Ok(reason) => {
             if !quiet {
                 messages::say(&format!("done: {reason}"));
@@ -63,6 +76,30 @@ pub(crate) fn run(
     }
 }
 
+/// Where the inputs of this server are kept, if they are; brings it to where the last one was.
+fn keep(
+    args: &ServerArgs,
+    place: ShardPlace,
+    node: &mut Shard,
+) -> anyhow::Result<Option<Recovered>> {
+    let log = match (&args.resume, &args.state, args.durability) {
+        (Some(folder), ..) => ShardFolder::open(folder, place)?,
+        (None, Some(folder), Durability::Log) => ShardFolder::create(folder, place)?,
+        (None, _, Durability::Checkpoint) => bail!(
+            "--durability checkpoint: with several servers all must be of one moment; use log"
+        ),
+        (None, Some(_), Durability::None) => {
+            bail!("--state: nothing is kept there without --durability log")
+        }
+        (None, None, _) => return Ok(None),
+    };
+    let recovered = replay(&log, node, |_, _| ())?;
+    if recovered.inputs > 0 {
+        messages::say(&format!("resumed after {} inputs", recovered.inputs));
+    }
+    Ok(Some(recovered))
+}
+
 fn config(place: ShardPlace, address: &Address, lease: Duration) -> ShardConfig {
     let ShardPlace { server, servers } = place;
     ShardConfig {
@@ -70,7 +107,8 @@ fn config(place: ShardPlace, address: &Address, lease: Duration) -> ShardConfig 
         servers,
         address: address.to_string(),
         lease,
-        stream: Stream::new(u64::from(std::process::id())).fork("server", u64::from(server.0)),
+        // The same when it begins anew: a server is a function of its inputs.
+        stream: Stream::new(u64::from(servers)).fork("server", u64::from(server.0)),
     }
 }
 

@@ -10,83 +10,52 @@ mod checkpoint;
 mod checkpoints;
 mod disk;
 mod folder;
+mod inputs;
 mod log;
 
-use std::fmt;
-use std::thread;
-use std::time::Duration;
-
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Effect, Event, Input, Node, Outbox, Server, decode_input, encode_input};
+use pstrain_core::node::{Effect, Event, Input, Node, Outbox, Server, decode_input};
 use pstrain_core::time::Time;
 
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use checkpoints::{Beside, Checkpoints};
 pub use disk::{Disk, Files, replace};
 pub use folder::{FolderError, Found, StateFolder};
+pub use inputs::{Inputs, replay};
 pub use log::{Log, LogError, Opened};
 
 use crate::driver::{Begin, Journal};
 
-/// How long after a commit that failed the next is tried.
-const PAUSE: Duration = Duration::from_secs(1);
-
 /// Keeps a server's inputs in a log, and begins that anew after each checkpoint.
+#[derive(Debug)]
 pub struct InputLog<B, D> {
-    log: Log,
-    head: Vec<u8>,
+    inputs: Inputs,
     checkpoints: Checkpoints<B, D>,
-    /// Told once when the log cannot be written, and once when it can be again.
-    warn: fn(&str),
-}
-
-impl<B, D> fmt::Debug for InputLog<B, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InputLog").field("log", &self.log).finish_non_exhaustive()
-    }
 }
 
 impl<B, D> InputLog<B, D> {
-    /// Keeps inputs in `log`.
+    /// Keeps inputs in `log`; `warn` is told once when it cannot be written, and once when it can be
+    /// again.
     #[must_use]
     pub const fn new(log: Log, checkpoints: Checkpoints<B, D>, warn: fn(&str)) -> Self {
-        Self { log, head: Vec::new(), checkpoints, warn }
-    }
-
-    /// The checkpoints that go with it.
-    pub const fn checkpoints(&mut self) -> &mut Checkpoints<B, D> {
-        &mut self.checkpoints
+        Self { inputs: Inputs::new(log, warn), checkpoints }
     }
 }
 
 impl<B: FnMut() -> Beside, D: Disk> Journal<Server> for InputLog<B, D> {
     fn append(&mut self, now: Time, input: &Input) {
-        self.head.clear();
-        if let Some(payload) = encode_input(now, input, &mut self.head) {
-            self.log.append(&[&self.head, payload.as_slice()]);
-        }
+        self.inputs.keep(now, input);
     }
 
-    /// While the disk is full nothing is acknowledged, and nothing more is read.
     fn commit(&mut self) {
-        let mut failed = false;
-        while let Err(error) = self.log.commit() {
-            if !failed {
-                (self.warn)(&format!("{error}; nothing is acknowledged until it can be"));
-            }
-            failed = true;
-            thread::sleep(PAUSE);
-        }
-        if failed {
-            (self.warn)("the log can be written again");
-        }
+        self.inputs.settle();
     }
 
     fn rest(&mut self, now: Time, server: &mut Server) {
         // Inputs without effects wait for the next that has some.
-        if self.checkpoints.is_due(now, Some(&self.log)) {
-            self.commit();
-            self.checkpoints.rest(now, server, Some(&mut self.log));
+        if self.checkpoints.is_due(now, Some(&self.inputs.log)) {
+            self.inputs.settle();
+            self.checkpoints.rest(now, server, Some(&mut self.inputs.log));
         }
     }
 
