@@ -40,6 +40,11 @@ impl<B, D> InputLog<B, D> {
     pub const fn new(log: Log, checkpoints: Checkpoints<B, D>, warn: fn(&str)) -> Self {
         Self { inputs: Inputs::new(log, warn), checkpoints }
     }
+
+    /// The checkpoints that go with it.
+    pub const fn checkpoints(&mut self) -> &mut Checkpoints<B, D> {
+        &mut self.checkpoints
+    }
 }
 
 impl<B: FnMut() -> Beside, D: Disk> Journal<Server> for InputLog<B, D> {
