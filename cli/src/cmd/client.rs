@@ -20,6 +20,8 @@ pub(super) fn ask<T>(
     ask_for_long((address, flags), timeout, question, answer, || {})
 }
 
+/// How often a question is asked once more whose connection was closed without an answer.
+const MOST_REPEATS: u32 = 3;
 /// How long an answer may take until a person wants to know why.
 const LONG: Duration = Duration::from_secs(2);
 
@@ -35,7 +37,7 @@ pub(super) fn ask_for_long<T>(
     let mut transport = SocketTransport::dialer(address.clone())?.secured(security);
     let until = transport.now() + Duration::from(timeout);
     let long = transport.now() + LONG;
-    let mut explain = Some(explain);
+    let (mut explain, mut again) = (Some(explain), MOST_REPEATS);
     transport.dial(&Target::Server);
     let mut events = Vec::new();
     while transport.now() < until {
@@ -65,6 +67,14 @@ pub(super) fn ask_for_long<T>(
                 TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
                 TransportEvent::DialFailed { why, .. } => {
                     bail!("cannot reach {address}: {why}; is a server running there?")
+                }
+                // A server with much to do may not have heard it in time. Asking twice changes
+                // nothing; an order might.
+                TransportEvent::Disconnected { .. }
+                    if again > 0 && matches!(question, Message::PullStatus(_)) =>
+                {
+                    again -= 1;
+                    transport.dial(&Target::Server);
                 }
                 TransportEvent::Disconnected { why, .. } => bail!("{address}: {why}"),
             }
