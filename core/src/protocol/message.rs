@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::codec::{self, Malformed};
 use super::group::{Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Followed, Slice};
+use super::replica::{Candidacy, Deposed, Entry, Follow, Kept, Promise, Standby, State};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
 use crate::filter::{self, Encoded, Form};
 use crate::fingerprint::Fingerprint;
-use crate::id::{Incarnation, PartId, Sequence, ServerId, Version, WorkerId};
+use crate::id::{Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::MOST_IN_FLIGHT;
 use crate::params::KeyRange;
@@ -74,6 +75,22 @@ pub enum Message {
     Attach(Attach),
     /// Server to worker: you are.
     Attached(Attached),
+    /// Standby to primary: I follow you.
+    Follow(Follow),
+    /// Primary to standby: a part of my state.
+    State(State),
+    /// Primary to standby: what comes next.
+    Entry(Entry),
+    /// Standby to primary: I have it, up to here.
+    Kept(Kept),
+    /// Server to worker: may I lead?
+    Candidacy(Candidacy),
+    /// Worker to server: you may, or not.
+    Promise(Promise),
+    /// Server to worker: where my standby is.
+    Standby(Standby),
+    /// Server to server: I lead.
+    Deposed(Deposed),
 }
 
 /// Who is there and what it can do.
@@ -93,6 +110,8 @@ pub struct Hello {
     pub resume: Option<Resume>,
     /// Whether it asks for its examples instead of having them.
     pub wants_examples: bool,
+    /// The latest term it has promised to follow.
+    pub term: Term,
     /// The place of authentication. Empty so far, anything else is refused.
     pub credentials: Vec<u8>,
 }
@@ -140,6 +159,10 @@ pub struct Welcome {
     /// The job's digest as the server computes it ([`super::job_digest`]): if the worker's differs
     /// the two do not mean the same job.
     pub digest: [u8; 32],
+    /// The term of whoever leads; 0 where there can be no standby.
+    pub term: Term,
+    /// Where the server's standby is, if it has one.
+    pub standby: Option<String>,
 }
 
 /// A request for packed examples of one of the worker's parts.
@@ -492,6 +515,14 @@ kinds! {
     Slice = 23,
     Attach = 24,
     Attached = 25,
+    Follow = 60,
+    State = 61,
+    Entry = 62,
+    Kept = 63,
+    Candidacy = 64,
+    Promise = 65,
+    Standby = 66,
+    Deposed = 67,
 }
 
 impl Message {
@@ -526,6 +557,14 @@ impl Message {
             Self::Slice(slice) => codec::append(&slice.header, bytes),
             Self::Attach(fields) => codec::append(fields, bytes),
             Self::Attached(fields) => codec::append(fields, bytes),
+            Self::Follow(fields) => codec::append(fields, bytes),
+            Self::State(state) => codec::append(&state.header, bytes),
+            Self::Entry(entry) => codec::append(&entry.header, bytes),
+            Self::Kept(fields) => codec::append(fields, bytes),
+            Self::Candidacy(fields) => codec::append(fields, bytes),
+            Self::Promise(fields) => codec::append(fields, bytes),
+            Self::Standby(fields) => codec::append(fields, bytes),
+            Self::Deposed(fields) => codec::append(fields, bytes),
         }
     }
 
@@ -553,6 +592,14 @@ impl Message {
                 let values = Arc::new(values(payload)?);
                 return Ok(Self::Slice(Slice { header: codec::read(control)?, values }));
             }
+            Kind::State => {
+                let bytes = payload.to_vec();
+                return Ok(Self::State(State { header: codec::read(control)?, bytes }));
+            }
+            Kind::Entry => {
+                let input = Arc::new(payload.to_vec());
+                return Ok(Self::Entry(Entry { header: codec::read(control)?, input }));
+            }
             _ if !payload.is_empty() => return Err(Malformed),
             _ => {}
         }
@@ -578,9 +625,18 @@ impl Message {
             Kind::Arrived => Self::Arrived(codec::read(control)?),
             Kind::Attach => Self::Attach(codec::read(control)?),
             Kind::Attached => Self::Attached(codec::read(control)?),
-            Kind::Push | Kind::Parameters | Kind::Examples | Kind::Slice => {
-                return Err(Malformed);
-            }
+            Kind::Follow => Self::Follow(codec::read(control)?),
+            Kind::Kept => Self::Kept(codec::read(control)?),
+            Kind::Candidacy => Self::Candidacy(codec::read(control)?),
+            Kind::Promise => Self::Promise(codec::read(control)?),
+            Kind::Standby => Self::Standby(codec::read(control)?),
+            Kind::Deposed => Self::Deposed(codec::read(control)?),
+            Kind::Push
+            | Kind::Parameters
+            | Kind::Examples
+            | Kind::Slice
+            | Kind::State
+            | Kind::Entry => return Err(Malformed),
         })
     }
 }

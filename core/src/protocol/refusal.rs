@@ -60,6 +60,10 @@ pub enum Refusal {
         /// Why, in words.
         what: String,
     },
+    /// A standby, while the server that it stands by for is there.
+    Standby,
+    /// A second standby.
+    HasStandby,
     /// The run is over.
     Over,
     /// The worker's data are not those of the job.
@@ -113,7 +117,14 @@ impl Refusal {
     /// Whether trying again cannot help. A place that is taken may become free.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
-        !matches!(self, Self::WorkerTaken { .. } | Self::Full { .. } | Self::ServersMissing { .. })
+        !matches!(
+            self,
+            Self::WorkerTaken { .. }
+                | Self::Full { .. }
+                | Self::ServersMissing { .. }
+                | Self::Standby
+                | Self::HasStandby
+        )
     }
 }
 
@@ -147,6 +158,13 @@ impl fmt::Display for Refusal {
             Self::ServersMissing { server, servers } => {
                 write!(f, "server {server} of {servers} is not there yet; start it")
             }
+            Self::Standby => f.write_str(
+                "it is a standby, and the server that it stands by for is there; ask that one",
+            ),
+            Self::HasStandby => f.write_str(
+                "the server has a standby already, or waits for one that it has lost; stop that one, \
+                 or wait",
+            ),
             Self::Over => f.write_str("the run is over"),
             Self::Data { difference } => write!(
                 f,
