@@ -515,14 +515,14 @@ kinds! {
     Slice = 23,
     Attach = 24,
     Attached = 25,
-    Follow = 60,
-    State = 61,
-    Entry = 62,
-    Kept = 63,
-    Candidacy = 64,
-    Promise = 65,
-    Standby = 66,
-    Deposed = 67,
+    Follow = 26,
+    State = 27,
+    Entry = 28,
+    Kept = 29,
+    Candidacy = 30,
+    Promise = 31,
+    Standby = 32,
+    Deposed = 33,
 }
 
 impl Message {

@@ -360,17 +360,16 @@ impl Primary {
 
     /// The standby has the state: from here on nothing has an effect without it.
     fn pair(&mut self, now: Time, out: &mut Outbox) {
-        let electorate = self.copy.server.electorate();
-        self.electorate.clone_from(&electorate);
+        self.renew_electorate();
+        let electorate = self.electorate.clone();
         let Some(follower) = &mut self.follower else { return };
         follower.paired = true;
         let address = follower.address.clone();
         self.write(now, EntryKind::Paired(electorate), Arc::default(), out);
         let told = Standby { address: address.clone() };
-        let told = self.workers().map(|peer| Effect::Send(peer, Message::Standby(told.clone())));
-        let told: Vec<_> = told.collect();
-        self.unsettled.hold(told.into_iter());
-        self.unsettled.hold([Effect::Report(Event::StandbyJoined { address })].into_iter());
+        let workers = self.copy.server.worker_peers();
+        let told = workers.map(|peer| Effect::Send(peer, Message::Standby(told.clone())));
+        self.unsettled.hold(told.chain([Effect::Report(Event::StandbyJoined { address })]));
     }
 
     fn settle(&mut self, entries: u64, out: &mut Outbox) {
@@ -391,7 +390,18 @@ impl Primary {
         }
         if !self.copy.server.has_electorate(&self.electorate) {
             let electorate = self.copy.server.electorate();
-            self.write(now, EntryKind::Electorate(electorate), Arc::default(), out);
+            if !electorate.is_empty() {
+                self.write(now, EntryKind::Electorate(electorate), Arc::default(), out);
+            }
+        }
+    }
+
+    /// Counts by those who are there now. Once all are given up, the last of them count still: they
+    /// may be there, and nobody else can say who leads.
+    fn renew_electorate(&mut self) {
+        let electorate = self.copy.server.electorate();
+        if !electorate.is_empty() {
+            self.electorate = electorate;
         }
     }
 
@@ -458,7 +468,10 @@ impl Primary {
 
     /// Goes on alone once enough workers have promised.
     fn win_if_promised(&mut self, now: Time, out: &mut Outbox) {
-        let Some(contest) = self.contest.take_if(|it| it.has_most_of(&self.electorate)) else {
+        // Once both have the end of the run nothing changes any more, whoever leads.
+        let ended = self.copy.server.has_ended() && !self.unsettled.holds_end();
+        let Some(contest) = self.contest.take_if(|it| ended || it.has_most_of(&self.electorate))
+        else {
             return;
         };
         self.term = contest.term();
@@ -468,7 +481,7 @@ impl Primary {
         }
         let effects = self.unsettled.release();
         self.obey(effects.into_iter(), out);
-        self.electorate = self.copy.server.electorate();
+        self.renew_electorate();
     }
 
     /// Somebody says that it leads.

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use super::contest::Contest;
 use super::primary::Primary;
-use super::{Copy, ReplicaConfig, fail, inner};
+use super::{Copy, ReplicaConfig, fail, inner, silence};
 use crate::id::{PeerId, Term};
 use crate::node::dialler::{Dialler, Due, Unreachable};
 use crate::job::Job;
@@ -382,10 +382,15 @@ impl Standby {
         out: &mut Outbox,
     ) -> Option<Primary> {
         let may = self.can_lead() && self.over.is_none() && !self.electorates.is_empty();
-        let contest = self.contest.take_if(|contest| {
+        let won = self.contest.take_if(|contest| {
             may && self.electorates.iter().all(|(_, electorate)| contest.has_half_of(electorate))
-        })?;
-        let term = contest.term();
+        });
+        let ends = may && self.ends_at().is_some_and(|at| now >= at);
+        let term = match won {
+            Some(contest) => contest.term(),
+            None if ends => self.latest.next(),
+            None => return None,
+        };
         let Copy { server, entries, clock } = self.copy.take()?;
         let (since, why) = self.lost.take().unwrap_or((now, String::new()));
         let version = server.version();
@@ -413,6 +418,12 @@ impl Standby {
             primary.depose(dialler);
         }
         Some(primary)
+    }
+
+    /// When it sees a run to its end that has ended already: nothing changes any more, whoever leads.
+    fn ends_at(&self) -> Option<Time> {
+        let (since, _) = self.lost.as_ref()?;
+        self.server()?.has_ended().then(|| *since + silence(self.lease()))
     }
 
     fn end(&mut self, reason: EndReason, out: &mut Outbox) {
@@ -460,6 +471,7 @@ impl Standby {
         let strangers = self.strangers.values().map(|(since, _)| *since + lease).min();
         let attending = self.attending.values().map(|worker| worker.heard + lease).min();
         let over = self.over.map(|(since, _)| since + lease);
-        [link, contest, strangers, attending, over].into_iter().flatten().min()
+        let ends = self.ends_at().filter(|_| self.can_lead() && self.over.is_none());
+        [link, contest, strangers, attending, over, ends].into_iter().flatten().min()
     }
 }

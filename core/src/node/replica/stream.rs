@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::id::{PeerId, Term};
-use crate::node::{Effect, Outbox};
+use crate::node::{Effect, Event, Outbox};
 use crate::protocol::Message;
 use crate::protocol::replica::{Electorate, Entry, EntryHeader, EntryKind};
 
@@ -68,6 +68,12 @@ impl Unsettled {
     /// Whether a list of whose promises count is not settled.
     pub(super) const fn is_proposing(&self) -> bool {
         self.proposed.is_some()
+    }
+
+    /// Whether the end of the run is among what waits.
+    pub(super) fn holds_end(&self) -> bool {
+        let effects = self.entries.iter().flat_map(|waiting| &waiting.effects);
+        effects.into_iter().any(|it| matches!(it, Effect::Report(Event::Ended { .. })))
     }
 
     /// The first entry that is not settled, if any is.

@@ -104,6 +104,11 @@ impl Server {
         self.identities.get(&peer).copied()
     }
 
+    /// Whether the run is over, and only the goodbyes are left.
+    pub(in crate::node) const fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// Tells this run from others at the same address.
     #[must_use]
     pub const fn run(&self) -> u64 {

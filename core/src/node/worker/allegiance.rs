@@ -13,10 +13,10 @@ use crate::time::Time;
 #[derive(Debug)]
 pub(super) struct Allegiance {
     run: u64,
-    /// It follows nobody in an earlier term.
+    /// It follows nobody in an earlier term, as far as it has promised.
     term: Term,
-    /// Who asked for that term, if somebody had to.
-    to: Option<u64>,
+    /// To whom, if somebody had to ask.
+    to: Option<Candidacy>,
     /// Where it goes next, and where after that.
     here: Target,
     elsewhere: Option<Target>,
@@ -43,8 +43,13 @@ impl Allegiance {
     }
 
     /// Follows whoever leads `run` in `term`; false if that is over.
+    ///
+    /// A later term that was promised to somebody who had kept less than this one has is no reason
+    /// not to: too many have promised to follow this one for that to come about, since they promise
+    /// nothing to one who has kept less.
     pub(super) fn follow(&mut self, run: u64, term: Term, standby: Option<String>) -> bool {
-        if self.run == run && term < self.term {
+        let came_to_nothing = self.to.is_some_and(|asked| asked.kept < term);
+        if self.run == run && term < self.term && !came_to_nothing {
             return false;
         }
         if self.run != run || self.term != term {
@@ -64,10 +69,11 @@ impl Allegiance {
     /// Promises to follow nobody else in the term asked for, or an earlier one: only to one that
     /// keeps all that anybody before it may have kept.
     fn promise(&mut self, asked: Candidacy) -> bool {
-        let again = asked.term == self.term && self.to == Some(asked.id);
+        let is_it = self.to.is_some_and(|before| before.id == asked.id);
+        let again = asked.term == self.term && is_it;
         let granted = asked.term > self.term && asked.kept >= self.term;
         if granted {
-            (self.term, self.to) = (asked.term, Some(asked.id));
+            (self.term, self.to) = (asked.term, Some(asked));
         }
         granted || again
     }
@@ -113,6 +119,16 @@ mod tests {
         assert!(allegiance.promise(asked(2, 1, 10)), "the primary goes on alone");
         assert!(!allegiance.promise(asked(3, 1, 11)), "the standby has nothing of term 2");
         assert!(allegiance.promise(asked(3, 2, 12)), "that of term 2 has");
+    }
+
+    #[test]
+    fn a_promise_to_one_that_cannot_lead_any_more_binds_nobody() {
+        let mut allegiance = Allegiance::default();
+        assert!(allegiance.follow(7, Term(1), None));
+        assert!(allegiance.promise(asked(5, 1, 10)));
+        assert!(!allegiance.follow(7, Term(1), None), "it may lead in term 5");
+        assert!(allegiance.follow(7, Term(3), None), "it cannot, since another has won term 3");
+        assert!(!allegiance.promise(asked(6, 1, 10)), "and never will");
     }
 
     #[test]

@@ -175,6 +175,12 @@ impl Worker {
         self.member.as_ref().map(|member| member.worker)
     }
 
+    /// The incarnation, once the server has given one.
+    #[must_use]
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        self.member.as_ref().map(|member| member.incarnation)
+    }
+
     fn lease(&self) -> Duration {
         self.member.as_ref().map_or(self.config.lease, |member| member.job.membership.lease)
     }

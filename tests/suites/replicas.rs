@@ -1,0 +1,46 @@
+//! A server and its standby: killed, stopped and cut off at random, they do what one server does
+//! that nothing happens to.
+
+use std::time::Duration;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::job::OnLoss;
+use pstrain_core::mode::Mode;
+use pstrain_tests::{Disturbances, Replicated, Toy, run_replicated};
+
+fn toy(workers: u32, seed: u64) -> Toy {
+    let mut toy = Toy::new(workers, 240);
+    toy.job.seed = seed;
+    toy.job.membership.on_loss = OnLoss::Wait;
+    toy.job.membership.lease = Duration::from_millis(400);
+    toy.job.budget.epochs = 6;
+    toy
+}
+
+/// Runs `seeds` schedules of each of some sizes.
+fn schedules(seeds: u64, mut look: impl FnMut(&Toy, u64, &Replicated), mode: ConsistencySpec) {
+    let first = std::env::var("SEED").ok().and_then(|it| it.parse().ok()).unwrap_or(0);
+    for seed in first..seeds {
+        let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
+        toy.job.mode = Mode::of(mode);
+        let done = run_replicated(&toy, Disturbances::One, seed);
+        look(&toy, seed, &done);
+    }
+}
+
+#[test]
+fn whatever_befalls_them_bsp_comes_to_the_same_parameters() {
+    let (mut takeovers, mut alone, mut deposed) = (0, 0, 0);
+    let look = |toy: &Toy, seed: u64, done: &Replicated| {
+        let calm = run_replicated(toy, Disturbances::None, seed);
+        assert_eq!(calm.takeovers + calm.alone, 0);
+        assert_eq!(done.reason, calm.reason, "seed {seed}");
+        assert_eq!(done.version, calm.version, "seed {seed}");
+        assert_eq!(done.parameters, calm.parameters, "seed {seed}");
+        takeovers += done.takeovers;
+        alone += done.alone;
+        deposed += done.deposed;
+    };
+    schedules(400, look, ConsistencySpec::Bsp);
+    assert!(takeovers > 400 && alone > 200 && deposed > 20, "{takeovers} {alone} {deposed}");
+}
