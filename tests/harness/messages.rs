@@ -557,6 +557,7 @@ impl Messages {
                 waited: self.span(),
                 left: self.coin().then(|| self.span()),
             }),
+            standby: self.coin().then(|| self.text()),
             members,
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use pstrain_core::id::PartId;
+use pstrain_core::job::Job;
 use pstrain_core::model::Model;
 use pstrain_core::node::Server;
 use pstrain_core::protocol::message::EndReason;
@@ -27,6 +28,7 @@ use crate::metrics::{Metrics, Observed};
 use crate::progress::Progress;
 use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Summary, write_model};
 use crate::security::{in_words, security};
+use super::standby::{self, Role};
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
@@ -65,13 +67,23 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     }
     let Resolved { job, data } = layers.resolve()?;
     let (data, job_file) = (Arc::new(data), layers.to_toml());
+    let transport = match &args.standby_of {
+        Some(primary) => transport.with_target(primary.clone()),
+        None => transport,
+    };
     let mut host = match resumed {
+        _ if args.standby_of.is_some() => {
+            let role = Role::standby(&standby::address(args, &place)?, job.clone())?;
+            let mut host = Host::new(Server::new(job, 0)?, data, &job_file, &args.output, true)?;
+            host.role = role;
+            host
+        }
         Some((folder, _)) => Host::resume(folder, (job, data), &job_file, &args.output)?,
         None => {
             let run = fresh_run();
             let server = Server::new(job, run)?;
+            let (membership, servers) = (server.job().membership, server.job().servers);
             if !args.output.quiet && !args.output.json {
-                let membership = server.job().membership;
                 messages::say(&format!(
                     "waiting for {} workers, for {} at most",
                     membership.needed_to_start(),
@@ -79,9 +91,12 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
                 ));
             }
             let mut host = Host::new(server, data, &job_file, &args.output, true)?;
+            if args.state.is_none() && servers == 1 {
+                host = host.with_replicas();
+            }
             if let Some(path) = &args.state {
                 let every = args.checkpoint_every.into();
-                if args.durability == Durability::Checkpoint && host.server.job().servers > 1 {
+                if args.durability == Durability::Checkpoint && servers > 1 {
                     bail!(
                         "--durability checkpoint: for one server only, since several would go back to \
                          different times; use log"
@@ -144,7 +159,8 @@ pub(crate) fn real_time(layers: &Layers) -> anyhow::Result<Scenario> {
 /// A server with everything around it: evaluation, records, progress.
 #[derive(Debug)]
 pub(crate) struct Host {
-    pub(super) server: Server,
+    pub(super) role: Role,
+    job: Job,
     data: Arc<Prepared>,
     pub(super) recorder: Recorder,
     virtual_time: Option<VirtualReport>,
@@ -182,12 +198,21 @@ impl Host {
         output: &Output,
         guests: bool,
     ) -> Self {
-        let job = server.job();
+        let job = server.job().clone();
         let quiet = output.quiet || output.json;
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         let recorder = Recorder::new(summary, folder, progress);
         let punctuality = Punctuality::default();
-        Self { server, data, recorder, virtual_time: None, punctuality, keeping: None }
+        let role = Role::Server(server);
+        Self { role, job, data, recorder, virtual_time: None, punctuality, keeping: None }
+    }
+
+    /// The same, and standbys may follow.
+    fn with_replicas(mut self) -> Self {
+        if let Role::Server(server) = self.role {
+            self.role = Role::primary(server);
+        }
+        self
     }
 
     /// Gives the run's numbers to whoever asks at `address`.
@@ -213,7 +238,8 @@ impl Host {
         let stop = signals::flag_on_signal(
             "draining: letting outstanding gradients come back (again to abort)",
         )?;
-        let outcome = run.run(&mut self.server, &stop, |now, from, event| match from {
+        let Role::Server(server) = &mut self.role else { bail!("virtual time has no standbys") };
+        let outcome = run.run(server, &stop, |now, from, event| match from {
             Origin::Server => recorder.note(now, &event),
             Origin::Worker(worker) => recorder.note_worker(now, worker, &event),
         })?;
@@ -223,7 +249,7 @@ impl Host {
 
     /// Servers of the job.
     pub(crate) fn servers(&self) -> u32 {
-        self.server.job().servers
+        self.job.servers
     }
 
     /// Where workers in this process report what they do, if that is recorded.
@@ -238,11 +264,11 @@ impl Host {
 
     /// Serves until the run is over.
     pub(crate) fn serve(&mut self, mut transport: impl Transport) -> anyhow::Result<EndReason> {
-        let link = Scenario::from_text(&self.server.job().scenario)?.links.server();
+        let link = Scenario::from_text(&self.job.scenario)?.links.server();
         if link == ServerLink::default() {
             return self.drive(&mut transport);
         }
-        let lease = self.server.job().membership.lease;
+        let lease = self.job.membership.lease;
         let mut shaped = Shaped::server(transport, link, lease);
         let reason = self.drive(&mut shaped);
         self.punctuality.messages.merge(&shaped.lateness());
@@ -250,7 +276,7 @@ impl Host {
     }
 
     fn drive(&mut self, transport: &mut impl Transport) -> anyhow::Result<EndReason> {
-        let model = Model::new(&self.server.job().model, self.server.job().data.shape)?;
+        let model = Model::new(&self.job.model, self.job.data.shape)?;
         let evaluator = Evaluator::new(model, self.data.evaluation.clone());
         let data = Arc::clone(&self.data);
         let partition = move |part: PartId| data.partition(part);
@@ -259,7 +285,13 @@ impl Host {
         let mut services = ServerServices::new(evaluator, partition, report);
         let mailbox = Mailbox::new(transport);
         signals::drain_on_signal(mailbox.handle())?;
-        let server = &mut self.server;
+        let server = match &mut self.role {
+            Role::Server(server) => server,
+            Role::Replica(replica) => {
+                return drive(replica, transport, &mut services, &mailbox)?
+                    .context("the server ended");
+            }
+        };
         let done = match self.keeping.take() {
             None => drive(server, transport, &mut services, &mailbox)?,
             Some(Keeping { folder, checkpoint_every, found, log, begin, now }) => {
@@ -285,8 +317,10 @@ impl Host {
 
     /// Writes the results, then prints them: whoever does not read them must not cost the files.
     pub(crate) fn finish(self, transport: &str, output: &Output) -> anyhow::Result<()> {
-        let Self { server, recorder, virtual_time, punctuality, .. } = self;
+        let Self { role, recorder, virtual_time, punctuality, .. } = self;
         let (summary, folder) = recorder.finish();
+        // A standby that never met its server has nothing to tell.
+        let Some(server) = role.into_server() else { return Ok(()) };
         let job = server.job();
         let params = server.parameters();
         let mut report = summary.report(&server, &CLASSES, transport);

@@ -49,6 +49,8 @@ struct View<'a> {
     samples_wanted: u64,
     epoch: f64,
     wait: Option<WaitView>,
+    /// Where the server's standby is.
+    standby: Option<&'a str>,
     workers: Vec<MemberView<'a>>,
 }
 
@@ -96,6 +98,7 @@ impl<'a> View<'a> {
             samples_wanted: status.samples_wanted,
             epoch: status.epoch,
             wait: status.wait.as_ref().map(WaitView::of),
+            standby: status.standby.as_deref(),
             workers: workers.collect(),
         }
     }
@@ -126,6 +129,9 @@ fn show(status: &Status) -> String {
     );
     if let Some(ordered) = &status.ordered {
         text += &format!("ordered   {ordered}\n");
+    }
+    if let Some(standby) = &status.standby {
+        text += &format!("standby   {standby}\n");
     }
     match &status.wait {
         None => text += "waiting   for nobody\n",

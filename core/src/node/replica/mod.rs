@@ -120,6 +120,15 @@ impl Replica {
         }
     }
 
+    /// The server as it is here, when all is done.
+    #[must_use]
+    pub fn into_server(self) -> Option<Server> {
+        match self.role {
+            Role::Leads(primary) => Some(primary.into_server()),
+            Role::StandsBy(standby) => standby.into_server(),
+        }
+    }
+
     /// Whether it leads, as far as it knows.
     #[must_use]
     pub const fn leads(&self) -> bool {

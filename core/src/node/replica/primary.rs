@@ -19,7 +19,7 @@ use crate::protocol::replica::{
     Deposed, Electorate, Entry, EntryHeader, EntryKind, Follow, Promise, STATE_CHUNK_BYTES, Standby,
     State, StateHeader,
 };
-use crate::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
+use crate::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal, Wait, WaitReason};
 use crate::time::Time;
 
 /// Whoever leads.
@@ -67,6 +67,10 @@ impl Primary {
 
     pub(super) const fn server(&self) -> &Server {
         &self.copy.server
+    }
+
+    pub(super) fn into_server(self) -> Server {
+        self.copy.server
     }
 
     fn lease(&self) -> Duration {
@@ -157,11 +161,13 @@ impl Primary {
             self.copy.entries += 1;
         }
         let mut effects = core::mem::take(&mut self.effects);
+        // Whoever asks how the run is doing shall hear that it stands still.
+        let is_question = matches!(input, Input::Message(_, Message::PullStatus(_)));
         self.copy.server.handle(at, input, &mut effects);
-        if self.is_paired() {
+        if self.is_paired() && !is_question {
             self.unsettled.hold(effects.drain(..));
         } else {
-            self.obey(effects.drain(..), out);
+            self.obey(now, effects.drain(..), out);
         }
         self.effects = effects;
     }
@@ -184,17 +190,17 @@ impl Primary {
     }
 
     /// Effects of the server that nothing holds back.
-    fn obey(&self, effects: impl Iterator<Item = Effect>, out: &mut Outbox) {
+    fn obey(&self, now: Time, effects: impl Iterator<Item = Effect>, out: &mut Outbox) {
         for effect in effects {
             if let (Effect::Done(Ok(reason)), Some(peer)) = (&effect, self.follower_peer()) {
                 out.push(Effect::Send(peer, Message::End(End { reason: *reason })));
             }
-            out.extend(self.adorn(effect));
+            out.extend(self.adorn(now, effect));
         }
     }
 
     /// An effect of the server as one of this node: with the connections of its driver.
-    fn adorn(&self, effect: Effect) -> Option<Effect> {
+    fn adorn(&self, now: Time, effect: Effect) -> Option<Effect> {
         let outer = |peer| outer(self.began, peer);
         Some(match effect {
             Effect::Send(peer, Message::Welcome(mut welcome)) => {
@@ -208,7 +214,9 @@ impl Primary {
             Effect::SendExamples { peer, part, from } => {
                 Effect::SendExamples { peer: outer(peer)?, part, from }
             }
-            Effect::SendStatus { peer, status, links } => {
+            Effect::SendStatus { peer, mut status, links } => {
+                status.standby = self.standby();
+                status.wait = self.wait(now).or(status.wait);
                 let links = links.into_iter().map(|link| link.and_then(outer)).collect();
                 Effect::SendStatus { peer: outer(peer)?, status, links }
             }
@@ -240,6 +248,14 @@ impl Primary {
     fn standby(&self) -> Option<String> {
         let follower = self.follower.as_ref().filter(|follower| follower.paired);
         follower.map(|follower| follower.address.clone())
+    }
+
+    /// For how long it has stood still for want of a standby or of promises, if it does.
+    fn wait(&self, now: Time) -> Option<Wait> {
+        let Link::Down { since, .. } = &self.follower.as_ref()?.link else { return None };
+        let (waited, patience) = (now.since(*since), patience(self.lease()));
+        let left = Some(patience.saturating_sub(waited));
+        Some(Wait { reason: WaitReason::Standby, workers: Vec::new(), waited, left })
     }
 
     /// The connections of the workers.
@@ -313,7 +329,7 @@ impl Primary {
     /// The standby is back, and has so many entries.
     fn go_on_with(&mut self, now: Time, entries: u64, out: &mut Outbox) {
         self.contest = None;
-        self.settle(entries, out);
+        self.settle(now, entries, out);
         let Some(peer) = self.follower_peer() else { return };
         let settled = self.unsettled.first().unwrap_or(self.copy.entries);
         let mut term = self.unsettled.claimed().unwrap_or(self.term);
@@ -349,7 +365,7 @@ impl Primary {
         self.hear(now);
         match message {
             Message::Heartbeat(_) => {}
-            Message::Kept(kept) if self.is_paired() => self.settle(kept.entries, out),
+            Message::Kept(kept) if self.is_paired() => self.settle(now, kept.entries, out),
             Message::Kept(_) => self.pair(now, out),
             other => {
                 let why = alloc::format!("it sent a {:?} message", other.kind());
@@ -372,7 +388,7 @@ impl Primary {
         self.unsettled.hold(told.chain([Effect::Report(Event::StandbyJoined { address })]));
     }
 
-    fn settle(&mut self, entries: u64, out: &mut Outbox) {
+    fn settle(&mut self, now: Time, entries: u64, out: &mut Outbox) {
         let Settled { effects, electorate, term } = self.unsettled.settle(entries);
         if let Some(term) = term {
             self.term = term;
@@ -380,7 +396,7 @@ impl Primary {
         if let Some(electorate) = electorate {
             self.electorate = electorate;
         }
-        self.obey(effects.into_iter(), out);
+        self.obey(now, effects.into_iter(), out);
     }
 
     /// If somebody has joined or gone: says whose promises count, one list at a time.
@@ -480,7 +496,7 @@ impl Primary {
             out.push(Effect::Report(Event::StandbyLost { term: self.term, stood, why }));
         }
         let effects = self.unsettled.release();
-        self.obey(effects.into_iter(), out);
+        self.obey(now, effects.into_iter(), out);
         self.renew_electorate();
     }
 

@@ -93,6 +93,10 @@ impl Standby {
         self.copy.as_ref().map(|copy| &copy.server)
     }
 
+    pub(super) fn into_server(self) -> Option<Server> {
+        self.copy.map(|copy| copy.server)
+    }
+
     const fn lease(&self) -> Duration {
         self.job.membership.lease
     }

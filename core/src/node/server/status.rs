@@ -53,6 +53,7 @@ impl Server {
             loss: Account::loss_of(self.roster.iter().map(|(_, slot)| &slot.account)),
             evaluated: self.evaluated,
             wait: self.wait(now),
+            standby: None,
             members: members.collect(),
         }
     }
