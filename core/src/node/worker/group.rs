@@ -111,8 +111,8 @@ impl Servers {
     }
 
     /// The keys of whoever is behind `peer`: the coordinator's if it is none of these.
-    fn keys_of(&self, peer: Option<PeerId>, all: KeyRange) -> KeyRange {
-        let other = peer.and_then(|peer| self.by_peer(peer)).map(|other| other.keys);
+    fn keys_of(&self, peer: PeerId, all: KeyRange) -> KeyRange {
+        let other = self.by_peer(peer).map(|other| other.keys);
         other.or(self.own).unwrap_or(all)
     }
 
@@ -281,7 +281,7 @@ impl Worker {
         all: KeyRange,
     ) -> Result<Option<Parameters>, String> {
         let (header, values) = (parameters.header, parameters.values.len());
-        let wanted = self.servers.keys_of(Some(peer), all);
+        let wanted = self.servers.keys_of(peer, all);
         if header.keys != wanted || values as u64 != wanted.len() {
             return Err(alloc::format!(
                 "it sent {values} values for keys {} where it has keys {wanted}",
