@@ -4,6 +4,7 @@
 mod checkers;
 mod cluster;
 mod dealt;
+pub mod enumeration;
 mod ledger;
 mod messages;
 mod nodes;

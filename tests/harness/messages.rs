@@ -558,6 +558,7 @@ impl Messages {
                 left: self.coin().then(|| self.span()),
             }),
             standby: self.coin().then(|| self.text()),
+            stands_by: self.coin(),
             members,
         }
     }

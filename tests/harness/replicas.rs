@@ -10,13 +10,14 @@ mod machines;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
+use pstrain_core::evaluation::Evaluation;
+use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{Incarnation, Sequence, Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::node::{
-    Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, Node, Outbox, Prepared, Replica,
-    ReplicaConfig, Server, Target, Worker, WorkerConfig, WorkerError,
+    Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, Outbox, Prepared,
+    Replica, ReplicaConfig, Server, Target, Worker, WorkerConfig, WorkerError,
 };
-use pstrain_core::evaluation::Evaluation;
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::{Random, Stream};
@@ -43,6 +44,8 @@ pub struct Replicated {
     pub parameters: Vec<f32>,
     /// The version they are.
     pub version: Version,
+    /// What became of the mini-batches.
+    pub ledger: Ledger,
     /// How often a standby took over.
     pub takeovers: u64,
     /// How often a primary went on without its standby.
@@ -85,8 +88,14 @@ enum Happening {
     /// An input of a process's own.
     To(usize, Input),
     /// Something on a link arrives at one of its ends.
-    Arrives { link: usize, at_callee: bool },
-    Dialled { by: usize, address: String },
+    Arrives {
+        link: usize,
+        at_callee: bool,
+    },
+    Dialled {
+        by: usize,
+        address: String,
+    },
     Wake(usize),
     Disturb,
     Heal,
@@ -168,6 +177,7 @@ impl Lab {
                 reason: None,
                 parameters: Vec::new(),
                 version: Version(0),
+                ledger: Ledger::default(),
                 takeovers: 0,
                 alone: 0,
                 deposed: 0,
@@ -205,7 +215,12 @@ impl Lab {
 
     fn spawn(&mut self, node: Machine) -> usize {
         let process = self.processes.len();
-        self.processes.push(Process { node: Box::new(node), runs: true, stopped: None, wake: None });
+        self.processes.push(Process {
+            node: Box::new(node),
+            runs: true,
+            stopped: None,
+            wake: None,
+        });
         self.after(Duration::ZERO, Happening::To(process, Input::Start));
         process
     }
@@ -375,7 +390,11 @@ impl Lab {
             let key = (id, incarnation, decided.sequence);
             let before = *self.decided.entry(key).or_insert(decided.dropped.is_some());
             let seed = self.seed;
-            assert_eq!(before, decided.dropped.is_some(), "seed {seed}: push {key:?} has two fates");
+            assert_eq!(
+                before,
+                decided.dropped.is_some(),
+                "seed {seed}: push {key:?} has two fates"
+            );
         }
     }
 
@@ -414,10 +433,12 @@ impl Lab {
                     self.result.reason = Some(reason);
                     self.result.parameters.clone_from(server.parameters());
                     self.result.version = server.version();
+                    self.result.ledger = server.ledger();
                 }
             }
             (Machine::Replica { .. }, Err(WorkerError::Deposed { .. })) => self.result.deposed += 1,
             (Machine::Replica { .. }, Err(WorkerError::Unreachable { .. })) if self.disturbed => {}
+            (Machine::Replica { .. }, Err(WorkerError::Abandoned { .. })) if self.disturbed => {}
             (Machine::Worker(_), Err(WorkerError::Unreachable { .. })) if self.ended() => {}
             (Machine::Worker(_), Err(WorkerError::Refused(why))) if self.ended() => {
                 assert_eq!(why, pstrain_core::protocol::Refusal::Over, "seed {seed}");

@@ -95,7 +95,9 @@ fn a_server_that_was_stopped_for_too_long_does_no_more() {
     let workers = server.workers(2);
     server.wait_for_updates(5);
     server.process.signal(Signal::STOP);
-    standby.wait_for_updates(10);
+    standby.wait_for("takeover", |status| status["stands_by"] == false);
+    let updates = number(&standby.status()["updates"]);
+    standby.wait_for_updates(updates + 2);
     server.process.signal(Signal::CONT);
     let ended = server.process.wait().with_code(1);
     assert!(ended.stderr.contains("leads in its place (term 2)"), "{}", ended.stderr);
@@ -130,10 +132,11 @@ fn standbys_that_make_no_sense_are_refused_with_words() {
         .wait()
         .refused(1, &["its job is another", "the job file and options of the server"]);
     let first = standby_of(&server, &job);
+    assert_eq!(first.status()["stands_by"], true);
     let second = standby(&server.address, &job);
     second.wait_to_say("has a standby already");
-    let third = standby(&first.address, &job);
-    third.wait_to_say("it is a standby, and the server that it stands by for is there");
+    finish(&["worker", "--server", &first.address, "--lease", "100ms"])
+        .refused(1, &["it is a standby, and the server that it stands by for is there"]);
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept");
     let durable = Server::tcp(&[&SLOW, &ENDLESS, &["--durability", "log", "--state", path(&kept)]]);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::job::OnLoss;
 use pstrain_core::mode::Mode;
+use pstrain_core::node::Ledger;
 use pstrain_tests::{Disturbances, Replicated, Toy, run_replicated};
 
 fn toy(workers: u32, seed: u64) -> Toy {
@@ -19,8 +20,7 @@ fn toy(workers: u32, seed: u64) -> Toy {
 
 /// Runs `seeds` schedules of each of some sizes.
 fn schedules(seeds: u64, mut look: impl FnMut(&Toy, u64, &Replicated), mode: ConsistencySpec) {
-    let first = std::env::var("SEED").ok().and_then(|it| it.parse().ok()).unwrap_or(0);
-    for seed in first..seeds {
+    for seed in 0..seeds {
         let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
         toy.job.mode = Mode::of(mode);
         let done = run_replicated(&toy, Disturbances::One, seed);
@@ -43,4 +43,31 @@ fn whatever_befalls_them_bsp_comes_to_the_same_parameters() {
     };
     schedules(400, look, ConsistencySpec::Bsp);
     assert!(takeovers > 400 && alone > 200 && deposed > 20, "{takeovers} {alone} {deposed}");
+}
+
+#[test]
+fn whatever_befalls_them_each_mini_batch_counts_once() {
+    let consistencies = [
+        ConsistencySpec::Asp,
+        ConsistencySpec::Ssp { slack: 2 },
+        ConsistencySpec::Delay { bound: Some(2) },
+        ConsistencySpec::Buffered { gradients: 3 },
+    ];
+    for mode in consistencies {
+        let mut takeovers = 0;
+        let look = |toy: &Toy, seed: u64, done: &Replicated| {
+            let calm = run_replicated(toy, Disturbances::None, seed);
+            assert_eq!(done.reason, calm.reason, "seed {seed}");
+            let Ledger { assigned, applied, discarded, lost, outstanding } = done.ledger;
+            assert_eq!(assigned, applied + discarded + lost, "seed {seed}");
+            assert_eq!(
+                (applied, discarded, outstanding),
+                (calm.ledger.applied, 0, 0),
+                "seed {seed}"
+            );
+            takeovers += done.takeovers;
+        };
+        schedules(100, look, mode);
+        assert!(takeovers > 100, "{mode}: {takeovers}");
+    }
 }

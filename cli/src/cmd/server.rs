@@ -19,6 +19,7 @@ use pstrain_transports::{
     WallClock, drive, drive_from,
 };
 
+use super::standby::{self, Role};
 use crate::args::{Durability, JobArgs, Output, ServerArgs};
 use crate::durable::{DurableFolder, Identity, Keeping};
 use crate::exit::{self, Ending};
@@ -28,7 +29,6 @@ use crate::metrics::{Metrics, Observed};
 use crate::progress::Progress;
 use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Summary, write_model};
 use crate::security::{in_words, security};
-use super::standby::{self, Role};
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
@@ -289,7 +289,7 @@ impl Host {
             Role::Server(server) => server,
             Role::Replica(replica) => {
                 return drive(replica, transport, &mut services, &mailbox)?
-                    .context("the server ended");
+                    .map_err(standby::failed);
             }
         };
         let done = match self.keeping.take() {

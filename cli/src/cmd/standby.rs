@@ -2,12 +2,13 @@
 
 use anyhow::bail;
 use pstrain_core::job::Job;
-use pstrain_core::node::{Replica, ReplicaConfig, Server};
+use pstrain_core::node::{Replica, ReplicaConfig, Server, WorkerError};
 use pstrain_core::rng::Stream;
 use pstrain_transports::Address;
 
 use super::server::fresh_run;
 use crate::args::ServerArgs;
+use crate::exit::Failed;
 
 /// What runs a job: a server alone, or one that has a standby or is one.
 #[derive(Debug)]
@@ -40,6 +41,18 @@ impl Role {
 fn config(address: String) -> ReplicaConfig {
     let id = fresh_run();
     ReplicaConfig { id, address, stream: Stream::new(id) }
+}
+
+/// Why a server that has a standby, or is one, could not go on.
+pub(super) fn failed(error: WorkerError) -> anyhow::Error {
+    let what = match error {
+        WorkerError::Refused(why) => format!("the server refused this standby: {why}"),
+        WorkerError::Unreachable { why, .. } => {
+            format!("cannot reach the server that it stands by for: {why}")
+        }
+        other => other.to_string(),
+    };
+    Failed(what).into()
 }
 
 /// Where workers reach a standby that listens at `local`.

@@ -51,6 +51,8 @@ struct View<'a> {
     wait: Option<WaitView>,
     /// Where the server's standby is.
     standby: Option<&'a str>,
+    /// Whether whoever answered stands by.
+    stands_by: bool,
     workers: Vec<MemberView<'a>>,
 }
 
@@ -99,6 +101,7 @@ impl<'a> View<'a> {
             epoch: status.epoch,
             wait: status.wait.as_ref().map(WaitView::of),
             standby: status.standby.as_deref(),
+            stands_by: status.stands_by,
             workers: workers.collect(),
         }
     }
@@ -132,6 +135,9 @@ fn show(status: &Status) -> String {
     }
     if let Some(standby) = &status.standby {
         text += &format!("standby   {standby}\n");
+    }
+    if status.stands_by {
+        text += "standby   this one; what it knows of the server that leads:\n";
     }
     match &status.wait {
         None => text += "waiting   for nobody\n",

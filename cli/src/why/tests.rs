@@ -48,6 +48,7 @@ pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
         lease: Duration::from_secs(5),
         ordered: None,
         standby: None,
+        stands_by: false,
         phase: Phase::Training,
         uptime: Duration::from_secs(60),
         version: Version(10),

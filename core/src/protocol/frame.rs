@@ -7,7 +7,8 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::crc32c;
-use super::message::{Kind, Message, Push};
+use super::message::{Message, Push};
+use super::wire::Kind;
 use super::{Limits, PROTOCOL_VERSION, Refusal};
 
 /// Bytes of a frame before its control part.

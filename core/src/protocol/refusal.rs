@@ -184,26 +184,7 @@ impl fmt::Display for Refusal {
                 "gradient of push {sequence} is not finite at key {key}; look for bad input \
                  values, or try a smaller learning-rate, or clip-norm"
             ),
-            Self::Identity { is, wanted: Identity::Worker(Some(worker)) } => write!(
-                f,
-                "its certificate says {is}, so it may not be worker {worker}; give it the \
-                 certificate of worker {worker}, or leave the choice of the id to the certificate"
-            ),
-            Self::Identity { is, wanted: Identity::Worker(None) } => write!(
-                f,
-                "its certificate says {is}, so it may be no worker; give it one that was made with \
-                 --worker"
-            ),
-            Self::Identity { is, wanted: Identity::Server } => write!(
-                f,
-                "its certificate says {is}, so it may be no server; give it one that was made with \
-                 --server"
-            ),
-            Self::Identity { is, .. } => write!(
-                f,
-                "its certificate says {is}, so it may neither ask for the status nor change the \
-                 job; use one that was made with --client"
-            ),
+            Self::Identity { is, wanted } => write_identity(*is, *wanted, f),
             Self::Flooding => f.write_str(
                 "far more messages than a worker has to say; use the same release on both, and if \
                  they are the same, somebody means harm",
@@ -216,3 +197,29 @@ impl fmt::Display for Refusal {
 }
 
 impl core::error::Error for Refusal {}
+
+/// Who a peer is, and who it may therefore not be.
+fn write_identity(is: Identity, wanted: Identity, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match wanted {
+        Identity::Worker(Some(worker)) => write!(
+            f,
+            "its certificate says {is}, so it may not be worker {worker}; give it the \
+                 certificate of worker {worker}, or leave the choice of the id to the certificate"
+        ),
+        Identity::Worker(None) => write!(
+            f,
+            "its certificate says {is}, so it may be no worker; give it one that was made with \
+                 --worker"
+        ),
+        Identity::Server => write!(
+            f,
+            "its certificate says {is}, so it may be no server; give it one that was made with \
+                 --server"
+        ),
+        Identity::Anyone | Identity::Client => write!(
+            f,
+            "its certificate says {is}, so it may neither ask for the status nor change the \
+                 job; use one that was made with --client"
+        ),
+    }
+}

@@ -43,6 +43,8 @@ pub struct Status {
     pub wait: Option<Wait>,
     /// Where the server's standby is, if it has one.
     pub standby: Option<String>,
+    /// Whether whoever answers stands by, and says what it knows of the server that leads.
+    pub stands_by: bool,
     /// Every worker id of the job, in order.
     pub members: Vec<MemberStatus>,
 }

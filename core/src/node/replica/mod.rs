@@ -24,8 +24,10 @@
 //!
 //! [`Candidacy::kept`]: crate::protocol::replica::Candidacy
 
+mod alone;
 mod contest;
 mod following;
+mod pairing;
 mod primary;
 mod standby;
 mod stream;

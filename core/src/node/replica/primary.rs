@@ -7,39 +7,35 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::contest::Contest;
-use super::following::{Follower, Link};
+use super::following::Follower;
 use super::stream::{Settled, Unsettled};
-use super::{Copy, ReplicaConfig, fail, grace, inner, outer, promise_of};
+use super::{Copy, ReplicaConfig, inner, outer, promise_of};
 use crate::id::{PeerId, Term};
-use crate::job::patience;
 use crate::node::dialler::{Dialler, Due};
-use crate::node::{Effect, Event, Identity, Input, Node, Outbox, Server, WorkerError, encode_input};
+use crate::node::{Effect, Input, Node, Outbox, Server, encode_input};
+use crate::protocol::Message;
 use crate::protocol::message::{End, Heartbeat};
-use crate::protocol::replica::{
-    Deposed, Electorate, Entry, EntryHeader, EntryKind, Follow, Promise, STATE_CHUNK_BYTES, Standby,
-    State, StateHeader,
-};
-use crate::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal, Wait, WaitReason};
+use crate::protocol::replica::{Electorate, Entry, EntryHeader, EntryKind};
 use crate::time::Time;
 
 /// Whoever leads.
 #[derive(Debug)]
 pub(super) struct Primary {
-    copy: Copy,
+    pub(super) copy: Copy,
     /// The term it began to lead in: connections are counted anew with it.
-    began: Term,
+    pub(super) began: Term,
     /// The term of what is kept: by the standby, or by whatever the workers have promised.
-    term: Term,
+    pub(super) term: Term,
     /// The latest that it has asked for, or heard of.
-    latest: Term,
-    follower: Option<Follower>,
+    pub(super) latest: Term,
+    pub(super) follower: Option<Follower>,
     /// Whose promises count.
-    electorate: Electorate,
-    unsettled: Unsettled,
-    contest: Option<Contest>,
+    pub(super) electorate: Electorate,
+    pub(super) unsettled: Unsettled,
+    pub(super) contest: Option<Contest>,
     /// How the one that led before is found, to be told that it does no more.
-    before: Option<Dialler>,
-    effects: Outbox,
+    pub(super) before: Option<Dialler>,
+    pub(super) effects: Outbox,
 }
 
 impl Primary {
@@ -60,11 +56,6 @@ impl Primary {
         }
     }
 
-    /// Looks for the one that led before.
-    pub(super) fn depose(&mut self, dialler: Dialler) {
-        self.before = Some(dialler);
-    }
-
     pub(super) const fn server(&self) -> &Server {
         &self.copy.server
     }
@@ -73,7 +64,7 @@ impl Primary {
         self.copy.server
     }
 
-    fn lease(&self) -> Duration {
+    pub(super) fn lease(&self) -> Duration {
         self.copy.server.job().membership.lease
     }
 
@@ -96,7 +87,7 @@ impl Primary {
     }
 
     /// Takes out what is not for the server; the rest, with the peers that the server knows.
-    fn intercept(&mut self, now: Time, input: Input, out: &mut Outbox) -> Option<Input> {
+    pub(super) fn intercept(&mut self, now: Time, input: Input, out: &mut Outbox) -> Option<Input> {
         let began = self.began;
         let is_followers = |peer: PeerId| self.follower_peer() == Some(peer);
         Some(match input {
@@ -128,7 +119,9 @@ impl Primary {
                 self.on_before(now, input, out);
                 return None;
             }
-            Input::Disconnected { peer, .. } | Input::Message(peer, _) | Input::Garbage(peer, _)
+            Input::Disconnected { peer, .. }
+            | Input::Message(peer, _)
+            | Input::Garbage(peer, _)
                 if self.is_before(peer) =>
             {
                 return None;
@@ -173,7 +166,13 @@ impl Primary {
     }
 
     /// The next entry of the stream.
-    fn write(&mut self, now: Time, kind: EntryKind, input: Arc<Vec<u8>>, out: &mut Outbox) {
+    pub(super) fn write(
+        &mut self,
+        now: Time,
+        kind: EntryKind,
+        input: Arc<Vec<u8>>,
+        out: &mut Outbox,
+    ) {
         let (number, lease) = (self.copy.entries, self.lease());
         self.copy.entries += 1;
         let Some(follower) = &mut self.follower else { return };
@@ -190,7 +189,7 @@ impl Primary {
     }
 
     /// Effects of the server that nothing holds back.
-    fn obey(&self, now: Time, effects: impl Iterator<Item = Effect>, out: &mut Outbox) {
+    pub(super) fn obey(&self, now: Time, effects: impl Iterator<Item = Effect>, out: &mut Outbox) {
         for effect in effects {
             if let (Effect::Done(Ok(reason)), Some(peer)) = (&effect, self.follower_peer()) {
                 out.push(Effect::Send(peer, Message::End(End { reason: *reason })));
@@ -200,7 +199,7 @@ impl Primary {
     }
 
     /// An effect of the server as one of this node: with the connections of its driver.
-    fn adorn(&self, now: Time, effect: Effect) -> Option<Effect> {
+    pub(super) fn adorn(&self, now: Time, effect: Effect) -> Option<Effect> {
         let outer = |peer| outer(self.began, peer);
         Some(match effect {
             Effect::Send(peer, Message::Welcome(mut welcome)) => {
@@ -224,171 +223,32 @@ impl Primary {
         })
     }
 
-    /// Whether a server may be behind a connection that has said nothing yet.
-    fn is_from_server(&self, peer: PeerId) -> bool {
-        let identity = self.copy.server.stranger(inner(self.began, peer));
-        identity.is_some_and(Identity::may_serve)
-    }
-
-    fn is_paired(&self) -> bool {
+    pub(super) fn is_paired(&self) -> bool {
         self.follower.as_ref().is_some_and(|follower| follower.paired)
     }
 
-    fn follower_peer(&self) -> Option<PeerId> {
+    pub(super) fn follower_peer(&self) -> Option<PeerId> {
         self.follower.as_ref().and_then(|follower| follower.link.peer())
     }
 
-    fn hear(&mut self, now: Time) {
+    pub(super) fn hear(&mut self, now: Time) {
         if let Some(follower) = &mut self.follower {
             follower.link.hear(now);
         }
     }
 
     /// Where workers find the standby.
-    fn standby(&self) -> Option<String> {
+    pub(super) fn standby(&self) -> Option<String> {
         let follower = self.follower.as_ref().filter(|follower| follower.paired);
         follower.map(|follower| follower.address.clone())
     }
 
-    /// For how long it has stood still for want of a standby or of promises, if it does.
-    fn wait(&self, now: Time) -> Option<Wait> {
-        let Link::Down { since, .. } = &self.follower.as_ref()?.link else { return None };
-        let (waited, patience) = (now.since(*since), patience(self.lease()));
-        let left = Some(patience.saturating_sub(waited));
-        Some(Wait { reason: WaitReason::Standby, workers: Vec::new(), waited, left })
-    }
-
     /// The connections of the workers.
-    fn workers(&self) -> impl Iterator<Item = PeerId> {
+    pub(super) fn workers(&self) -> impl Iterator<Item = PeerId> {
         self.copy.server.worker_peers().filter_map(|peer| outer(self.began, peer))
     }
 
-    /// Somebody wants to be the standby, or is and comes back.
-    fn on_follow(&mut self, now: Time, peer: PeerId, follow: Follow, out: &mut Outbox) {
-        if let Err(why) = self.check_follow(peer, &follow) {
-            out.push(Effect::Send(peer, Message::Refused(why)));
-            out.push(Effect::Close(peer));
-            let why = String::from("it may not stand by");
-            return self.hand_in(now, Input::Disconnected { peer: inner(self.began, peer), why }, out);
-        }
-        // It is nobody that the server knows.
-        let why = String::from("it stands by");
-        self.hand_in(now, Input::Disconnected { peer: inner(self.began, peer), why }, out);
-        let lease = self.lease();
-        let link = Link::up(now, peer, lease);
-        let Follow { id, address, kept, term, .. } = follow;
-        self.latest = self.latest.max(term);
-        match &mut self.follower {
-            Some(follower) if follower.paired => {
-                let older = core::mem::replace(&mut follower.link, link);
-                out.extend(older.peer().map(Effect::Close));
-                self.go_on_with(now, kept.map_or(0, |(_, entries)| entries), out);
-            }
-            _ => {
-                let older = self.follower.take();
-                out.extend(older.and_then(|it| it.link.peer()).map(Effect::Close));
-                self.follower = Some(Follower { id, address, paired: false, link });
-                self.send_state(now, peer, out);
-            }
-        }
-    }
-
-    fn check_follow(&self, peer: PeerId, follow: &Follow) -> Result<(), Refusal> {
-        let server = &self.copy.server;
-        if follow.protocol != PROTOCOL_VERSION {
-            let theirs = (follow.protocol, follow.protocol);
-            return Err(Refusal::Protocol { theirs, ours: PROTOCOL_VERSION });
-        }
-        if follow.build != BUILD {
-            let (worker, server) = (follow.build.clone(), String::from(BUILD));
-            return Err(Refusal::Build { worker, server });
-        }
-        if !self.is_from_server(peer) {
-            let what = String::from("only a server that has said nothing else can stand by");
-            return Err(Refusal::Server { what });
-        }
-        if follow.digest != *server.job_digest() {
-            let what = "its job is another; give the standby the job file and options of the server";
-            return Err(Refusal::Server { what: String::from(what) });
-        }
-        if server.job().servers > 1 {
-            let what = "a server that is one of several can have no standby; use --durability log";
-            return Err(Refusal::Server { what: String::from(what) });
-        }
-        let Some(follower) = &self.follower else { return Ok(()) };
-        let is_it = follower.id == follow.id;
-        if follower.paired {
-            let keeps = follow.kept.filter(|(run, _)| *run == server.run());
-            let first = self.unsettled.first().unwrap_or(self.copy.entries);
-            let goes_on = keeps.is_some_and(|(_, kept)| (first..=self.copy.entries).contains(&kept));
-            return if is_it && goes_on { Ok(()) } else { Err(Refusal::HasStandby) };
-        }
-        if is_it || follower.link.peer().is_none() { Ok(()) } else { Err(Refusal::HasStandby) }
-    }
-
-    /// The standby is back, and has so many entries.
-    fn go_on_with(&mut self, now: Time, entries: u64, out: &mut Outbox) {
-        self.contest = None;
-        self.settle(now, entries, out);
-        let Some(peer) = self.follower_peer() else { return };
-        let settled = self.unsettled.first().unwrap_or(self.copy.entries);
-        let mut term = self.unsettled.claimed().unwrap_or(self.term);
-        if self.latest > term {
-            // It has asked for a later term, or this one has: both follow in one after that, once
-            // both have the entry that says so.
-            term = self.latest.next();
-            self.latest = term;
-            let first = self.unsettled.first().unwrap_or(self.copy.entries);
-            self.unsettled.claim(first, term);
-        }
-        self.unsettled.repeat(peer, term, settled, out);
-        if self.unsettled.first().is_none() {
-            // Something must say who leads, and in which term.
-            let electorate = self.electorate.clone();
-            self.write(now, EntryKind::Electorate(electorate), Arc::default(), out);
-        }
-    }
-
-    /// Sends the whole state; what follows comes after it, and nobody waits for it yet.
-    fn send_state(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
-        let (entry, at) = (self.copy.entries, self.copy.stream_time(now));
-        let bytes = self.copy.server.save().to_bytes();
-        let total = bytes.len() as u64;
-        let run = self.copy.server.run();
-        for (chunk, from) in bytes.chunks(STATE_CHUNK_BYTES).zip((0..).step_by(STATE_CHUNK_BYTES)) {
-            let header = StateHeader { run, term: self.term, entry, at, from, total };
-            out.push(Effect::Send(peer, Message::State(State { header, bytes: chunk.to_vec() })));
-        }
-    }
-
-    fn on_follower(&mut self, now: Time, message: Message, out: &mut Outbox) {
-        self.hear(now);
-        match message {
-            Message::Heartbeat(_) => {}
-            Message::Kept(kept) if self.is_paired() => self.settle(now, kept.entries, out),
-            Message::Kept(_) => self.pair(now, out),
-            other => {
-                let why = alloc::format!("it sent a {:?} message", other.kind());
-                self.lose_follower(now, why, out);
-            }
-        }
-    }
-
-    /// The standby has the state: from here on nothing has an effect without it.
-    fn pair(&mut self, now: Time, out: &mut Outbox) {
-        self.renew_electorate();
-        let electorate = self.electorate.clone();
-        let Some(follower) = &mut self.follower else { return };
-        follower.paired = true;
-        let address = follower.address.clone();
-        self.write(now, EntryKind::Paired(electorate), Arc::default(), out);
-        let told = Standby { address: address.clone() };
-        let workers = self.copy.server.worker_peers();
-        let told = workers.map(|peer| Effect::Send(peer, Message::Standby(told.clone())));
-        self.unsettled.hold(told.chain([Effect::Report(Event::StandbyJoined { address })]));
-    }
-
-    fn settle(&mut self, now: Time, entries: u64, out: &mut Outbox) {
+    pub(super) fn settle(&mut self, now: Time, entries: u64, out: &mut Outbox) {
         let Settled { effects, electorate, term } = self.unsettled.settle(entries);
         if let Some(term) = term {
             self.term = term;
@@ -400,7 +260,7 @@ impl Primary {
     }
 
     /// If somebody has joined or gone: says whose promises count, one list at a time.
-    fn watch_electorate(&mut self, now: Time, out: &mut Outbox) {
+    pub(super) fn watch_electorate(&mut self, now: Time, out: &mut Outbox) {
         if !self.is_paired() || self.unsettled.is_proposing() {
             return;
         }
@@ -412,136 +272,8 @@ impl Primary {
         }
     }
 
-    /// Counts by those who are there now. Once all are given up, the last of them count still: they
-    /// may be there, and nobody else can say who leads.
-    fn renew_electorate(&mut self) {
-        let electorate = self.copy.server.electorate();
-        if !electorate.is_empty() {
-            self.electorate = electorate;
-        }
-    }
-
-    /// The connection to the standby is gone, or closed for a reason.
-    fn lose_follower(&mut self, now: Time, why: String, out: &mut Outbox) {
-        let Some(follower) = &mut self.follower else { return };
-        out.extend(follower.link.peer().map(Effect::Close));
-        if follower.paired {
-            follower.link = Link::Down { since: now, why };
-        } else {
-            self.follower = None; // nothing waits for it
-        }
-    }
-
-    /// When the workers are asked to follow this one alone.
-    fn contest_at(&self) -> Option<Time> {
-        match &self.follower.as_ref()?.link {
-            Link::Down { since, .. } => {
-                let asked = self.contest.as_ref().map(Contest::ask_at);
-                Some(asked.unwrap_or(*since + grace(self.lease())))
-            }
-            Link::Up { .. } => None,
-        }
-    }
-
-    fn contest(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
-        let (lease, latest) = (self.lease(), self.latest);
-        if let Some(Follower { link: Link::Down { since, why }, .. }) = &self.follower
-            && now >= *since + patience(lease)
-        {
-            let (attempts, tried) = (0, now.since(*since));
-            let why = alloc::format!(
-                "its standby is gone ({why}), and most of the workers have not promised to follow it \
-                 alone"
-            );
-            return fail(WorkerError::Unreachable { why, attempts, tried }, out);
-        }
-        let mut contest = self.contest.take().unwrap_or_else(|| Contest::new(latest, now));
-        contest.ask_later(now, lease);
-        self.latest = self.latest.max(contest.term());
-        let run = self.copy.server.run();
-        self.workers().for_each(|peer| contest.ask(peer, run, self.term, config.id, out));
-        self.contest = Some(contest);
-        self.win_if_promised(now, out);
-    }
-
-    fn on_promise(
-        &mut self,
-        now: Time,
-        peer: PeerId,
-        promise: Promise,
-        config: &ReplicaConfig,
-        out: &mut Outbox,
-    ) {
-        let Some(contest) = &mut self.contest else { return };
-        let asked = contest.term();
-        contest.take(promise);
-        self.latest = self.latest.max(contest.term());
-        if contest.term() > asked {
-            contest.ask(peer, self.copy.server.run(), self.term, config.id, out);
-        }
-        self.win_if_promised(now, out);
-    }
-
-    /// Goes on alone once enough workers have promised.
-    fn win_if_promised(&mut self, now: Time, out: &mut Outbox) {
-        // Once both have the end of the run nothing changes any more, whoever leads.
-        let ended = self.copy.server.has_ended() && !self.unsettled.holds_end();
-        let Some(contest) = self.contest.take_if(|it| ended || it.has_most_of(&self.electorate))
-        else {
-            return;
-        };
-        self.term = contest.term();
-        if let Some(Follower { link: Link::Down { since, why }, .. }) = self.follower.take() {
-            let stood = now.since(since);
-            out.push(Effect::Report(Event::StandbyLost { term: self.term, stood, why }));
-        }
-        let effects = self.unsettled.release();
-        self.obey(now, effects.into_iter(), out);
-        self.renew_electorate();
-    }
-
-    /// Somebody says that it leads.
-    fn on_deposed(&mut self, peer: PeerId, deposed: Deposed, out: &mut Outbox) {
-        // Only a standby that this one cannot do without can lead without it.
-        let may = self.is_from_server(peer) && self.is_paired() && deposed.run == self.copy.server.run();
-        if may && deposed.term > self.term {
-            out.extend(self.workers().map(Effect::Close));
-            fail(WorkerError::Deposed { term: deposed.term }, out);
-        }
-    }
-
-    /// What comes of looking for the one that led before.
-    fn on_before(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        let lease = self.lease();
-        let Some(dialler) = &mut self.before else { return };
-        let why = match input {
-            Input::Dialled(peer, Identity::Anyone | Identity::Server) => {
-                let (run, term) = (self.copy.server.run(), self.term);
-                let deposed = Message::Deposed(Deposed { run, term });
-                out.push(Effect::Send(peer, deposed));
-                out.push(Effect::Close(peer));
-                self.before = None;
-                return;
-            }
-            Input::Dialled(peer, _) => {
-                out.push(Effect::Close(peer));
-                String::from("it is no server")
-            }
-            Input::DialFailed { why, .. } => why,
-            _ => return,
-        };
-        let mut unheard = Outbox::new();
-        if dialler.redial(now, why, lease, &mut unheard).is_err() {
-            self.before = None;
-        }
-    }
-
-    fn is_before(&self, peer: PeerId) -> bool {
-        self.before.as_ref().is_some_and(|dialler| dialler.peer() == Some(peer))
-    }
-
     /// Does what is due here; the wake-up is the server's, too, if its time has come.
-    fn on_wake(&mut self, now: Time, out: &mut Outbox) -> Option<Input> {
+    pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) -> Option<Input> {
         let lease = self.lease();
         if let Some(dialler) = &mut self.before {
             let due = dialler.wake(now, lease, out);

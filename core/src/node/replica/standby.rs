@@ -1,6 +1,7 @@
 //! The one that stands by: keeps the stream of the primary, and leads once that is gone and the
 //! workers have promised.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -10,8 +11,8 @@ use super::contest::Contest;
 use super::primary::Primary;
 use super::{Copy, ReplicaConfig, fail, inner, silence};
 use crate::id::{PeerId, Term};
-use crate::node::dialler::{Dialler, Due, Unreachable};
 use crate::job::Job;
+use crate::node::dialler::{Dialler, Due, Unreachable};
 use crate::node::{
     Effect, Event, Identity, Input, Node, Outbox, Server, ServerError, WorkerError, decode_input,
 };
@@ -19,7 +20,7 @@ use crate::protocol::message::{End, EndReason, Heartbeat, Hello};
 use crate::protocol::replica::{
     Electorate, Entry, EntryKind, Follow, Kept, Promise, State, StateHeader,
 };
-use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal};
+use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, Status};
 use crate::saved::Saved;
 use crate::time::Time;
 
@@ -338,6 +339,13 @@ impl Standby {
             Message::Hello(hello) if self.can_lead() => {
                 self.attend(now, from, Attending { identity, hello, heard: now }, out);
             }
+            Message::PullStatus(_) if identity.may_control().is_ok() && self.copy.is_some() => {
+                let status = self.copy.as_ref().map(|it| it.server.status(it.stream_time(now)));
+                let status = status.map(|status| Status { stands_by: true, ..status });
+                let status = status.map(|status| Message::Status(Box::new(status)));
+                out.extend(status.map(|status| Effect::Send(from, status)));
+                out.push(Effect::Close(from));
+            }
             _ => {
                 out.push(Effect::Send(from, Message::Refused(Refusal::Standby)));
                 out.push(Effect::Close(from));
@@ -453,10 +461,13 @@ impl Standby {
         if let Some((_, reason)) = self.over.filter(|(since, _)| now >= *since + lease) {
             return self.end(reason, out);
         }
-        let (on_time, mut close) = (|since: Time| now < since + lease, |peer: &PeerId| {
-            out.push(Effect::Close(*peer));
-            false
-        });
+        let (on_time, mut close) = (
+            |since: Time| now < since + lease,
+            |peer: &PeerId| {
+                out.push(Effect::Close(*peer));
+                false
+            },
+        );
         self.strangers.retain(|peer, (since, _)| on_time(*since) || close(peer));
         self.attending.retain(|peer, worker| on_time(worker.heard) || close(peer));
         let Some(run) = self.run() else { return };

@@ -54,6 +54,7 @@ impl Server {
             evaluated: self.evaluated,
             wait: self.wait(now),
             standby: None,
+            stands_by: false,
             members: members.collect(),
         }
     }

@@ -69,6 +69,11 @@ pub enum WorkerError {
         /// Since which term.
         term: Term,
     },
+    /// Its standby is gone, and the workers have not promised in time to follow it alone.
+    Abandoned {
+        /// Why the standby is gone, in words.
+        why: String,
+    },
 }
 
 impl fmt::Display for WorkerError {
@@ -83,6 +88,11 @@ impl fmt::Display for WorkerError {
             Self::Refused(why) => write!(f, "the server refused this worker: {why}"),
             Self::Protocol(what) => write!(f, "the server broke the protocol: {what}"),
             Self::Data(what) => f.write_str(what),
+            Self::Abandoned { why } => write!(
+                f,
+                "its standby is gone ({why}), and most of the workers have not promised to follow it \
+                 alone"
+            ),
             Self::Deposed { term } => write!(
                 f,
                 "its standby leads in its place (term {term}): nothing that this one did since counts; \
