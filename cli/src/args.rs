@@ -39,7 +39,7 @@ pub(crate) enum Command {
     /// Trains with a whole cluster in virtual time, over modelled links
     Simulate(SimulateArgs),
     /// Serves the parameters of a job to workers that dial in
-    Server(ServerArgs),
+    Server(Box<ServerArgs>),
     /// Computes gradients for a server
     Worker(WorkerArgs),
     /// Prints how a running job is doing: for whom it waits, and since when

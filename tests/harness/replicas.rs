@@ -5,12 +5,13 @@
 //! sees it, and what a push has become is the same whoever says it. Two servers that lead at a time
 //! could not keep that up for long.
 
+#![expect(clippy::expect_used, reason = "a failure here fails the test")]
+
 mod machines;
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use pstrain_core::evaluation::Evaluation;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{Incarnation, Sequence, Version, WorkerId};
 use pstrain_core::job::Job;
@@ -388,7 +389,7 @@ impl Lab {
         if let (Some(decided), Some(id)) = (decided, worker.id()) {
             let incarnation = worker.incarnation().expect("it has been welcome");
             let key = (id, incarnation, decided.sequence);
-            let before = *self.decided.entry(key).or_insert(decided.dropped.is_some());
+            let before = *self.decided.entry(key).or_insert_with(|| decided.dropped.is_some());
             let seed = self.seed;
             assert_eq!(
                 before,

@@ -156,23 +156,27 @@ fn whoever_is_killed_at_random_moments_nothing_is_lost_and_nothing_repeated() {
         let mut moments = Stream::new(run).fork("kills", 1).rng();
         let mut server = Server::tcp(&job);
         let mut workers = server.workers(2);
-        for kill_number in 0..3 {
-            let standby = standby_of(&server, &job);
+        let mut standby = None;
+        for kill_number in 0..4 {
+            let other = standby.take().unwrap_or_else(|| standby_of(&server, &job));
             sleep(Duration::from_millis(moments.below(250)));
             match (run + kill_number) % 3 {
                 0 => {
                     kill(server);
-                    server = standby;
+                    server = other;
+                    server.wait_for("takeover", |status| status["stands_by"] == false);
                 }
                 1 => {
-                    kill(standby);
+                    kill(other);
                     server.wait_for("server alone", |status| status["standby"].is_null());
                 }
                 _ => {
                     drop(workers.pop());
                     workers.push(server.worker(&["--id", "2"]));
-                    kill(standby);
-                    server.wait_for("server alone", |status| status["standby"].is_null());
+                    standby = Some(other);
+                    // Of two workers both are needed to do without a standby.
+                    let updates = number(&server.status()["workers"][1]["updates"]);
+                    server.wait_for_updates_of(1, updates + 1);
                 }
             }
         }

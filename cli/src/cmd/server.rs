@@ -71,43 +71,13 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         Some(primary) => transport.with_target(primary.clone()),
         None => transport,
     };
-    let mut host = match resumed {
-        _ if args.standby_of.is_some() => {
-            let role = Role::standby(&standby::address(args, &place)?, job.clone())?;
-            let mut host = Host::new(Server::new(job, 0)?, data, &job_file, &args.output, true)?;
-            host.role = role;
-            host
+    let mut host = match (resumed, &args.standby_of) {
+        (Some((folder, _)), _) => Host::resume(folder, (job, data), &job_file, &args.output)?,
+        (None, Some(_)) => {
+            let address = standby::address(args, &place)?;
+            Host::standby(&address, (job, data), &job_file, &args.output)?
         }
-        Some((folder, _)) => Host::resume(folder, (job, data), &job_file, &args.output)?,
-        None => {
-            let run = fresh_run();
-            let server = Server::new(job, run)?;
-            let (membership, servers) = (server.job().membership, server.job().servers);
-            if !args.output.quiet && !args.output.json {
-                messages::say(&format!(
-                    "waiting for {} workers, for {} at most",
-                    membership.needed_to_start(),
-                    humantime::format_duration(membership.start_patience())
-                ));
-            }
-            let mut host = Host::new(server, data, &job_file, &args.output, true)?;
-            if args.state.is_none() && servers == 1 {
-                host = host.with_replicas();
-            }
-            if let Some(path) = &args.state {
-                let every = args.checkpoint_every.into();
-                if args.durability == Durability::Checkpoint && servers > 1 {
-                    bail!(
-                        "--durability checkpoint: for one server only, since several would go back to \
-                         different times; use log"
-                    );
-                }
-                let identity =
-                    Identity::new(run, args.durability, every, args.output.out.as_deref())?;
-                host.keeping = Some(DurableFolder::create(path, identity, &job_file)?);
-            }
-            host
-        }
+        (None, None) => Host::begin(args, (job, data), &job_file)?,
     };
     #[cfg(feature = "metrics")]
     if let Some(address) = &args.metrics {
@@ -205,6 +175,50 @@ impl Host {
         let punctuality = Punctuality::default();
         let role = Role::Server(server);
         Self { role, job, data, recorder, virtual_time: None, punctuality, keeping: None }
+    }
+
+    /// A host for the server of a run that begins.
+    fn begin(
+        args: &ServerArgs,
+        (job, data): (Job, Arc<Prepared>),
+        job_file: &str,
+    ) -> anyhow::Result<Self> {
+        let run = fresh_run();
+        let server = Server::new(job, run)?;
+        let (membership, servers) = (server.job().membership, server.job().servers);
+        if !args.output.quiet && !args.output.json {
+            messages::say(&format!(
+                "waiting for {} workers, for {} at most",
+                membership.needed_to_start(),
+                humantime::format_duration(membership.start_patience())
+            ));
+        }
+        let mut host = Self::new(server, data, job_file, &args.output, true)?;
+        let Some(path) = &args.state else {
+            return Ok(if servers == 1 { host.with_replicas() } else { host });
+        };
+        if args.durability == Durability::Checkpoint && servers > 1 {
+            bail!(
+                "--durability checkpoint: for one server only, since several would go back to \
+                 different times; use log"
+            );
+        }
+        let every = args.checkpoint_every.into();
+        let identity = Identity::new(run, args.durability, every, args.output.out.as_deref())?;
+        host.keeping = Some(DurableFolder::create(path, identity, job_file)?);
+        Ok(host)
+    }
+
+    /// A host for a standby, which workers reach at `address`.
+    fn standby(
+        address: &Address,
+        (job, data): (Job, Arc<Prepared>),
+        job_file: &str,
+        output: &Output,
+    ) -> anyhow::Result<Self> {
+        let role = Role::standby(address, job.clone())?;
+        let host = Self::new(Server::new(job, 0)?, data, job_file, output, true)?;
+        Ok(Self { role, ..host })
     }
 
     /// The same, and standbys may follow.
