@@ -531,6 +531,7 @@ impl Messages {
             staleness: self.number(),
             recent: self.recent(),
             link: self.coin().then(|| self.link()),
+            reassigned: self.number(),
         });
         let members = members.collect();
         Status {

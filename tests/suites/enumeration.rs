@@ -2,6 +2,7 @@
 
 use pstrain_tests::enumeration::{Bounds, Found, enumerate};
 
+#[expect(clippy::print_stdout, reason = "the number of states is what people want to know")]
 fn all(workers: u32, rounds: u32, crashes: u8, more: impl FnOnce(&mut Bounds)) -> Found {
     let mut bounds = Bounds { workers, rounds, crashes, joined: false, at_once: false };
     more(&mut bounds);

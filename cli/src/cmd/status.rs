@@ -75,6 +75,8 @@ struct MemberView<'a> {
     clock: u64,
     mini_batch: u64,
     updates: u64,
+    /// Mini-batches of its partition that others were given.
+    reassigned: u64,
 }
 
 impl<'a> View<'a> {
@@ -88,6 +90,7 @@ impl<'a> View<'a> {
             clock: member.clock.0,
             mini_batch: member.batch.0,
             updates: member.updates,
+            reassigned: member.reassigned,
         });
         Self {
             job: &status.job,
@@ -144,13 +147,14 @@ fn show(status: &Status) -> String {
         Some(wait) => text += &format!("waiting   {}\n", waiting(wait)),
     }
     text += "\n";
+    let changes_hands = status.members.iter().any(|member| member.reassigned > 0);
     let rows = status.members.iter().map(|member| {
         let heard = if member.state == MemberState::Awaited {
             "never".to_owned()
         } else {
             format!("{} ago", short(member.silent))
         };
-        vec![
+        let mut row = vec![
             member.worker.to_string(),
             member.name.clone(),
             member.state.to_string(),
@@ -159,9 +163,13 @@ fn show(status: &Status) -> String {
             member.clock.to_string(),
             member.batch.to_string(),
             member.updates.to_string(),
-        ]
+        ];
+        row.extend(changes_hands.then(|| member.reassigned.to_string()));
+        row
     });
-    let header = ["worker", "name", "state", "for", "heard", "clock", "mini-batch", "updates"];
+    let mut header =
+        vec!["worker", "name", "state", "for", "heard", "clock", "mini-batch", "updates"];
+    header.extend(changes_hands.then_some("reassigned"));
     text += &table::table(&header, 3, rows.collect());
     text
 }

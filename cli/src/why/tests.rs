@@ -36,6 +36,7 @@ pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> Memb
             loss: 0.5,
         },
         link: None,
+        reassigned: 0,
     }
 }
 

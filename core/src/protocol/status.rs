@@ -134,6 +134,8 @@ pub struct MemberStatus {
     pub recent: Recent,
     /// Its connection, as whoever drives the server knows it; none without one.
     pub link: Option<LinkFigures>,
+    /// Mini-batches of its partition that other workers were given.
+    pub reassigned: u64,
 }
 
 /// What a worker is doing, as the server sees it.

@@ -28,7 +28,7 @@ pub use saving::RestoreError;
 use super::{Effect, Evaluate, Event, Identity, Input, Node, Outbox, Point};
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, ServerId, Version, WorkerId};
-use crate::job::{BudgetKind, Job, JobError};
+use crate::job::{BudgetKind, Job, JobError, OnLoss};
 use crate::mode::Mode;
 use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
@@ -366,9 +366,9 @@ impl Server {
 
 /// Who chooses the mode of `job`. Where everybody has all data, nobody's count for more.
 fn controller(job: &Job) -> Auto {
-    match job.work {
-        WorkSpec::Shards { .. } => Auto::new().without_shares(),
-        WorkSpec::Equal | WorkSpec::Speed => Auto::new(),
+    match (job.work, job.membership.on_loss) {
+        (WorkSpec::Shards { .. }, _) | (_, OnLoss::Reassign) => Auto::new().without_shares(),
+        (WorkSpec::Equal | WorkSpec::Speed, _) => Auto::new(),
     }
 }
 

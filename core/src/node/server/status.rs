@@ -37,6 +37,7 @@ impl Server {
             staleness: slot.account.staleness,
             recent: slot.account.recent(),
             link: None,
+            reassigned: self.dealer.as_ref().map_or(0, |dealer| dealer.reassigned(worker)),
         });
         Status {
             job: self.job.name.clone(),
