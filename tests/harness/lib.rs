@@ -22,7 +22,7 @@ pub mod world;
 pub use cluster::{Kind, Outcome, run_cluster, run_cluster_staggered};
 pub use dealt::{Dealt, faults_of, run_dealt};
 pub use ledger::check_exactly_once;
-pub use messages::{KINDS, Messages, frame};
+pub use messages::{KINDS, Messages, frame, number_of};
 pub use nodes::{ServerEnd, ServerThread, WorkerThread};
 pub use policies::{POLICIES, kind_of_policy};
 pub use probe::{Net, OPEN, Probe};

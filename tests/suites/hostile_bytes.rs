@@ -11,7 +11,7 @@ use pstrain_core::protocol::{
     Decoder, FrameError, HEADER_BYTES, Limits, Message, PROTOCOL_VERSION,
 };
 use pstrain_core::rng::{Random, Stream};
-use pstrain_tests::{KINDS, Messages, OPEN, frame, within};
+use pstrain_tests::{KINDS, Messages, OPEN, frame, number_of, within};
 
 #[global_allocator]
 static MEMORY: &PeakMemAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -119,7 +119,7 @@ fn repair(rng: &mut Random, bytes: &mut [u8]) {
     let length = bytes.len();
     let Some((header, body)) = bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return };
     header[..5].copy_from_slice(&[b'P', b'S', b'T', b'R', PROTOCOL_VERSION]);
-    header[5] = 1 + header[5].wrapping_sub(1) % KINDS as u8;
+    header[5] = number_of(1 + u64::from(header[5]) % KINDS);
     header[6..8].fill(0);
     let stated = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
     let control = if rng.below(4) == 0 { body.len() } else { stated.min(body.len()) };

@@ -25,7 +25,7 @@ use core::time::Duration;
 pub use event::{Cause, Departure, Event};
 pub use identity::{Identity, NoIdentity};
 pub use inputs::{InputError, decode_input, encode_input};
-pub use server::{Ledger, RestoreError, Server, ServerError};
+pub use server::{LEAVE_SERVER, Ledger, RestoreError, Server, ServerError};
 pub use shard::{Shard, ShardConfig};
 pub use worker::{Worker, WorkerConfig, WorkerError};
 

@@ -10,7 +10,10 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::codec::{self, Malformed};
-use super::group::{Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Followed, Slice};
+use super::group::{
+    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Holders, Leave, Mapped,
+    Portion, Slice, Taken,
+};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
 use crate::filter::{self, Encoded, Form};
@@ -74,6 +77,18 @@ pub enum Message {
     Attach(Attach),
     /// Server to worker: you are.
     Attached(Attached),
+    /// Coordinator to worker: the keys are elsewhere now.
+    Holders(Holders),
+    /// Worker to coordinator: I know.
+    Mapped(Mapped),
+    /// Coordinator to a new server: follow from here on.
+    Begin(Begin),
+    /// Either way: some of what there is to know of keys that move.
+    Portion(Portion),
+    /// Server to coordinator: I have all of it.
+    Taken(Taken),
+    /// Server to coordinator: I want to go.
+    Leave(Leave),
 }
 
 /// Who is there and what it can do.
@@ -135,8 +150,8 @@ pub struct Welcome {
     pub examples_from_server: bool,
     /// The job.
     pub job: Job,
-    /// Where the other servers are, in their order; empty if this one has all keys.
-    pub servers: Vec<String>,
+    /// Which server has which keys, and where they are.
+    pub holders: Holders,
     /// The job's digest as the server computes it ([`super::job_digest`]): if the worker's differs
     /// the two do not mean the same job.
     pub digest: [u8; 32],
@@ -492,6 +507,12 @@ kinds! {
     Slice = 23,
     Attach = 24,
     Attached = 25,
+    Holders = 80,
+    Mapped = 81,
+    Begin = 82,
+    Portion = 83,
+    Taken = 84,
+    Leave = 85,
 }
 
 impl Message {
@@ -526,6 +547,12 @@ impl Message {
             Self::Slice(slice) => codec::append(&slice.header, bytes),
             Self::Attach(fields) => codec::append(fields, bytes),
             Self::Attached(fields) => codec::append(fields, bytes),
+            Self::Holders(fields) => codec::append(fields, bytes),
+            Self::Mapped(fields) => codec::append(fields, bytes),
+            Self::Begin(fields) => codec::append(fields, bytes),
+            Self::Portion(portion) => codec::append(&portion.header, bytes),
+            Self::Taken(fields) => codec::append(fields, bytes),
+            Self::Leave(fields) => codec::append(fields, bytes),
         }
     }
 
@@ -553,6 +580,10 @@ impl Message {
                 let values = Arc::new(values(payload)?);
                 return Ok(Self::Slice(Slice { header: codec::read(control)?, values }));
             }
+            Kind::Portion => {
+                let bytes = payload.to_vec();
+                return Ok(Self::Portion(Portion { header: codec::read(control)?, bytes }));
+            }
             _ if !payload.is_empty() => return Err(Malformed),
             _ => {}
         }
@@ -578,7 +609,12 @@ impl Message {
             Kind::Arrived => Self::Arrived(codec::read(control)?),
             Kind::Attach => Self::Attach(codec::read(control)?),
             Kind::Attached => Self::Attached(codec::read(control)?),
-            Kind::Push | Kind::Parameters | Kind::Examples | Kind::Slice => {
+            Kind::Holders => Self::Holders(codec::read(control)?),
+            Kind::Mapped => Self::Mapped(codec::read(control)?),
+            Kind::Begin => Self::Begin(codec::read(control)?),
+            Kind::Taken => Self::Taken(codec::read(control)?),
+            Kind::Leave => Self::Leave(codec::read(control)?),
+            Kind::Push | Kind::Parameters | Kind::Examples | Kind::Slice | Kind::Portion => {
                 return Err(Malformed);
             }
         })

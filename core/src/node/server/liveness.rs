@@ -29,7 +29,8 @@ impl Server {
         self.forget_stranger(peer);
         self.forget_asker(peer);
         if self.group.of_peer(peer).is_some() {
-            return self.lose_server(now, peer, why, out);
+            self.lose_server(now, peer, why, out);
+            return self.settle(now, out);
         }
         if let Some(worker) = self.roster.detach(peer) {
             // It keeps its lease: it may come back, and nobody is the wiser.
@@ -176,11 +177,13 @@ impl Server {
         self.waiting.clear();
         self.asking.clear();
         out.push(Effect::Report(Event::Ended { reason }));
+        let why = alloc::format!("the run ended before: {reason}");
         if let Some(ordered) = self.ordered.take() {
             for (asker, _) in ordered.askers {
-                answer(asker, Err(alloc::format!("the run ended before: {reason}")), out);
+                answer(asker, Err(why.clone()), out);
             }
         }
+        self.stop_changes(&why, out);
         if self.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
             self.evaluate(out);
         }

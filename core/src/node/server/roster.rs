@@ -62,6 +62,8 @@ pub(super) struct Seat {
     pub(super) given: Version,
     /// Whether it was sent a newer version for what it computes, and has not been heard since.
     pub(super) is_superseding: bool,
+    /// Whether it was told of a key map, and has not said that it goes by it.
+    pub(super) remapping: bool,
     /// Whether its connection broke since it was last heard of what it knows to be allowed.
     pub(super) unsure: bool,
     /// Messages without a gradient since its last push, or since this time.

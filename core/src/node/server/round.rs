@@ -103,12 +103,13 @@ impl Server {
         loop {
             while self.step(now, out) {}
             self.order_due(now);
-            if !self.pass_fence(now, out) {
+            if !self.pass_fence(now, out) && !self.move_keys(now, out) {
                 break;
             }
         }
         self.next_turn = None;
-        if self.phase == Phase::Training && !self.is_short() && self.ordered.is_none() {
+        let is_fenced = self.ordered.is_some() || self.is_fenced();
+        if self.phase == Phase::Training && !self.is_short() && !is_fenced {
             if self.version() > before && self.policy.cancels() {
                 self.supersede(out);
             }

@@ -204,6 +204,7 @@ impl Worker {
             Message::Examples(chunk) => self.on_examples(now, &chunk, out),
             Message::Parameters(parameters) => self.on_parameters(now, from, parameters, out),
             Message::Ack(decided) => self.on_ack(now, decided, out),
+            Message::Holders(holders) => self.on_holders(now, holders, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(WorkerError::Protocol(what)), out);
