@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use pstrain_core::protocol::BUILD;
+use pstrain_core::protocol::group::Place;
 use pstrain_core::time::Time;
 use pstrain_transports::Begin;
 use pstrain_transports::journal::{Files, Found, Log, StateFolder, replace};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Durability, ShardPlace};
+use crate::args::Durability;
+use crate::cmd::shard::called;
 use crate::job::Layers;
 use crate::messages;
 
@@ -159,17 +161,16 @@ impl DurableFolder {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardFolder {
     build: String,
-    server: u32,
-    servers: u32,
+    place: Place,
 }
 
 impl ShardFolder {
-    fn of(place: ShardPlace) -> Self {
-        Self { build: BUILD.into(), server: place.server.0, servers: place.servers }
+    fn of(place: Place) -> Self {
+        Self { build: BUILD.into(), place }
     }
 
     /// Makes the folder; gives the log in it.
-    pub(crate) fn create(path: &Path, place: ShardPlace) -> anyhow::Result<PathBuf> {
+    pub(crate) fn create(path: &Path, place: Place) -> anyhow::Result<PathBuf> {
         let (identity, log) = (path.join(SHARD), path.join(INPUTS));
         if identity.exists() {
             bail!(
@@ -186,7 +187,7 @@ impl ShardFolder {
     }
 
     /// The log of a server that is to go on.
-    pub(crate) fn open(path: &Path, place: ShardPlace) -> anyhow::Result<PathBuf> {
+    pub(crate) fn open(path: &Path, place: Place) -> anyhow::Result<PathBuf> {
         let identity = path.join(SHARD);
         let text = fs::read_to_string(&identity).with_context(|| {
             format!("{} holds no server of `pstrain server --shard`", path.display())
@@ -195,13 +196,11 @@ impl ShardFolder {
             .with_context(|| format!("{} is not what a server wrote", identity.display()))?;
         ensure!(
             was == Self::of(place),
-            "{} is of server {} of {}, release {}; this is server {} of {}, release {BUILD}",
+            "{} is of {}, release {}; this is {}, release {BUILD}",
             path.display(),
-            was.server + 1,
-            was.servers,
+            called(was.place),
             was.build,
-            place.server,
-            place.servers
+            called(place)
         );
         Ok(path.join(INPUTS))
     }

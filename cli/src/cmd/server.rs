@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use pstrain_core::id::PartId;
 use pstrain_core::model::Model;
 use pstrain_core::node::Server;
+use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
 use pstrain_data::{CLASSES, Prepared};
@@ -31,7 +32,8 @@ use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
-    if let Some(place) = args.shard {
+    let joins = args.join.then_some(Place::Wanted);
+    if let Some(place) = args.shard.map(Place::from).or(joins) {
         return super::shard::run(args, place, clock);
     }
     if args.durability == Durability::None && args.state.is_some() {
@@ -69,7 +71,10 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         Some((folder, _)) => Host::resume(folder, (job, data), &job_file, &args.output)?,
         None => {
             let run = fresh_run();
-            let server = Server::new(job, run)?;
+            let mut server = Server::new(job, run)?;
+            if args.durability == Durability::Checkpoint {
+                server.stay_alone();
+            }
             if !args.output.quiet && !args.output.json {
                 let membership = server.job().membership;
                 messages::say(&format!(

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::codec::{self, Malformed};
 use super::group::{
-    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Holders, Leave, Mapped,
-    Portion, Slice, Taken,
+    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Holders, Leave,
+    Mapped, Portion, Slice, Taken,
 };
 use super::{Refusal, Status};
 use crate::consistency::DropReason;

@@ -300,7 +300,11 @@ impl World<'_> {
         self.send(link, End::Server, Item::Message(Message::Control(control)));
     }
 
-    pub(super) fn any(&mut self, count: usize, which: impl Fn(&Self, usize) -> bool) -> Option<usize> {
+    pub(super) fn any(
+        &mut self,
+        count: usize,
+        which: impl Fn(&Self, usize) -> bool,
+    ) -> Option<usize> {
         let those: Vec<usize> = (0..count).filter(|&index| which(self, index)).collect();
         let draw = self.rng.below(those.len() as u64) as usize;
         those.get(draw).copied()

@@ -2,8 +2,8 @@
 
 use pstrain_core::id::{PeerId, ServerId};
 use pstrain_core::node::{
-    Effect, Input, LEAVE_SERVER, Node, Outbox, Shard, ShardConfig, Target, WorkerError, decode_input,
-    encode_input,
+    Effect, Input, LEAVE_SERVER, Node, Outbox, Shard, ShardConfig, Target, WorkerError,
+    decode_input, encode_input,
 };
 use pstrain_core::protocol::Refusal;
 use pstrain_core::protocol::group::Place;
@@ -61,7 +61,13 @@ impl World<'_> {
     fn begin_shard(&mut self) {
         let shard = self.shards.len();
         let node = self.new_shard(shard);
-        self.shards.push(ShardProcess { node, wake: None, log: Vec::new(), told: false, ended: None });
+        self.shards.push(ShardProcess {
+            node,
+            wake: None,
+            log: Vec::new(),
+            told: false,
+            ended: None,
+        });
         self.shard_input(shard, Input::Start);
     }
 
@@ -197,14 +203,15 @@ impl World<'_> {
         assert!(same, "the same inputs made another shard");
         self.shards[shard].node = node;
         self.crashed += 1;
-        for link in 0..self.links.len() {
-            let is_its = [self.links[link].shard, self.links[link].callee].contains(&Some(shard));
+        let is_open = |link: &usize| {
+            let is_its = [self.links[*link].shard, self.links[*link].callee].contains(&Some(shard));
+            is_its && !self.links[*link].is_closed(self.end_of(*link, shard))
+        };
+        let open: Vec<usize> = (0..self.links.len()).filter(is_open).collect();
+        open.iter().for_each(|link| self.close(*link, self.end_of(*link, shard)));
+        for link in open {
             let end = self.end_of(link, shard);
-            if !is_its || self.links[link].is_closed(end) {
-                continue;
-            }
             let known = self.links[link].is_known(end);
-            self.close(link, end);
             let peer = PeerId(link as u64);
             let why = "the server began anew".to_owned();
             match (known, end) {

@@ -21,7 +21,8 @@ use crate::id::{PeerId, ServerId, Version, WorkerId};
 use crate::node::{Effect, Evaluate, Event, ExactPoint, Outbox, Point};
 use crate::params::{KeyMap, KeyRange};
 use crate::protocol::group::{
-    Decisions, Enlist, Enlisted, Followed, Holders, MOST_ADDRESS_BYTES, MOST_DECISIONS, Place, Slice,
+    Decisions, Enlist, Enlisted, Followed, Holders, MOST_ADDRESS_BYTES, MOST_DECISIONS, Place,
+    Slice,
 };
 use crate::protocol::message::{End, EndReason, Heartbeat};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
@@ -39,7 +40,7 @@ pub(super) struct Group {
     /// Servers that there have been, this one with them: none has the number of another.
     numbered: u32,
     /// Those that had keys and went.
-    gone: BTreeSet<ServerId>,
+    pub(super) gone: BTreeSet<ServerId>,
     /// Who wants to come or to go, and what is being done about the first of them.
     pub(super) changes: Changes,
     /// The number of the first decision that is kept.
@@ -217,16 +218,30 @@ impl Group {
         Some(next)
     }
 
+    /// The keys of a server are elsewhere: it follows no more.
+    pub(super) fn let_go(&mut self, server: ServerId) {
+        self.gone.insert(server);
+        self.changes.forget(server);
+        if let Some(other) = self.other(server) {
+            other.begun = false;
+        }
+        self.prune();
+    }
+
     /// Forgets a server that has no keys (any more); gives its connection.
-    pub(super) fn remove(&mut self, server: ServerId, had_keys: bool) -> Option<PeerId> {
+    pub(super) fn remove(&mut self, server: ServerId) -> Option<PeerId> {
         let place = self.others.iter().position(|other| other.server == server)?;
         let other = self.others.remove(place);
-        if had_keys {
-            self.gone.insert(server);
-        }
         self.changes.forget(server);
         self.prune();
         other.peer
+    }
+
+    /// A server whose keys are elsewhere now and that was not told that it can go, with its
+    /// connection.
+    pub(super) fn first_gone(&self) -> Option<(ServerId, Option<PeerId>)> {
+        let gone = self.others.iter().find(|other| self.gone.contains(&other.server))?;
+        Some((gone.server, gone.peer))
     }
 
     /// Sends what has been decided since the last time.
@@ -412,9 +427,10 @@ impl Server {
         out.extend(before.map(Effect::Close));
         self.stay(server);
         self.enlisted(peer, server, out);
-        if self.group.map.keys_of(server).is_some() {
-            out.push(Effect::Report(Event::ServerJoined { server }));
-        }
+        out.push(Effect::Report(match self.group.map.keys_of(server) {
+            Some(_) => Event::ServerJoined { server },
+            None => Event::ServerWaits { server },
+        }));
         self.group.send(followed..self.group.sent, peer, out);
     }
 
@@ -535,7 +551,7 @@ impl Server {
         self.stay(server);
         if self.group.map.keys_of(server).is_none() {
             // Nothing has moved, so there is nothing that it could have.
-            self.group.remove(server, false);
+            self.group.remove(server);
         } else if let Some(other) = self.group.other(server) {
             (other.peer, other.away_since) = (None, Some(now));
         }

@@ -337,7 +337,7 @@ impl Server {
                 out.push(Effect::Send(peer, Message::Heartbeat(heartbeat)));
                 self.supersede_for(worker, out);
             }
-            Message::Mapped(mapped) => self.on_mapped(worker, mapped),
+            Message::Mapped(mapped) => self.on_mapped(now, worker, mapped, out),
             Message::Bye(_) => self.on_bye(now, peer, worker, out),
             message => self.refuse(now, peer, unexpected("a worker's message", &message), out),
         }

@@ -34,6 +34,8 @@ use crate::time::Time;
 pub(super) struct Changes {
     wanted: VecDeque<Wanted>,
     attempt: Option<Attempt>,
+    /// Whether nobody may come.
+    refused: bool,
 }
 
 /// Somebody wants to come or to go.
@@ -127,10 +129,19 @@ impl Server {
         &self.group.map
     }
 
+    /// Lets no server join: whoever keeps this one's state keeps it so that several would go back to
+    /// different times.
+    pub const fn stay_alone(&mut self) {
+        self.group.changes.refused = true;
+    }
+
     /// Whether one more server may come.
     pub(super) fn check_join(&self) -> Result<(), String> {
         if !self.may_change() {
             return Err("the run is over, or about to be".into());
+        }
+        if self.group.changes.refused {
+            return Err("it has --durability checkpoint, which is for one server only".into());
         }
         let servers = self.group.others() as u32 + 1;
         if servers >= MAX_SERVERS {
@@ -276,7 +287,7 @@ impl Server {
             wanted.askers.into_iter().for_each(|asker| answer(asker, Err(why.into()), out));
         }
         if let Change::Join(server) = change
-            && let Some(peer) = self.group.remove(server, false)
+            && let Some(peer) = self.group.remove(server)
         {
             let refusal = Refusal::Server { what: why.into() };
             out.push(Effect::Send(peer, Message::Refused(refusal)));
@@ -356,11 +367,7 @@ impl Server {
             Some(Change::Join(server)) => joined = Some(server),
             Some(Change::Leave(server)) => {
                 left = Some(server);
-                if let Some(peer) = self.group.remove(server, true) {
-                    let end = End { reason: EndReason::Stopped };
-                    out.push(Effect::Send(peer, Message::End(end)));
-                    out.push(Effect::Close(peer));
-                }
+                self.group.let_go(server);
             }
             None => {}
         }
@@ -410,12 +417,34 @@ impl Server {
         }
     }
 
+    /// Lets the servers go whose keys are elsewhere, once all workers who are there know.
+    pub(super) fn dismiss_gone(&mut self, out: &mut Outbox) {
+        if self.roster.iter().any(|(_, slot)| slot.peer.is_some() && slot.seat.remapping) {
+            return;
+        }
+        while let Some((server, peer)) = self.group.first_gone() {
+            self.group.remove(server);
+            if let Some(peer) = peer {
+                let end = End { reason: EndReason::Stopped };
+                out.push(Effect::Send(peer, Message::End(end)));
+                out.push(Effect::Close(peer));
+            }
+        }
+    }
+
     /// A worker goes by a key map. It asks again for what it wants.
-    pub(super) fn on_mapped(&mut self, worker: WorkerId, mapped: Mapped) {
+    pub(super) fn on_mapped(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        mapped: Mapped,
+        out: &mut Outbox,
+    ) {
         if let Some(slot) = self.roster.slot_mut(worker)
             && mapped.map == self.group.map.version()
         {
             slot.seat.remapping = false;
         }
+        self.settle(now, out);
     }
 }

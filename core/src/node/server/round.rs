@@ -118,6 +118,9 @@ impl Server {
         if self.phase == Phase::Draining && self.busy == 0 {
             self.end(now, EndReason::Stopped, out);
         }
+        if !self.group.gone.is_empty() {
+            self.dismiss_gone(out);
+        }
         self.finish_if_done(now, out);
     }
 

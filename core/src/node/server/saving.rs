@@ -124,7 +124,8 @@ impl Server {
         if keys != self.store.keys() {
             let model = Model::new(&self.job.model, self.job.data.shape);
             let model = model.map_err(|_error| SavedError::OtherJob)?;
-            self.store = Store::new(&self.job, &model, keys).map_err(|_error| SavedError::OtherJob)?;
+            self.store =
+                Store::new(&self.job, &model, keys).map_err(|_error| SavedError::OtherJob)?;
         }
         archive.set_keys(keys.len() as usize);
         self.store.archive(archive)

@@ -248,8 +248,7 @@ impl Shard {
             out.push(Effect::Report(Event::Enlisted { job: Box::new(job.clone()), server, keys }));
         }
         let (job, begun) = (Box::new(job), store.is_some());
-        self.following =
-            Some(Following { run, server, job, map: 0, store, begun, moving: None });
+        self.following = Some(Following { run, server, job, map: 0, store, begun, moving: None });
         Ok(())
     }
 

@@ -94,14 +94,16 @@ impl Shard {
         let has = map.keys_of(following.server);
         if let Some(keys) = has.filter(|_| has != had) {
             let store = following.with_keys(keys, moving);
-            let store =
-                store.map_err(|error| alloc::format!("it moved keys, but {error}"))?;
+            let store = store.map_err(|error| alloc::format!("it moved keys, but {error}"))?;
             following.store = Some(store);
             let server = following.server;
             out.push(Effect::Report(match had {
                 Some(_) => Event::Holds { keys },
                 None => Event::Enlisted { job: following.job.clone(), server, keys },
             }));
+        }
+        if has.is_none() && had.is_some() {
+            following.store = None; // the coordinator says when it can go
         }
         self.workers.forget_held();
         for worker in self.workers.ids() {

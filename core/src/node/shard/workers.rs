@@ -242,8 +242,7 @@ impl Shard {
         let (Some(keys), map) = (self.keys(), self.map()) else { return };
         let Some(seat) = self.workers.seat(worker) else { return };
         let admitted = seat.incarnation;
-        let is_due =
-            |(_, it): &mut (PeerId, Attach)| it.incarnation == admitted && it.map <= map;
+        let is_due = |(_, it): &mut (PeerId, Attach)| it.incarnation == admitted && it.map <= map;
         let Some((peer, _)) = seat.early.take_if(is_due) else { return };
         if let Some(older) = seat.peer.replace(peer).filter(|older| *older != peer) {
             self.workers.peers.remove(&older);

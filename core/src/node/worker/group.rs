@@ -35,6 +35,8 @@ pub(super) struct Servers {
     map: u64,
     /// The server that is being dialled.
     dialling: Option<ServerId>,
+    /// Whether the coordinator wants to know when they are all there.
+    moved: bool,
     /// Whether the work has been taken up since the coordinator was reached.
     begun: bool,
     /// The parameters that have not come from all, in the order in which they began to.
@@ -90,7 +92,7 @@ impl Servers {
             other.link = link.map(|link| Link { attached: false, ..link });
         }
         before.close(out);
-        (self.dialling, self.begun) = (before.dialling, before.begun);
+        (self.dialling, self.begun, self.moved) = (before.dialling, before.begun, true);
     }
 
     /// Begins anew: nothing of `before` is kept but the dial that is under way.
@@ -198,14 +200,14 @@ impl Worker {
         }
         self.dialler.welcomed();
         self.welcome = true;
-        let map = self.servers.map;
-        if core::mem::replace(&mut self.servers.begun, true) {
+        if core::mem::take(&mut self.servers.moved) {
+            let map = self.servers.map;
             self.send(now, Message::Mapped(Mapped { map }), out);
-            if !matches!(self.data, Data::Ready(_)) {
-                return; // it is getting its data all the while
-            }
         }
-        self.go_on(now, out);
+        let begun = core::mem::replace(&mut self.servers.begun, true);
+        if !begun || matches!(self.data, Data::Ready(_)) {
+            self.go_on(now, out);
+        } // otherwise it is getting its data all the while
     }
 
     /// Keys have moved: goes by `holders` from now on.
@@ -227,7 +229,9 @@ impl Worker {
 
     /// Tells a server who this is.
     fn attach(&self, peer: PeerId, out: &mut Outbox) {
-        let (Some(member), Some(other)) = (&self.member, self.servers.by_peer(peer)) else { return };
+        let (Some(member), Some(other)) = (&self.member, self.servers.by_peer(peer)) else {
+            return;
+        };
         out.push(Effect::Limit(peer, Limits::of_server(other.keys.len() as usize)));
         let attach = Attach {
             protocol: PROTOCOL_VERSION,
