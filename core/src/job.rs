@@ -282,7 +282,9 @@ impl Job {
             () if matches!(self.aggregation, Aggregation::Krum { .. }) => {
                 Err(JobError::SeveralServers("aggregation = krum"))
             }
-            () if mode.consistency == ConsistencySpec::Auto => {
+            () if mode.consistency == ConsistencySpec::Auto
+                || self.switches.iter().any(|switch| switch.to == ConsistencySpec::Auto) =>
+            {
                 Err(JobError::SeveralServers("consistency = auto"))
             }
             () => Ok(()),

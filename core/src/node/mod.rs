@@ -11,6 +11,7 @@ mod backoff;
 mod dialler;
 mod event;
 mod identity;
+mod idle;
 mod inputs;
 mod server;
 mod shard;

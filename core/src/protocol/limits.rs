@@ -30,7 +30,7 @@ impl Limits {
         Self { payload: if values > piece { values } else { piece }, ..Self::of_worker(parameters) }
     }
 
-    /// For a server once the coordinator has taken it in: decisions, and what moves.
+    /// For a server that has dialled the coordinator: a job, decisions, and what moves.
     #[must_use]
     pub const fn of_coordinator() -> Self {
         Self { payload: super::group::MOST_PORTION_BYTES, ..Self::DIALER }

@@ -2,6 +2,7 @@
 
 mod account;
 mod arriving;
+mod enlist;
 mod fence;
 mod group;
 mod handshake;

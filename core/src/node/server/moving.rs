@@ -240,7 +240,8 @@ impl Server {
         if self.busy > 0 || self.group.first_away().is_some() {
             return;
         }
-        let possible = self.job.check_several(&self.chosen_mode()).is_ok();
+        let modes = [Some(self.chosen_mode()), self.ordered.as_ref().map(|ordered| ordered.mode)];
+        let possible = modes.iter().flatten().all(|mode| self.job.check_several(mode).is_ok());
         let map = match change {
             Change::Join(server) => self.group.map.joined(server).filter(|_| possible),
             Change::Leave(server) => self.group.map.left(server),

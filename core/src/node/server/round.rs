@@ -429,7 +429,7 @@ impl Server {
         if slot.seat.given < version && !slot.seat.is_superseding {
             slot.seat.is_superseding = true;
             // It will say that they have come.
-            slot.seat.idle.1 = slot.seat.idle.1.saturating_sub(1);
+            slot.seat.idle.asked();
             out.push(Effect::Report(Event::Superseded { worker, sequence, version }));
             self.send_parameters(peer, worker, sequence, out);
         }

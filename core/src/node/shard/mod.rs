@@ -159,7 +159,8 @@ impl Shard {
 
     fn on_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
         self.dialler.connected(now, peer, self.lease());
-        out.push(Effect::Limit(peer, Limits::DIALER));
+        // What moves may follow the first answer at once.
+        out.push(Effect::Limit(peer, Limits::of_coordinator()));
         let begun = self.following.as_ref().filter(|following| following.begun);
         let enlist = Enlist {
             protocol: PROTOCOL_VERSION,
@@ -198,7 +199,6 @@ impl Shard {
         }
         self.welcome = true;
         self.dialler.welcomed();
-        out.extend(self.dialler.peer().map(|peer| Effect::Limit(peer, Limits::of_coordinator())));
         // What was lost with the connection before, or came while there was none.
         for slice in self.shown.clone() {
             self.tell(now, Message::Slice(slice), out);

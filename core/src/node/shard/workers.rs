@@ -8,6 +8,7 @@ use core::time::Duration;
 use super::Shard;
 use crate::id::{Incarnation, PeerId, Sequence, WorkerId};
 use crate::job::heartbeat;
+use crate::node::idle::Idle;
 use crate::node::{Effect, Outbox};
 use crate::params::KeyRange;
 use crate::protocol::group::{Attach, Attached};
@@ -37,6 +38,8 @@ struct Seat {
     held: BTreeMap<Sequence, Push>,
     /// When it was last told that a message of its is being received.
     told: Time,
+    /// Messages without a gradient of late.
+    idle: Idle,
 }
 
 impl Workers {
@@ -161,7 +164,12 @@ impl Shard {
         message: Message,
         out: &mut Outbox,
     ) {
-        match (self.workers.peers.get(&from).copied(), message) {
+        let (worker, lease) = (self.workers.peers.get(&from).copied(), self.lease());
+        let seat = worker.and_then(|worker| self.workers.seat(worker));
+        if seat.is_some_and(|seat| seat.idle.is_flood(now, lease, &message)) {
+            return self.refuse(from, Refusal::Flooding, out);
+        }
+        match (worker, message) {
             (None, Message::Attach(attach)) => self.on_attach(from, attach, out),
             (Some(worker), Message::Attach(attach)) if attach.worker == worker => {
                 self.on_attach(from, attach, out);
