@@ -5,6 +5,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[path = "schedules/by_hand.rs"]
 mod by_hand;
+#[path = "schedules/moving.rs"]
+mod moving;
 #[path = "schedules/shards.rs"]
 mod shards;
 
@@ -186,38 +188,6 @@ fn several_servers_do_together_what_one_does() {
         reasons.borrow()
     );
     assert!(alone() || several.get() > LARGEST / 3 && crashes.get() > 1000, "only {counts}");
-}
-
-#[test]
-fn servers_come_and_go_and_nothing_is_lost_or_repeated() {
-    let (moves, seen) = (Cell::new(0), RefCell::new(BTreeSet::new()));
-    for_seeds("servers_come_and_go", LARGEST / 2, |seed| {
-        let mut settings = of_all_kinds(seed).with_servers(1 + (seed % 4) as u32).with_moves();
-        if settings.job.check_several(&settings.job.mode).is_err() {
-            settings.job.mode = Mode::of(ConsistencySpec::Bsp);
-        }
-        if seed % 3 > 0 {
-            settings.crashes = 1 + seed % 20;
-        }
-        if seed % 5 == 0 {
-            settings.saves = 1 + seed % 100;
-        }
-        for (_, event) in &let_happen(&settings).events {
-            if let Event::KeysMoved { joined, .. } = event {
-                moves.set(moves.get() + 1);
-                let to = if joined.is_some() { "one more" } else { "one less" };
-                let policy = kind_of_policy(settings.job.mode.consistency);
-                seen.borrow_mut().insert(format!("{to} under {policy}"));
-            }
-        }
-    });
-    assert!(alone() || moves.get() > 2000, "only {} moves: {:?}", moves.get(), seen.borrow());
-    for policy in POLICIES.into_iter().filter(|_| !alone()) {
-        for to in ["one more", "one less"] {
-            let what = format!("{to} under {policy}");
-            assert!(seen.borrow().contains(&what), "never {what}: {:?}", seen.borrow());
-        }
-    }
 }
 
 #[test]
