@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pstrain_core::id::{ServerId, WorkerId};
+use pstrain_core::protocol::group::Place;
 use pstrain_transports::Address;
 use serde::{Deserialize, Serialize};
 
@@ -169,6 +170,12 @@ pub(crate) struct ShardPlace {
     pub(crate) servers: u32,
 }
 
+impl From<ShardPlace> for Place {
+    fn from(ShardPlace { server, servers }: ShardPlace) -> Self {
+        Self::First { server, servers }
+    }
+}
+
 impl FromStr for ShardPlace {
     type Err = String;
 
@@ -202,11 +209,20 @@ pub(crate) struct ServerArgs {
     #[arg(
         long,
         value_name = "K/M",
+        group = "follows",
         conflicts_with_all = ["job", "print_job", "out", "json"]
     )]
     pub(crate) shard: Option<ShardPlace>,
-    /// Where server 1 of the job is, for --shard
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", requires = "shard")]
+    /// Be one more server of a job that runs: the longest key range of one of the others is cut in
+    /// half, and this one has the upper half from then on
+    #[arg(
+        long,
+        group = "follows",
+        conflicts_with_all = ["job", "print_job", "out", "json"]
+    )]
+    pub(crate) join: bool,
+    /// Where server 1 of the job is, for --shard and --join
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", requires = "follows")]
     pub(crate) coordinator: Address,
     /// Stand by for the server at this address, which has the same job: keep all that it knows, and
     /// lead in its place once it is gone and half of the workers have lost it, too. From then on
@@ -214,10 +230,11 @@ pub(crate) struct ServerArgs {
     #[arg(
         long,
         value_name = "ADDRESS",
-        conflicts_with_all = ["shard", "durability", "state", "resume"]
+        conflicts_with_all = ["shard", "join", "durability", "state", "resume"]
     )]
     pub(crate) standby_of: Option<Address>,
-    /// Where workers reach this server, for --shard and --standby-of [default: where it listens]
+    /// Where workers reach this server, for --shard, --join and --standby-of [default: where it
+    /// listens]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<Address>,
     /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was there
@@ -335,6 +352,11 @@ pub(crate) enum ControlCommand {
         /// The value, as in a job file
         #[arg(allow_hyphen_values = true)]
         value: String,
+    },
+    /// Lets one of several servers go, once the others have its part of the parameters
+    LeaveServer {
+        /// Its number; not 1, which coordinates
+        server: u32,
     },
 }
 

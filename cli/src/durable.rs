@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use pstrain_core::protocol::group::Place;
 use pstrain_core::time::Time;
 use pstrain_transports::Begin;
 use pstrain_transports::journal::{Files, Found, Log, StateFolder};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Durability, ShardPlace};
+use crate::args::Durability;
+use crate::cmd::shard::called;
 use crate::job::Layers;
 use crate::messages;
 
@@ -121,35 +123,28 @@ impl DurableFolder {
 /// The folder of a server that does not coordinate: which server it is, and its inputs.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardFolder {
-    server: u32,
-    servers: u32,
+    place: Place,
 }
 
 impl ShardFolder {
-    const fn of(place: ShardPlace) -> Self {
-        Self { server: place.server.0, servers: place.servers }
-    }
-
     /// Makes the folder; gives the log in it.
-    pub(crate) fn create(path: &Path, place: ShardPlace) -> anyhow::Result<PathBuf> {
+    pub(crate) fn create(path: &Path, place: Place) -> anyhow::Result<PathBuf> {
         label::make_folder(path, SHARD, "a server")?;
         let log = path.join(INPUTS);
         Log::create(&Files, &log)?;
-        label::put(path, SHARD, &Self::of(place))?;
+        label::put(path, SHARD, &Self { place })?;
         Ok(log)
     }
 
     /// The log of a server that is to go on.
-    pub(crate) fn open(path: &Path, place: ShardPlace) -> anyhow::Result<PathBuf> {
+    pub(crate) fn open(path: &Path, place: Place) -> anyhow::Result<PathBuf> {
         let was: Self = label::read(path, SHARD, "--shard --durability log --state")?;
         ensure!(
-            was == Self::of(place),
-            "{} is of server {} of {}; this is server {} of {}",
+            was == Self { place },
+            "{} is of {}; this is {}",
             path.display(),
-            was.server + 1,
-            was.servers,
-            place.server,
-            place.servers
+            called(was.place),
+            called(place)
         );
         Ok(path.join(INPUTS))
     }

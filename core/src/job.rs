@@ -267,17 +267,30 @@ impl Job {
         match self.servers {
             1 => Ok(()),
             servers if servers == 0 || servers > MAX_SERVERS => Err(JobError::Servers(servers)),
-            _ if self.update.clip_norm.is_some() => Err(JobError::SeveralServers("clip-norm")),
-            _ if self.update.clip_contribution.is_some() => {
+            _ => self.check_several(mode),
+        }
+    }
+
+    /// Checks whether several servers can do what is asked of them under `mode`, however many there
+    /// are to begin with.
+    ///
+    /// # Errors
+    /// [`JobError`] says what would need all keys in one place.
+    pub fn check_several(&self, mode: &Mode) -> Result<(), JobError> {
+        match () {
+            () if self.update.clip_norm.is_some() => Err(JobError::SeveralServers("clip-norm")),
+            () if self.update.clip_contribution.is_some() => {
                 Err(JobError::SeveralServers("clip-contribution"))
             }
-            _ if matches!(self.aggregation, Aggregation::Krum { .. }) => {
+            () if matches!(self.aggregation, Aggregation::Krum { .. }) => {
                 Err(JobError::SeveralServers("aggregation = krum"))
             }
-            _ if mode.consistency == ConsistencySpec::Auto => {
+            () if mode.consistency == ConsistencySpec::Auto
+                || self.switches.iter().any(|switch| switch.to == ConsistencySpec::Auto) =>
+            {
                 Err(JobError::SeveralServers("consistency = auto"))
             }
-            _ => Ok(()),
+            () => Ok(()),
         }
     }
 

@@ -159,6 +159,11 @@ impl<'a> Archive<'a> {
         Self { course: Course::Restore { small, arrays }, keys }
     }
 
+    /// From here on arrays have a value for each of so many keys.
+    pub const fn set_keys(&mut self, keys: usize) {
+        self.keys = keys;
+    }
+
     /// Whether it restores.
     #[must_use]
     pub const fn restores(&self) -> bool {

@@ -10,14 +10,14 @@ mod ranks;
 mod timesheet;
 mod twin;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::{PeerId, ServerId, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
 use pstrain_core::mode::Mode;
-use pstrain_core::node::{Compute, Departure, Event, Node, Server};
+use pstrain_core::node::{Compute, Departure, Event, LEAVE_SERVER, Node, Server};
 use pstrain_core::protocol::message::{Begun, Control, Controlled, EndReason, Push};
 use pstrain_core::time::Time;
 use pstrain_core::work::WorkSpec;
@@ -51,6 +51,12 @@ pub(crate) struct Checker {
     short_since: Option<Time>,
     /// The servers that are not there, and since when.
     away: BTreeMap<ServerId, Time>,
+    /// The servers that have keys, but the coordinator.
+    holders: BTreeSet<ServerId>,
+    /// The version of the key map.
+    map: u64,
+    /// Whether anybody ever wanted keys to move.
+    moves: bool,
     /// When the last update was made, or since when the next one is possible.
     progress: Time,
     /// The longest time without an update though enough workers were there.
@@ -81,6 +87,9 @@ impl Checker {
             alive: BTreeMap::new(),
             missed: BTreeMap::new(),
             short_since: None,
+            map: 0,
+            moves: false,
+            holders: (1..server.job().servers).map(ServerId).collect(),
             away: (1..server.job().servers).map(|it| (ServerId(it), Time::ZERO)).collect(),
             progress: Time::ZERO,
             longest_stall: Duration::ZERO,
@@ -132,7 +141,14 @@ impl Checker {
     pub(crate) fn answered(&mut self, events: &[Event], peer: PeerId, result: &Controlled) {
         let control = self.askers.remove(&peer);
         let control = control.unwrap_or_else(|| panic!("{peer} was answered twice, or unasked"));
-        if let Ok(Begun { version, .. }) = result {
+        if control.key == LEAVE_SERVER && result.is_ok() {
+            let server = control.value.parse().ok().map(|number: u32| ServerId(number - 1));
+            let goes = |event: &Event| match event {
+                Event::KeysMoved { left, .. } => *left == server,
+                _ => false,
+            };
+            assert!(events.iter().any(goes), "server {} has not gone", control.value);
+        } else if let Ok(Begun { version, .. }) = result {
             let begins = |event: &Event| match event {
                 Event::Switched { version: with, mode, .. } => {
                     let is_so = |wished: Mode, mode: &Mode| {
@@ -152,6 +168,11 @@ impl Checker {
     pub(crate) fn closed(&mut self, peer: PeerId) {
         self.strangers.remove(&peer);
         self.attached.retain(|_, (attached, _)| *attached != peer);
+    }
+
+    /// Somebody wants keys to move.
+    pub(crate) const fn moves(&mut self) {
+        self.moves = true;
     }
 
     /// Somebody asks the server to stop.
@@ -175,7 +196,7 @@ impl Checker {
     ) {
         let mut fenced = self.askers.keys().any(|asker| Some(*asker) != peer);
         for (place, event) in events.iter().enumerate() {
-            fenced &= !matches!(event, Event::Switched { .. });
+            fenced &= !matches!(event, Event::Switched { .. } | Event::KeysMoved { .. });
             assert!(!fenced || !matches!(event, Event::Granted { .. }), "{event:?} before a fence");
             let next = events.get(place + 1);
             if matches!(event, Event::Restored { .. }) {
@@ -216,8 +237,9 @@ impl Checker {
     /// All who wait for a mode have something to wait for.
     pub(crate) fn check_askers(&self) {
         let held = self.short_since.is_some() && self.books.has_open_round();
-        let waits = held || self.ranks.somebody_computes();
-        let over = self.ended.is_some() || !self.ranks.running();
+        // Keys that move are waited for, too, and who wants that is not all seen here.
+        let waits = held || self.ranks.somebody_computes() || self.moves;
+        let over = self.ended.is_some() || !(self.ranks.running() || self.moves);
         assert!(self.askers.is_empty() || (waits && !over), "in vain: {:?}", self.askers);
     }
 
@@ -256,12 +278,23 @@ impl Checker {
                 self.short_since = Some(now);
                 self.progressed(now);
             }
+            Event::ServerWaits { .. } => {
+                self.strangers.remove(&peer.expect("a server waits without a message"));
+            }
+            Event::KeysMoved { map, joined, left, .. } => {
+                self.holders.extend(joined);
+                self.holders.retain(|server| Some(*server) != *left);
+                assert_eq!(*map, self.map + 1, "a version of the key map is missing");
+                self.map = *map;
+                self.progressed(now);
+            }
             Event::ServerJoined { server } => {
                 let peer = peer.expect("a server joined without a message");
                 self.strangers.remove(&peer);
                 self.away.remove(server);
             }
-            Event::ServerCutOff { server, .. } => {
+            // One that has no keys yet is not missed.
+            Event::ServerCutOff { server, .. } if self.holders.contains(server) => {
                 self.away.insert(*server, now);
             }
             Event::Unpaused => {
@@ -370,7 +403,7 @@ impl Checker {
         }
         if let Some((at, _)) = self.ended {
             // The other servers are waited for as in training: they have a part of the result.
-            let awaits = self.evaluations > 0 || self.job.servers > 1;
+            let awaits = self.evaluations > 0 || self.job.servers > 1 || self.map > 0;
             assert!(now <= at + limit || awaits, "it does not come to its end");
         }
         if !self.ranks.running() || self.drained {

@@ -1,9 +1,11 @@
 //! Messages of every kind with fields of every size, from a random stream.
 
+mod group;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_core::consistency::{Closing, DropReason};
+use pstrain_core::consistency::DropReason;
 use pstrain_core::filter::{Carrier, Encoded, Filters, Form, KeyForm, PieceForm, ValueForm};
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{
@@ -11,9 +13,6 @@ use pstrain_core::id::{
 };
 use pstrain_core::job::Job;
 use pstrain_core::params::{KeyRange, Layout};
-use pstrain_core::protocol::group::{
-    Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Fault, Followed, Slice, SliceHeader,
-};
 use pstrain_core::protocol::message::{
     Begun, Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
     Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
@@ -28,14 +27,13 @@ use pstrain_core::protocol::{
     Refusal, Status, TcpFigures, TimeSpent, Wait, WaitReason, encode,
 };
 use pstrain_core::rng::Random;
-use pstrain_core::store::{Contribution, Decision};
 use pstrain_core::time::Time;
 use pstrain_core::work::Task;
 
 use crate::toy::Toy;
 
 /// How many kinds of messages there are.
-pub const KINDS: u64 = 33;
+pub const KINDS: u64 = 39;
 
 /// The bytes of `message` on the wire.
 #[must_use]
@@ -102,43 +100,8 @@ impl Messages {
                 key: self.text(),
                 value: self.text(),
             }),
-            18 => Message::Enlist(Enlist {
-                protocol: self.rng.bits() as u8,
-                build: self.text(),
-                server: ServerId(self.small()),
-                servers: self.small(),
-                address: self.text(),
-                followed: self.coin().then(|| (self.number(), self.number())),
-            }),
-            19 => Message::Enlisted(Box::new(Enlisted {
-                run: self.number(),
-                job: self.job.clone(),
-                digest: self.digest(),
-            })),
-            20 => Message::Decisions(Decisions {
-                first: self.number(),
-                decisions: (0..self.count()).map(|_| self.decision()).collect(),
-            }),
-            21 => Message::Followed(Followed { decisions: self.number() }),
-            22 => Message::Arrived(Arrived {
-                worker: WorkerId(self.small()),
-                incarnation: Incarnation(self.number()),
-                sequence: Sequence(self.number()),
-                base: Version(self.number()),
-                fault: self.coin().then(|| Fault { key: self.number(), has_diverged: self.coin() }),
-            }),
-            23 => Message::Slice(Slice {
-                header: SliceHeader { version: Version(self.number()), keys: self.keys() },
-                values: self.values(),
-            }),
-            24 => Message::Attach(Attach {
-                protocol: self.rng.bits() as u8,
-                run: self.number(),
-                worker: WorkerId(self.small()),
-                incarnation: Incarnation(self.number()),
-            }),
-            25 => Message::Attached(Attached { keys: self.keys() }),
-            26.. => self.of_replicas(kind),
+            18..=25 | 34.. => self.of_group(kind),
+            26..=33 => self.of_replicas(kind),
             _ => Message::Controlled(match self.coin() {
                 true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),
@@ -225,7 +188,7 @@ impl Messages {
             incarnation: Incarnation(self.number()),
             resumed: self.coin(),
             examples_from_server: self.coin(),
-            servers: (0..self.count()).map(|_| self.text()).collect(),
+            holders: self.holders(),
             job,
             digest: self.digest(),
             term: Term(self.number()),
@@ -325,38 +288,6 @@ impl Messages {
     fn task(&mut self) -> Task {
         let part = PartId(self.number() as u32);
         Task { part, batch: BatchId(self.number()), examples: self.number() as u32 }
-    }
-
-    fn decision(&mut self) -> Decision {
-        let worker = WorkerId(self.small());
-        let version = Version(self.number());
-        match self.rng.below(11) {
-            0 => Decision::Admit { worker, incarnation: Incarnation(self.number()) },
-            1 => Decision::Forget { worker },
-            2 => Decision::Rows { worker, rows: self.number() },
-            3 => Decision::Give { worker, headers: vec![self.parameters().header] },
-            4 => Decision::Gather(Contribution {
-                worker,
-                incarnation: Incarnation(self.number()),
-                sequence: Sequence(self.number()),
-                task: self.task(),
-                clock: Clock(self.number()),
-                base: version,
-                samples: self.small(),
-                granted: Time::from_nanos(self.number()),
-            }),
-            5 => Decision::Drop { worker, sequence: Sequence(self.number()) },
-            6 => Decision::Merge { version },
-            7 => Decision::Close {
-                closing: Closing::Everything,
-                oldest: self.coin().then(|| Clock(self.number())),
-                version,
-                weights: self.coin().then(|| vec![0.5; self.count()]),
-            },
-            9 => Decision::Seen { version },
-            8 => Decision::Mode(Box::new(self.job.mode)),
-            _ => Decision::Show { version },
-        }
     }
 
     fn pull(&mut self) -> Pull {

@@ -17,6 +17,7 @@ mod intruders;
 mod lab;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod moving;
 mod network;
 mod process;
 mod redundancy;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use pstrain_core::id::Version;
+use pstrain_core::node::LEAVE_SERVER;
 use pstrain_core::protocol::message::{Begun, Control};
-use pstrain_core::protocol::{Message, PROTOCOL_VERSION};
+use pstrain_core::protocol::{Message, PROTOCOL_VERSION, WaitReason};
 use serde::Serialize;
 
 use super::client::ask_for_long;
@@ -26,7 +27,10 @@ struct View<'a> {
 }
 
 pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
-    let ControlCommand::Set { key, value } = &args.command;
+    let (key, value) = match &args.command {
+        ControlCommand::Set { key, value } => (key.clone(), value.clone()),
+        ControlCommand::LeaveServer { server } => (LEAVE_SERVER.into(), server.to_string()),
+    };
     let order = Message::Control(Control {
         protocol_max: PROTOCOL_VERSION,
         key: key.clone(),
@@ -49,9 +53,12 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
     });
     match controlled? {
         Ok(Begun { version, mode }) if args.json => {
-            let view = View { key, value, version, mode: &mode };
+            let view = View { key: &key, value: &value, version, mode: &mode };
             messages::result(&serde_json::to_string(&view)?)?;
         }
+        Ok(Begun { version, .. }) if key == LEAVE_SERVER => messages::result(&format!(
+            "server {value} has no keys from version {version} on, and goes\n"
+        ))?,
         Ok(Begun { version, mode }) => messages::result(&format!(
             "{key} = {value} from version {version} on; the mode is {mode}\n"
         ))?,
@@ -66,6 +73,10 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 /// For whom the server waits, if that is before the next mode can begin.
 fn waits(args: &ControlArgs) -> Option<String> {
     let status = status::ask((&args.address, &args.security), AT_ONCE.into()).ok()?;
-    let (ordered, wait) = (status.ordered?, status.wait?);
+    let wait = status.wait?;
+    if wait.reason == WaitReason::Keys {
+        return Some(format!("keys will move; waiting {}", status::waiting(&wait)));
+    }
+    let ordered = status.ordered?;
     Some(format!("{ordered} is ordered and will begin; waiting {}", status::waiting(&wait)))
 }

@@ -47,7 +47,11 @@ impl Host {
 /// The server as the checkpoint has it, or as it was in the beginning.
 fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Server> {
     let Some(checkpoint) = &found.checkpoint else {
-        return Ok(Server::new(job, folder.identity().run)?);
+        let mut server = Server::new(job, folder.identity().run)?;
+        if folder.identity().durability == Durability::Checkpoint {
+            server.stay_alone();
+        }
+        return Ok(server);
     };
     let path = folder.state().checkpoint(checkpoint.number);
     Server::restore(job, &checkpoint.saved)

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
             let others = cluster.others(|place| {
                 let address = Address::Unix(format!("memory-{}", place.server).into());
                 let transport = hub.other_server(&address.to_string()).with_clock(clock);
-                Ok(shard::spawn(place, &address, lease, transport))
+                Ok(shard::spawn(place.into(), &address, lease, transport))
             })?;
             let threads =
                 start(workers, |worker| Ok(local(worker).spawn(hub.worker().with_clock(clock))))?;
@@ -125,7 +125,7 @@ impl Cluster {
         let transport = SocketTransport::listen(address)?;
         let address = transport.local_address().context("a server listens nowhere")?;
         let transport = transport.with_target(coordinator.clone()).with_clock(self.clock);
-        Ok(shard::spawn(place, &address, self.lease, transport))
+        Ok(shard::spawn(place.into(), &address, self.lease, transport))
     }
 }
 

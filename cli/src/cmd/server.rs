@@ -8,6 +8,7 @@ use pstrain_core::id::PartId;
 use pstrain_core::job::Job;
 use pstrain_core::model::Model;
 use pstrain_core::node::Server;
+use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
 use pstrain_data::{CLASSES, Prepared};
@@ -33,7 +34,8 @@ use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
-    if let Some(place) = args.shard {
+    let joins = args.join.then_some(Place::Wanted);
+    if let Some(place) = args.shard.map(Place::from).or(joins) {
         return super::shard::run(args, place, clock);
     }
     if args.durability == Durability::None && args.state.is_some() {
@@ -184,7 +186,10 @@ impl Host {
         job_file: &str,
     ) -> anyhow::Result<Self> {
         let run = fresh_run();
-        let server = Server::new(job, run)?;
+        let mut server = Server::new(job, run)?;
+        if args.durability == Durability::Checkpoint {
+            server.stay_alone();
+        }
         let (membership, servers) = (server.job().membership, server.job().servers);
         if !args.output.quiet && !args.output.json {
             messages::say(&format!(

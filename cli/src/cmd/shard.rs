@@ -1,10 +1,11 @@
-//! `pstrain server --shard`: a server that does not coordinate.
+//! `pstrain server --shard` and `--join`: a server that does not coordinate.
 
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_core::id::ServerId;
 use pstrain_core::node::{Event, Shard, ShardConfig, WorkerError};
+use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
@@ -13,7 +14,7 @@ use pstrain_transports::{
     Address, Mailbox, ShardServices, SocketTransport, Transport, WallClock, drive, drive_from,
 };
 
-use crate::args::{Durability, ServerArgs, ShardPlace};
+use crate::args::{Durability, ServerArgs};
 use crate::durable::ShardFolder;
 use crate::exit::{self, Ending, Failed};
 use crate::security::{in_words, security};
@@ -22,13 +23,9 @@ use crate::{messages, signals};
 /// How long the coordinator may be silent, until the job says another time.
 const LEASE: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(
-    args: &ServerArgs,
-    place: ShardPlace,
-    clock: WallClock,
-) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::Result<Ending> {
     if let Some(flag) = args.job.flags.first() {
-        bail!("--{flag}: the job of --shard comes from server 1; leave it out");
+        bail!("--{flag}: the job of --shard and --join comes from server 1; leave it out");
     }
     // Both ways: workers come to it, and it goes to the coordinator.
     security(&args.security, &args.coordinator)?;
@@ -45,9 +42,8 @@ pub(crate) fn run(
     let transport = transport.with_target(args.coordinator.clone());
     let mut transport = transport.with_clock(clock.going_on(begins));
     messages::say(&format!(
-        "server {} of {}, listening on {local}{}",
-        place.server,
-        place.servers,
+        "{}, listening on {local}{}",
+        called(place),
         in_words(&args.security, &local)
     ));
     let quiet = args.output.quiet;
@@ -77,11 +73,7 @@ pub(crate) fn run(
 }
 
 /// Where the inputs of this server are kept, if they are; brings it to where the last one was.
-fn keep(
-    args: &ServerArgs,
-    place: ShardPlace,
-    node: &mut Shard,
-) -> anyhow::Result<Option<Recovered>> {
+fn keep(args: &ServerArgs, place: Place, node: &mut Shard) -> anyhow::Result<Option<Recovered>> {
     let log = match (&args.resume, &args.state, args.durability) {
         (Some(folder), ..) => ShardFolder::open(folder, place)?,
         (None, Some(folder), Durability::Log) => ShardFolder::create(folder, place)?,
@@ -100,24 +92,38 @@ fn keep(
     Ok(Some(recovered))
 }
 
-fn config(place: ShardPlace, address: &Address, lease: Duration) -> ShardConfig {
-    let ShardPlace { server, servers } = place;
+fn config(place: Place, address: &Address, lease: Duration) -> ShardConfig {
+    let (server, servers) = match place {
+        Place::First { server, servers } => (server.0, servers),
+        Place::Given { server } => (server.0, 0),
+        Place::Wanted => (0, 0),
+    };
     ShardConfig {
-        server,
-        servers,
+        place,
         address: address.to_string(),
         lease,
         // The same when it begins anew: a server is a function of its inputs.
-        stream: Stream::new(u64::from(servers)).fork("server", u64::from(server.0)),
+        stream: Stream::new(u64::from(servers)).fork("server", u64::from(server)),
+    }
+}
+
+/// Which server it is, for people.
+pub(crate) fn called(place: Place) -> String {
+    match place {
+        Place::First { server, servers } => format!("server {server} of {servers}"),
+        Place::Given { server } => format!("server {server}"),
+        Place::Wanted => "one more server".into(),
     }
 }
 
 /// What of the events a person wants to read as it happens.
 fn worth_saying(event: &Event) -> Option<String> {
     Some(match event {
-        Event::Enlisted { job, keys } => {
-            format!("keys {keys} of job {:?} ({})", job.name, job.mode.consistency)
+        Event::Enlisted { job, server, keys } => {
+            let consistency = job.mode.consistency;
+            format!("server {server}: keys {keys} of job {:?} ({consistency})", job.name)
         }
+        Event::Holds { keys } => format!("keys {keys} from now on"),
         Event::Redialling { attempt, pause, why } => {
             format!("no connection: {why}; try {attempt} in {:.1} s", pause.as_secs_f64())
         }
@@ -130,7 +136,7 @@ pub(crate) type Thread = std::thread::JoinHandle<anyhow::Result<Result<EndReason
 
 /// Starts one on a thread of its own, which workers reach at `address`.
 pub(crate) fn spawn(
-    place: ShardPlace,
+    place: Place,
     address: &Address,
     lease: Duration,
     mut transport: impl Transport + Send + 'static,

@@ -72,6 +72,11 @@ impl Dialler {
         out.push(Effect::Dial(Target::Address(address)));
     }
 
+    /// Whether a dial of another server is under way.
+    pub(super) const fn is_held(&self) -> bool {
+        self.held
+    }
+
     /// The dial of another server has been answered; false if there was none.
     pub(super) const fn release(&mut self) -> bool {
         core::mem::replace(&mut self.held, false)

@@ -48,7 +48,12 @@ pub enum Event {
         /// Which.
         server: ServerId,
     },
-    /// The connection of another server is gone; it has its part of the parameters still.
+    /// Another server has come and wants keys.
+    ServerWaits {
+        /// Which.
+        server: ServerId,
+    },
+    /// The connection of another server is gone; what it has of the parameters it has still.
     ServerCutOff {
         /// Which.
         server: ServerId,
@@ -60,6 +65,8 @@ pub enum Event {
         /// The job.
         #[serde(skip)]
         job: Box<Job>,
+        /// Which server it is.
+        server: ServerId,
         /// The keys it has.
         keys: KeyRange,
     },
@@ -96,6 +103,25 @@ pub enum Event {
         stood: Duration,
         /// Why the other is gone, in words.
         why: String,
+    },
+    /// This server, which follows a coordinator, has other keys than before.
+    Holds {
+        /// The keys it has now.
+        keys: KeyRange,
+    },
+    /// Keys have moved from server to server, since one more has come or one wants to go.
+    KeysMoved {
+        /// The version of the key map.
+        map: u64,
+        /// The server that has come.
+        joined: Option<ServerId>,
+        /// The server that goes.
+        left: Option<ServerId>,
+        /// How many keys have moved.
+        keys: u64,
+        /// The time since it was wanted.
+        #[serde(rename = "took_s", serialize_with = "seconds")]
+        took: Duration,
     },
     /// Enough workers are there.
     Started {

@@ -11,6 +11,7 @@ mod backoff;
 mod dialler;
 mod event;
 mod identity;
+mod idle;
 mod inputs;
 mod replica;
 mod server;
@@ -27,7 +28,7 @@ pub use event::{Cause, Departure, Event};
 pub use identity::{Identity, NoIdentity};
 pub use inputs::{InputError, decode_input, encode_input};
 pub use replica::{Replica, ReplicaConfig};
-pub use server::{Ledger, RestoreError, Server, ServerError};
+pub use server::{LEAVE_SERVER, Ledger, RestoreError, Server, ServerError};
 pub use shard::{Shard, ShardConfig};
 pub use worker::{Worker, WorkerConfig, WorkerError};
 

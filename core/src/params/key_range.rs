@@ -62,6 +62,12 @@ impl KeyRange {
         self.begin <= other.begin && other.end <= self.end
     }
 
+    /// The keys that are in both; none if there are none.
+    #[must_use]
+    pub fn overlap(self, other: Self) -> Option<Self> {
+        Self::new(self.begin.max(other.begin), self.end.min(other.end)).ok()
+    }
+
     /// Share `place` of `keys` keys cut into `shares` that differ by one at most; none if there are
     /// not as many shares, or more shares than keys.
     #[must_use]

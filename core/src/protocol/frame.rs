@@ -56,6 +56,7 @@ pub fn payload(message: &Message) -> Payload<'_> {
         Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
         Message::State(state) => Payload::Borrowed(&state.bytes),
         Message::Entry(entry) => Payload::Borrowed(&entry.input),
+        Message::Portion(portion) => Payload::Borrowed(&portion.bytes),
         _ => Payload::Borrowed(&[]),
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::codec::{self, Malformed};
 use crate::id::{Incarnation, Sequence, ServerId, Version, WorkerId};
 use crate::job::Job;
-use crate::params::KeyRange;
+use crate::params::{KeyMap, KeyRange};
 use crate::store::Decision;
 
 /// A server to the coordinator: the first message of its connection.
@@ -21,13 +21,30 @@ pub struct Enlist {
     /// Its release ([`super::BUILD`]).
     pub build: String,
     /// Which server it is.
-    pub server: ServerId,
-    /// How many it has been told there are.
-    pub servers: u32,
+    pub place: Place,
     /// Where workers reach it.
     pub address: String,
     /// The run that it has followed, and how many of its decisions; none if it is new.
     pub followed: Option<(u64, u64)>,
+}
+
+/// Which server of a job somebody is, as far as it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// One of those that the job begins with; how many it has been told there are.
+    First {
+        /// Which.
+        server: ServerId,
+        /// Of how many.
+        servers: u32,
+    },
+    /// None: it wants to be one more.
+    Wanted,
+    /// One that came later.
+    Given {
+        /// Which.
+        server: ServerId,
+    },
 }
 
 /// The longest address of a server, in bytes.
@@ -38,6 +55,8 @@ pub const MOST_ADDRESS_BYTES: usize = 1024;
 pub struct Enlisted {
     /// The run.
     pub run: u64,
+    /// Which server it is.
+    pub server: ServerId,
     /// The job.
     pub job: Job,
     /// The job's digest as the coordinator computes it.
@@ -126,6 +145,81 @@ pub struct SliceHeader {
     pub keys: KeyRange,
 }
 
+/// Which server has which keys, and where workers reach it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holders {
+    /// Who has which keys.
+    pub map: KeyMap,
+    /// Where they are, in the order of the map, without the coordinator, which is its first.
+    pub addresses: Vec<String>,
+}
+
+/// A worker to the coordinator: from now on it goes by this key map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapped {
+    /// Its version.
+    pub map: u64,
+}
+
+/// The coordinator to a server that has no keys yet: what it must know to follow the decisions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// How many decisions were made before those that it will follow.
+    pub followed: u64,
+    /// Of each worker id, in order, its incarnation and its last push that was decided.
+    pub seats: Vec<(Incarnation, Sequence)>,
+}
+
+/// Bytes of a [`Portion`], at most.
+pub const MOST_PORTION_BYTES: u32 = 1024 * 1024;
+
+/// A piece of what there is to know of keys that move: from whoever has them to the coordinator, and
+/// from there to whoever shall.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// Which piece.
+    pub header: PortionHeader,
+    /// Its bytes: the payload, at most [`MOST_PORTION_BYTES`]. Those of all pieces are a
+    /// [`crate::store::Part`].
+    pub bytes: Vec<u8>,
+}
+
+/// The fields of a [`Portion`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortionHeader {
+    /// The number of the decision that the keys shall move.
+    pub cut: u64,
+    /// The keys.
+    pub keys: KeyRange,
+    /// The number of the piece, from 0.
+    pub piece: u32,
+    /// How many pieces there are.
+    pub pieces: u32,
+}
+
+impl Portion {
+    /// The pieces that `bytes` travel in.
+    pub fn cut(cut: u64, keys: KeyRange, bytes: &[u8]) -> impl Iterator<Item = Self> {
+        let pieces = bytes.chunks(MOST_PORTION_BYTES as usize);
+        let count = pieces.len() as u32;
+        (0..).zip(pieces).map(move |(piece, bytes)| {
+            let header = PortionHeader { cut, keys, piece, pieces: count };
+            Self { header, bytes: bytes.to_vec() }
+        })
+    }
+}
+
+/// A server to the coordinator: all that it shall have has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// The number of the decision that the keys shall move.
+    pub cut: u64,
+}
+
+/// A server to the coordinator: others shall have its keys, so that it can go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leave;
+
 /// A worker to a server that does not coordinate: the first message of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
@@ -137,11 +231,16 @@ pub struct Attach {
     pub worker: WorkerId,
     /// Its incarnation.
     pub incarnation: Incarnation,
+    /// The version of the key map that it knows.
+    pub map: u64,
 }
 
-/// The answer to [`Attach`].
+/// The answer to [`Attach`], once the server knows the incarnation and that key map or a later one.
+/// What comes after it is by the key map that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
+    /// The version of the key map that the server goes by.
+    pub map: u64,
     /// The keys that the server has.
     pub keys: KeyRange,
 }

@@ -22,6 +22,20 @@ impl Limits {
         Self { control: 1024 * 1024, payload: bytes_of(parameters) }
     }
 
+    /// For the coordinator once another server is in: parts of the parameters of a model with so
+    /// many, and of what moves.
+    #[must_use]
+    pub const fn of_holder(parameters: usize) -> Self {
+        let (values, piece) = (bytes_of(parameters), super::group::MOST_PORTION_BYTES);
+        Self { payload: if values > piece { values } else { piece }, ..Self::of_worker(parameters) }
+    }
+
+    /// For a server that has dialled the coordinator: a job, decisions, and what moves.
+    #[must_use]
+    pub const fn of_coordinator() -> Self {
+        Self { payload: super::group::MOST_PORTION_BYTES, ..Self::DIALER }
+    }
+
     /// For a worker once it is welcome: parameters, or chunks of examples.
     #[must_use]
     pub const fn of_server(parameters: usize) -> Self {

@@ -9,7 +9,10 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::group::{Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Followed, Slice};
+use super::group::{
+    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Holders, Leave,
+    Mapped, Portion, Slice, Taken,
+};
 use super::replica::{Candidacy, Deposed, Entry, Follow, Kept, Promise, Standby, State};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
@@ -90,6 +93,18 @@ pub enum Message {
     Standby(Standby),
     /// Server to server: I lead.
     Deposed(Deposed),
+    /// Coordinator to worker: the keys are elsewhere now.
+    Holders(Holders),
+    /// Worker to coordinator: I know.
+    Mapped(Mapped),
+    /// Coordinator to a new server: follow from here on.
+    Begin(Begin),
+    /// Either way: some of what there is to know of keys that move.
+    Portion(Portion),
+    /// Server to coordinator: I have all of it.
+    Taken(Taken),
+    /// Server to coordinator: I want to go.
+    Leave(Leave),
 }
 
 /// Who is there and what it can do.
@@ -153,8 +168,8 @@ pub struct Welcome {
     pub examples_from_server: bool,
     /// The job.
     pub job: Job,
-    /// Where the other servers are, in their order; empty if this one has all keys.
-    pub servers: Vec<String>,
+    /// Which server has which keys, and where they are.
+    pub holders: Holders,
     /// The job's digest as the server computes it ([`super::job_digest`]): if the worker's differs
     /// the two do not mean the same job.
     pub digest: [u8; 32],

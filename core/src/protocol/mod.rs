@@ -60,6 +60,24 @@
 //! ```
 //! The coordinator decides on a push once every server has its part of it, and the others follow its
 //! decisions in order ([`crate::store::Decision`]).
+//!
+//! # Keys that move
+//! Once nothing is under way. `from` has the keys, `to` shall; one of them may be the coordinator.
+//! ```text
+//! to                     from                   coordinator                      worker
+//!   Enlist(wanted) ------------------------------>
+//!   <----------------------------- Enlisted, Begin
+//!                                <- Decisions(cut)
+//!                          Portion ... ---------->
+//!   <--------------------------------- Portion ...
+//!   Taken --------------------------------------->
+//!   <------------------------------------------------ Decisions(map) -> from
+//!                                               Holders -------------------------->
+//!   <------------------------------------------------------------ Attach, Attached ->
+//!                                                 <------------------ Mapped, Pull
+//! ```
+//! Until `Decisions(map)` all keys are where they were: if anybody is lost before, nothing has
+//! happened. Whoever wants to go says `Leave`, and is told `End` once its keys are elsewhere.
 
 mod checksum;
 pub(crate) mod codec;

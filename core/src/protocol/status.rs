@@ -97,6 +97,8 @@ pub enum WaitReason {
     Gradients,
     /// Another mode begins once these workers' gradients have come.
     Fence,
+    /// Keys move to or from a server once these workers' gradients have come.
+    Keys,
     /// The run is over and these workers have not said goodbye.
     Goodbyes,
     /// Another server of the job is not there.
@@ -179,6 +181,7 @@ impl fmt::Display for WaitReason {
             Self::Workers => "more workers",
             Self::Gradients => "gradients",
             Self::Fence => "the last gradients before another mode",
+            Self::Keys => "the last gradients before keys move to another server",
             Self::Goodbyes => "goodbyes",
         })
     }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::codec::{self, Malformed};
-use super::group::{Decisions, Slice};
+use super::group::{Decisions, Portion, Slice};
 use super::message::{ExamplesChunk, Message, Parameters, Push, PushHeader};
 use super::replica::{Entry, State};
 use crate::filter::{self, Encoded, Form};
@@ -72,6 +72,12 @@ kinds! {
     Promise = 31,
     Standby = 32,
     Deposed = 33,
+    Holders = 34,
+    Mapped = 35,
+    Begin = 36,
+    Portion = 37,
+    Taken = 38,
+    Leave = 39,
 }
 
 impl Message {
@@ -114,6 +120,12 @@ impl Message {
             Self::Promise(fields) => codec::append(fields, bytes),
             Self::Standby(fields) => codec::append(fields, bytes),
             Self::Deposed(fields) => codec::append(fields, bytes),
+            Self::Holders(fields) => codec::append(fields, bytes),
+            Self::Mapped(fields) => codec::append(fields, bytes),
+            Self::Begin(fields) => codec::append(fields, bytes),
+            Self::Portion(portion) => codec::append(&portion.header, bytes),
+            Self::Taken(fields) => codec::append(fields, bytes),
+            Self::Leave(fields) => codec::append(fields, bytes),
         }
     }
 
@@ -140,6 +152,10 @@ impl Message {
             Kind::Slice => {
                 let values = Arc::new(values(payload)?);
                 return Ok(Self::Slice(Slice { header: codec::read(control)?, values }));
+            }
+            Kind::Portion => {
+                let bytes = payload.to_vec();
+                return Ok(Self::Portion(Portion { header: codec::read(control)?, bytes }));
             }
             Kind::State => {
                 let bytes = payload.to_vec();
@@ -180,10 +196,16 @@ impl Message {
             Kind::Promise => Self::Promise(codec::read(control)?),
             Kind::Standby => Self::Standby(codec::read(control)?),
             Kind::Deposed => Self::Deposed(codec::read(control)?),
+            Kind::Holders => Self::Holders(codec::read(control)?),
+            Kind::Mapped => Self::Mapped(codec::read(control)?),
+            Kind::Begin => Self::Begin(codec::read(control)?),
+            Kind::Taken => Self::Taken(codec::read(control)?),
+            Kind::Leave => Self::Leave(codec::read(control)?),
             Kind::Push
             | Kind::Parameters
             | Kind::Examples
             | Kind::Slice
+            | Kind::Portion
             | Kind::State
             | Kind::Entry => return Err(Malformed),
         })

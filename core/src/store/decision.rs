@@ -9,6 +9,7 @@ use super::Contribution;
 use crate::consistency::Closing;
 use crate::id::{Clock, Incarnation, Sequence, Version, WorkerId};
 use crate::mode::Mode;
+use crate::params::{KeyMap, Move};
 use crate::protocol::message::ParametersHeader;
 
 /// A decision of the coordinator. All servers follow all of them, in order: so a gradient becomes
@@ -81,4 +82,14 @@ pub enum Decision {
         /// The version.
         version: Version,
     },
+    /// Keys shall move. Whoever has them sends what there is to know of them now; until
+    /// [`Self::Map`] all keys are where they were.
+    Cut {
+        /// Which keys, from whom to whom.
+        moves: Vec<Move>,
+    },
+    /// They do not move: what was sent is of no use.
+    Stay,
+    /// From now on the keys are where this says; what moved has come.
+    Map(KeyMap),
 }

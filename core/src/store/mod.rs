@@ -7,6 +7,7 @@
 
 mod contributions;
 mod decision;
+mod moving;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -16,6 +17,7 @@ use core::ops::Range;
 pub use contributions::Contribution;
 use contributions::{Contributions, Gathered};
 pub use decision::Decision;
+pub use moving::{Coming, Part, PartError};
 
 use crate::aggregate::{Aggregator, Merging};
 use crate::consistency::{Closing, Kept};
@@ -210,6 +212,31 @@ impl Store {
             }
         }
         contributions.take(taken).map(|gathered| gathered.contribution)
+    }
+
+    /// Does to the parameters what was decided, unless that is about gradients that have come, or
+    /// about nothing that is here.
+    pub fn follow(&mut self, decision: &Decision) {
+        match decision {
+            Decision::Forget { worker } => self.forget(*worker),
+            Decision::Rows { worker, rows } => self.set_rows(*worker, *rows),
+            Decision::Merge { version } => self.merge(*version),
+            Decision::Close { closing, oldest, version, weights } => {
+                let chosen = self.choose(*closing, *oldest, *version);
+                self.update(chosen, *closing, *version, weights.as_deref()).for_each(drop);
+            }
+            Decision::Discard => self.discard(),
+            Decision::Mode(mode) => self.set_mode(mode),
+            Decision::Admit { .. }
+            | Decision::Give { .. }
+            | Decision::Gather(_)
+            | Decision::Drop { .. }
+            | Decision::Show { .. }
+            | Decision::Seen { .. }
+            | Decision::Cut { .. }
+            | Decision::Stay
+            | Decision::Map(_) => {}
+        }
     }
 
     /// Saves or restores everything.

@@ -381,7 +381,7 @@ impl Books {
         let replayed = self.history.last().expect("the initial ones");
         let parameters = server.parameters();
         // Several servers put them together now and then; the first has the first keys.
-        let own = self.job.keys_of(ServerId::COORDINATOR, replayed.len()).expect("a valid job");
+        let own = server.key_map().keys_of(ServerId::COORDINATOR).expect("it has some");
         let whole = [replayed.len(), own.indices().len()].contains(&parameters.len());
         let replayed = &replayed[..parameters.len()];
         let same = whole && same_bits(parameters, replayed);

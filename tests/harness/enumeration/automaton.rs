@@ -12,6 +12,7 @@ use pstrain_core::node::{
     Server, Shard, ShardConfig, Target, Worker, WorkerConfig, WorkerError,
 };
 use pstrain_core::protocol::group::Followed;
+use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Message, Refusal};
 use pstrain_core::rng::Stream;
@@ -321,8 +322,7 @@ impl Automata {
         };
         let shard = move || {
             Shard::new(ShardConfig {
-                server: ServerId(1),
-                servers: 2,
+                place: Place::First { server: ServerId(1), servers: 2 },
                 address: "shard".into(),
                 lease,
                 stream: Stream::new(9),

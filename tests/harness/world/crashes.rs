@@ -83,12 +83,12 @@ impl World<'_> {
         self.server = server;
         self.crashed += 1;
         self.checker.began_anew(self.now);
-        for link in 0..self.links.len() {
+        // All are gone at once: what it says of one is not heard on another.
+        let is_open = |link: &usize| !self.links[*link].is_closed(End::Server);
+        let open: Vec<usize> = (0..self.links.len()).filter(is_open).collect();
+        open.iter().for_each(|link| self.close(*link, End::Server));
+        for link in open {
             let known = self.links[link].is_known(End::Server);
-            if self.links[link].is_closed(End::Server) {
-                continue;
-            }
-            self.close(link, End::Server);
             let peer = PeerId(link as u64);
             self.checker.closed(peer);
             self.checker.hung_up(peer);

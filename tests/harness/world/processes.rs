@@ -272,6 +272,8 @@ impl World<'_> {
                     self.send(link, End::Server, Item::Message(Message::Control(control)));
                 }
             }
+            Fault::ServerJoins => self.one_more_shard(),
+            Fault::ServerLeaves => self.one_shard_less(),
             Fault::Garbage => {
                 let is_its = |world: &Self, i: usize| {
                     let link = &world.links[i];
@@ -291,7 +293,18 @@ impl World<'_> {
         }
     }
 
-    fn any(&mut self, count: usize, which: impl Fn(&Self, usize) -> bool) -> Option<usize> {
+    /// A client says what it wants.
+    pub(super) fn order(&mut self, control: Control) {
+        self.connect(None, None);
+        let link = self.links.len() - 1;
+        self.send(link, End::Server, Item::Message(Message::Control(control)));
+    }
+
+    pub(super) fn any(
+        &mut self,
+        count: usize,
+        which: impl Fn(&Self, usize) -> bool,
+    ) -> Option<usize> {
         let those: Vec<usize> = (0..count).filter(|&index| which(self, index)).collect();
         let draw = self.rng.below(those.len() as u64) as usize;
         those.get(draw).copied()

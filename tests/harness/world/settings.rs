@@ -67,7 +67,7 @@ pub struct Faults {
     /// Mean time between two of them; none if there are none.
     pub every: Option<Duration>,
     /// How likely each of [`Fault::ALL`] is.
-    pub weights: [u64; 10],
+    pub weights: [u64; 12],
     /// How many of them there are at most.
     pub most: u64,
     /// How many ends of a hundred ever learn that their connection broke.
@@ -105,11 +105,15 @@ pub enum Fault {
     Garbage,
     /// Somebody orders another mode, or one that makes no sense.
     Control,
+    /// One more server starts, and wants keys.
+    ServerJoins,
+    /// Somebody wants a server that does not coordinate to go.
+    ServerLeaves,
 }
 
 impl Fault {
     /// All of them, in the order of [`Faults::weights`].
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Break,
         Self::Crash,
         Self::DrainWorker,
@@ -120,6 +124,8 @@ impl Fault {
         Self::Wake,
         Self::Garbage,
         Self::Control,
+        Self::ServerJoins,
+        Self::ServerLeaves,
     ];
 }
 
@@ -172,7 +178,7 @@ impl Settings {
     pub fn peaceful(mut self) -> Self {
         self.faults = Faults {
             every: None,
-            weights: [0; 10],
+            weights: [0; 12],
             most: u64::MAX,
             learn: 100,
             dial_fails: 0,
@@ -215,6 +221,21 @@ impl Settings {
         if self.job.validate().is_err() {
             self.job.servers = 1;
         }
+        self
+    }
+
+    /// The same with servers that come and go.
+    #[must_use]
+    pub fn with_moves(mut self) -> Self {
+        let mut rng = Stream::new(self.network).fork("moves", 0).rng();
+        self.job.update.clip_norm = None;
+        self.job.switches.retain(|switch| switch.to != ConsistencySpec::Auto);
+        for fault in [Fault::ServerJoins, Fault::ServerLeaves] {
+            self.faults.weights[fault as usize] = 1 + rng.below(10);
+        }
+        let often = self.job.membership.lease.mul_f64(0.01 + 0.5 * rng.unit());
+        let every = self.faults.every.unwrap_or(often);
+        self.faults.every = Some(if rng.below(2) == 0 { every } else { every.min(often) });
         self
     }
 
@@ -271,6 +292,9 @@ impl Settings {
                 SwitchAt::Time(time)
             };
             self.job.switches.push(Switch { to, at });
+        }
+        if self.job.check_servers(&self.job.mode).is_err() {
+            self.job.switches.retain(|switch| switch.to != ConsistencySpec::Auto);
         }
         self
     }
@@ -335,8 +359,8 @@ const fn weighs_workers(consistency: ConsistencySpec) -> bool {
     matches!(consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
 }
 
-fn draw_weights(rng: &mut Random) -> [u64; 10] {
-    let mut weights = [0; 10];
+fn draw_weights(rng: &mut Random) -> [u64; 12] {
+    let mut weights = [0; 12];
     for (weight, most) in weights.iter_mut().zip([20, 8, 3, 3, 1, 2, 2, 6, 2]) {
         *weight = if rng.below(3) == 0 { 0 } else { rng.below(most + 1) };
     }

@@ -2,15 +2,20 @@
 
 use pstrain_core::id::{PeerId, ServerId};
 use pstrain_core::node::{
-    Effect, Input, Node, Outbox, Shard, ShardConfig, Target, WorkerError, decode_input,
-    encode_input,
+    Effect, Input, LEAVE_SERVER, Node, Outbox, Shard, ShardConfig, Target, WorkerError,
+    decode_input, encode_input,
 };
-use pstrain_core::protocol::message::EndReason;
+use pstrain_core::protocol::Refusal;
+use pstrain_core::protocol::group::Place;
+use pstrain_core::protocol::message::{Control, EndReason};
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 
 use super::links::{End, Item, Link};
 use super::{Entry, World};
+
+/// Servers that there are in a world, one after the other, but the coordinator.
+const MOST_SHARDS: usize = 8;
 
 /// A server that does not coordinate.
 #[derive(Debug)]
@@ -19,14 +24,20 @@ pub(super) struct ShardProcess {
     wake: Option<Time>,
     /// Its inputs, if it crashes.
     log: Vec<Vec<u8>>,
+    /// Whether it was told to finish.
+    told: bool,
     ended: Option<Result<EndReason, WorkerError>>,
 }
 
 impl World<'_> {
     fn new_shard(&self, shard: usize) -> Shard {
+        let servers = self.settings.job.servers;
+        let place = match shard as u32 + 1 {
+            server if server < servers => Place::First { server: ServerId(server), servers },
+            _ => Place::Wanted,
+        };
         Shard::new(ShardConfig {
-            server: ServerId(shard as u32 + 1),
-            servers: self.settings.job.servers,
+            place,
             address: format!("shard {shard}"),
             lease: self.settings.job.membership.lease,
             stream: Stream::new(self.settings.network).fork("shard", shard as u64),
@@ -34,11 +45,48 @@ impl World<'_> {
     }
 
     pub(super) fn begin_shards(&mut self) {
-        for shard in 0..self.settings.job.servers as usize - 1 {
-            let node = self.new_shard(shard);
-            self.shards.push(ShardProcess { node, wake: None, log: Vec::new(), ended: None });
-            self.shard_input(shard, Input::Start);
+        for _ in 1..self.settings.job.servers {
+            self.begin_shard();
         }
+    }
+
+    /// One more server starts, unless there have been many.
+    pub(super) fn one_more_shard(&mut self) {
+        self.checker.moves();
+        if self.shards.len() < MOST_SHARDS {
+            self.begin_shard();
+        }
+    }
+
+    fn begin_shard(&mut self) {
+        let shard = self.shards.len();
+        let node = self.new_shard(shard);
+        self.shards.push(ShardProcess {
+            node,
+            wake: None,
+            log: Vec::new(),
+            told: false,
+            ended: None,
+        });
+        self.shard_input(shard, Input::Start);
+    }
+
+    /// Somebody tells a server to finish, or the coordinator that one shall go.
+    pub(super) fn one_shard_less(&mut self) {
+        self.checker.moves();
+        if self.percent(50) {
+            let shard =
+                self.any(self.shards.len(), |world, shard| world.shards[shard].ended.is_none());
+            // Whoever tells it twice does not want to wait for its keys to be elsewhere.
+            if let Some(shard) = shard.filter(|shard| !self.shards[*shard].told) {
+                self.shards[shard].told = true;
+                self.shard_input(shard, Input::Drain);
+            }
+            return;
+        }
+        let server = 1 + self.rng.below(self.shards.len() as u64 + 2);
+        let (key, value) = (LEAVE_SERVER.to_owned(), server.to_string());
+        self.order(Control { protocol_max: 1, key, value });
     }
 
     /// Which shard an address is of; none for the coordinator.
@@ -113,8 +161,13 @@ impl World<'_> {
                 }
                 Effect::Done(result) => {
                     if let Err(error) = &result {
-                        let patient = matches!(error, WorkerError::Unreachable { .. });
-                        assert!(patient, "a shard failed: {error}");
+                        let late = shard as u32 + 1 >= self.settings.job.servers;
+                        let fair = match error {
+                            WorkerError::Unreachable { .. } => true,
+                            WorkerError::Refused(Refusal::Server { .. }) => late,
+                            _ => false,
+                        };
+                        assert!(fair, "a shard failed: {error}");
                     }
                     self.shards[shard].ended = Some(result);
                     for link in 0..self.links.len() {
@@ -150,14 +203,15 @@ impl World<'_> {
         assert!(same, "the same inputs made another shard");
         self.shards[shard].node = node;
         self.crashed += 1;
-        for link in 0..self.links.len() {
-            let is_its = [self.links[link].shard, self.links[link].callee].contains(&Some(shard));
+        let is_open = |link: &usize| {
+            let is_its = [self.links[*link].shard, self.links[*link].callee].contains(&Some(shard));
+            is_its && !self.links[*link].is_closed(self.end_of(*link, shard))
+        };
+        let open: Vec<usize> = (0..self.links.len()).filter(is_open).collect();
+        open.iter().for_each(|link| self.close(*link, self.end_of(*link, shard)));
+        for link in open {
             let end = self.end_of(link, shard);
-            if !is_its || self.links[link].is_closed(end) {
-                continue;
-            }
             let known = self.links[link].is_known(end);
-            self.close(link, end);
             let peer = PeerId(link as u64);
             let why = "the server began anew".to_owned();
             match (known, end) {

@@ -7,19 +7,21 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Term, Version, WorkerId};
+use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, ServerId, Term, Version, WorkerId};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{
     Compute, Computed, Departure, Effect, Evaluated, Event, Identity, Input, Node, Outbox,
-    Prepared, Server, Worker, WorkerConfig, decode_input, encode_input,
+    Prepared, Server, Shard, ShardConfig, Worker, WorkerConfig, decode_input, encode_input,
 };
 use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::group::{Attach, Decisions, Enlisted, Place};
 use pstrain_core::protocol::message::{
     Begun, Bye, Control, EndReason, Heartbeat, Hello, Pull, Push, PushHeader, Ready, Resume,
     Welcome,
 };
-use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason};
+use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_digest};
 use pstrain_core::rng::Stream;
+use pstrain_core::store::Decision;
 use pstrain_core::time::Time;
 use pstrain_tests::Toy;
 
@@ -146,6 +148,44 @@ fn a_worker_that_floods_the_server_is_turned_away() {
     assert_eq!(server.node.ledger().lost, 1);
     let out = server.tell(PeerId(1), Message::Push(push));
     assert_eq!(server.node.version().0, 0, "{out:?}");
+}
+
+#[test]
+fn a_worker_that_floods_a_server_that_does_not_coordinate_is_turned_away() {
+    let mut job = Toy::new(1, 8).job;
+    job.servers = 2;
+    let (server, servers, lease) = (ServerId(1), 2, job.membership.lease);
+    let config = ShardConfig {
+        place: Place::First { server, servers },
+        address: "here".into(),
+        lease,
+        stream: Stream::new(1),
+    };
+    let mut shard = Hand::new(Shard::new(config));
+    let (coordinator, worker) = (PeerId(1), PeerId(2));
+    shard.give(Input::Dialled(coordinator, Identity::Anyone));
+    let digest = job_digest(&job);
+    let enlisted = Enlisted { run: RUN, server, job, digest };
+    shard.tell(coordinator, Message::Enlisted(Box::new(enlisted)));
+    let decisions = vec![Decision::Admit { worker: WorkerId(0), incarnation: Incarnation(1) }];
+    shard.tell(coordinator, Message::Decisions(Decisions { first: 0, decisions }));
+    shard.give(Input::Connected(worker, Identity::Anyone));
+    let attach = Attach {
+        protocol: PROTOCOL_VERSION,
+        run: RUN,
+        worker: WorkerId(0),
+        incarnation: Incarnation(1),
+        map: 0,
+    };
+    let out = shard.tell(worker, Message::Attach(attach));
+    assert!(matches!(sent(&out)[..], [Message::Attached(_)]), "{out:?}");
+    let beat = || Message::Heartbeat(Heartbeat { incarnation: Some(Incarnation(1)) });
+    for _ in 0..1000 {
+        shard.now = shard.now + lease / 10;
+        assert!(!sent(&shard.tell(worker, beat())).contains(&&refusal()));
+    }
+    let mut answers = (0..1000).map(|_| sent(&shard.tell(worker, beat())).contains(&&refusal()));
+    assert!(answers.any(|refused| refused), "it may flood as it likes");
 }
 
 fn refusal() -> Message {

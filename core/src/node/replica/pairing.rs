@@ -48,6 +48,7 @@ impl Primary {
                 let older = self.follower.take();
                 out.extend(older.and_then(|it| it.link.peer()).map(Effect::Close));
                 self.follower = Some(Follower { id, address, paired: false, link });
+                self.copy.server.stay_alone();
                 self.send_state(now, peer, out);
             }
         }
@@ -72,7 +73,7 @@ impl Primary {
                 "its job is another; give the standby the job file and options of the server";
             return Err(Refusal::Server { what: String::from(what) });
         }
-        if server.job().servers > 1 {
+        if !server.is_alone() {
             let what = "a server that is one of several can have no standby; use --durability log";
             return Err(Refusal::Server { what: String::from(what) });
         }

@@ -23,6 +23,9 @@ use crate::saved::{Archive, SavedError};
 use crate::store::Decision;
 use crate::time::Time;
 
+/// The order that a server shall go, as [`Control::key`]; its value is the server's number.
+pub const LEAVE_SERVER: &str = "leave-server";
+
 /// A mode that was ordered and has not begun.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ordered {
@@ -59,6 +62,9 @@ impl Server {
         if !self.may_change() {
             return answer(peer, Err("the run is over, or about to be".into()), out);
         }
+        if control.key == LEAVE_SERVER {
+            return self.order_leave(now, peer, &control, out);
+        }
         // On top of one that waits: what that changes shall begin, too.
         let base = self.ordered.as_ref().map_or_else(|| self.chosen_mode(), |ordered| ordered.mode);
         let workers = self.job.membership.workers;
@@ -66,7 +72,9 @@ impl Server {
             mode.consistency.check(workers).map_err(|error| error.to_string())?;
             self.job.check_work(&mode).map_err(|error| error.to_string())?;
             self.job.check_aggregation(&mode).map_err(|error| error.to_string())?;
-            self.job.check_servers(&mode).map_err(|error| error.to_string())?;
+            if !self.group.is_alone() || self.is_fenced() {
+                self.job.check_several(&mode).map_err(|error| error.to_string())?;
+            }
             Ok(mode)
         });
         match checked {
@@ -111,7 +119,7 @@ impl Server {
     }
 
     /// The mode as people chose it: what `auto` makes of it is not theirs.
-    fn chosen_mode(&self) -> Mode {
+    pub(super) fn chosen_mode(&self) -> Mode {
         if self.auto.is_some() { Mode::of(ConsistencySpec::Auto) } else { self.mode }
     }
 
@@ -150,7 +158,9 @@ impl Server {
 
     /// Begins a mode that was ordered, if nothing is left before the fence; whether it did.
     pub(super) fn pass_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
-        let Some(ordered) = self.ordered.as_ref().filter(|_| self.may_change()) else {
+        // One after the other: what moves is of the mode it was taken under.
+        let may = self.may_change() && self.group.changes.cut().is_none();
+        let Some(ordered) = self.ordered.as_ref().filter(|_| may) else {
             return false;
         };
         let is_same = ordered.restore.is_none() && ordered.mode.counts_like(&self.mode);
@@ -163,7 +173,7 @@ impl Server {
     }
 
     /// Whether there is still something for another mode to change.
-    const fn may_change(&self) -> bool {
+    pub(super) const fn may_change(&self) -> bool {
         matches!(self.phase, Phase::Gathering | Phase::Training)
     }
 
@@ -227,10 +237,12 @@ impl Server {
     pub(super) fn is_asker(&self, peer: PeerId) -> bool {
         let is_its = |ordered: &Ordered| ordered.askers.iter().any(|(asker, _)| *asker == peer);
         self.ordered.as_ref().is_some_and(is_its)
+            || self.group.changes.askers().any(|asker| asker == peer)
     }
 
     /// Answers `peer` no more. What it ordered stays ordered.
     pub(super) fn forget_asker(&mut self, peer: PeerId) {
+        self.group.changes.forget_asker(peer);
         if let Some(ordered) = &mut self.ordered {
             ordered.askers.retain(|(asker, _)| *asker != peer);
         }

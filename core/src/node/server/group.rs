@@ -15,15 +15,13 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Server;
+use super::moving::Changes;
 use crate::consistency::{Closing, Kept};
 use crate::id::{PeerId, ServerId, Version, WorkerId};
-use crate::node::{Effect, Evaluate, Event, ExactPoint, Outbox, Point};
-use crate::params::KeyRange;
-use crate::protocol::group::{
-    Decisions, Enlist, Enlisted, Followed, MOST_ADDRESS_BYTES, MOST_DECISIONS, Slice,
-};
-use crate::protocol::message::{End, EndReason, Heartbeat};
-use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
+use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
+use crate::params::{KeyMap, KeyRange};
+use crate::protocol::Message;
+use crate::protocol::group::{Decisions, Holders, MOST_DECISIONS, Slice};
 use crate::saved::{Archive, SavedError};
 use crate::store::{Contribution, Decision};
 use crate::time::Time;
@@ -31,34 +29,45 @@ use crate::time::Time;
 /// The other servers, and what they have to follow.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Group {
-    others: Vec<Other>,
+    /// Who has which keys.
+    pub(super) map: KeyMap,
+    /// Those that have keys, and those that want some.
+    pub(super) others: Vec<Other>,
+    /// Servers that there have been, this one with them: none has the number of another.
+    numbered: u32,
+    /// Those that had keys and went.
+    pub(super) gone: BTreeSet<ServerId>,
+    /// Who wants to come or to go, and what is being done about the first of them.
+    pub(super) changes: Changes,
     /// The number of the first decision that is kept.
-    first: u64,
+    pub(super) first: u64,
     decisions: VecDeque<Decision>,
     /// Decisions that have been sent to all who are there.
-    sent: u64,
+    pub(super) sent: u64,
     /// Parameters that are to be evaluated, as far as they have come.
-    shown: BTreeMap<Version, Shown>,
+    pub(super) shown: BTreeMap<Version, Shown>,
     /// All parameters of the last version that was put together.
     whole: Option<Kept>,
 }
 
 /// A server that does not coordinate.
 #[derive(Debug, Serialize, Deserialize)]
-struct Other {
-    keys: KeyRange,
-    peer: Option<PeerId>,
+pub(super) struct Other {
+    pub(super) server: ServerId,
+    /// Whether it follows; one that has no keys does not at first.
+    pub(super) begun: bool,
+    pub(super) peer: Option<PeerId>,
     /// Where workers reach it; empty until it has come.
-    address: String,
-    heard: Time,
+    pub(super) address: String,
+    pub(super) heard: Time,
     /// Since when it has not been there.
-    away_since: Option<Time>,
-    followed: u64,
+    pub(super) away_since: Option<Time>,
+    pub(super) followed: u64,
 }
 
 /// Parameters that the servers are sending.
 #[derive(Debug, Serialize, Deserialize)]
-struct Shown {
+pub(super) struct Shown {
     point: ExactPoint,
     #[serde(skip)]
     values: Vec<f32>,
@@ -66,10 +75,14 @@ struct Shown {
 }
 
 impl Group {
-    /// Saves or restores everything.
-    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+    /// Saves or restores everything, where the model has so many keys.
+    pub(super) fn archive(
+        &mut self,
+        archive: &mut Archive<'_>,
+        keys: usize,
+    ) -> Result<(), SavedError> {
         archive.small(self)?;
-        let keys = self.others.last().map_or(0, |other| other.keys.end() as usize);
+        self.changes.archive(archive)?;
         for shown in self.shown.values_mut() {
             archive.own_of("shown", &mut shown.values, keys)?;
         }
@@ -87,44 +100,53 @@ impl Group {
         self.others.iter().filter_map(|other| other.peer)
     }
 
-    /// The servers of a job that have these keys, without the first.
-    pub(super) fn new(others: Vec<KeyRange>) -> Self {
-        let others = others.into_iter().map(|keys| Other {
-            keys,
+    /// Those that have keys by `map`, of which the first is this one.
+    pub(super) fn new(map: KeyMap) -> Self {
+        let others = map.shares().iter().skip(1).map(|&(server, _)| Other {
+            server,
+            begun: true,
             peer: None,
             address: String::new(),
             heard: Time::ZERO,
             away_since: Some(Time::ZERO),
             followed: 0,
         });
-        Self { others: others.collect(), ..Self::default() }
+        let others: Vec<Other> = others.collect();
+        Self { numbered: others.len() as u32 + 1, others, map, ..Self::default() }
     }
 
-    /// Whether there is no other server.
-    pub(super) const fn is_alone(&self) -> bool {
-        self.others.is_empty()
+    /// Whether this server has all keys.
+    pub(super) fn is_alone(&self) -> bool {
+        self.map.shares().len() == 1
     }
 
-    /// How many others there are.
-    pub(super) const fn others(&self) -> usize {
-        self.others.len()
+    /// How many others have keys.
+    pub(super) fn others(&self) -> usize {
+        self.map.shares().len() - 1
     }
 
-    /// Where the others are.
-    pub(super) fn addresses(&self) -> Vec<String> {
-        self.others.iter().map(|other| other.address.clone()).collect()
+    /// Those of the others that have keys.
+    fn holders(&self) -> impl Iterator<Item = &Other> {
+        self.others.iter().filter(|other| self.map.keys_of(other.server).is_some())
+    }
+
+    /// Which server has which keys, and where they are.
+    pub(super) fn table(&self) -> Holders {
+        let address = |&(server, _): &(ServerId, KeyRange)| {
+            self.get(server).map(|other| other.address.clone()).unwrap_or_default()
+        };
+        let addresses = self.map.shares().iter().skip(1).map(address).collect();
+        Holders { map: self.map.clone(), addresses }
     }
 
     /// The first server that never came.
     pub(super) fn missing(&self) -> Option<ServerId> {
-        let place = self.others.iter().position(|other| other.address.is_empty())?;
-        Some(ServerId(place as u32 + 1))
+        self.holders().find(|other| other.address.is_empty()).map(|other| other.server)
     }
 
     /// The first server that is not there, and since when.
     pub(super) fn first_away(&self) -> Option<(ServerId, Time)> {
-        let all = (1..).map(ServerId).zip(&self.others);
-        all.filter_map(|(server, other)| Some((server, other.away_since?))).next()
+        self.holders().find_map(|other| Some((other.server, other.away_since?)))
     }
 
     /// All parameters of `version`, if they were put together.
@@ -134,24 +156,88 @@ impl Group {
 
     /// Adds a decision for the others to follow, if there are any.
     pub(super) fn tell(&mut self, decision: impl FnOnce() -> Decision) {
-        if !self.is_alone() {
+        if self.others.iter().any(|other| other.begun) {
             self.decisions.push_back(decision());
         }
     }
 
+    /// What has been decided since the decision with this number.
+    pub(super) fn since(&self, number: u64) -> Vec<Decision> {
+        let known = (number + 1).saturating_sub(self.first) as usize;
+        self.decisions.iter().skip(known).cloned().collect()
+    }
+
     /// The number of the next decision.
-    fn next(&self) -> u64 {
+    pub(super) fn next(&self) -> u64 {
         self.first + self.decisions.len() as u64
     }
 
     /// The server behind `peer`.
     pub(super) fn of_peer(&self, peer: PeerId) -> Option<ServerId> {
-        let place = self.others.iter().position(|other| other.peer == Some(peer))?;
-        Some(ServerId(place as u32 + 1))
+        self.others.iter().find(|other| other.peer == Some(peer)).map(|other| other.server)
     }
 
-    fn other(&mut self, server: ServerId) -> Option<&mut Other> {
-        self.others.get_mut((server.0 as usize).checked_sub(1)?)
+    /// The connection of a server.
+    pub(super) fn peer_of(&self, server: ServerId) -> Option<PeerId> {
+        self.get(server)?.peer
+    }
+
+    pub(super) fn get(&self, server: ServerId) -> Option<&Other> {
+        self.others.iter().find(|other| other.server == server)
+    }
+
+    pub(super) fn other(&mut self, server: ServerId) -> Option<&mut Other> {
+        self.others.iter_mut().find(|other| other.server == server)
+    }
+
+    /// Takes a server in that wants keys; gives its number.
+    pub(super) fn add(&mut self, now: Time, peer: PeerId, address: String) -> ServerId {
+        let server = ServerId(self.numbered);
+        self.numbered += 1;
+        self.others.push(Other {
+            server,
+            begun: false,
+            peer: Some(peer),
+            address,
+            heard: now,
+            away_since: None,
+            followed: 0,
+        });
+        server
+    }
+
+    /// Counts on a server from the next decision on; the number of that.
+    pub(super) fn begin(&mut self, server: ServerId) -> Option<u64> {
+        let next = self.next();
+        let other = self.other(server).filter(|other| !other.begun)?;
+        (other.begun, other.followed) = (true, next);
+        Some(next)
+    }
+
+    /// The keys of a server are elsewhere: it follows no more.
+    pub(super) fn let_go(&mut self, server: ServerId) {
+        self.gone.insert(server);
+        self.changes.forget(server);
+        if let Some(other) = self.other(server) {
+            other.begun = false;
+        }
+        self.prune();
+    }
+
+    /// Forgets a server that has no keys (any more); gives its connection.
+    pub(super) fn remove(&mut self, server: ServerId) -> Option<PeerId> {
+        let place = self.others.iter().position(|other| other.server == server)?;
+        let other = self.others.remove(place);
+        self.changes.forget(server);
+        self.prune();
+        other.peer
+    }
+
+    /// A server whose keys are elsewhere now and that was not told that it can go, with its
+    /// connection.
+    pub(super) fn first_gone(&self) -> Option<(ServerId, Option<PeerId>)> {
+        let gone = self.others.iter().find(|other| self.gone.contains(&other.server))?;
+        Some((gone.server, gone.peer))
     }
 
     /// Sends what has been decided since the last time.
@@ -160,14 +246,15 @@ impl Group {
         if self.sent == next {
             return;
         }
-        for peer in self.peers() {
+        let those = self.others.iter().filter(|other| other.begun);
+        for peer in those.filter_map(|other| other.peer) {
             self.send(self.sent..next, peer, out);
         }
         self.sent = next;
     }
 
     /// Sends `peer` the decisions with these numbers.
-    fn send(&self, numbers: Range<u64>, peer: PeerId, out: &mut Outbox) {
+    pub(super) fn send(&self, numbers: Range<u64>, peer: PeerId, out: &mut Outbox) {
         let known = numbers.start.saturating_sub(self.first) as usize;
         let count = numbers.end.saturating_sub(numbers.start) as usize;
         let mut rest = self.decisions.iter().skip(known).take(count).cloned();
@@ -178,16 +265,19 @@ impl Group {
     }
 
     /// Forgets decisions that all have followed.
-    fn prune(&mut self) {
-        let followed = self.others.iter().map(|other| other.followed).min().unwrap_or(0);
+    pub(super) fn prune(&mut self) {
+        let those = self.others.iter().filter(|other| other.begun);
+        let followed = those.map(|other| other.followed).min().unwrap_or_else(|| self.next());
+        // What has come of keys that move is of the time of that decision.
+        let followed = self.changes.cut().map_or(followed, |cut| followed.min(cut));
         while self.first < followed && self.decisions.pop_front().is_some() {
             self.first += 1;
         }
     }
 
     /// Takes note of parameters of another server; all of them, once they have come from all.
-    fn take_slice(&mut self, server: ServerId, slice: &Slice) -> Option<Evaluate> {
-        let others = self.others.len();
+    pub(super) fn take_slice(&mut self, server: ServerId, slice: &Slice) -> Option<Evaluate> {
+        let others = self.others();
         let version = slice.header.version;
         let shown = self.shown.get_mut(&version)?;
         shown.values.get_mut(slice.header.keys.indices())?.copy_from_slice(&slice.values);
@@ -273,8 +363,7 @@ impl Server {
             return self.request(Evaluate { point, parameters: own.clone() }, out);
         }
         let version = point.version;
-        let last = self.group.others.last().map_or_else(|| self.store.keys(), |other| other.keys);
-        let mut values = alloc::vec![0.0; last.end() as usize];
+        let mut values = alloc::vec![0.0; self.keys.len() as usize];
         if let Some(part) = values.get_mut(self.store.keys().indices()) {
             part.copy_from_slice(own);
         }
@@ -282,177 +371,5 @@ impl Server {
             .shown
             .insert(version, Shown { point: point.into(), values, came: BTreeSet::new() });
         self.group.tell(|| Decision::Show { version });
-    }
-}
-
-/// The other servers as peers.
-impl Server {
-    /// A server says which of the job's it is.
-    pub(super) fn on_enlist(&mut self, now: Time, peer: PeerId, enlist: Enlist, out: &mut Outbox) {
-        if let Err(why) = self.check_enlist(&enlist).and_then(|()| self.check_server(peer)) {
-            return self.refuse(now, peer, why, out);
-        }
-        let (first, next) = (self.group.first, self.group.next());
-        let followed = enlist.followed.map_or(0, |(_, followed)| followed);
-        let is_known = (first..=next).contains(&followed);
-        let Some(other) = self.group.other(enlist.server).filter(|_| is_known) else {
-            let what = alloc::format!(
-                "it has followed {followed} decisions, but {first} to {next} are known here: its \
-                 part of the parameters is lost, if no other process has it"
-            );
-            return self.refuse(now, peer, Refusal::Server { what }, out);
-        };
-        let before = other.peer.replace(peer);
-        (other.address, other.heard, other.away_since) = (enlist.address, now, None);
-        other.followed = followed;
-        let limits = Limits::of_worker(other.keys.len() as usize);
-        self.forget_stranger(peer);
-        out.extend(before.map(Effect::Close));
-        out.push(Effect::Limit(peer, limits));
-        let server = enlist.server;
-        out.push(Effect::Report(Event::ServerJoined { server }));
-        let (job, digest) = (self.job.clone(), self.job_digest);
-        let enlisted = Enlisted { run: self.run, job, digest };
-        out.push(Effect::Send(peer, Message::Enlisted(alloc::boxed::Box::new(enlisted))));
-        self.group.send(followed..self.group.sent, peer, out);
-        self.settle(now, out);
-    }
-
-    fn check_enlist(&self, enlist: &Enlist) -> Result<(), Refusal> {
-        let Enlist { protocol, build, server, servers, address, followed } = enlist;
-        if *protocol != PROTOCOL_VERSION {
-            return Err(Refusal::Protocol {
-                theirs: (*protocol, *protocol),
-                ours: PROTOCOL_VERSION,
-            });
-        }
-        if build != BUILD {
-            return Err(Refusal::Build { worker: build.clone(), server: String::from(BUILD) });
-        }
-        let what = if *servers != self.job.servers {
-            alloc::format!(
-                "it is one of {servers} servers, but the job has servers = {}",
-                self.job.servers
-            )
-        } else if *server == ServerId::COORDINATOR || server.0 >= self.job.servers {
-            alloc::format!("there is no other server {server} of {servers}")
-        } else if address.is_empty()
-            || address.len() > MOST_ADDRESS_BYTES
-            || address.chars().any(char::is_control)
-        {
-            String::from("its address is no address")
-        } else if followed.is_some_and(|(run, _)| run != self.run) {
-            String::from("it belongs to another run")
-        } else {
-            return Ok(());
-        };
-        Err(Refusal::Server { what })
-    }
-
-    pub(super) fn on_server_message(
-        &mut self,
-        now: Time,
-        peer: PeerId,
-        server: ServerId,
-        message: Message,
-        out: &mut Outbox,
-    ) {
-        if let Some(other) = self.group.other(server) {
-            other.heard = now;
-        }
-        match message {
-            Message::Heartbeat(_) => {
-                out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
-            }
-            Message::Followed(Followed { decisions }) => {
-                let next = self.group.next();
-                if let Some(other) = self.group.other(server) {
-                    other.followed = other.followed.max(decisions.min(next));
-                }
-                self.group.prune();
-            }
-            Message::Arrived(arrived) => self.on_arrived(now, server, arrived, out),
-            Message::Slice(slice) => {
-                let keys = self.group.other(server).map(|other| other.keys);
-                if keys != Some(slice.header.keys)
-                    || slice.header.keys.len() != slice.values.len() as u64
-                {
-                    let what = alloc::format!(
-                        "{} values for keys {} came from server {server}",
-                        slice.values.len(),
-                        slice.header.keys
-                    );
-                    return self.refuse(now, peer, Refusal::Unexpected { what }, out);
-                }
-                if let Some(evaluate) = self.group.take_slice(server, &slice) {
-                    self.request(evaluate, out);
-                }
-            }
-            message => {
-                let unexpected = super::unexpected("a server's message", &message);
-                self.refuse(now, peer, unexpected, out);
-            }
-        }
-    }
-
-    /// A part of the sending of a long message has come from another server; whether it is one.
-    pub(super) fn hear_server(&mut self, now: Time, peer: PeerId) -> bool {
-        let server = self.group.of_peer(peer);
-        if let Some(other) = server.and_then(|server| self.group.other(server)) {
-            other.heard = now;
-        }
-        server.is_some()
-    }
-
-    /// A server is cut off. It keeps its part of the parameters and may come back.
-    pub(super) fn lose_server(&mut self, now: Time, peer: PeerId, why: String, out: &mut Outbox) {
-        let Some(server) = self.group.of_peer(peer) else { return };
-        if let Some(other) = self.group.other(server) {
-            (other.peer, other.away_since) = (None, Some(now));
-            out.push(Effect::Report(Event::ServerCutOff { server, why }));
-        }
-    }
-
-    /// Looks for servers that are silent, or away for too long.
-    pub(super) fn watch_servers(&mut self, now: Time, out: &mut Outbox) {
-        let membership = self.job.membership;
-        let silent = |other: &&Other| other.peer.is_some() && now >= other.heard + membership.lease;
-        let silent: Vec<PeerId> =
-            self.group.others.iter().filter(silent).filter_map(|other| other.peer).collect();
-        for peer in silent {
-            out.push(Effect::Close(peer));
-            let why = alloc::format!("it has been silent for {:?}", membership.lease);
-            self.lose_server(now, peer, why, out);
-        }
-        let patience = self.server_patience();
-        let is_lost = |other: &Other| other.away_since.is_some_and(|since| now >= since + patience);
-        let Some(place) = self.group.others.iter().position(is_lost) else { return };
-        // What it has of the parameters is not coming.
-        let never = core::mem::take(&mut self.group.shown).len();
-        let lost = EndReason::ServerLost(ServerId(place as u32 + 1));
-        if never > 0 && self.end.is_some() {
-            self.end = Some(lost); // with part of the result
-        }
-        if let Some(other) = self.group.others.get_mut(place) {
-            other.away_since = Some(now); // said once for each time
-        }
-        self.end(now, lost, out);
-    }
-
-    /// How long a server may be away.
-    pub(super) fn server_patience(&self) -> Duration {
-        let membership = self.job.membership;
-        match self.phase {
-            Phase::Gathering => membership.start_patience(),
-            Phase::Training | Phase::Draining | Phase::Ending => membership.patience(),
-        }
-    }
-
-    /// Tells the others that the run is over.
-    pub(super) fn dismiss_servers(&mut self, reason: EndReason, out: &mut Outbox) {
-        for peer in self.group.others.iter_mut().filter_map(|other| other.peer.take()) {
-            out.push(Effect::Send(peer, Message::End(End { reason })));
-            out.push(Effect::Close(peer));
-        }
     }
 }

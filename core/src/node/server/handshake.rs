@@ -148,6 +148,7 @@ impl Server {
         let examples_from_server = hello.wants_examples || self.job.data.from == DataFrom::Server;
         slot.has_own_data = !examples_from_server;
         slot.seat.unsure = true;
+        slot.seat.remapping = false;
         slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
         if !resumed {
             slot.incarnation = slot.incarnation.next();
@@ -168,7 +169,7 @@ impl Server {
             incarnation,
             resumed,
             examples_from_server,
-            servers: self.group.addresses(),
+            holders: self.group.table(),
             job: self.job.clone(),
             digest: self.job_digest,
             term: Term(0),

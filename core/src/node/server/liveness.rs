@@ -14,10 +14,6 @@ use crate::protocol::message::{End, EndReason, Heartbeat};
 use crate::protocol::{Message, Phase, Refusal};
 use crate::time::Time;
 
-/// The most messages without a gradient that a worker may send in a row within a lease. Heartbeats are
-/// five a lease, and a few more where a message takes long.
-const MOST_IDLE_MESSAGES: u32 = 200;
-
 impl Server {
     pub(super) fn on_disconnected(
         &mut self,
@@ -29,7 +25,8 @@ impl Server {
         self.forget_stranger(peer);
         self.forget_asker(peer);
         if self.group.of_peer(peer).is_some() {
-            return self.lose_server(now, peer, why, out);
+            self.lose_server(now, peer, why, out);
+            return self.settle(now, out);
         }
         if let Some(worker) = self.roster.detach(peer) {
             // It keeps its lease: it may come back, and nobody is the wiser.
@@ -113,15 +110,7 @@ impl Server {
     pub(super) fn is_flooding(&mut self, now: Time, worker: WorkerId, message: &Message) -> bool {
         let lease = self.job.membership.lease;
         let Some(slot) = self.roster.slot_mut(worker) else { return false };
-        let (since, count) = &mut slot.seat.idle;
-        match message {
-            // A push is as long as it may be useful, and rows are sent as fast as they are taken.
-            Message::Push(_) => *count = 0,
-            Message::PullExamples(_) => {}
-            _ if now >= *since + lease => (*since, *count) = (now, 1),
-            _ => *count += 1,
-        }
-        *count > MOST_IDLE_MESSAGES
+        slot.seat.idle.is_flood(now, lease, message)
     }
 
     /// Notes when too few workers are there, and when enough are there again.
@@ -176,11 +165,13 @@ impl Server {
         self.waiting.clear();
         self.asking.clear();
         out.push(Effect::Report(Event::Ended { reason }));
+        let why = alloc::format!("the run ended before: {reason}");
         if let Some(ordered) = self.ordered.take() {
             for (asker, _) in ordered.askers {
-                answer(asker, Err(alloc::format!("the run ended before: {reason}")), out);
+                answer(asker, Err(why.clone()), out);
             }
         }
+        self.stop_changes(&why, out);
         if self.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
             self.evaluate(out);
         }

@@ -2,10 +2,12 @@
 
 mod account;
 mod arriving;
+mod enlist;
 mod fence;
 mod group;
 mod handshake;
 mod liveness;
+mod moving;
 mod push;
 mod roster;
 mod round;
@@ -19,6 +21,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+pub use fence::LEAVE_SERVER;
 use fence::Ordered;
 use group::Group;
 use roster::Roster;
@@ -32,7 +35,7 @@ use crate::job::{BudgetKind, Job, JobError, OnLoss};
 use crate::mode::Mode;
 use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
-use crate::params::KeyRange;
+use crate::params::{KeyMap, KeyRange};
 use crate::protocol::message::EndReason;
 use crate::protocol::{self, Limits, Message, Phase, Refusal, job_digest};
 use crate::store::Store;
@@ -161,21 +164,19 @@ impl Server {
     pub fn new(job: Job, run: u64) -> Result<Self, ServerError> {
         job.validate().map_err(ServerError::Job)?;
         let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
-        let mut keys: Vec<KeyRange> = (0..job.servers)
-            .map_while(|server| job.keys_of(ServerId(server), model.parameters()))
-            .collect();
-        let all = KeyRange::new(0, model.parameters() as u64);
-        let (Some(&own), Ok(all), true) = (keys.first(), all, keys.len() == job.servers as usize)
-        else {
+        let keys = model.parameters() as u64;
+        let map = KeyMap::even(job.servers, keys);
+        let (Some(map), Ok(all)) = (map, KeyRange::new(0, keys)) else {
             return Err(ServerError::FewParameters { parameters: model.parameters() });
         };
+        let own = map.keys_of(ServerId::COORDINATOR).unwrap_or(all);
         let store = Store::new(&job, &model, own).map_err(ServerError::Optim)?;
         Ok(Self {
             job_digest: job_digest(&job),
             run,
             store,
             keys: all,
-            group: Group::new(keys.split_off(1)),
+            group: Group::new(map),
             mode: job.mode.at_start(),
             window: job.window(),
             auto: (job.mode.consistency == ConsistencySpec::Auto).then(|| controller(&job)),
@@ -343,6 +344,7 @@ impl Server {
                 out.push(Effect::Send(peer, Message::Heartbeat(heartbeat)));
                 self.supersede_for(worker, out);
             }
+            Message::Mapped(mapped) => self.on_mapped(now, worker, mapped, out),
             Message::Bye(_) => self.on_bye(now, peer, worker, out),
             message => self.refuse(now, peer, unexpected("a worker's message", &message), out),
         }
@@ -356,9 +358,13 @@ impl Server {
         out.push(Effect::Close(peer));
         self.forget_stranger(peer);
         self.forget_asker(peer);
+        let was_server = self.group.of_peer(peer).is_some();
         self.lose_server(now, peer, String::from("it was refused"), out);
-        if let Some(worker) = self.roster.detach(peer) {
+        let worker = self.roster.detach(peer);
+        if let Some(worker) = worker {
             self.depart(now, worker, super::Departure::Refused, out);
+        }
+        if was_server || worker.is_some() {
             self.settle(now, out);
         }
     }

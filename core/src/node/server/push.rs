@@ -62,7 +62,7 @@ impl Server {
 
     /// Notes that `worker` wants parameters.
     pub(super) fn ask(&mut self, now: Time, worker: WorkerId) {
-        if let Some(slot) = self.roster.slot_mut(worker) {
+        if let Some(slot) = self.roster.slot_mut(worker).filter(|slot| !slot.seat.remapping) {
             if slot.seat.asked.is_none() {
                 slot.seat.asked = Some(now);
                 slot.since = now;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::account::Account;
 use super::arriving::Arriving;
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::node::idle::Idle;
 use crate::protocol::message::Decided;
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
@@ -62,10 +63,12 @@ pub(super) struct Seat {
     pub(super) given: Version,
     /// Whether it was sent a newer version for what it computes, and has not been heard since.
     pub(super) is_superseding: bool,
+    /// Whether it was told of a key map, and has not said that it goes by it.
+    pub(super) remapping: bool,
     /// Whether its connection broke since it was last heard of what it knows to be allowed.
     pub(super) unsure: bool,
-    /// Messages without a gradient since its last push, or since this time.
-    pub(super) idle: (Time, u32),
+    /// Messages without a gradient of late.
+    pub(super) idle: Idle,
 }
 
 /// The permission to push once, not made use of yet.

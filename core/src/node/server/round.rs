@@ -103,12 +103,13 @@ impl Server {
         loop {
             while self.step(now, out) {}
             self.order_due(now);
-            if !self.pass_fence(now, out) {
+            if !self.pass_fence(now, out) && !self.move_keys(now, out) {
                 break;
             }
         }
         self.next_turn = None;
-        if self.phase == Phase::Training && !self.is_short() && self.ordered.is_none() {
+        let is_fenced = self.ordered.is_some() || self.is_fenced();
+        if self.phase == Phase::Training && !self.is_short() && !is_fenced {
             if self.version() > before && self.policy.cancels() {
                 self.supersede(out);
             }
@@ -116,6 +117,9 @@ impl Server {
         }
         if self.phase == Phase::Draining && self.busy == 0 {
             self.end(now, EndReason::Stopped, out);
+        }
+        if !self.group.gone.is_empty() {
+            self.dismiss_gone(out);
         }
         self.finish_if_done(now, out);
     }
@@ -428,7 +432,7 @@ impl Server {
         if slot.seat.given < version && !slot.seat.is_superseding {
             slot.seat.is_superseding = true;
             // It will say that they have come.
-            slot.seat.idle.1 = slot.seat.idle.1.saturating_sub(1);
+            slot.seat.idle.asked();
             out.push(Effect::Report(Event::Superseded { worker, sequence, version }));
             self.send_parameters(peer, worker, sequence, out);
         }

@@ -4,11 +4,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Server, ServerError, controller};
-use crate::id::{Incarnation, PeerId, WorkerId};
+use crate::id::{Incarnation, PeerId, ServerId, WorkerId};
 use crate::job::Job;
+use crate::model::Model;
 use crate::node::{Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
 use crate::protocol::replica::Electorate;
 use crate::saved::{Archive, Saved, SavedError};
+use crate::store::Store;
 use crate::work::Redundancy;
 
 /// Why a server cannot be restored.
@@ -75,7 +77,7 @@ impl Server {
     pub fn peers(&self) -> Vec<PeerId> {
         let strangers = self.strangers.iter().map(|&(_, peer)| peer);
         let askers = self.ordered.iter().flat_map(|ordered| &ordered.askers);
-        let askers = askers.map(|(peer, _)| *peer);
+        let askers = askers.map(|(peer, _)| *peer).chain(self.group.changes.askers());
         self.roster.peers().chain(self.group.peers()).chain(strangers).chain(askers).collect()
     }
 
@@ -146,11 +148,24 @@ impl Server {
             return Err(SavedError::OtherJob);
         }
         archive.small(&mut self.run)?;
-        self.store.archive(archive)?;
-        self.group.archive(archive)?;
+        self.group.archive(archive, self.keys.len() as usize)?;
+        self.archive_store(archive)?;
         self.archive_mode(archive)?;
         self.archive_members(archive)?;
         self.archive_course(archive)
+    }
+
+    /// The parameters of this server's keys, which may not be those that it began with.
+    fn archive_store(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let keys = self.group.map.keys_of(ServerId::COORDINATOR).ok_or(SavedError::Small)?;
+        if keys != self.store.keys() {
+            let model = Model::new(&self.job.model, self.job.data.shape);
+            let model = model.map_err(|_error| SavedError::OtherJob)?;
+            self.store =
+                Store::new(&self.job, &model, keys).map_err(|_error| SavedError::OtherJob)?;
+        }
+        archive.set_keys(keys.len() as usize);
+        self.store.archive(archive)
     }
 
     /// The mode, and what depends on it.

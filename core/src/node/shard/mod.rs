@@ -4,6 +4,7 @@
 //! It decides nothing of its own, not even who is a worker: all that comes from the stream of
 //! decisions, in order.
 
+mod moving;
 mod workers;
 
 use alloc::boxed::Box;
@@ -12,6 +13,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use moving::Moving;
 use workers::Workers;
 
 use super::dialler::{Dialler, Due, Unreachable};
@@ -19,11 +21,12 @@ use super::{Effect, Event, Identity, Input, Node, Outbox, WorkerError};
 use crate::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
 use crate::job::Job;
 use crate::model::Model;
+use crate::params::KeyRange;
 use crate::protocol::group::{
-    Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Slice, SliceHeader,
+    Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Leave, Place, Slice, SliceHeader,
 };
 use crate::protocol::message::{EndReason, Heartbeat, Parameters, ParametersHeader, Push};
-use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
+use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
 use crate::rng::Stream;
 use crate::store::{Decision, Store, first_not_finite};
 use crate::time::Time;
@@ -34,10 +37,8 @@ const FOLLOWED_AT_ONCE: u64 = 64;
 /// What a server that does not coordinate knows before it has met the one that does.
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
-    /// Which server it is; not the first.
-    pub server: ServerId,
-    /// How many there are.
-    pub servers: u32,
+    /// Which server it is; not the coordinator.
+    pub place: Place,
     /// Where workers reach it.
     pub address: String,
     /// The lease until the job says another.
@@ -53,7 +54,7 @@ pub struct Shard {
     dialler: Dialler,
     /// Whether the coordinator has taken it in on this connection.
     welcome: bool,
-    place: Option<Place>,
+    following: Option<Following>,
     /// Decisions followed.
     followed: u64,
     /// The last number of them that the coordinator was told.
@@ -65,15 +66,25 @@ pub struct Shard {
     strangers: BTreeSet<(Time, PeerId)>,
     /// Who those have proved to be.
     identities: BTreeMap<PeerId, Identity>,
+    /// Whether it wants to go once its keys are elsewhere.
+    leaving: bool,
     done: bool,
 }
 
-/// A place in a run.
+/// The run that it follows.
 #[derive(Debug)]
-struct Place {
+struct Following {
     run: u64,
-    lease: Duration,
-    store: Store,
+    server: ServerId,
+    job: Box<Job>,
+    /// The version of the key map.
+    map: u64,
+    /// None before it has keys.
+    store: Option<Store>,
+    /// Whether the coordinator counts on it to follow: one that is new does not at first.
+    begun: bool,
+    /// The keys that shall move, since that was decided.
+    moving: Option<Moving>,
 }
 
 impl Shard {
@@ -84,19 +95,35 @@ impl Shard {
             dialler: Dialler::new(config.stream),
             config,
             welcome: false,
-            place: None,
+            following: None,
             followed: 0,
             told: 0,
             workers: Workers::default(),
             shown: Vec::new(),
             strangers: BTreeSet::new(),
             identities: BTreeMap::new(),
+            leaving: false,
             done: false,
         }
     }
 
     fn lease(&self) -> Duration {
-        self.place.as_ref().map_or(self.config.lease, |place| place.lease)
+        let job = self.following.as_ref().map(|following| &following.job);
+        job.map_or(self.config.lease, |job| job.membership.lease)
+    }
+
+    fn store(&self) -> Option<&Store> {
+        self.following.as_ref()?.store.as_ref()
+    }
+
+    /// The keys that it has, if it has some.
+    fn keys(&self) -> Option<KeyRange> {
+        self.store().map(Store::keys)
+    }
+
+    /// The version of the key map that it goes by.
+    fn map(&self) -> u64 {
+        self.following.as_ref().map_or(0, |following| following.map)
     }
 
     /// Sends to the coordinator, if it has taken this server in.
@@ -132,14 +159,18 @@ impl Shard {
 
     fn on_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
         self.dialler.connected(now, peer, self.lease());
-        out.push(Effect::Limit(peer, Limits::DIALER));
+        // What moves may follow the first answer at once.
+        out.push(Effect::Limit(peer, Limits::of_coordinator()));
+        let begun = self.following.as_ref().filter(|following| following.begun);
         let enlist = Enlist {
             protocol: PROTOCOL_VERSION,
             build: String::from(BUILD),
-            server: self.config.server,
-            servers: self.config.servers,
+            place: match (self.config.place, begun) {
+                (Place::Wanted, Some(begun)) => Place::Given { server: begun.server },
+                (place, _) => place,
+            },
             address: self.config.address.clone(),
-            followed: self.place.as_ref().map(|place| (place.run, self.followed)),
+            followed: begun.map(|begun| (begun.run, self.followed)),
         };
         out.push(Effect::Send(peer, Message::Enlist(enlist)));
     }
@@ -154,6 +185,8 @@ impl Shard {
             Message::End(end) => self.finish(Ok(end.reason), out),
             Message::Enlisted(enlisted) => self.on_enlisted(now, *enlisted, out),
             Message::Decisions(decisions) => self.on_decisions(now, decisions, out),
+            Message::Begin(begin) => self.on_begin(begin, out),
+            Message::Portion(portion) => self.on_portion(now, portion, out),
             other => {
                 self.fail(alloc::format!("it sent a {:?} message to a server", other.kind()), out);
             }
@@ -161,8 +194,7 @@ impl Shard {
     }
 
     fn on_enlisted(&mut self, now: Time, enlisted: Enlisted, out: &mut Outbox) {
-        let Enlisted { run, job, digest } = enlisted;
-        if let Err(what) = self.take_place(run, job, digest, out) {
+        if let Err(what) = self.take_place(enlisted, out) {
             return self.fail(what, out);
         }
         self.welcome = true;
@@ -175,20 +207,25 @@ impl Shard {
         for (worker, incarnation, push) in held {
             self.announce(now, worker, incarnation, &push, out);
         }
+        if self.leaving {
+            self.tell(now, Message::Leave(Leave), out);
+        }
     }
 
-    fn take_place(
-        &mut self,
-        run: u64,
-        job: Job,
-        digest: [u8; 32],
-        out: &mut Outbox,
-    ) -> Result<(), String> {
-        if let Some(place) = &self.place {
-            return match place.run == run {
-                true => Ok(()),
-                false => Err(String::from("it is another run than before")),
-            };
+    fn take_place(&mut self, enlisted: Enlisted, out: &mut Outbox) -> Result<(), String> {
+        let Enlisted { run, server, job, digest } = enlisted;
+        if let Some(following) = &self.following {
+            if following.run != run {
+                return Err(String::from("it is another run than before"));
+            }
+            if following.server == server {
+                return Ok(());
+            }
+            if following.store.is_some() {
+                return Err(alloc::format!("it says that this is server {server} now"));
+            }
+            // What it was to have went another way while it was cut off: it begins anew.
+            (self.followed, self.told) = (0, 0);
         }
         if job_digest(&job) != digest {
             return Err(String::from("its job means something else here; use the same release"));
@@ -196,13 +233,22 @@ impl Shard {
         job.validate().map_err(|error| alloc::format!("its job makes no sense: {error}"))?;
         let model = Model::new(&job.model, job.data.shape)
             .map_err(|error| alloc::format!("its job has an impossible model: {error}"))?;
-        let keys = job.keys_of(self.config.server, model.parameters());
-        let keys = keys.ok_or_else(|| String::from("its job has no keys for this server"))?;
-        let store = Store::new(&job, &model, keys)
-            .map_err(|error| alloc::format!("its job makes no sense: {error}"))?;
+        let store = match self.config.place {
+            Place::First { .. } => {
+                let keys = job.keys_of(server, model.parameters());
+                let keys = keys.ok_or_else(|| String::from("its job has no keys for this one"))?;
+                let store = Store::new(&job, &model, keys);
+                Some(store.map_err(|error| alloc::format!("its job makes no sense: {error}"))?)
+            }
+            Place::Wanted | Place::Given { .. } => None,
+        };
         self.workers = Workers::new(job.membership.workers);
-        self.place = Some(Place { run, lease: job.membership.lease, store });
-        out.push(Effect::Report(Event::Enlisted { job: Box::new(job), keys }));
+        if let Some(store) = &store {
+            let keys = store.keys();
+            out.push(Effect::Report(Event::Enlisted { job: Box::new(job.clone()), server, keys }));
+        }
+        let (job, begun) = (Box::new(job), store.is_some());
+        self.following = Some(Following { run, server, job, map: 0, store, begun, moving: None });
         Ok(())
     }
 
@@ -215,10 +261,10 @@ impl Shard {
         // Those it has followed already came twice.
         let known = (self.followed - first) as usize;
         for decision in decisions.into_iter().skip(known) {
-            self.followed += 1;
             if let Err(what) = self.follow(now, decision, out) {
                 return self.fail(what, out);
             }
+            self.followed += 1;
         }
         if self.followed >= self.told + FOLLOWED_AT_ONCE {
             self.tell_followed(now, out);
@@ -232,20 +278,17 @@ impl Shard {
     }
 
     fn follow(&mut self, now: Time, decision: Decision, out: &mut Outbox) -> Result<(), String> {
-        let Some(Place { store, .. }) = &mut self.place else {
+        let Some(Following { store, moving, .. }) = &mut self.following else {
             return Err(String::from("it decided before it said of what"));
         };
+        moving.iter_mut().for_each(|moving| moving.remember(&decision));
         match decision {
             Decision::Admit { worker, incarnation } => self.admit(worker, incarnation, out),
-            Decision::Forget { worker } => {
-                store.forget(worker);
-                out.extend(self.workers.forget(worker).map(Effect::Close));
-            }
-            Decision::Rows { worker, rows } => store.set_rows(worker, rows),
             Decision::Give { worker, headers } => self.give(worker, headers, out),
             Decision::Gather(contribution) => {
                 let push = self.workers.take(contribution.worker, contribution.sequence);
-                let push =
+                let push = push.zip(store.as_mut());
+                let (push, store) =
                     push.ok_or_else(|| missing(contribution.worker, contribution.sequence))?;
                 store.gather(contribution, push.gradient);
             }
@@ -253,14 +296,11 @@ impl Shard {
                 let push = self.workers.take(worker, sequence);
                 push.ok_or_else(|| missing(worker, sequence))?;
             }
-            Decision::Merge { version } => store.merge(version),
-            Decision::Close { closing, oldest, version, weights } => {
-                let chosen = store.choose(closing, oldest, version);
-                store.update(chosen, closing, version, weights.as_deref()).for_each(drop);
-            }
-            Decision::Discard => store.discard(),
-            Decision::Mode(mode) => store.set_mode(&mode),
+            Decision::Cut { moves } => self.on_cut(now, moves, out),
+            Decision::Stay => *moving = None,
+            Decision::Map(map) => self.on_map(&map, out)?,
             Decision::Show { version } => {
+                let Some(store) = store else { return Ok(()) };
                 let header = SliceHeader { version, keys: store.keys() };
                 let slice = Slice { header, values: store.parameters().clone() };
                 self.shown.push(slice.clone());
@@ -269,12 +309,23 @@ impl Shard {
             Decision::Seen { version } => {
                 self.shown.retain(|slice| slice.header.version != version);
             }
+            decision @ (Decision::Forget { .. }
+            | Decision::Rows { .. }
+            | Decision::Merge { .. }
+            | Decision::Close { .. }
+            | Decision::Discard
+            | Decision::Mode(_)) => {
+                store.iter_mut().for_each(|store| store.follow(&decision));
+                if let Decision::Forget { worker } = decision {
+                    out.extend(self.workers.forget(worker).map(Effect::Close));
+                }
+            }
         }
         Ok(())
     }
 
     fn give(&mut self, worker: WorkerId, headers: Vec<ParametersHeader>, out: &mut Outbox) {
-        let Some(Place { store, .. }) = &mut self.place else { return };
+        let Some(Following { store: Some(store), .. }) = &mut self.following else { return };
         for header in headers {
             store.gave(worker, header.version);
             let last = Sequence(header.sequence.0.saturating_add(u64::from(header.ahead)));
@@ -287,16 +338,11 @@ impl Shard {
     }
 
     fn on_push(&mut self, now: Time, peer: PeerId, worker: WorkerId, push: Push, out: &mut Outbox) {
-        let Some(place) = &self.place else { return };
-        let (header, keys) = (push.header, place.store.keys());
-        let values = push.gradient.len() as u64;
-        if header.keys != keys || values != keys.len() {
-            let why = Refusal::Keys { given: header.keys, values, wanted: keys };
-            return self.refuse(peer, why, out);
-        }
-        match self.workers.hold(worker, push) {
+        let Some(keys) = self.keys() else { return };
+        let incarnation = push.header.incarnation;
+        match self.workers.hold(worker, push, keys) {
             Ok(None) => {} // decided already: the coordinator answers
-            Ok(Some(push)) => self.announce(now, worker, header.incarnation, &push, out),
+            Ok(Some(push)) => self.announce(now, worker, incarnation, &push, out),
             Err(why) => self.refuse(peer, why, out),
         }
     }
@@ -310,7 +356,7 @@ impl Shard {
         push: &Push,
         out: &mut Outbox,
     ) {
-        let Some(Place { store, .. }) = &self.place else { return };
+        let Some(store) = self.store() else { return };
         let fault = first_not_finite(store.keys(), &push.gradient)
             .map(|key| Fault { key, has_diverged: store.first_not_finite().is_some() });
         let (sequence, base) = (push.header.sequence, push.header.base);
@@ -334,7 +380,7 @@ impl Node for Shard {
             Input::Dialled(peer, identity) if !identity.may_serve() => {
                 self.dialler.connected(now, peer, self.lease());
                 let why = alloc::format!("who answers there is {identity}, which is no server");
-                match self.place {
+                match self.following {
                     Some(_) => self.redial(now, why, out),
                     None => self.fail(why, out),
                 }
@@ -376,7 +422,7 @@ impl Node for Shard {
                 }
             }
             Input::Overslept => self.dialler.overslept(now),
-            Input::Drain => self.finish(Ok(EndReason::Stopped), out),
+            Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
             Input::Prepared(_) | Input::Computed(_) | Input::Evaluated(_) => {}
         }

@@ -8,7 +8,9 @@ use core::time::Duration;
 use super::Shard;
 use crate::id::{Incarnation, PeerId, Sequence, WorkerId};
 use crate::job::heartbeat;
+use crate::node::idle::Idle;
 use crate::node::{Effect, Outbox};
+use crate::params::KeyRange;
 use crate::protocol::group::{Attach, Attached};
 use crate::protocol::message::{Heartbeat, Push};
 use crate::protocol::{Limits, Message, PROTOCOL_VERSION, Refusal};
@@ -26,8 +28,8 @@ struct Seat {
     /// The last one that the coordinator has admitted.
     incarnation: Incarnation,
     peer: Option<PeerId>,
-    /// A connection whose incarnation has not been admitted here yet.
-    early: Option<(PeerId, Incarnation)>,
+    /// A connection whose incarnation, or key map, is not known here yet.
+    early: Option<(PeerId, Attach)>,
     /// The last push that is allowed.
     allowed: Sequence,
     /// The last push that is decided.
@@ -36,6 +38,8 @@ struct Seat {
     held: BTreeMap<Sequence, Push>,
     /// When it was last told that a message of its is being received.
     told: Time,
+    /// Messages without a gradient of late.
+    idle: Idle,
 }
 
 impl Workers {
@@ -51,6 +55,28 @@ impl Workers {
     /// The connections of all who are there.
     pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.peers.keys().copied()
+    }
+
+    /// The worker ids as the coordinator knows them: what comes after is in the decisions.
+    pub(super) fn of(seats: Vec<(Incarnation, Sequence)>) -> Self {
+        let seat = |(incarnation, decided)| Seat {
+            incarnation,
+            allowed: decided,
+            decided,
+            ..Seat::default()
+        };
+        Self { seats: seats.into_iter().map(seat).collect(), peers: BTreeMap::new() }
+    }
+
+    /// The keys are other ones: parts of pushes that are here were made for those before, and are not
+    /// going to be decided.
+    pub(super) fn forget_held(&mut self) {
+        self.seats.iter_mut().for_each(|seat| seat.held.clear());
+    }
+
+    /// All worker ids.
+    pub(super) fn ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        (0..self.seats.len() as u32).map(WorkerId)
     }
 
     /// Parts of pushes that are not decided, and whose they are.
@@ -75,8 +101,13 @@ impl Workers {
     }
 
     /// Keeps a part of a push, unless it has been decided; gives it if it is kept.
-    pub(super) fn hold(&mut self, worker: WorkerId, push: Push) -> Result<Option<Push>, Refusal> {
-        let header = push.header;
+    pub(super) fn hold(
+        &mut self,
+        worker: WorkerId,
+        push: Push,
+        keys: KeyRange,
+    ) -> Result<Option<Push>, Refusal> {
+        let (header, values) = (push.header, push.gradient.len() as u64);
         let Some(seat) = self.seat(worker) else { return Ok(None) };
         if header.incarnation != seat.incarnation {
             return Err(Refusal::Fenced { incarnation: header.incarnation });
@@ -88,6 +119,9 @@ impl Workers {
             let sequence = header.sequence;
             let what = alloc::format!("push {sequence} came before parameters for it");
             return Err(Refusal::Unexpected { what });
+        }
+        if header.keys != keys || values != keys.len() {
+            return Err(Refusal::Keys { given: header.keys, values, wanted: keys });
         }
         // Repeated after a reconnect, or the first of its kind: it is the same gradient.
         Ok(Some(seat.held.entry(header.sequence).or_insert(push).clone()))
@@ -130,19 +164,25 @@ impl Shard {
         message: Message,
         out: &mut Outbox,
     ) {
-        match (self.workers.peers.get(&from).copied(), message) {
+        let (worker, lease) = (self.workers.peers.get(&from).copied(), self.lease());
+        let seat = worker.and_then(|worker| self.workers.seat(worker));
+        if seat.is_some_and(|seat| seat.idle.is_flood(now, lease, &message)) {
+            return self.refuse(from, Refusal::Flooding, out);
+        }
+        match (worker, message) {
             (None, Message::Attach(attach)) => self.on_attach(from, attach, out),
+            (Some(worker), Message::Attach(attach)) if attach.worker == worker => {
+                self.on_attach(from, attach, out);
+            }
             (Some(worker), Message::Push(push)) => self.on_push(now, from, worker, push, out),
             (Some(_), Message::Heartbeat(heartbeat)) => {
                 out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
             }
             (_, message) => {
                 let what = alloc::format!(
-                    "a {:?} message came to server {} of {}, which does not coordinate; dial the \
-                     coordinator",
-                    message.kind(),
-                    self.config.server,
-                    self.config.servers
+                    "a {:?} message came to a server that does not coordinate; dial the one that \
+                     does",
+                    message.kind()
                 );
                 self.refuse(from, Refusal::Unexpected { what }, out);
             }
@@ -163,17 +203,21 @@ impl Shard {
         out.push(Effect::Close(peer));
     }
 
+    /// A worker says who it is; one that is in says it again whenever keys have moved.
     fn on_attach(&mut self, peer: PeerId, attach: Attach, out: &mut Outbox) {
-        let Attach { protocol, run, worker, incarnation } = attach;
+        let Attach { protocol, run, worker, incarnation, .. } = attach;
         if protocol != PROTOCOL_VERSION {
             let theirs = (protocol, protocol);
             return self.refuse(peer, Refusal::Protocol { theirs, ours: PROTOCOL_VERSION }, out);
         }
+        let is_known = self.workers.peers.contains_key(&peer);
         let identity = self.identities.get(&peer).copied().unwrap_or_default();
-        if let Err(why) = identity.claim(Some(worker)) {
+        if let Err(why) = identity.claim(Some(worker))
+            && !is_known
+        {
             return self.refuse(peer, why, out);
         }
-        let is_run = self.place.as_ref().is_some_and(|place| place.run == run);
+        let is_run = self.following.as_ref().is_some_and(|following| following.run == run);
         let Some(seat) = self.workers.seat(worker).filter(|_| is_run) else {
             let what = String::from("this server does not follow that run, or not yet");
             return self.refuse(peer, Refusal::Server { what }, out);
@@ -181,19 +225,15 @@ impl Shard {
         if incarnation < seat.incarnation {
             return self.refuse(peer, Refusal::Fenced { incarnation }, out);
         }
-        let admitted = seat.incarnation;
-        let older = seat.early.take().map(|(early, _)| early);
-        seat.early = Some((peer, incarnation));
+        let older = seat.early.replace((peer, attach)).map(|(early, _)| early);
         self.identities.remove(&peer);
         self.strangers.retain(|&(_, stranger)| stranger != peer);
         self.workers.peers.insert(peer, worker);
-        if let Some(older) = older {
+        if let Some(older) = older.filter(|older| *older != peer) {
             self.workers.peers.remove(&older);
             out.push(Effect::Close(older));
         }
-        if incarnation == admitted {
-            self.seat_early(worker, out);
-        }
+        self.seat_early(worker, out);
     }
 
     /// The coordinator has admitted an incarnation.
@@ -205,21 +245,18 @@ impl Shard {
         self.seat_early(worker, out);
     }
 
-    /// Takes a worker in whose incarnation is known here now.
-    fn seat_early(&mut self, worker: WorkerId, out: &mut Outbox) {
-        let Some(place) = &self.place else { return };
-        let keys = place.store.keys();
+    /// Takes a worker in whose incarnation and key map are known here now.
+    pub(super) fn seat_early(&mut self, worker: WorkerId, out: &mut Outbox) {
+        let (Some(keys), map) = (self.keys(), self.map()) else { return };
         let Some(seat) = self.workers.seat(worker) else { return };
         let admitted = seat.incarnation;
-        let Some((peer, _)) = seat.early.take_if(|(_, incarnation)| *incarnation == admitted)
-        else {
-            return;
-        };
-        if let Some(older) = seat.peer.replace(peer) {
+        let is_due = |(_, it): &mut (PeerId, Attach)| it.incarnation == admitted && it.map <= map;
+        let Some((peer, _)) = seat.early.take_if(is_due) else { return };
+        if let Some(older) = seat.peer.replace(peer).filter(|older| *older != peer) {
             self.workers.peers.remove(&older);
             out.push(Effect::Close(older));
         }
         out.push(Effect::Limit(peer, Limits::of_worker(keys.len() as usize)));
-        out.push(Effect::Send(peer, Message::Attached(Attached { keys })));
+        out.push(Effect::Send(peer, Message::Attached(Attached { map, keys })));
     }
 }

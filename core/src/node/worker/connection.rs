@@ -54,8 +54,13 @@ impl Worker {
         permanent: bool,
         out: &mut Outbox,
     ) {
-        if self.dialler.release() && self.dialler.peer().is_none() {
-            return; // all begins anew
+        if self.dialler.release() {
+            if self.dialler.peer().is_none() {
+                return; // all begins anew
+            }
+            if !self.servers.is_awaited() {
+                return self.dial_servers(now, out); // it is not one of them any more
+            }
         }
         // Once it has been welcome, whatever turns it away may be somebody else's doing.
         if permanent && self.member.is_none() {
@@ -107,7 +112,7 @@ impl Worker {
             }
         };
         let keys = KeyRange::new(0, model.parameters() as u64);
-        let servers = Servers::of(&welcome.job, model.parameters(), welcome.servers);
+        let servers = Servers::of(welcome.holders, model.parameters());
         let (Ok(keys), Some(servers)) = (keys, servers) else {
             let what = String::from("its job has a model without parameters for every server");
             return self.finish(Err(WorkerError::Protocol(what)), out);
@@ -116,8 +121,8 @@ impl Worker {
             return self.redial(now, String::from("it leads no more"), out);
         }
         out.push(Effect::Limit(peer, Limits::of_server(model.parameters())));
-        self.servers.close(out);
-        self.servers = servers;
+        let before = core::mem::replace(&mut self.servers, servers);
+        self.servers.begin_after(before, out);
         let (worker, resumed) = (welcome.worker, welcome.resumed);
         let same_data = self.member.as_ref().is_some_and(|member| {
             member.worker == worker

@@ -1,7 +1,9 @@
 //! The other servers of a job, each with its part of the keys.
 //!
 //! The connections share one fate: when one is lost, all are made anew, and the coordinator allows
-//! again what was lost with it. So a worker is in step with all servers, or with none.
+//! again what was lost with it. So a worker is in step with all servers, or with none. When keys have
+//! moved it goes through the servers as when it came, but keeps the connections that it has; what comes
+//! over one of them before the server has said that it goes by the same key map is of no use any more.
 
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
@@ -9,13 +11,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Worker, WorkerError};
+use super::{Data, Worker, WorkerError};
 use crate::id::{PeerId, ServerId};
-use crate::job::{Job, heartbeat};
+use crate::job::heartbeat;
 use crate::mode::MOST_IN_FLIGHT;
 use crate::node::{Effect, Identity, Outbox};
 use crate::params::KeyRange;
-use crate::protocol::group::{Attach, Attached};
+use crate::protocol::group::{Attach, Attached, Holders, Mapped};
 use crate::protocol::message::{Heartbeat, Parameters, ParametersHeader, Push};
 use crate::protocol::{Limits, Message, PROTOCOL_VERSION};
 use crate::time::Time;
@@ -29,6 +31,14 @@ pub(super) struct Servers {
     /// The keys of the coordinator, if it has not all.
     own: Option<KeyRange>,
     others: Vec<Other>,
+    /// The version of the key map.
+    map: u64,
+    /// The server that is being dialled.
+    dialling: Option<ServerId>,
+    /// Whether the coordinator wants to know when they are all there.
+    moved: bool,
+    /// Whether the work has been taken up since the coordinator was reached.
+    begun: bool,
     /// The parameters that have not come from all; those of the coordinator in its order.
     partial: VecDeque<Partial>,
     /// What has come from all, of the newest version there is: it may be said again, and more often
@@ -38,6 +48,7 @@ pub(super) struct Servers {
 
 #[derive(Debug)]
 struct Other {
+    server: ServerId,
     address: String,
     keys: KeyRange,
     link: Option<Link>,
@@ -61,18 +72,42 @@ struct Partial {
 }
 
 impl Servers {
-    /// Those of `job` but the coordinator, which are at `addresses`; none if a server has no keys.
-    pub(super) fn of(job: &Job, parameters: usize, addresses: Vec<String>) -> Option<Self> {
-        if job.servers == 1 {
-            return addresses.is_empty().then(Self::default);
+    /// Those but the coordinator, of a model with so many parameters; none if that makes no sense.
+    pub(super) fn of(holders: Holders, parameters: usize) -> Option<Self> {
+        let Holders { map, addresses } = holders;
+        let (&(_, own), rest) = map.shares().split_first()?;
+        if !map.is_whole(parameters as u64) || rest.len() != addresses.len() {
+            return None;
         }
-        let own = job.keys_of(ServerId::COORDINATOR, parameters)?;
-        let others = (1..).map(ServerId).zip(addresses).map(|(server, address)| {
-            Some(Other { address, keys: job.keys_of(server, parameters)?, link: None })
-        });
-        let others = others.collect::<Option<Vec<_>>>()?;
-        let all = others.len() as u64 + 1 == u64::from(job.servers);
-        all.then(|| Self { own: Some(own), others, ..Self::default() })
+        let others = rest.iter().zip(addresses);
+        let others: Vec<Other> = others
+            .map(|(&(server, keys), address)| Other { server, address, keys, link: None })
+            .collect();
+        let own = (!others.is_empty()).then_some(own);
+        Some(Self { own, others, map: map.version(), ..Self::default() })
+    }
+
+    /// Takes over the connections of `before` to those that are the same; closes the others.
+    fn keep(&mut self, mut before: Self, out: &mut Outbox) {
+        for other in &mut self.others {
+            let same = |it: &&mut Other| it.server == other.server && it.address == other.address;
+            let link = before.others.iter_mut().find(same).and_then(|it| it.link.take());
+            other.link = link.map(|link| Link { attached: false, ..link });
+        }
+        before.close(out);
+        (self.dialling, self.begun, self.moved) = (before.dialling, before.begun, true);
+    }
+
+    /// Begins anew: nothing of `before` is kept but the dial that is under way.
+    pub(super) fn begin_after(&mut self, mut before: Self, out: &mut Outbox) {
+        before.close(out);
+        self.dialling = before.dialling;
+    }
+
+    /// Whether the server that was dialled is one of them still; asked once.
+    pub(super) fn is_awaited(&mut self) -> bool {
+        let dialled = self.dialling.take();
+        self.others.iter().any(|other| other.link.is_none() && Some(other.server) == dialled)
     }
 
     /// Closes what is open.
@@ -178,14 +213,60 @@ impl Worker {
     /// Dials the next of the other servers; goes on once all are there.
     pub(super) fn dial_servers(&mut self, now: Time, out: &mut Outbox) {
         let missing = self.servers.others.iter().find(|other| other.link.is_none());
-        match missing {
-            Some(other) => self.dialler.dial_other(other.address.clone(), out),
-            None => {
-                self.dialler.welcomed();
-                self.welcome = true;
-                self.go_on(now, out);
+        if let Some(other) = missing {
+            if !self.dialler.is_held() {
+                self.servers.dialling = Some(other.server);
+                self.dialler.dial_other(other.address.clone(), out);
             }
+            return;
         }
+        let mut links = self.servers.others.iter().filter_map(|other| other.link.as_ref());
+        if !links.all(|link| link.attached) {
+            return;
+        }
+        self.dialler.welcomed();
+        self.welcome = true;
+        if core::mem::take(&mut self.servers.moved) {
+            let map = self.servers.map;
+            self.send(now, Message::Mapped(Mapped { map }), out);
+        }
+        let begun = core::mem::replace(&mut self.servers.begun, true);
+        if !begun || matches!(self.data, Data::Ready(_)) {
+            self.go_on(now, out);
+        } // otherwise it is getting its data all the while
+    }
+
+    /// Keys have moved: goes by `holders` from now on.
+    pub(super) fn on_holders(&mut self, now: Time, holders: Holders, out: &mut Outbox) {
+        let Some(member) = &self.member else { return };
+        let Some(servers) = Servers::of(holders, member.keys.len() as usize) else {
+            let what = String::from("it says that keys have moved, but not all to one server");
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        };
+        let before = core::mem::replace(&mut self.servers, servers);
+        self.servers.keep(before, out);
+        self.welcome = false;
+        let peers = self.servers.others.iter().filter_map(|other| Some(other.link.as_ref()?.peer));
+        for peer in peers.collect::<Vec<_>>() {
+            self.attach(peer, out);
+        }
+        self.dial_servers(now, out);
+    }
+
+    /// Tells a server who this is.
+    fn attach(&self, peer: PeerId, out: &mut Outbox) {
+        let (Some(member), Some(other)) = (&self.member, self.servers.by_peer(peer)) else {
+            return;
+        };
+        out.push(Effect::Limit(peer, Limits::of_server(other.keys.len() as usize)));
+        let attach = Attach {
+            protocol: PROTOCOL_VERSION,
+            run: member.run,
+            worker: member.worker,
+            incarnation: member.incarnation,
+            map: self.servers.map,
+        };
+        out.push(Effect::Send(peer, Message::Attach(attach)));
     }
 
     /// A dial of [`Self::dial_servers`] has succeeded.
@@ -200,22 +281,23 @@ impl Worker {
             out.push(Effect::Close(peer));
             return self.on_impostor(now, identity, out);
         }
-        let lease = self.lease();
-        let missing = self.servers.others.iter_mut().find(|other| other.link.is_none());
-        let (Some(other), Some(member), Some(_)) = (missing, &self.member, self.dialler.peer())
-        else {
-            return out.push(Effect::Close(peer)); // all begins anew
-        };
-        let beat_at = now + heartbeat(lease);
-        other.link = Some(Link { peer, attached: false, heard: now, beat_at });
-        out.push(Effect::Limit(peer, Limits::of_server(other.keys.len() as usize)));
-        let attach = Attach {
-            protocol: PROTOCOL_VERSION,
-            run: member.run,
-            worker: member.worker,
-            incarnation: member.incarnation,
-        };
-        out.push(Effect::Send(peer, Message::Attach(attach)));
+        let beat_at = now + heartbeat(self.lease());
+        let dialled = self.servers.dialling.take();
+        let is_it = |other: &&mut Other| other.link.is_none() && Some(other.server) == dialled;
+        let wanted = self.servers.others.iter_mut().find(is_it);
+        let is_up = self.dialler.peer().is_some() && self.member.is_some();
+        match wanted.filter(|_| is_up) {
+            Some(other) => {
+                other.link = Some(Link { peer, attached: false, heard: now, beat_at });
+                self.attach(peer, out);
+            }
+            None => {
+                out.push(Effect::Close(peer));
+                if is_up {
+                    self.dial_servers(now, out); // it is not one of them any more
+                }
+            }
+        }
     }
 
     /// A message of a server that does not coordinate.
@@ -229,7 +311,11 @@ impl Worker {
         match message {
             Message::Heartbeat(_) => {}
             Message::Attached(attached) => self.on_attached(now, from, attached, out),
-            Message::Parameters(parameters) => self.on_parameters(now, from, parameters, out),
+            Message::Parameters(parameters) => {
+                if self.servers.link_mut(from).is_some_and(|link| link.attached) {
+                    self.on_parameters(now, from, parameters, out);
+                }
+            }
             // The coordinator says what is final.
             Message::Refused(why) => self.redial(now, why.to_string(), out),
             other => {
@@ -240,6 +326,9 @@ impl Worker {
     }
 
     fn on_attached(&mut self, now: Time, from: PeerId, attached: Attached, out: &mut Outbox) {
+        if attached.map != self.servers.map {
+            return; // the coordinator says the same, and then it attaches anew
+        }
         let wanted = self.servers.by_peer(from).map(|other| other.keys);
         if wanted != Some(attached.keys) {
             let what = alloc::format!("it says that a server has keys {}", attached.keys);

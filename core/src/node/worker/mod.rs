@@ -236,6 +236,7 @@ impl Worker {
             Message::Ack(decided) => self.on_ack(now, decided, out),
             Message::Candidacy(asked) => self.on_candidacy(now, asked, out),
             Message::Standby(standby) => self.allegiance.note_standby(Some(standby.address)),
+            Message::Holders(holders) => self.on_holders(now, holders, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(WorkerError::Protocol(what)), out);

@@ -1,0 +1,240 @@
+//! The other servers as peers: taken in, heard, lost, let go.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Server;
+use super::group::Other;
+use super::moving::Change;
+use crate::id::{PeerId, ServerId};
+use crate::node::{Effect, Event, Outbox};
+use crate::protocol::group::{Enlist, Enlisted, Followed, MOST_ADDRESS_BYTES, Place};
+use crate::protocol::message::{End, EndReason, Heartbeat};
+use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
+use crate::time::Time;
+
+impl Server {
+    /// A server says which of the job's it is.
+    pub(super) fn on_enlist(&mut self, now: Time, peer: PeerId, enlist: Enlist, out: &mut Outbox) {
+        if let Err(why) = self.check_enlist(&enlist).and_then(|()| self.check_server(peer)) {
+            return self.refuse(now, peer, why, out);
+        }
+        let server = match enlist.place {
+            Place::First { server, .. } | Place::Given { server } => Some(server),
+            Place::Wanted => None,
+        };
+        if server.is_some_and(|server| self.group.gone.contains(&server)) {
+            // It was cut off when it was told that others have its keys now.
+            self.forget_stranger(peer);
+            out.push(Effect::Send(peer, Message::End(End { reason: EndReason::Stopped })));
+            return out.push(Effect::Close(peer));
+        }
+        match server.filter(|server| self.group.get(*server).is_some()) {
+            Some(server) => self.take_back(now, peer, server, enlist, out),
+            None => self.take_in(now, peer, enlist.address, out),
+        }
+        self.settle(now, out);
+    }
+
+    /// One of the servers has come, or has come back.
+    fn take_back(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        server: ServerId,
+        enlist: Enlist,
+        out: &mut Outbox,
+    ) {
+        let (first, next) = (self.group.first, self.group.next());
+        let followed = enlist.followed.map_or(0, |(_, followed)| followed);
+        let is_known = (first..=next).contains(&followed);
+        let Some(other) = self.group.other(server).filter(|_| is_known) else {
+            let what = alloc::format!(
+                "it has followed {followed} decisions, but {first} to {next} are known here: its \
+                 part of the parameters is lost, if no other process has it"
+            );
+            return self.refuse(now, peer, Refusal::Server { what }, out);
+        };
+        let before = other.peer.replace(peer);
+        (other.address, other.heard, other.away_since) = (enlist.address, now, None);
+        other.followed = followed;
+        out.extend(before.map(Effect::Close));
+        self.stay(server);
+        self.enlisted(peer, server, out);
+        out.push(Effect::Report(match self.group.map.keys_of(server) {
+            Some(_) => Event::ServerJoined { server },
+            None => Event::ServerWaits { server },
+        }));
+        self.group.send(followed..self.group.sent, peer, out);
+    }
+
+    /// One more server wants keys.
+    fn take_in(&mut self, now: Time, peer: PeerId, address: String, out: &mut Outbox) {
+        if let Err(what) = self.check_join() {
+            return self.refuse(now, peer, Refusal::Server { what }, out);
+        }
+        let server = self.group.add(now, peer, address);
+        self.group.changes.want(Change::Join(server), now);
+        self.enlisted(peer, server, out);
+        out.push(Effect::Report(Event::ServerWaits { server }));
+    }
+
+    fn enlisted(&mut self, peer: PeerId, server: ServerId, out: &mut Outbox) {
+        self.forget_stranger(peer);
+        out.push(Effect::Limit(peer, Limits::of_holder(self.keys.len() as usize)));
+        let (job, digest) = (self.job.clone(), self.job_digest);
+        let enlisted = Enlisted { run: self.run, server, job, digest };
+        out.push(Effect::Send(peer, Message::Enlisted(Box::new(enlisted))));
+    }
+
+    fn check_enlist(&self, enlist: &Enlist) -> Result<(), Refusal> {
+        let Enlist { protocol, build, place, address, followed } = enlist;
+        if *protocol != PROTOCOL_VERSION {
+            return Err(Refusal::Protocol {
+                theirs: (*protocol, *protocol),
+                ours: PROTOCOL_VERSION,
+            });
+        }
+        if build != BUILD {
+            return Err(Refusal::Build { worker: build.clone(), server: String::from(BUILD) });
+        }
+        let has = self.job.servers;
+        let what = if let Place::First { servers, .. } = place
+            && *servers != has
+        {
+            alloc::format!("it is one of {servers} servers, but the job has servers = {has}")
+        } else if let Place::First { server, servers } = place
+            && (*server == ServerId::COORDINATOR || server.0 >= *servers)
+        {
+            alloc::format!("there is no other server {server} of {servers}")
+        } else if address.is_empty()
+            || address.len() > MOST_ADDRESS_BYTES
+            || address.chars().any(char::is_control)
+        {
+            String::from("its address is no address")
+        } else if followed.is_some_and(|(run, _)| run != self.run) {
+            String::from("it belongs to another run")
+        } else {
+            return Ok(());
+        };
+        Err(Refusal::Server { what })
+    }
+
+    pub(super) fn on_server_message(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        server: ServerId,
+        message: Message,
+        out: &mut Outbox,
+    ) {
+        if let Some(other) = self.group.other(server) {
+            other.heard = now;
+        }
+        match message {
+            Message::Heartbeat(_) => {
+                out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
+            }
+            Message::Followed(Followed { decisions }) => {
+                let next = self.group.next();
+                if let Some(other) = self.group.other(server) {
+                    other.followed = other.followed.max(decisions.min(next));
+                }
+                self.group.prune();
+            }
+            Message::Arrived(arrived) => self.on_arrived(now, server, arrived, out),
+            Message::Portion(portion) => self.on_portion(now, server, portion, out),
+            Message::Taken(taken) => self.on_taken(now, server, taken.cut, out),
+            Message::Leave(_) => self.on_leave(now, server, out),
+            Message::Slice(slice) if !self.group.shown.contains_key(&slice.header.version) => {}
+            Message::Slice(slice) => {
+                let keys = self.group.map.keys_of(server);
+                if keys != Some(slice.header.keys)
+                    || slice.header.keys.len() != slice.values.len() as u64
+                {
+                    let what = alloc::format!(
+                        "{} values for keys {} came from server {server}",
+                        slice.values.len(),
+                        slice.header.keys
+                    );
+                    return self.refuse(now, peer, Refusal::Unexpected { what }, out);
+                }
+                if let Some(evaluate) = self.group.take_slice(server, &slice) {
+                    self.request(evaluate, out);
+                }
+            }
+            message => {
+                let unexpected = super::unexpected("a server's message", &message);
+                self.refuse(now, peer, unexpected, out);
+            }
+        }
+    }
+
+    /// A part of the sending of a long message has come from another server; whether it is one.
+    pub(super) fn hear_server(&mut self, now: Time, peer: PeerId) -> bool {
+        let server = self.group.of_peer(peer);
+        if let Some(other) = server.and_then(|server| self.group.other(server)) {
+            other.heard = now;
+        }
+        server.is_some()
+    }
+
+    /// A server is cut off. It keeps its part of the parameters and may come back.
+    pub(super) fn lose_server(&mut self, now: Time, peer: PeerId, why: String, out: &mut Outbox) {
+        let Some(server) = self.group.of_peer(peer) else { return };
+        self.stay(server);
+        if self.group.map.keys_of(server).is_none() {
+            // Nothing has moved, so there is nothing that it could have.
+            self.group.remove(server);
+        } else if let Some(other) = self.group.other(server) {
+            (other.peer, other.away_since) = (None, Some(now));
+        }
+        out.push(Effect::Report(Event::ServerCutOff { server, why }));
+    }
+
+    /// Looks for servers that are silent, or away for too long.
+    pub(super) fn watch_servers(&mut self, now: Time, out: &mut Outbox) {
+        let membership = self.job.membership;
+        let silent = |other: &&Other| other.peer.is_some() && now >= other.heard + membership.lease;
+        let silent: Vec<PeerId> =
+            self.group.others.iter().filter(silent).filter_map(|other| other.peer).collect();
+        for peer in silent {
+            out.push(Effect::Close(peer));
+            let why = alloc::format!("it has been silent for {:?}", membership.lease);
+            self.lose_server(now, peer, why, out);
+        }
+        let patience = self.server_patience();
+        let is_lost = |other: &Other| other.away_since.is_some_and(|since| now >= since + patience);
+        let Some(place) = self.group.others.iter().position(is_lost) else { return };
+        let Some(lost) = self.group.others.get(place).map(|other| other.server) else { return };
+        let lost = EndReason::ServerLost(lost);
+        // What it has of the parameters is not coming.
+        let never = core::mem::take(&mut self.group.shown).len();
+        if never > 0 && self.end.is_some() {
+            self.end = Some(lost); // with part of the result
+        }
+        if let Some(other) = self.group.others.get_mut(place) {
+            other.away_since = Some(now); // said once for each time
+        }
+        self.end(now, lost, out);
+    }
+
+    /// How long a server may be away.
+    pub(super) fn server_patience(&self) -> Duration {
+        let membership = self.job.membership;
+        match self.phase {
+            Phase::Gathering => membership.start_patience(),
+            Phase::Training | Phase::Draining | Phase::Ending => membership.patience(),
+        }
+    }
+
+    /// Tells the others that the run is over.
+    pub(super) fn dismiss_servers(&mut self, reason: EndReason, out: &mut Outbox) {
+        for peer in self.group.others.iter_mut().filter_map(|other| other.peer.take()) {
+            out.push(Effect::Send(peer, Message::End(End { reason })));
+            out.push(Effect::Close(peer));
+        }
+    }
+}

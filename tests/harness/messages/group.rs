@@ -1,0 +1,137 @@
+//! Those between servers, and between workers and servers that do not coordinate.
+
+use pstrain_core::consistency::Closing;
+use pstrain_core::id::{Clock, Incarnation, Sequence, ServerId, Version, WorkerId};
+use pstrain_core::params::{KeyMap, Move};
+use pstrain_core::protocol::Message;
+use pstrain_core::protocol::group::{
+    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Fault, Followed, Holders, Leave,
+    Mapped, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
+};
+use pstrain_core::store::{Contribution, Decision};
+use pstrain_core::time::Time;
+
+use super::Messages;
+
+impl Messages {
+    pub(super) fn of_group(&mut self, kind: u64) -> Message {
+        match kind {
+            18 => Message::Enlist(Enlist {
+                protocol: self.rng.bits() as u8,
+                build: self.text(),
+                place: self.place(),
+                address: self.text(),
+                followed: self.coin().then(|| (self.number(), self.number())),
+            }),
+            19 => Message::Enlisted(Box::new(Enlisted {
+                run: self.number(),
+                server: ServerId(self.small()),
+                job: self.job.clone(),
+                digest: self.digest(),
+            })),
+            20 => Message::Decisions(Decisions {
+                first: self.number(),
+                decisions: (0..self.count()).map(|_| self.decision()).collect(),
+            }),
+            21 => Message::Followed(Followed { decisions: self.number() }),
+            22 => Message::Arrived(Arrived {
+                worker: WorkerId(self.small()),
+                incarnation: Incarnation(self.number()),
+                sequence: Sequence(self.number()),
+                base: Version(self.number()),
+                fault: self.coin().then(|| Fault { key: self.number(), has_diverged: self.coin() }),
+            }),
+            23 => Message::Slice(Slice {
+                header: SliceHeader { version: Version(self.number()), keys: self.keys() },
+                values: self.values(),
+            }),
+            24 => Message::Attach(Attach {
+                protocol: self.rng.bits() as u8,
+                run: self.number(),
+                worker: WorkerId(self.small()),
+                incarnation: Incarnation(self.number()),
+                map: self.number(),
+            }),
+            25 => Message::Attached(Attached { map: self.number(), keys: self.keys() }),
+            34 => Message::Holders(self.holders()),
+            35 => Message::Mapped(Mapped { map: self.number() }),
+            36 => Message::Begin(Begin {
+                followed: self.number(),
+                seats: (0..self.count())
+                    .map(|_| (Incarnation(self.number()), Sequence(self.number())))
+                    .collect(),
+            }),
+            37 => Message::Portion(Portion {
+                header: PortionHeader {
+                    cut: self.number(),
+                    keys: self.keys(),
+                    piece: self.small(),
+                    pieces: self.small(),
+                },
+                bytes: self.bytes(),
+            }),
+            38 => Message::Taken(Taken { cut: self.number() }),
+            _ => Message::Leave(Leave),
+        }
+    }
+
+    pub(super) fn holders(&mut self) -> Holders {
+        Holders { map: self.map(), addresses: (0..self.count()).map(|_| self.text()).collect() }
+    }
+
+    fn map(&mut self) -> KeyMap {
+        let servers = 1 + self.rng.below(4) as u32;
+        let map = KeyMap::even(servers, 5 + self.number() / 2);
+        let map = map.unwrap_or_default();
+        map.joined(ServerId(servers)).filter(|_| self.coin()).unwrap_or(map)
+    }
+
+    fn a_move(&mut self) -> Move {
+        let (from, to) = (ServerId(self.small()), ServerId(self.small()));
+        Move { keys: self.keys(), from, to }
+    }
+
+    fn place(&mut self) -> Place {
+        let server = ServerId(self.small());
+        match self.rng.below(3) {
+            0 => Place::First { server, servers: self.small() },
+            1 => Place::Given { server },
+            _ => Place::Wanted,
+        }
+    }
+
+    fn decision(&mut self) -> Decision {
+        let worker = WorkerId(self.small());
+        let version = Version(self.number());
+        match self.rng.below(14) {
+            0 => Decision::Admit { worker, incarnation: Incarnation(self.number()) },
+            1 => Decision::Forget { worker },
+            2 => Decision::Rows { worker, rows: self.number() },
+            3 => Decision::Give { worker, headers: vec![self.parameters().header] },
+            4 => Decision::Gather(Contribution {
+                worker,
+                incarnation: Incarnation(self.number()),
+                sequence: Sequence(self.number()),
+                task: self.task(),
+                clock: Clock(self.number()),
+                base: version,
+                samples: self.small(),
+                granted: Time::from_nanos(self.number()),
+            }),
+            5 => Decision::Drop { worker, sequence: Sequence(self.number()) },
+            6 => Decision::Merge { version },
+            7 => Decision::Close {
+                closing: Closing::Everything,
+                oldest: self.coin().then(|| Clock(self.number())),
+                version,
+                weights: self.coin().then(|| vec![0.5; self.count()]),
+            },
+            9 => Decision::Seen { version },
+            8 => Decision::Mode(Box::new(self.job.mode)),
+            10 => Decision::Cut { moves: (0..self.count()).map(|_| self.a_move()).collect() },
+            11 => Decision::Stay,
+            12 => Decision::Map(self.map()),
+            _ => Decision::Show { version },
+        }
+    }
+}

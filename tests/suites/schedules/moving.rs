@@ -1,0 +1,75 @@
+//! Servers that come and go while keys move, under random schedules. The checkers hold the parameters
+//! that a worker is given against a sequential reckoning, whoever has which keys.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::mode::Mode;
+use pstrain_core::node::Event;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_tests::world::{Aftermath, Settings, let_happen};
+use pstrain_tests::{POLICIES, kind_of_policy};
+
+use super::{LARGEST, alone, bits, for_seeds, of_all_kinds};
+
+#[test]
+fn servers_come_and_go_and_nothing_is_lost_or_repeated() {
+    let (moves, seen) = (Cell::new(0), RefCell::new(BTreeSet::new()));
+    for_seeds("servers_come_and_go", LARGEST / 2, |seed| {
+        let mut settings = of_all_kinds(seed).with_servers(1 + (seed % 4) as u32).with_moves();
+        if settings.job.check_several(&settings.job.mode).is_err() {
+            settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        }
+        if seed % 3 > 0 {
+            settings.crashes = 1 + seed % 20;
+        }
+        if seed % 5 == 0 {
+            settings.saves = 1 + seed % 100;
+        }
+        for (_, event) in &let_happen(&settings).events {
+            if let Event::KeysMoved { joined, .. } = event {
+                moves.set(moves.get() + 1);
+                let to = if joined.is_some() { "one more" } else { "one less" };
+                let policy = kind_of_policy(settings.job.mode.consistency);
+                seen.borrow_mut().insert(format!("{to} under {policy}"));
+            }
+        }
+    });
+    assert!(alone() || moves.get() > 2000, "only {} moves: {:?}", moves.get(), seen.borrow());
+    for policy in POLICIES.into_iter().filter(|_| !alone()) {
+        for to in ["one more", "one less"] {
+            let what = format!("{to} under {policy}");
+            assert!(seen.borrow().contains(&what), "never {what}: {:?}", seen.borrow());
+        }
+    }
+}
+
+/// How often keys have moved.
+fn moves(aftermath: &Aftermath) -> u64 {
+    let moved = |(_, event): &&(_, Event)| matches!(event, Event::KeysMoved { .. });
+    aftermath.events.iter().filter(moved).count() as u64
+}
+
+#[test]
+fn whoever_has_which_keys_bsp_computes_the_same() {
+    let (moved, crashes) = (Cell::new(0), Cell::new(0));
+    for_seeds("whoever_has_which_keys", 1500, |seed| {
+        let mut one = Settings::draw(seed).with_any_optimizer().peaceful();
+        one.job.update.clip_norm = None;
+        one.job.mode = Mode::of(ConsistencySpec::Bsp);
+        let mut several = one.clone().with_servers(1 + (seed % 4) as u32).with_moves();
+        several.network = !seed;
+        several.compute.reverse();
+        // What is sent again after a crash is the same, and nobody is given up for it.
+        several.crashes = if seed % 2 == 0 { 0 } else { 2 };
+        let (one, several) = (let_happen(&one), let_happen(&several));
+        moved.set(moved.get() + moves(&several));
+        crashes.set(crashes.get() + several.crashes);
+        if several.membership_was_fixed && several.reason == EndReason::BudgetReached {
+            assert_eq!(bits(&several), bits(&one), "keys that moved changed the parameters");
+        }
+    });
+    let enough = moved.get() > 1000 && crashes.get() > 200;
+    assert!(alone() || enough, "only {} moves, {} crashes", moved.get(), crashes.get());
+}
