@@ -1,6 +1,8 @@
 //! The job: everything that decides what is trained and how. The server owns it and hands it to
 //! the workers in the handshake.
 
+mod sparse;
+
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -238,6 +240,7 @@ impl Job {
             self.check_aggregation(&mode).map_err(JobError::Aggregation)?;
         }
         self.check_servers(&self.mode)?;
+        self.check_sparse(&self.mode)?;
         self.check_work(&self.mode).map_err(JobError::Work)
     }
 }
@@ -344,6 +347,8 @@ pub enum JobError {
     Servers(u32),
     /// A setting that looks at all keys at once, where no server has them all.
     SeveralServers(&'static str),
+    /// A setting that needs a value for every key, where gradients of a sparse model have some.
+    Sparse(&'static str),
     /// A scenario of too many bytes.
     Scenario(usize),
     /// A mode that makes no sense.
@@ -387,6 +392,11 @@ impl fmt::Display for JobError {
                 f,
                 "{setting} looks at all parameters at once, but with several servers none has them \
                  all: use servers = 1, or leave it away"
+            ),
+            Self::Sparse(setting) => write!(
+                f,
+                "{setting} needs a value for every key, but the gradients of model = logistic have \
+                 one for each key of a worker's working set: leave it away"
             ),
             Self::Scenario(bytes) => write!(
                 f,

@@ -33,6 +33,8 @@ pub enum Array {
     F32(Arc<Vec<f32>>),
     /// Of double precision.
     F64(Arc<Vec<f64>>),
+    /// Whole numbers.
+    U32(Arc<Vec<u32>>),
 }
 
 /// A saved state that does not fit the job, or is not whole.
@@ -213,6 +215,27 @@ impl<'a> Archive<'a> {
             _ => return Err(SavedError::Missing),
         }
         check(name, values.len(), self.keys)
+    }
+
+    /// So many whole numbers.
+    ///
+    /// # Errors
+    /// [`SavedError`] if they are not there, or not so many.
+    pub fn own_u32(
+        &mut self,
+        name: &'static str,
+        values: &mut Vec<u32>,
+        count: usize,
+    ) -> Result<(), SavedError> {
+        if !self.restores() {
+            let mut index = self.add(name, Array::U32(Arc::new(values.clone())), None);
+            return self.small(&mut index);
+        }
+        match self.next()? {
+            (_, Array::U32(found)) => values.clone_from(found),
+            _ => return Err(SavedError::Missing),
+        }
+        check(name, values.len(), count)
     }
 
     /// Whether there is an array, where it comes only with the first use: to be asked before it.

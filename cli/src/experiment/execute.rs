@@ -10,7 +10,7 @@ use super::record::{CurvePoint, LinkUse, Record};
 use super::spec::Spec;
 use pstrain_core::job::Job;
 use pstrain_core::node::Event;
-use pstrain_data::{CLASSES, DataError, Settings, Source};
+use pstrain_data::{DataError, Settings, Source};
 use pstrain_transports::simulation::Origin;
 
 use crate::job::Layers;
@@ -93,7 +93,7 @@ impl Execute for VirtualTime {
                 }
                 Origin::Worker(worker) => summary.note_worker(now, worker, &event),
             })?;
-        let mut report = summary.report(&server, &CLASSES, "virtual");
+        let mut report = summary.report(&server, ready.data.spec.classes(), "virtual");
         report.was_virtual(VirtualReport::of(&outcome, &ready));
         record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
         record.staleness = summary.staleness_histogram().clone();

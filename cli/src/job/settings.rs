@@ -34,8 +34,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "model",
         "MODEL",
         "mlp:21",
-        "softmax, mlp:WIDTH[,WIDTH...] with the widths of the hidden layers, or (messages and times, \
-         no arithmetic) timing:PARAMETERS[,PARAMETERS...] with the sizes of the layers",
+        "softmax, mlp:WIDTH[,WIDTH...] with the widths of the hidden layers, logistic (sparse rows of two \
+         classes: a weight for each feature), or (messages and times, no arithmetic) timing:PARAMETERS[,PARAMETERS...] with the sizes of the layers",
     ),
     setting("activation", "NAME", "relu", "relu or tanh, between the layers of an mlp"),
     setting(
@@ -182,12 +182,19 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting(
         "data",
-        "PATH|synthetic[:ROWS]|server",
+        "PATH|synthetic[:ROWS]|libsvm:PATH[,PATH...]|sparse[:ROWS[,COLUMNS]]|server",
         "synthetic",
-        "NSL-KDD file or folder, the shipped synthetic data, or (server) those sent to the workers",
+        "NSL-KDD file or folder, the shipped synthetic data, files of sparse rows in the format of LIBSVM, \
+         synthetic sparse rows, or (server) those sent to the workers",
     ),
     setting("data-from", "NAME", "worker", "worker: each has the data; server: it sends them"),
     setting("recipe", "NAME", "nsl-kdd-93", "nsl-kdd-93 or nsl-kdd-122: what the model sees"),
+    setting(
+        "hash-features",
+        "COLUMNS|none",
+        "none",
+        "Columns that the features of sparse rows are hashed to; none: each has its own",
+    ),
     setting(
         "partition",
         "NAME[:...]",

@@ -15,6 +15,7 @@ use pstrain_core::job::Job;
 use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
 use pstrain_core::optim::UpdateSpec;
+use pstrain_core::params::KeyList;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::{Dealer, Share, Task, Weights};
 use pstrain_data::Prepared;
@@ -117,7 +118,9 @@ impl Replay {
                 *contribution;
             let staleness = version.since(base);
             let base = kept.get(&base).map(Vec::as_slice);
-            Gradient { worker, part, clock, samples, size, staleness, base, values }
+            let trainer = self.trainers.get(worker.0 as usize);
+            let keys = trainer.and_then(Trainer::keys).map(KeyList::keys);
+            Gradient { worker, part, clock, samples, size, staleness, base, keys, values }
         });
         let parameters = kept.get(&version).map_or(&[][..], Vec::as_slice);
         let share =
@@ -157,7 +160,8 @@ impl Replay {
             if !trainer.has(task) {
                 bail!("worker {worker} does not have partition {part} in this job");
             }
-            let computed = trainer.compute(task, parameters, gradient);
+            let own = trainer.keys().map(|keys| keys.gather(parameters));
+            let computed = trainer.compute(task, own.as_ref().unwrap_or(parameters), gradient);
             if computed.samples != samples {
                 bail!(
                     "mini-batch {batch} of worker {worker} has {} examples, but had {samples} in \

@@ -158,7 +158,7 @@ pub(crate) fn decode(form: &Form, bytes: &[u8], keys: usize) -> Result<Vec<f32>,
 }
 
 /// Writes keys of a range in the shorter of the two forms.
-fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> KeyForm {
+pub(crate) fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> KeyForm {
     let most = range.len().div_ceil(8);
     let mut next = range.start as u32;
     for &key in keys {
@@ -179,6 +179,17 @@ fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> KeyFor
         }
     }
     KeyForm::Gaps(keys.len() as u32)
+}
+
+/// The keys that all of `bytes` are in this form, in the order in which they stand; none if they are
+/// no such keys.
+pub(crate) fn read_keys(form: KeyForm, bytes: &[u8]) -> Option<Vec<u32>> {
+    let (keys, rest) = match form {
+        KeyForm::All => return None,
+        KeyForm::Gaps(count) => read_gaps(bytes, count as usize, u32::MAX as usize).ok()?,
+        KeyForm::Bitmap(count) => read_bitmap(bytes, count as usize, 8 * bytes.len()).ok()?,
+    };
+    rest.is_empty().then_some(keys)
 }
 
 fn read_gaps(bytes: &[u8], count: usize, keys: usize) -> Result<(Vec<u32>, &[u8]), Malformed> {

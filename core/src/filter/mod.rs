@@ -27,7 +27,7 @@ pub use carry::{Carrier, Filtered};
 use choose::{Choose, RandomK, RandomSkip, Significant, TopK, ZeroSkip};
 use coded::Values;
 pub use coded::{Encoded, Form, KeyForm, PieceForm, ValueForm};
-pub(crate) use coded::{Malformed, decode};
+pub(crate) use coded::{Malformed, decode, read_keys, write_keys};
 use float::{Brain, Half};
 use lattice::{Lattice, Length};
 use signs::OneBit;

@@ -53,6 +53,7 @@ pub fn payload(message: &Message) -> Payload<'_> {
         Message::Parameters(parameters) => Payload::of(&parameters.values),
         Message::Slice(slice) => Payload::of(&slice.values),
         Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
+        Message::Keys(keys) => Payload::Borrowed(&keys.bytes),
         _ => Payload::Borrowed(&[]),
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::codec::{self, Malformed};
 use super::group::{Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Followed, Slice};
+use super::keys::{Keys, KeysHeader, KeysKnown};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
 use crate::filter::{self, Encoded, Form};
@@ -74,6 +75,12 @@ pub enum Message {
     Attach(Attach),
     /// Server to worker: you are.
     Attached(Attached),
+    /// Worker to server: my values are for these keys.
+    UseKeys(KeysHeader),
+    /// Server to worker: I know them, or not.
+    KeysKnown(KeysKnown),
+    /// Worker to server: these they are.
+    Keys(Keys),
 }
 
 /// Who is there and what it can do.
@@ -492,6 +499,9 @@ kinds! {
     Slice = 23,
     Attach = 24,
     Attached = 25,
+    UseKeys = 70,
+    KeysKnown = 71,
+    Keys = 72,
 }
 
 impl Message {
@@ -526,6 +536,9 @@ impl Message {
             Self::Slice(slice) => codec::append(&slice.header, bytes),
             Self::Attach(fields) => codec::append(fields, bytes),
             Self::Attached(fields) => codec::append(fields, bytes),
+            Self::UseKeys(fields) => codec::append(fields, bytes),
+            Self::KeysKnown(fields) => codec::append(fields, bytes),
+            Self::Keys(keys) => codec::append(&(keys.header, keys.form), bytes),
         }
     }
 
@@ -553,6 +566,10 @@ impl Message {
                 let values = Arc::new(values(payload)?);
                 return Ok(Self::Slice(Slice { header: codec::read(control)?, values }));
             }
+            Kind::Keys => {
+                let (header, form) = codec::read(control)?;
+                return Ok(Self::Keys(Keys { header, form, bytes: payload.to_vec() }));
+            }
             _ if !payload.is_empty() => return Err(Malformed),
             _ => {}
         }
@@ -578,7 +595,9 @@ impl Message {
             Kind::Arrived => Self::Arrived(codec::read(control)?),
             Kind::Attach => Self::Attach(codec::read(control)?),
             Kind::Attached => Self::Attached(codec::read(control)?),
-            Kind::Push | Kind::Parameters | Kind::Examples | Kind::Slice => {
+            Kind::UseKeys => Self::UseKeys(codec::read(control)?),
+            Kind::KeysKnown => Self::KeysKnown(codec::read(control)?),
+            Kind::Push | Kind::Parameters | Kind::Examples | Kind::Slice | Kind::Keys => {
                 return Err(Malformed);
             }
         })

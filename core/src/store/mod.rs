@@ -7,8 +7,10 @@
 
 mod contributions;
 mod decision;
+mod lists;
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -16,6 +18,7 @@ use core::ops::Range;
 pub use contributions::Contribution;
 use contributions::{Contributions, Gathered};
 pub use decision::Decision;
+use lists::Lists;
 
 use crate::aggregate::{Aggregator, Merging};
 use crate::consistency::{Closing, Kept};
@@ -24,7 +27,8 @@ use crate::job::Job;
 use crate::mode::Mode;
 use crate::model::Model;
 use crate::optim::{OptimError, UpdateSpec};
-use crate::params::KeyRange;
+use crate::params::{KeyList, KeyRange};
+use crate::protocol::keys::{Keys, KeysHeader};
 use crate::saved::{Archive, SavedError};
 
 /// Parameters that were given to a worker, the oldest first.
@@ -41,6 +45,17 @@ pub struct Store {
     contributions: Contributions,
     /// What workers were given of late, where that is needed once their gradients come.
     bases: BTreeMap<WorkerId, Given>,
+    /// The working sets of workers, if the model is sparse.
+    lists: Option<Lists>,
+}
+
+/// What a worker is given of the parameters here.
+#[derive(Debug)]
+pub struct Answer {
+    /// The keys of the values, in the worker's own vectors.
+    pub place: KeyRange,
+    /// The values.
+    pub values: Arc<Vec<f32>>,
 }
 
 /// The contributions that become an update, until they have.
@@ -68,6 +83,7 @@ impl Store {
             update: job.update,
             contributions: Contributions::default(),
             bases: BTreeMap::new(),
+            lists: job.is_sparse().then(Lists::default),
         })
     }
 
@@ -133,13 +149,77 @@ impl Store {
         self.bases.remove(&worker);
     }
 
-    /// Adds a gradient to the open round: one value for each key.
+    /// The keys of a worker's vectors that are here; none if it has not said of its working set.
+    #[must_use]
+    pub fn place_of(&self, worker: WorkerId) -> Option<KeyRange> {
+        match &self.lists {
+            None => Some(self.keys),
+            Some(lists) => lists.of(worker).map(|listed| listed.header.place),
+        }
+    }
+
+    /// All keys of a worker's vectors, where the model has `all`; none if it has not said of its
+    /// working set.
+    #[must_use]
+    pub fn all_of(&self, worker: WorkerId, all: KeyRange) -> Option<KeyRange> {
+        match &self.lists {
+            None => Some(all),
+            Some(lists) => {
+                lists.of(worker).and_then(|listed| KeyRange::new(0, listed.header.total).ok())
+            }
+        }
+    }
+
+    /// What `worker` is given of the current parameters; none if it has not said of its working set.
+    #[must_use]
+    pub fn answer(&self, worker: WorkerId) -> Option<Answer> {
+        let Some(lists) = &self.lists else {
+            return Some(Answer { place: self.keys, values: self.parameters.clone() });
+        };
+        let listed = lists.of(worker)?;
+        let values = Arc::new(listed.list.gather(&self.parameters));
+        Some(Answer { place: listed.header.place, values })
+    }
+
+    /// Whether `header` is of the list that `worker` has here.
+    #[must_use]
+    pub fn knows(&self, worker: WorkerId, header: &KeysHeader) -> bool {
+        let listed = self.lists.as_ref().and_then(|lists| lists.of(worker));
+        listed.is_some_and(|listed| listed.header == *header)
+    }
+
+    /// Takes the list of `worker`, from now on in the place of whichever it had.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words. Nothing has changed then.
+    pub fn learn(&mut self, worker: WorkerId, keys: &Keys) -> Result<(), String> {
+        let Some(lists) = &mut self.lists else {
+            return Err(String::from("it sent a working set, but the model is not sparse"));
+        };
+        if lists.of(worker).is_some_and(|listed| listed.header == keys.header) {
+            return Ok(());
+        }
+        if self.contributions.has_of(worker) {
+            return Err(String::from(
+                "it sent another working set while gradients of the one before wait; try again",
+            ));
+        }
+        let Some(list) = keys.list() else {
+            return Err(String::from("its working set is not what its digest says"));
+        };
+        lists.learn(worker, keys.header, list, self.keys)
+    }
+
+    /// Adds a gradient to the open round: one value for each key of the worker's vectors here.
     pub fn gather(&mut self, contribution: Contribution, mut gradient: Arc<Vec<f32>>) {
+        let listed = self.lists.as_ref().map(|lists| lists.of(contribution.worker));
+        // One without a list, or of another length, is refused before it comes here.
+        let keys = listed.map(|listed| listed.map_or_else(KeyList::default, |it| it.list.clone()));
         if let Some(factor) = self.update.shortening(&gradient) {
             Arc::make_mut(&mut gradient).iter_mut().for_each(|value| *value *= factor);
         }
         let base = self.base(contribution.worker, contribution.base);
-        self.contributions.push(Gathered { contribution, base, values: Some(gradient) });
+        self.contributions.push(Gathered { contribution, base, keys, values: Some(gradient) });
     }
 
     /// The parameters of `base`, if they were kept. Earlier ones are not needed any more: a worker
@@ -217,10 +297,11 @@ impl Store {
     /// # Errors
     /// [`SavedError`] if that is not what was saved, for the same keys.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let Self { keys: _, update: _, parameters, aggregator, contributions, bases } = self;
+        let Self { keys: _, update: _, parameters, aggregator, contributions, bases, lists } = self;
         archive.shared("parameters", parameters)?;
         aggregator.archive(archive)?;
-        contributions.archive(archive)?;
+        lists.iter_mut().try_for_each(|lists| lists.archive(archive))?;
+        contributions.archive(archive, lists.as_ref().unwrap_or(&Lists::default()))?;
         archive.small(bases)?;
         for base in bases.values_mut().flatten() {
             archive.shared("base", &mut base.parameters)?;

@@ -315,7 +315,7 @@ impl Books {
             let staleness = version.0 - 1 - base.0;
             let base = Some(self.history[base.0 as usize].as_slice());
             let (worker, part) = (key.0, part(key));
-            Gradient { worker, part, clock, samples, size: 0, staleness, base, values }
+            Gradient { worker, part, clock, samples, size: 0, staleness, base, keys: None, values }
         });
         self.aggregator.get().combine(gradients, current, closing);
         let mut parameters = current.clone();

@@ -149,12 +149,12 @@ impl World<'_> {
         }
         let own = order.examples.is_none().then(|| order.job.data.train.clone());
         let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
-        let mut prepared = Ok(Prepared { rows: rows.clone(), train: own });
+        let mut prepared = Ok(Prepared { rows: rows.clone(), train: own, keys: None });
         let bad = self.settings.faults.bad_data;
         if !self.calm && self.percent(bad) {
             let other = Fingerprint::of(&parts[0].select(&[0]));
             prepared = match self.percent(50) {
-                true => Ok(Prepared { rows, train: Some(other) }),
+                true => Ok(Prepared { rows, train: Some(other), keys: None }),
                 false => Err("the disk is broken".into()),
             };
         }

@@ -67,6 +67,7 @@ impl Server {
             self.job.check_work(&mode).map_err(|error| error.to_string())?;
             self.job.check_aggregation(&mode).map_err(|error| error.to_string())?;
             self.job.check_servers(&mode).map_err(|error| error.to_string())?;
+            self.job.check_sparse(&mode).map_err(|error| error.to_string())?;
             Ok(mode)
         });
         match checked {

@@ -4,6 +4,7 @@
 //! It decides nothing of its own, not even who is a worker: all that comes from the stream of
 //! decisions, in order.
 
+mod keys;
 mod workers;
 
 use alloc::boxed::Box;
@@ -25,7 +26,7 @@ use crate::protocol::group::{
 use crate::protocol::message::{EndReason, Heartbeat, Parameters, ParametersHeader, Push};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
 use crate::rng::Stream;
-use crate::store::{Decision, Store, first_not_finite};
+use crate::store::{Answer, Decision, Store, first_not_finite};
 use crate::time::Time;
 
 /// Decisions that are followed before the coordinator hears of it.
@@ -279,8 +280,9 @@ impl Shard {
             store.gave(worker, header.version);
             let last = Sequence(header.sequence.0.saturating_add(u64::from(header.ahead)));
             if let Some(peer) = self.workers.allow(worker, last) {
-                let header = ParametersHeader { keys: store.keys(), ..header };
-                let parameters = Parameters { header, values: store.parameters().clone() };
+                let Some(Answer { place: keys, values }) = store.answer(worker) else { continue };
+                let header = ParametersHeader { keys, ..header };
+                let parameters = Parameters { header, values };
                 out.push(Effect::Send(peer, Message::Parameters(parameters)));
             }
         }
@@ -288,7 +290,8 @@ impl Shard {
 
     fn on_push(&mut self, now: Time, peer: PeerId, worker: WorkerId, push: Push, out: &mut Outbox) {
         let Some(place) = &self.place else { return };
-        let (header, keys) = (push.header, place.store.keys());
+        let keys = place.store.place_of(worker).unwrap_or_else(|| place.store.keys());
+        let header = push.header;
         let values = push.gradient.len() as u64;
         if header.keys != keys || values != keys.len() {
             let why = Refusal::Keys { given: header.keys, values, wanted: keys };
@@ -311,7 +314,7 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let Some(Place { store, .. }) = &self.place else { return };
-        let fault = first_not_finite(store.keys(), &push.gradient)
+        let fault = first_not_finite(push.header.keys, &push.gradient)
             .map(|key| Fault { key, has_diverged: store.first_not_finite().is_some() });
         let (sequence, base) = (push.header.sequence, push.header.base);
         let arrived = Arrived { worker, incarnation, sequence, base, fault };

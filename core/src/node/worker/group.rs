@@ -14,7 +14,7 @@ use crate::id::{PeerId, ServerId};
 use crate::job::{Job, heartbeat};
 use crate::mode::MOST_IN_FLIGHT;
 use crate::node::{Effect, Identity, Outbox};
-use crate::params::KeyRange;
+use crate::params::{KeyList, KeyRange};
 use crate::protocol::group::{Attach, Attached};
 use crate::protocol::message::{Heartbeat, Parameters, ParametersHeader, Push};
 use crate::protocol::{Limits, Message, PROTOCOL_VERSION};
@@ -27,16 +27,39 @@ const MOST_PARTIAL: usize = 2 * MOST_IN_FLIGHT as usize;
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     /// The keys of the coordinator, if it has not all.
-    own: Option<KeyRange>,
+    own: Option<Share>,
     others: Vec<Other>,
     /// The parameters that have not come from all, in the order in which they began to.
     partial: VecDeque<Partial>,
 }
 
+/// What a server has of the keys.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// Of those of the model.
+    range: KeyRange,
+    /// Where these are in the worker's vectors: the same, unless it has a working set.
+    keys: KeyRange,
+}
+
+impl Share {
+    const fn of(range: KeyRange) -> Self {
+        Self { range, keys: range }
+    }
+
+    /// Counts the keys of `list` alone.
+    fn narrow(&mut self, list: &KeyList) {
+        let places = list.places(self.range);
+        if let Ok(keys) = KeyRange::new(places.start as u64, places.end as u64) {
+            self.keys = keys;
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Other {
     address: String,
-    keys: KeyRange,
+    share: Share,
     link: Option<Link>,
 }
 
@@ -65,11 +88,12 @@ impl Servers {
         }
         let own = job.keys_of(ServerId::COORDINATOR, parameters)?;
         let others = (1..).map(ServerId).zip(addresses).map(|(server, address)| {
-            Some(Other { address, keys: job.keys_of(server, parameters)?, link: None })
+            let share = Share::of(job.keys_of(server, parameters)?);
+            Some(Other { address, share, link: None })
         });
         let others = others.collect::<Option<Vec<_>>>()?;
         let all = others.len() as u64 + 1 == u64::from(job.servers);
-        all.then(|| Self { own: Some(own), others, partial: VecDeque::new() })
+        all.then(|| Self { own: Some(Share::of(own)), others, partial: VecDeque::new() })
     }
 
     /// Closes what is open.
@@ -112,8 +136,26 @@ impl Servers {
 
     /// The keys of whoever is behind `peer`: the coordinator's if it is none of these.
     fn keys_of(&self, peer: Option<PeerId>, all: KeyRange) -> KeyRange {
-        let other = peer.and_then(|peer| self.by_peer(peer)).map(|other| other.keys);
-        other.or(self.own).unwrap_or(all)
+        let other = peer.and_then(|peer| self.by_peer(peer)).map(|other| other.share.keys);
+        other.or(self.own.map(|own| own.keys)).unwrap_or(all)
+    }
+
+    /// The keys of the model that whoever is behind `peer` has.
+    pub(super) fn range_of(&self, peer: PeerId, all: KeyRange) -> KeyRange {
+        let other = self.by_peer(peer).map(|other| other.share.range);
+        other.or(self.own.map(|own| own.range)).unwrap_or(all)
+    }
+
+    /// From now on the worker's vectors have values for the keys of `list` alone.
+    pub(super) fn narrow(&mut self, list: &KeyList) {
+        let others = self.others.iter_mut().map(|other| &mut other.share);
+        others.chain(&mut self.own).for_each(|share| share.narrow(list));
+    }
+
+    /// The connections to all servers, if `coordinator` is that to the first.
+    pub(super) fn peers(&self, coordinator: Option<PeerId>) -> Vec<PeerId> {
+        let others = self.others.iter().filter_map(|other| other.link.as_ref());
+        coordinator.into_iter().chain(others.map(|link| link.peer)).collect()
     }
 
     /// Puts parameters together from what every server has of them; none until all have come.
@@ -182,7 +224,7 @@ impl Worker {
         };
         let beat_at = now + heartbeat(lease);
         other.link = Some(Link { peer, attached: false, heard: now, beat_at });
-        out.push(Effect::Limit(peer, Limits::of_server(other.keys.len() as usize)));
+        out.push(Effect::Limit(peer, Limits::of_server(other.share.range.len() as usize)));
         let attach = Attach {
             protocol: PROTOCOL_VERSION,
             run: member.run,
@@ -204,6 +246,7 @@ impl Worker {
             Message::Heartbeat(_) => {}
             Message::Attached(attached) => self.on_attached(now, from, attached, out),
             Message::Parameters(parameters) => self.on_parameters(now, from, parameters, out),
+            Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
             // The coordinator says what is final.
             Message::Refused(why) => self.redial(now, why.to_string(), out),
             other => {
@@ -214,7 +257,7 @@ impl Worker {
     }
 
     fn on_attached(&mut self, now: Time, from: PeerId, attached: Attached, out: &mut Outbox) {
-        let wanted = self.servers.by_peer(from).map(|other| other.keys);
+        let wanted = self.servers.by_peer(from).map(|other| other.share.range);
         if wanted != Some(attached.keys) {
             let what = alloc::format!("it says that a server has keys {}", attached.keys);
             return self.finish(Err(WorkerError::Protocol(what)), out);
@@ -266,10 +309,10 @@ impl Worker {
         };
         for other in &self.servers.others {
             if let Some(link) = &other.link {
-                out.push(Effect::Send(link.peer, part(other.keys)));
+                out.push(Effect::Send(link.peer, part(other.share.keys)));
             }
         }
-        let own = part(own);
+        let own = part(own.keys);
         self.send(now, own, out);
     }
 

@@ -3,6 +3,7 @@
 mod connection;
 mod filtering;
 mod group;
+mod keys;
 mod partition;
 mod training;
 mod work;
@@ -14,6 +15,7 @@ use core::fmt;
 use core::time::Duration;
 
 use group::Servers;
+use keys::Unknown;
 use work::{Grant, Work};
 
 use super::dialler::{Dialler, Due};
@@ -96,6 +98,8 @@ pub struct Worker {
     /// Preparations under way: more than one if the worker was given another partition meanwhile.
     preparations: u32,
     work: Work,
+    /// Servers that do not know its working set yet, if it has one.
+    unknown: Unknown,
     /// What is done to its gradients before they travel.
     carrier: Option<Carrier>,
     draining: bool,
@@ -111,6 +115,8 @@ struct Member {
     incarnation: Incarnation,
     run: u64,
     /// Those of the model.
+    model_keys: KeyRange,
+    /// Those of its vectors: all of the model's, unless it has a working set.
     keys: KeyRange,
     examples_from_server: bool,
     /// The parts of the data that it has.
@@ -148,6 +154,7 @@ impl Worker {
             data: Data::None,
             preparations: 0,
             work: Work::default(),
+            unknown: Unknown::new(),
             carrier: None,
             draining: false,
             drain_by: Time::ZERO,
@@ -203,6 +210,7 @@ impl Worker {
             Message::Welcome(welcome) => self.on_welcome(now, *welcome, out),
             Message::Examples(chunk) => self.on_examples(now, &chunk, out),
             Message::Parameters(parameters) => self.on_parameters(now, from, parameters, out),
+            Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
             Message::Ack(decided) => self.on_ack(now, decided, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());

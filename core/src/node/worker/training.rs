@@ -118,7 +118,7 @@ impl Worker {
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
         let push = Self::filtered(&mut self.carrier, grant, header, computed.gradient);
         self.work.send(push.clone());
-        if self.server().is_some() {
+        if self.server().is_some() && self.unknown.is_empty() {
             self.send_push(now, push, out);
         }
         self.begin(out);
