@@ -272,6 +272,18 @@ impl Trainer {
     }
 }
 
+/// The keys of `model` that `parts` touch, with at least one at each server of `job`.
+#[must_use]
+pub fn working_set(job: &Job, model: &Model, parts: &[Examples]) -> KeyList {
+    let mut touched: Vec<u32> = parts.iter().flat_map(Examples::touched).collect();
+    touched.sort_unstable();
+    touched.dedup();
+    let ranges: Vec<_> = (0..job.servers)
+        .filter_map(|server| job.keys_of(ServerId(server), model.parameters()))
+        .collect();
+    KeyList::covering(touched, &ranges)
+}
+
 /// The working set of `parts`, and model and parts over it.
 fn compact(
     job: &Job,
@@ -285,14 +297,7 @@ fn compact(
     if let Some(other) = parts.iter().find(|examples| examples.shape() != model.shape()) {
         return Err(shapes(other));
     }
-    let touched = parts.iter().flat_map(Examples::touched);
-    let mut touched: Vec<u32> = touched.collect();
-    touched.sort_unstable();
-    touched.dedup();
-    let ranges: Vec<_> = (0..job.servers)
-        .filter_map(|server| job.keys_of(ServerId(server), model.parameters()))
-        .collect();
-    let keys = KeyList::covering(touched, &ranges);
+    let keys = working_set(job, model, &parts);
     let over = model.over(keys.len());
     let model = over.map_err(|_| shapes(&parts.first().cloned().unwrap_or_default()))?;
     let parts = parts.into_iter().map(|part| part.over(keys.keys())).collect();

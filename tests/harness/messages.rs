@@ -14,6 +14,7 @@ use pstrain_core::params::{KeyRange, Layout};
 use pstrain_core::protocol::group::{
     Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Fault, Followed, Slice, SliceHeader,
 };
+use pstrain_core::protocol::keys::{Keys, KeysHeader, KeysKnown};
 use pstrain_core::protocol::message::{
     Begun, Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
     Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
@@ -31,7 +32,7 @@ use pstrain_core::work::Task;
 use crate::toy::Toy;
 
 /// How many kinds of messages there are.
-pub const KINDS: u64 = 25;
+pub const KINDS: u64 = 28;
 
 /// The bytes of `message` on the wire.
 #[must_use]
@@ -134,6 +135,14 @@ impl Messages {
                 incarnation: Incarnation(self.number()),
             }),
             25 => Message::Attached(Attached { keys: self.keys() }),
+            26 => Message::UseKeys(self.keys_header()),
+            27 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),
+            28 => Message::Keys(Keys {
+                header: self.keys_header(),
+                form: [KeyForm::All, KeyForm::Gaps(self.small()), KeyForm::Bitmap(self.small())]
+                    [self.rng.below(3) as usize],
+                bytes: self.bytes(),
+            }),
             _ => Message::Controlled(match self.coin() {
                 true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),
@@ -181,6 +190,10 @@ impl Messages {
         let begin = self.number() / 2;
         let end = begin + 1 + self.number() / 4;
         KeyRange::new(begin, end).unwrap_or_else(|error| unreachable!("{error}"))
+    }
+
+    fn keys_header(&mut self) -> KeysHeader {
+        KeysHeader { place: self.keys(), total: self.number(), digest: self.digest() }
     }
 
     fn fingerprint(&mut self) -> Option<Fingerprint> {

@@ -33,7 +33,7 @@ use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
 
 use crate::checkers::Checker;
-use crate::toy::partition_of;
+use crate::toy::{partition_of, working_sets};
 use crashes::Kept;
 use links::{End, Item, Link};
 pub use settings::{Fault, Faults, Settings};
@@ -142,7 +142,8 @@ impl<'a> World<'a> {
             agenda: BinaryHeap::new(),
             entries: BTreeMap::new(),
             count: 0,
-            checker: Checker::new(&server, settings.late + settings.grain, rows),
+            checker: Checker::new(&server, settings.late + settings.grain, rows)
+                .of_working_sets(working_sets(&settings.job, &settings.train)),
             server,
             server_wake: None,
             kept: Kept::default(),

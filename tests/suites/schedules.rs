@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 mod by_hand;
 #[path = "schedules/shards.rs"]
 mod shards;
+#[path = "schedules/sparse.rs"]
+mod sparse;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
