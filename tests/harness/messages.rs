@@ -417,7 +417,14 @@ impl Messages {
             ahead: self.number() as u32,
             decided: self.coin().then(|| self.decided()),
         };
-        Parameters { header, values: self.values() }
+        match self.coin() {
+            true => Parameters { header, values: self.values(), changes: None },
+            false => {
+                let form = Form { keys: KeyForm::Gaps(self.small()), values: ValueForm::Single };
+                let changes = Some(Arc::new(Encoded { form, bytes: self.bytes() }));
+                Parameters { header, values: Arc::default(), changes }
+            }
+        }
     }
 
     fn decided(&mut self) -> Decided {

@@ -74,6 +74,7 @@ impl Execute for VirtualTime {
         let ready = Virtual::resolve(&run.layers()?, &self.data)?;
         let mut server = ready.server()?;
         let mut summary = Summary::new(&ready.job);
+        let lambda = ready.job.update.l1();
         let mut record = run.record();
         // A run is whole or not at all; those under way are short and are let finish.
         let outcome =
@@ -88,6 +89,8 @@ impl Execute for VirtualTime {
                             time_s: point.time.as_secs_f64(),
                             accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
                             loss: Some(evaluation.loss).filter(|value| value.is_finite()),
+                            objective: Some(evaluation.objective(lambda))
+                                .filter(|value| value.is_finite()),
                         });
                     }
                 }

@@ -135,6 +135,7 @@ impl Layers {
         let filters = Filters {
             chain: self.parse("filters", chain)?,
             error_feedback: self.get("error-feedback")?,
+            pull: self.get("pull-filter")?,
         };
         filters.validate()?;
         Ok(filters)

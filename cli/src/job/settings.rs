@@ -131,6 +131,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
          or, alone, powersgd[:RANK]; such as top-k:0.01,fp16",
     ),
     setting(
+        "pull-filter",
+        "NAME[:DELTA]",
+        "none",
+        "What of the parameters travels back: none (all do), or changed[:DELTA] (those that differ by more \
+         than DELTA, 0, from what the worker has)",
+    ),
+    setting(
         "error-feedback",
         "NAME",
         "auto",

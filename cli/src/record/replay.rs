@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use pstrain_core::aggregate::{Aggregator, Gradient};
 use pstrain_core::consistency::Closing;
 use pstrain_core::id::{Version, WorkerId};
+use pstrain_core::filter::PullFilter;
 use pstrain_core::job::Job;
 use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
@@ -72,6 +73,15 @@ impl Replay {
         uses: Uses,
     ) -> anyhow::Result<Self> {
         let model = Model::new(&job.model, job.data.shape)?;
+        if let PullFilter::Changed { delta } = job.filters.pull
+            && delta > 0.0
+        {
+            bail!(
+                "this run cannot be computed again: its workers computed on parameters that differed \
+                 by up to {delta} from any version (pull-filter = {}; changed alone leaves no such gap)",
+                job.filters.pull
+            );
+        }
         let mut dealer = job.dealer()?;
         let mut aggregator = Aggregator::new(
             job.aggregation,

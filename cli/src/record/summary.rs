@@ -60,6 +60,8 @@ pub(super) struct WorkerTotals {
     /// Gradients that came, and their bytes on the wire.
     pub(super) pushes: u64,
     pub(super) pushed_bytes: u64,
+    /// Bytes of parameters that went to it.
+    pub(super) pulled_bytes: u64,
 }
 
 /// Time on the way from worker to server and back.
@@ -161,6 +163,11 @@ impl Summary {
             Event::Granted { worker, waited, .. } => {
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
                     totals.wait += *waited;
+                }
+            }
+            Event::Given { worker, bytes } => {
+                if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
+                    totals.pulled_bytes += *bytes;
                 }
             }
             Event::Pushed { worker, turnaround, compute, bytes, .. } => {

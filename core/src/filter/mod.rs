@@ -16,6 +16,7 @@ mod coded;
 mod float;
 mod lattice;
 mod low_rank;
+mod pull;
 mod signs;
 mod spec;
 
@@ -30,6 +31,7 @@ pub use coded::{Encoded, Form, KeyForm, PieceForm, ValueForm};
 pub(crate) use coded::{Malformed, decode, read_keys, write_keys};
 use float::{Brain, Half};
 use lattice::{Lattice, Length};
+pub use pull::PullFilter;
 use signs::OneBit;
 pub use spec::{
     ErrorFeedback, FilterError, FilterSpec, Filters, GREATEST_RANK, MOST_FILTERS, UnknownFilter,

@@ -6,6 +6,8 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::PullFilter;
+
 /// What is done to a gradient before it travels, as the job names it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Filters {
@@ -14,6 +16,8 @@ pub struct Filters {
     pub chain: Vec<FilterSpec>,
     /// Whether what the filters take away is added to the next gradient.
     pub error_feedback: ErrorFeedback,
+    /// What of the parameters travels back.
+    pub pull: PullFilter,
 }
 
 /// Whether what the filters take from a gradient is added to the worker's next one.
@@ -221,6 +225,8 @@ pub enum FilterError {
         /// The one before it.
         after: FilterSpec,
     },
+    /// The filter of parameters is out of its range.
+    Pull(&'static str),
     /// Low rank is of the whole matrices.
     Gaps(FilterSpec),
     /// Nothing is taken away that could be fed back.
@@ -241,6 +247,7 @@ impl fmt::Display for FilterError {
                 "filters: {filter} cannot come after {after}: first those that choose keys, then at \
                  most one that says how values travel"
             ),
+            Self::Pull(what) => write!(f, "pull-filter: {what}"),
             Self::Gaps(filter) => write!(
                 f,
                 "filters: {filter} is for whole matrices, so no filter can choose keys before it"
@@ -300,6 +307,7 @@ impl Filters {
     /// # Errors
     /// [`FilterError`] names the filter and what is allowed.
     pub fn validate(&self) -> Result<(), FilterError> {
+        self.pull.validate().map_err(FilterError::Pull)?;
         if self.chain.len() > MOST_FILTERS {
             return Err(FilterError::Long(self.chain.len()));
         }

@@ -84,6 +84,13 @@ pub enum Event {
         #[serde(rename = "waited_s", serialize_with = "seconds")]
         waited: Duration,
     },
+    /// Parameters went to a worker.
+    Given {
+        /// The worker.
+        worker: WorkerId,
+        /// Bytes of their values on the way.
+        bytes: u64,
+    },
     /// A gradient came for the first time.
     Pushed {
         /// The worker.

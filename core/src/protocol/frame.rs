@@ -7,7 +7,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::crc32c;
-use super::message::{Kind, Message, Push};
+use super::message::{Kind, Message, Parameters, Push};
 use super::{Limits, PROTOCOL_VERSION, Refusal};
 
 /// Bytes of a frame before its control part.
@@ -50,6 +50,9 @@ pub fn payload(message: &Message) -> Payload<'_> {
     match message {
         Message::Push(Push { encoded: Some(encoded), .. }) => Payload::Borrowed(&encoded.bytes),
         Message::Push(push) => Payload::of(&push.gradient),
+        Message::Parameters(Parameters { changes: Some(changes), .. }) => {
+            Payload::Borrowed(&changes.bytes)
+        }
         Message::Parameters(parameters) => Payload::of(&parameters.values),
         Message::Slice(slice) => Payload::of(&slice.values),
         Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),

@@ -250,6 +250,18 @@ pub struct Parameters {
     pub header: ParametersHeader,
     /// The values, one for each key: the payload. Shared by all who pull this version.
     pub values: Arc<Vec<f32>>,
+    /// Instead of them what has changed since those that came last over this connection: the
+    /// payload, if there is one.
+    pub changes: Option<Arc<Encoded>>,
+}
+
+impl Parameters {
+    /// Bytes of the values on the wire, without frame and header.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let plain = || self.values.len() * size_of::<f32>();
+        self.changes.as_ref().map_or_else(plain, |changes| changes.bytes.len()) as u64
+    }
 }
 
 /// The fields of [`Parameters`].
@@ -519,7 +531,10 @@ impl Message {
                 let form = push.encoded.as_ref().map(|encoded| &encoded.form);
                 codec::append(&(push.header, form), bytes);
             }
-            Self::Parameters(parameters) => codec::append(&parameters.header, bytes),
+            Self::Parameters(parameters) => {
+                let form = parameters.changes.as_ref().map(|changes| &changes.form);
+                codec::append(&(parameters.header, form), bytes);
+            }
             Self::Ack(fields) => codec::append(fields, bytes),
             Self::Heartbeat(fields) => codec::append(fields, bytes),
             Self::End(fields) => codec::append(fields, bytes),
@@ -555,8 +570,7 @@ impl Message {
                 return Ok(Self::Push(read_push(control, payload, most_values)?));
             }
             Kind::Parameters => {
-                let values = Arc::new(values(payload)?);
-                return Ok(Self::Parameters(Parameters { header: codec::read(control)?, values }));
+                return Ok(Self::Parameters(read_parameters(control, payload)?));
             }
             Kind::Examples => {
                 let packed = payload.to_vec();
@@ -617,6 +631,18 @@ fn read_push(control: &[u8], payload: &[u8], most_values: usize) -> Result<Push,
     let gradient = filter::decode(&form, payload, keys).map_err(|filter::Malformed| Malformed)?;
     let encoded = Arc::new(Encoded { form, bytes: payload.to_vec() });
     Ok(Push { header, gradient: Arc::new(gradient), encoded: Some(encoded) })
+}
+
+/// What has changed is put together by whoever has the rest.
+fn read_parameters(control: &[u8], payload: &[u8]) -> Result<Parameters, Malformed> {
+    let (header, form): (ParametersHeader, Option<Form>) = codec::read(control)?;
+    Ok(match form {
+        None => Parameters { header, values: Arc::new(values(payload)?), changes: None },
+        Some(form) => {
+            let changes = Some(Arc::new(Encoded { form, bytes: payload.to_vec() }));
+            Parameters { header, values: Arc::default(), changes }
+        }
+    })
 }
 
 fn values(payload: &[u8]) -> Result<Vec<f32>, Malformed> {

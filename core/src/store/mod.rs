@@ -22,6 +22,7 @@ use lists::Lists;
 
 use crate::aggregate::{Aggregator, Merging};
 use crate::consistency::{Closing, Kept};
+use crate::filter::{Encoded, PullFilter};
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::Mode;
@@ -29,6 +30,7 @@ use crate::model::Model;
 use crate::optim::{OptimError, UpdateSpec};
 use crate::params::{KeyList, KeyRange};
 use crate::protocol::keys::{Keys, KeysHeader};
+use crate::protocol::message::{Parameters, ParametersHeader};
 use crate::saved::{Archive, SavedError};
 
 /// Parameters that were given to a worker, the oldest first.
@@ -47,6 +49,9 @@ pub struct Store {
     bases: BTreeMap<WorkerId, Given>,
     /// The working sets of workers, if the model is sparse.
     lists: Option<Lists>,
+    pull: PullFilter,
+    /// What workers have of the parameters, where that decides what they are given.
+    pulled: BTreeMap<WorkerId, Vec<f32>>,
 }
 
 /// What a worker is given of the parameters here.
@@ -56,6 +61,18 @@ pub struct Answer {
     pub place: KeyRange,
     /// The values.
     pub values: Arc<Vec<f32>>,
+    /// What travels instead of them, if something does.
+    pub changes: Option<Arc<Encoded>>,
+}
+
+impl Answer {
+    /// The message with this header.
+    #[must_use]
+    pub fn message(&self, header: ParametersHeader) -> Parameters {
+        let Self { place, values, changes } = self;
+        let values = if changes.is_some() { Arc::default() } else { values.clone() };
+        Parameters { header: ParametersHeader { keys: *place, ..header }, values, changes: changes.clone() }
+    }
 }
 
 /// The contributions that become an update, until they have.
@@ -84,6 +101,8 @@ impl Store {
             contributions: Contributions::default(),
             bases: BTreeMap::new(),
             lists: job.is_sparse().then(Lists::default),
+            pull: job.filters.pull,
+            pulled: BTreeMap::new(),
         })
     }
 
@@ -147,6 +166,12 @@ impl Store {
     /// Nothing more comes of what `worker` was given so far.
     pub fn forget(&mut self, worker: WorkerId) {
         self.bases.remove(&worker);
+        self.pulled.remove(&worker);
+    }
+
+    /// Whatever `worker` was given over an earlier connection may not have come.
+    pub fn reconnected(&mut self, worker: WorkerId) {
+        self.pulled.remove(&worker);
     }
 
     /// The keys of a worker's vectors that are here; none if it has not said of its working set.
@@ -172,13 +197,20 @@ impl Store {
 
     /// What `worker` is given of the current parameters; none if it has not said of its working set.
     #[must_use]
-    pub fn answer(&self, worker: WorkerId) -> Option<Answer> {
-        let Some(lists) = &self.lists else {
-            return Some(Answer { place: self.keys, values: self.parameters.clone() });
+    pub fn answer(&mut self, worker: WorkerId) -> Option<Answer> {
+        let (place, values) = match &self.lists {
+            None => (self.keys, self.parameters.clone()),
+            Some(lists) => {
+                let listed = lists.of(worker)?;
+                (listed.header.place, Arc::new(listed.list.gather(&self.parameters)))
+            }
         };
-        let listed = lists.of(worker)?;
-        let values = Arc::new(listed.list.gather(&self.parameters));
-        Some(Answer { place: listed.header.place, values })
+        let mut changes = None;
+        if !self.pull.is_none() {
+            let had = self.pulled.entry(worker).or_default();
+            changes = self.pull.changes(&values, had).map(Arc::new);
+        }
+        Some(Answer { place, values, changes })
     }
 
     /// Whether `header` is of the list that `worker` has here.
@@ -297,7 +329,7 @@ impl Store {
     /// # Errors
     /// [`SavedError`] if that is not what was saved, for the same keys.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let Self { keys: _, update: _, parameters, aggregator, contributions, bases, lists } = self;
+        let Self { parameters, aggregator, contributions, bases, lists, pulled, .. } = self;
         archive.shared("parameters", parameters)?;
         aggregator.archive(archive)?;
         lists.iter_mut().try_for_each(|lists| lists.archive(archive))?;
@@ -305,6 +337,12 @@ impl Store {
         archive.small(bases)?;
         for base in bases.values_mut().flatten() {
             archive.shared("base", &mut base.parameters)?;
+        }
+        let mut sizes: BTreeMap<WorkerId, usize> =
+            pulled.iter().map(|(worker, values)| (*worker, values.len())).collect();
+        archive.small(&mut sizes)?;
+        for (worker, size) in sizes {
+            archive.own_of("pulled", pulled.entry(worker).or_default(), size)?;
         }
         Ok(())
     }

@@ -249,7 +249,14 @@ fn whoever_is_cut_off_at_the_end_comes_back_to_hear_it() {
 fn answer_evaluations(server: &mut Hand<Server>) {
     for effect in server.node.unanswered() {
         if let Effect::Evaluate(order) = effect {
-            let evaluation = Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
+            let evaluation = Evaluation {
+                examples: 0,
+                correct: 0,
+                loss: 0.0,
+                non_zeros: 0,
+                l1: 0.0,
+                recall: Vec::new(),
+            };
             server.give(Input::Evaluated(Evaluated { point: order.point, evaluation }));
         }
     }

@@ -10,10 +10,10 @@ use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::group::Fault;
 use crate::protocol::message::{
-    Decided, EndReason, Parameters, ParametersHeader, Pull, Push, PushHeader,
+    Decided, EndReason, ParametersHeader, Pull, Push, PushHeader,
 };
 use crate::protocol::{Message, Phase, Refusal};
-use crate::store::{Answer, Contribution, Decision, first_not_finite};
+use crate::store::{Contribution, Decision, first_not_finite};
 use crate::time::Time;
 use crate::work::{Task, Timed};
 
@@ -101,7 +101,8 @@ impl Server {
         let version = self.version();
         self.store.gave(worker, version);
         // Without a working set it has no place among those that wait.
-        let Some(Answer { place: keys, values }) = self.store.answer(worker) else { return };
+        let Some(answer) = self.store.answer(worker) else { return };
+        let keys = answer.place;
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let seat = &mut slot.seat;
         seat.given = version;
@@ -110,7 +111,8 @@ impl Server {
         let mut headers = Vec::new();
         let mut send = |header| {
             headers.push(header);
-            let parameters = Parameters { header, values: values.clone() };
+            let parameters = answer.message(header);
+            out.push(Effect::Report(Event::Given { worker, bytes: parameters.bytes() }));
             out.push(Effect::Send(peer, Message::Parameters(parameters)));
         };
         let mut next = None;

@@ -23,10 +23,10 @@ use crate::model::Model;
 use crate::protocol::group::{
     Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Slice, SliceHeader,
 };
-use crate::protocol::message::{EndReason, Heartbeat, Parameters, ParametersHeader, Push};
+use crate::protocol::message::{EndReason, Heartbeat, ParametersHeader, Push};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
 use crate::rng::Stream;
-use crate::store::{Answer, Decision, Store, first_not_finite};
+use crate::store::{Decision, Store, first_not_finite};
 use crate::time::Time;
 
 /// Decisions that are followed before the coordinator hears of it.
@@ -280,10 +280,8 @@ impl Shard {
             store.gave(worker, header.version);
             let last = Sequence(header.sequence.0.saturating_add(u64::from(header.ahead)));
             if let Some(peer) = self.workers.allow(worker, last) {
-                let Some(Answer { place: keys, values }) = store.answer(worker) else { continue };
-                let header = ParametersHeader { keys, ..header };
-                let parameters = Parameters { header, values };
-                out.push(Effect::Send(peer, Message::Parameters(parameters)));
+                let Some(answer) = store.answer(worker) else { continue };
+                out.push(Effect::Send(peer, Message::Parameters(answer.message(header))));
             }
         }
     }

@@ -216,7 +216,7 @@ impl Shard {
 
     /// Takes a worker in whose incarnation is known here now.
     fn seat_early(&mut self, worker: WorkerId, out: &mut Outbox) {
-        let Some(place) = &self.place else { return };
+        let Some(place) = &mut self.place else { return };
         let keys = place.store.keys();
         let Some(seat) = self.workers.seat(worker) else { return };
         let admitted = seat.incarnation;
@@ -224,6 +224,7 @@ impl Shard {
         else {
             return;
         };
+        place.store.reconnected(worker);
         if let Some(older) = seat.peer.replace(peer) {
             self.workers.peers.remove(&older);
             out.push(Effect::Close(older));

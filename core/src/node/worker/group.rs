@@ -29,6 +29,9 @@ pub(super) struct Servers {
     /// The keys of the coordinator, if it has not all.
     own: Option<Share>,
     others: Vec<Other>,
+    /// The parameters that came last from the coordinator, if what has changed of them may be all
+    /// that comes.
+    had: Vec<f32>,
     /// The parameters that have not come from all, in the order in which they began to.
     partial: VecDeque<Partial>,
 }
@@ -69,6 +72,8 @@ struct Link {
     attached: bool,
     heard: Time,
     beat_at: Time,
+    /// The parameters that came last, if what has changed of them may be all that comes.
+    had: Vec<f32>,
 }
 
 #[derive(Debug)]
@@ -93,7 +98,7 @@ impl Servers {
         });
         let others = others.collect::<Option<Vec<_>>>()?;
         let all = others.len() as u64 + 1 == u64::from(job.servers);
-        all.then(|| Self { own: Some(Share::of(own)), others, partial: VecDeque::new() })
+        all.then(|| Self { own: Some(Share::of(own)), others, ..Self::default() })
     }
 
     /// Closes what is open.
@@ -158,12 +163,28 @@ impl Servers {
         coordinator.into_iter().chain(others.map(|link| link.peer)).collect()
     }
 
+    /// The values of parameters of which only the changes came.
+    fn complete(&mut self, peer: PeerId, mut parameters: Parameters) -> Option<Parameters> {
+        let link = self.link_mut(peer);
+        let had = match link {
+            Some(link) => &mut link.had,
+            None => &mut self.had,
+        };
+        if let Some(changes) = parameters.changes.take() {
+            changes.patch(had).ok()?;
+            parameters.values = Arc::new(had.clone());
+        } else {
+            had.clone_from(&parameters.values);
+        }
+        Some(parameters)
+    }
+
     /// Puts parameters together from what every server has of them; none until all have come.
     fn assemble(&mut self, parameters: Parameters, all: KeyRange) -> Option<Parameters> {
         if self.others.is_empty() {
             return Some(parameters);
         }
-        let Parameters { header, values } = parameters;
+        let Parameters { header, values, .. } = parameters;
         let keys = header.keys;
         let header = ParametersHeader { keys: all, ..header };
         let place = self.partial.iter().position(|partial| partial.header == header);
@@ -186,7 +207,7 @@ impl Servers {
         let values = Arc::new(self.partial.remove(place)?.values);
         // What is older is of no use any more.
         self.partial.retain(|partial| partial.header.version >= header.version);
-        Some(Parameters { header, values })
+        Some(Parameters { header, values, changes: None })
     }
 }
 
@@ -223,7 +244,7 @@ impl Worker {
             return out.push(Effect::Close(peer)); // all begins anew
         };
         let beat_at = now + heartbeat(lease);
-        other.link = Some(Link { peer, attached: false, heard: now, beat_at });
+        other.link = Some(Link { peer, attached: false, heard: now, beat_at, had: Vec::new() });
         out.push(Effect::Limit(peer, Limits::of_server(other.share.range.len() as usize)));
         let attach = Attach {
             protocol: PROTOCOL_VERSION,
@@ -323,6 +344,14 @@ impl Worker {
         parameters: Parameters,
         all: KeyRange,
     ) -> Result<Option<Parameters>, String> {
+        let filters = self.member.as_ref().is_some_and(|it| !it.job.filters.pull.is_none());
+        let parameters = match filters || parameters.changes.is_some() {
+            true => self.servers.complete(peer, parameters),
+            false => Some(parameters),
+        };
+        let Some(parameters) = parameters else {
+            return Err(String::from("it sent changes of parameters that it had not sent"));
+        };
         let (header, values) = (parameters.header, parameters.values.len());
         let wanted = self.servers.keys_of(Some(peer), all);
         if header.keys != wanted || values as u64 != wanted.len() {
