@@ -225,6 +225,7 @@ impl Job {
             return Err(JobError::FewRows { rows: self.data.train.rows, workers });
         }
         self.filters.validate().map_err(JobError::Filters)?;
+        self.filters.check(&self.update).map_err(JobError::Filters)?;
         if !self.filters.is_none() && matches!(self.model, ModelSpec::Timing { .. }) {
             return Err(JobError::Filters(FilterError::Timing));
         }

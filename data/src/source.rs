@@ -107,7 +107,9 @@ impl Source {
                 let path = located(path).unwrap_or_else(|_| path.clone());
                 name_of(&path)
             }
-            Self::Libsvm(files) => files.iter().map(|file| name_of(file)).collect::<Vec<_>>().join(", "),
+            Self::Libsvm(files) => {
+                files.iter().map(|file| name_of(file)).collect::<Vec<_>>().join(", ")
+            }
             Self::SyntheticSparse { rows, columns, seed } => {
                 format!("synthetic sparse rows, {rows} of {columns} columns, seed {seed}")
             }

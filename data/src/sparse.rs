@@ -113,7 +113,8 @@ impl SparseEncoder {
     /// are added up.
     pub(crate) fn encode(&mut self, row: &SparseRow) -> Row<'_> {
         let SparseSpec { columns, hashed } = self.spec;
-        let place = |&feature: &u32| if hashed { hashing::column(feature, columns) } else { feature };
+        let place =
+            |&feature: &u32| if hashed { hashing::column(feature, columns) } else { feature };
         self.entries.clear();
         self.entries.extend(row.features.iter().map(place).zip(row.values.iter().copied()));
         self.entries.sort_by_key(|&(column, _)| column);

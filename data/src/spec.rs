@@ -294,10 +294,11 @@ impl DataSpec {
 /// Adds a row to examples of its shape.
 fn add(examples: &mut Examples, row: Row<'_>) -> Result<(), DataError> {
     let Row { dense, hot, columns, values, label } = row;
-    Ok(match examples.shape().is_sparse() {
+    match examples.shape().is_sparse() {
         true => examples.push_sparse(columns, values, label)?,
         false => examples.push(dense, hot, label)?,
-    })
+    }
+    Ok(())
 }
 
 type Training<'a> = Peekable<std::iter::Zip<slice::Iter<'a, u32>, slice::Iter<'a, u32>>>;

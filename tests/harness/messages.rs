@@ -137,12 +137,7 @@ impl Messages {
             25 => Message::Attached(Attached { keys: self.keys() }),
             26 => Message::UseKeys(self.keys_header()),
             27 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),
-            28 => Message::Keys(Keys {
-                header: self.keys_header(),
-                form: [KeyForm::All, KeyForm::Gaps(self.small()), KeyForm::Bitmap(self.small())]
-                    [self.rng.below(3) as usize],
-                bytes: self.bytes(),
-            }),
+            28 => Message::Keys(self.key_list()),
             _ => Message::Controlled(match self.coin() {
                 true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),
@@ -190,6 +185,12 @@ impl Messages {
         let begin = self.number() / 2;
         let end = begin + 1 + self.number() / 4;
         KeyRange::new(begin, end).unwrap_or_else(|error| unreachable!("{error}"))
+    }
+
+    fn key_list(&mut self) -> Keys {
+        let forms = [KeyForm::All, KeyForm::Gaps(self.small()), KeyForm::Bitmap(self.small())];
+        let form = forms[self.rng.below(3) as usize];
+        Keys { header: self.keys_header(), form, bytes: self.bytes() }
     }
 
     fn keys_header(&mut self) -> KeysHeader {
@@ -400,7 +401,7 @@ impl Messages {
         if let Some(mut carrier) = Carrier::new(&job, WorkerId(0), &layout)
             && let Ok(keys) = KeyRange::new(0, layout.len() as u64)
         {
-            let filtered = carrier.filter(gradient, header.sequence, header.task);
+            let filtered = carrier.filter(gradient, header.sequence, header.task, &[]);
             header.keys = keys;
             let encoded = filtered.encode(keys).map(Arc::new);
             return Push { header, gradient: filtered.gradient, encoded };

@@ -94,17 +94,11 @@ impl Toy {
         job.data.train = Fingerprint::of(&train);
         Self { job, train }
     }
-
-    /// The working sets of the workers, if they have any.
-    #[must_use]
-    pub fn working_sets(&self) -> Vec<KeyList> {
-        working_sets(&self.job, &self.train)
-    }
 }
 
 /// Sparse rows of so many columns: most in a few of them.
 #[must_use]
-pub fn sparse_rows(rows: usize, columns: u32) -> Examples {
+pub(crate) fn sparse_rows(rows: usize, columns: u32) -> Examples {
     let mut rng = Stream::new(7).fork("sparse", 0).rng();
     let mut train = Examples::new(Shape::sparse(columns, 2));
     for _ in 0..rows {
@@ -122,7 +116,7 @@ pub fn sparse_rows(rows: usize, columns: u32) -> Examples {
 
 /// The working sets of the workers of `job`, if it is sparse.
 #[must_use]
-pub fn working_sets(job: &Job, train: &Examples) -> Vec<KeyList> {
+pub(crate) fn working_sets(job: &Job, train: &Examples) -> Vec<KeyList> {
     let Some(model) = Model::new(&job.model, job.data.shape).ok().filter(Model::is_sparse) else {
         return Vec::new();
     };

@@ -38,7 +38,7 @@ fn so_it_is_with_every_optimizer_and_proximal_step() {
         is_sequential(&toy, &[Kind::Memory]);
     }
     let mut toy = Toy::sparse(3, 150);
-    toy.job.update.optimizer = OptimizerSpec::Ftrl { beta: 1.0, l1: 0.5, l2: 0.0 };
+    toy.job.update.optimizer = OptimizerSpec::Ftrl { beta: 1.0, l1: 0.01, l2: 0.0 };
     is_sequential(&toy, &[Kind::Memory]);
 }
 

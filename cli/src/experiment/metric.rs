@@ -128,7 +128,9 @@ impl FromStr for Metric {
             [along, "to", field, target] => {
                 let field: Field = field.parse()?;
                 if field.is_progress() {
-                    return Err(format!("a target is one of accuracy, loss or objective, not of {field:?}"));
+                    return Err(format!(
+                        "a target is one of accuracy, loss or objective, not of {field:?}"
+                    ));
                 }
                 Self::To { along: progress(along)?, field, target: number(target)? }
             }

@@ -55,7 +55,8 @@ fn sparse(size: &str) -> Result<Source, String> {
     };
     let rows = number(numbers.next(), DEFAULT_SPARSE_ROWS)?;
     let columns = number(numbers.next(), DEFAULT_COLUMNS.into())?;
-    let columns = u32::try_from(columns).ok().filter(|&columns| columns > 0 && numbers.next().is_none());
+    let columns =
+        u32::try_from(columns).ok().filter(|&columns| columns > 0 && numbers.next().is_none());
     let columns = columns.ok_or("write sparse[:ROWS[,COLUMNS]], with 1 column or more")?;
     Ok(Source::SyntheticSparse { rows, columns, seed: SYNTHETIC_SEED })
 }

@@ -153,7 +153,15 @@ impl Folder {
         std::fs::write(place(JOB), job).with_context(|| cannot(JOB))?;
         let mut curve = csv::Writer::from_path(place(CURVE)).with_context(|| cannot(CURVE))?;
         curve
-            .write_record(["version", "samples", "epoch", "time_s", "accuracy", "loss", "objective"])
+            .write_record([
+                "version",
+                "samples",
+                "epoch",
+                "time_s",
+                "accuracy",
+                "loss",
+                "objective",
+            ])
             .with_context(|| cannot(CURVE))?;
         let timeline =
             Timeline::create(&place(TIMELINE), workers).with_context(|| cannot(TIMELINE))?;
@@ -255,7 +263,7 @@ const fn is_told_elsewhere(event: &Event) -> bool {
     matches!(
         event,
         Event::Given { .. }
-        | Event::Granted { .. }
+            | Event::Granted { .. }
             | Event::Pushed { .. }
             | Event::Applied { .. }
             | Event::Updated { .. }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use pstrain_core::aggregate::{Aggregator, Gradient};
 use pstrain_core::consistency::Closing;
-use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::filter::PullFilter;
+use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
@@ -171,7 +171,8 @@ impl Replay {
                 bail!("worker {worker} does not have partition {part} in this job");
             }
             let own = trainer.keys().map(|keys| keys.gather(parameters));
-            let computed = trainer.compute(task, own.as_ref().unwrap_or(parameters), gradient);
+            let parameters = own.as_ref().unwrap_or(parameters);
+            let computed = trainer.compute(task, parameters, gradient);
             if computed.samples != samples {
                 bail!(
                     "mini-batch {batch} of worker {worker} has {} examples, but had {samples} in \
@@ -180,7 +181,7 @@ impl Replay {
                 );
             }
             if let Some(filtering) = &mut self.filtering {
-                filtering.filter(contribution, gradient)?;
+                filtering.filter(contribution, gradient, parameters)?;
             }
             if let Some(factor) = self.update.shortening(gradient) {
                 gradient.iter_mut().for_each(|value| *value *= factor);

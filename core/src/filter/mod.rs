@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 pub use carry::{Carrier, Filtered};
-use choose::{Choose, RandomK, RandomSkip, Significant, TopK, ZeroSkip};
+use choose::{At, Choose, Kkt, RandomK, RandomSkip, Significant, TopK, ZeroSkip};
 use coded::Values;
 pub use coded::{Encoded, Form, KeyForm, PieceForm, ValueForm};
 pub(crate) use coded::{Malformed, decode, read_keys, write_keys};
@@ -62,6 +62,7 @@ fn choice_of(spec: FilterSpec, scales: bool) -> Option<Box<dyn Choose>> {
         FilterSpec::RandomSkip { share } => Box::new(RandomSkip { share, scales }),
         FilterSpec::RandomK { share } => Box::new(RandomK { share, scales }),
         FilterSpec::TopK { share } => Box::new(TopK { share }),
+        FilterSpec::Kkt { share, every } => Box::new(Kkt { share, every }),
         _ => return None,
     })
 }

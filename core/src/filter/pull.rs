@@ -42,7 +42,7 @@ impl PullFilter {
         }
         let differs = |(value, had): (&f32, &f32)| match delta > 0.0 {
             // What is not finite differs from everything.
-            true => !((value - had).abs() <= delta),
+            true => (value - had).abs() > delta || !(value - had).is_finite(),
             false => value.to_bits() != had.to_bits(),
         };
         let pairs = (0..).zip(values.iter().zip(&*had));
@@ -50,7 +50,7 @@ impl PullFilter {
         let changed = keys.iter().map(|&key| values[key as usize]).collect();
         let coded = Coded { keys: Some(keys), values: Values::Single(changed) };
         let encoded = coded.encode(0..values.len());
-        if encoded.bytes.len() >= size_of::<f32>() * values.len() {
+        if encoded.bytes.len() >= size_of_val(values) {
             had.copy_from_slice(values);
             return None;
         }

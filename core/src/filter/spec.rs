@@ -7,6 +7,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::PullFilter;
+use crate::optim::{OptimizerSpec, UpdateSpec};
 
 /// What is done to a gradient before it travels, as the job names it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -60,6 +61,16 @@ pub enum FilterSpec {
         /// The share, above 0 and up to 1.
         share: f64,
     },
+    /// What cannot move a parameter that is 0 away from it does not travel: values of a magnitude of
+    /// at most `share` times the penalty of the l1 proximal step, whose parameter is 0 (KKT: Li et
+    /// al., OSDI 2014). One mini-batch in `every` travels whole, so that no parameter stays at 0 for
+    /// ever because each worker's part of its gradient is too small by itself.
+    Kkt {
+        /// The share, above 0 and up to 1.
+        share: f32,
+        /// The distance of those that travel whole, 1 or more.
+        every: u32,
+    },
     /// Values travel as IEEE 754 half precision, at most 65504 in magnitude.
     Fp16,
     /// Values travel as bfloat16: eight bits of fraction less than a half has exponent for.
@@ -91,7 +102,8 @@ pub const GREATEST_RANK: u8 = 64;
 /// The most filters of a chain.
 pub const MOST_FILTERS: usize = 8;
 
-const KNOWN: &str = "zero-skip, significant:DELTA, random-skip:Q, random-k:SHARE, top-k:SHARE, fp16, \
+const KNOWN: &str = "zero-skip, significant:DELTA, random-skip:Q, random-k:SHARE, top-k:SHARE, \
+                     kkt[:SHARE[,EVERY]], fp16, \
                      bf16, int8, one-bit, terngrad, qsgd[:LEVELS] or powersgd[:RANK]";
 
 impl FilterSpec {
@@ -105,6 +117,7 @@ impl FilterSpec {
                 | Self::RandomSkip { .. }
                 | Self::RandomK { .. }
                 | Self::TopK { .. }
+                | Self::Kkt { .. }
         )
     }
 
@@ -133,6 +146,10 @@ impl FilterSpec {
             Self::RandomSkip { share } | Self::RandomK { share } | Self::TopK { share } => {
                 (share > 0.0 && share <= 1.0, "a share above 0 and up to 1")
             }
+            Self::Kkt { share, every } => (
+                share > 0.0 && share <= 1.0 && every > 0,
+                "a share above 0 and up to 1, and EVERY of 1 or more",
+            ),
             Self::Qsgd { levels } => ((1..=127).contains(&levels), "1 to 127 levels"),
             Self::PowerSgd { rank } => ((1..=GREATEST_RANK).contains(&rank), "a rank from 1 to 64"),
             _ => (true, ""),
@@ -149,6 +166,7 @@ impl fmt::Display for FilterSpec {
             Self::RandomSkip { share } => write!(f, "random-skip:{share}"),
             Self::RandomK { share } => write!(f, "random-k:{share}"),
             Self::TopK { share } => write!(f, "top-k:{share}"),
+            Self::Kkt { share, every } => write!(f, "kkt:{share},{every}"),
             Self::Fp16 => f.write_str("fp16"),
             Self::Bf16 => f.write_str("bf16"),
             Self::Int8 => f.write_str("int8"),
@@ -192,6 +210,12 @@ fn parse(text: &str) -> Option<FilterSpec> {
         ("random-skip", Some(number)) => FilterSpec::RandomSkip { share: share(number)? },
         ("random-k", Some(number)) => FilterSpec::RandomK { share: share(number)? },
         ("top-k", Some(number)) => FilterSpec::TopK { share: share(number)? },
+        ("kkt", numbers) => {
+            let mut numbers = numbers.into_iter().flat_map(|numbers| numbers.split(','));
+            let share = numbers.next().map_or(Ok(1.0), str::parse).ok()?;
+            let every = numbers.next().map_or(Ok(10), str::parse).ok()?;
+            return numbers.next().is_none().then_some(FilterSpec::Kkt { share, every });
+        }
         ("fp16", None) => FilterSpec::Fp16,
         ("bf16", None) => FilterSpec::Bf16,
         ("int8", None) => FilterSpec::Int8,
@@ -229,6 +253,8 @@ pub enum FilterError {
     Pull(&'static str),
     /// Low rank is of the whole matrices.
     Gaps(FilterSpec),
+    /// A filter that goes by a penalty, without the penalty.
+    Penalty(FilterSpec),
     /// Nothing is taken away that could be fed back.
     NoError,
     /// The model has no arithmetic.
@@ -251,6 +277,12 @@ impl fmt::Display for FilterError {
             Self::Gaps(filter) => write!(
                 f,
                 "filters: {filter} is for whole matrices, so no filter can choose keys before it"
+            ),
+            Self::Penalty(filter) => write!(
+                f,
+                "filters: {filter} leaves out what an l1 penalty would keep at 0, and error-feedback \
+                 would bring it back: it needs optimizer = sgd, proximal = l1:LAMBDA and \
+                 error-feedback = auto or off"
             ),
             Self::NoError => f.write_str(
                 "error-feedback = on: these filters take nothing away that could be added to the \
@@ -300,6 +332,25 @@ impl Filters {
     pub fn remember(&self) -> bool {
         self.feeds_back()
             || self.chain.iter().any(|filter| matches!(filter, FilterSpec::PowerSgd { .. }))
+    }
+
+    /// Whether what travels depends on the parameters.
+    #[must_use]
+    pub fn looks_at_parameters(&self) -> bool {
+        self.chain.iter().any(|filter| matches!(filter, FilterSpec::Kkt { .. }))
+    }
+
+    /// Checks whether they go with how gradients become parameters.
+    ///
+    /// # Errors
+    /// [`FilterError::Penalty`] if one goes by a penalty that there is not.
+    pub fn check(&self, update: &UpdateSpec) -> Result<(), FilterError> {
+        let is_kkt = |filter: &&FilterSpec| matches!(filter, FilterSpec::Kkt { .. });
+        let fits = update.l1() > 0.0 && update.optimizer == OptimizerSpec::Sgd;
+        match self.chain.iter().find(is_kkt) {
+            Some(&filter) if !fits || self.feeds_back() => Err(FilterError::Penalty(filter)),
+            _ => Ok(()),
+        }
     }
 
     /// Checks the numbers and the order.

@@ -23,7 +23,9 @@ impl Job {
     pub fn check_sparse(&self, mode: &Mode) -> Result<(), JobError> {
         let corrects = matches!(
             mode.staleness,
-            StalenessSpec::Delay { .. } | StalenessSpec::DelayAdaptive { .. } | StalenessSpec::GapAware
+            StalenessSpec::Delay { .. }
+                | StalenessSpec::DelayAdaptive { .. }
+                | StalenessSpec::GapAware
         );
         let has_low_rank =
             self.filters.chain.iter().any(|it| matches!(it, FilterSpec::PowerSgd { .. }));

@@ -260,7 +260,8 @@ impl Model {
             return 0.0;
         }
         if self.is_logistic {
-            return (logistic::gradient(params, examples, rows, gradient) / rows.len() as f64) as f32;
+            return (logistic::gradient(params, examples, rows, gradient) / rows.len() as f64)
+                as f32;
         }
         let scale = 1.0 / rows.len() as f32;
         let mut loss = 0.0;

@@ -94,13 +94,15 @@ impl Contributions {
     pub(super) fn archive(
         &mut self,
         archive: &mut Archive<'_>,
-        lists: &Lists,
+        lists: Option<&Lists>,
     ) -> Result<(), SavedError> {
         archive.small(self)?;
         for Gathered { contribution, base, keys, values } in &mut self.all {
             base.iter_mut().try_for_each(|base| archive.shared("base", base))?;
             // A list does not change while something waits that has values for its keys.
-            *keys = lists.of(contribution.worker).map(|listed| listed.list.clone());
+            *keys = lists
+                .and_then(|lists| lists.of(contribution.worker))
+                .map(|listed| listed.list.clone());
             let mut save = |values| match keys {
                 Some(keys) => archive.shared_of("gradient", values, keys.len()),
                 None => archive.shared("gradient", values),

@@ -71,7 +71,11 @@ impl Answer {
     pub fn message(&self, header: ParametersHeader) -> Parameters {
         let Self { place, values, changes } = self;
         let values = if changes.is_some() { Arc::default() } else { values.clone() };
-        Parameters { header: ParametersHeader { keys: *place, ..header }, values, changes: changes.clone() }
+        Parameters {
+            header: ParametersHeader { keys: *place, ..header },
+            values,
+            changes: changes.clone(),
+        }
     }
 }
 
@@ -333,7 +337,7 @@ impl Store {
         archive.shared("parameters", parameters)?;
         aggregator.archive(archive)?;
         lists.iter_mut().try_for_each(|lists| lists.archive(archive))?;
-        contributions.archive(archive, lists.as_ref().unwrap_or(&Lists::default()))?;
+        contributions.archive(archive, lists.as_ref())?;
         archive.small(bases)?;
         for base in bases.values_mut().flatten() {
             archive.shared("base", &mut base.parameters)?;

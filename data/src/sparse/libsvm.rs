@@ -142,8 +142,7 @@ fn parse(text: &str, row: &mut SparseRow) -> Result<(), (usize, Problem)> {
         let malformed = || (column(word), Problem::Feature(quoted(word)));
         let (feature, value) = word.split_once(':').ok_or_else(malformed)?;
         let feature: u32 = feature.parse().map_err(|_error| malformed())?;
-        let feature =
-            feature.checked_sub(1).ok_or_else(|| (column(word), Problem::First))?;
+        let feature = feature.checked_sub(1).ok_or_else(|| (column(word), Problem::First))?;
         if let Some(&before) = row.features.last().filter(|&&before| before >= feature) {
             return Err((column(word), Problem::Order(before + 1, feature + 1)));
         }
@@ -192,11 +191,12 @@ mod tests {
         };
         assert_eq!(
             rows,
-            [row(1, &[0, 2], &[0.5, -20.0]), row(0, &[], &[]), row(0, &[6], &[1.0]), row(
-                1,
-                &[1],
-                &[1.0]
-            )]
+            [
+                row(1, &[0, 2], &[0.5, -20.0]),
+                row(0, &[], &[]),
+                row(0, &[6], &[1.0]),
+                row(1, &[1], &[1.0])
+            ]
         );
     }
 

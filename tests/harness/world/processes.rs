@@ -179,6 +179,14 @@ impl World<'_> {
                 name.fork("batch", order.task.batch.0).rng().below(17) as f32 - 8.0
             })
             .collect();
+        if let Some(keys) = working_sets(&settings.job, &settings.train).get(worker.0 as usize) {
+            // Keys that are there only so that every server has one are of no example.
+            let parts = settings.job.parts();
+            let touched = partition_of(&settings.train, parts, part).touched();
+            let own = |(key, _): &(&u32, &mut f32)| touched.binary_search(key).is_err();
+            let places = keys.keys().iter().zip(&mut gradient).filter(own);
+            places.for_each(|(_, value)| *value = 0.0);
+        }
         let bad = self.settings.faults.bad_gradients;
         if !self.calm && self.percent(bad) {
             gradient[0] = f32::NAN;

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 
 use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::filter::PullFilter;
 use pstrain_core::mode::Mode;
 use pstrain_core::node::Event;
 use pstrain_tests::world::{Settings, let_happen};
@@ -14,12 +15,16 @@ use super::{LARGEST, alone, bits, for_seeds};
 fn working_sets_change_nothing_but_which_values_travel() {
     let (resumed, crashes, several) = (Cell::new(0), Cell::new(0), Cell::new(0));
     for_seeds("working_sets_change", LARGEST / 2, |seed| {
-        let mut settings = Settings::draw(seed).sparse();
+        let mut settings = Settings::draw(seed);
         if seed % 4 == 0 {
             settings = settings.switching();
         }
+        settings = settings.sparse();
         if seed % 3 == 0 {
             settings = settings.with_servers(2 + (seed % 4) as u32);
+        }
+        if seed % 5 == 0 {
+            settings.job.filters.pull = PullFilter::Changed { delta: 0.0 };
         }
         if seed % 2 == 0 {
             settings.crashes = 1 + seed % 20;
@@ -38,10 +43,13 @@ fn working_sets_change_nothing_but_which_values_travel() {
 fn a_server_that_is_restored_knows_the_working_sets_it_knew() {
     for_seeds("a_server_that_is_restored_knows", LARGEST / 4, |seed| {
         let mut settings = Settings::draw(seed).with_any_optimizer().sparse();
+        if seed % 3 == 0 {
+            settings.job.filters.pull = PullFilter::Changed { delta: 0.0 };
+        }
         settings.saves = 10 + seed % 100;
         settings.crashes = 1 + seed % 30;
         settings.forgets = seed % 2 == 0;
-        let_happen(&settings);
+        let _aftermath = let_happen(&settings);
     });
 }
 

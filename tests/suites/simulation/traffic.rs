@@ -31,7 +31,8 @@ fn parameters_without_values(round: u64, parameters: u64) -> u64 {
         ahead: 0,
         decided,
     };
-    let message = Message::Parameters(Parameters { header, values: Vec::new().into(), changes: None });
+    let message =
+        Message::Parameters(Parameters { header, values: Vec::new().into(), changes: None });
     frame_len(&message, &mut Vec::new())
 }
 

@@ -51,9 +51,9 @@ impl Server {
 
     /// Whether an incarnation may say anything of its working set: until it has been given parameters.
     fn may_change_keys(&self, worker: WorkerId) -> bool {
-        self.roster.slot(worker).is_some_and(|slot| {
-            slot.seat.decided.is_none() && slot.seat.grants.is_empty()
-        })
+        self.roster
+            .slot(worker)
+            .is_some_and(|slot| slot.seat.decided.is_none() && slot.seat.grants.is_empty())
     }
 
     /// The keys of `worker`'s vectors; those of the model if it has not said of its working set.

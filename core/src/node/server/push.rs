@@ -9,9 +9,7 @@ use crate::consistency::{Admission, DropReason};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::group::Fault;
-use crate::protocol::message::{
-    Decided, EndReason, ParametersHeader, Pull, Push, PushHeader,
-};
+use crate::protocol::message::{Decided, EndReason, ParametersHeader, Pull, Push, PushHeader};
 use crate::protocol::{Message, Phase, Refusal};
 use crate::store::{Contribution, Decision, first_not_finite};
 use crate::time::Time;

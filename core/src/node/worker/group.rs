@@ -142,13 +142,13 @@ impl Servers {
     /// The keys of whoever is behind `peer`: the coordinator's if it is none of these.
     fn keys_of(&self, peer: Option<PeerId>, all: KeyRange) -> KeyRange {
         let other = peer.and_then(|peer| self.by_peer(peer)).map(|other| other.share.keys);
-        other.or(self.own.map(|own| own.keys)).unwrap_or(all)
+        other.or_else(|| self.own.map(|own| own.keys)).unwrap_or(all)
     }
 
     /// The keys of the model that whoever is behind `peer` has.
     pub(super) fn range_of(&self, peer: PeerId, all: KeyRange) -> KeyRange {
         let other = self.by_peer(peer).map(|other| other.share.range);
-        other.or(self.own.map(|own| own.range)).unwrap_or(all)
+        other.or_else(|| self.own.map(|own| own.range)).unwrap_or(all)
     }
 
     /// From now on the worker's vectors have values for the keys of `list` alone.

@@ -10,6 +10,7 @@ mod work;
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -102,6 +103,8 @@ pub struct Worker {
     unknown: Unknown,
     /// What is done to its gradients before they travel.
     carrier: Option<Carrier>,
+    /// The parameters of the gradient that is being computed, if its filters look at them.
+    base: Option<Arc<Vec<f32>>>,
     draining: bool,
     /// Until when a gradient that is being computed is waited for.
     drain_by: Time,
@@ -156,6 +159,7 @@ impl Worker {
             work: Work::default(),
             unknown: Unknown::new(),
             carrier: None,
+            base: None,
             draining: false,
             drain_by: Time::ZERO,
             done: false,
