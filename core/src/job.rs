@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::aggregate::{Aggregation, AggregationError};
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::examples::Shape;
-use crate::filter::{ErrorFeedback, FilterError, Filters};
+use crate::filter::{ErrorFeedback, FilterError, Filters, KeyCaching};
 use crate::fingerprint::Fingerprint;
 use crate::id::ServerId;
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
@@ -454,6 +454,7 @@ macro_rules! words {
 }
 
 words!(ErrorFeedback { Auto = "auto", On = "on", Off = "off" } "auto, on, off");
+words!(KeyCaching { On = "on", Off = "off" } "on, off");
 words!(Exchange { Combined = "combined", Separate = "separate" } "combined, separate");
 words!(BudgetKind { Global = "global", Partition = "partition" } "global, partition");
 words!(OnLoss { Continue = "continue", Wait = "wait", Stop = "stop" } "continue, wait, stop");

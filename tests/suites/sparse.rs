@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use pstrain_core::filter::{Filters, PullFilter};
 use pstrain_core::job::{DataFrom, Exchange};
+use pstrain_core::node::Event;
 use pstrain_core::optim::{OptimizerSpec, Proximal};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::{Kind, Toy, run_cluster, sequential_bsp, within};
@@ -49,4 +51,35 @@ fn so_it_is_with_separate_messages_and_examples_from_the_server() {
     is_sequential(&toy, &Kind::ALL);
     toy.job.data.from = DataFrom::Server;
     is_sequential(&toy, &Kind::ALL);
+}
+
+#[test]
+fn parameters_that_are_not_sent_again_are_the_same() {
+    for mut toy in [Toy::sparse(3, 150), Toy::new(3, 150)] {
+        toy.job.filters.pull = PullFilter::Changed { delta: 0.0 };
+        is_sequential(&toy, &Kind::ALL);
+    }
+}
+
+/// One worker alone: the server would not have moved what the filter leaves out.
+#[test]
+fn the_kkt_filter_of_one_worker_changes_nothing() {
+    let mut toy = Toy::sparse(1, 200);
+    toy.job.update.optimizer = OptimizerSpec::Sgd;
+    toy.job.update.weight_decay = 0.0;
+    toy.job.update.proximal = Proximal::L1 { lambda: 0.01 };
+    let bytes = |toy: &Toy| {
+        let toy = toy.clone();
+        let outcome = within(LIMIT, move || run_cluster(Kind::Memory, &toy));
+        let pushed = outcome.events.iter().map(|event| match event {
+            Event::Pushed { bytes, .. } => *bytes,
+            _ => 0,
+        });
+        pushed.sum::<u64>()
+    };
+    let without = bytes(&toy);
+    toy.job.filters.chain = Filters::read_chain("kkt:1,1000").unwrap();
+    is_sequential(&toy, &[Kind::Memory, Kind::Tcp]);
+    let with = bytes(&toy);
+    assert!(2 * with < without, "{with} of {without} bytes");
 }

@@ -137,6 +137,7 @@ impl Layers {
             chain: self.parse("filters", chain)?,
             error_feedback: self.get("error-feedback")?,
             pull: self.get("pull-filter")?,
+            key_caching: self.get("key-caching")?,
         };
         filters.validate()?;
         Ok(filters)

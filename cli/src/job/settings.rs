@@ -138,6 +138,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
          than DELTA, 0, from what the worker has)",
     ),
     setting(
+        "key-caching",
+        "on|off",
+        "on",
+        "Whether the keys that a worker of a sparse model has values for travel once; off: with each gradient",
+    ),
+    setting(
         "error-feedback",
         "NAME",
         "auto",

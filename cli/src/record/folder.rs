@@ -262,7 +262,8 @@ impl Folder {
 const fn is_told_elsewhere(event: &Event) -> bool {
     matches!(
         event,
-        Event::Given { .. }
+        Event::Keyed { .. }
+            | Event::Given { .. }
             | Event::Granted { .. }
             | Event::Pushed { .. }
             | Event::Applied { .. }

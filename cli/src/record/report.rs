@@ -97,6 +97,8 @@ pub(crate) struct WorkerReport {
     pub(crate) pushed_bytes: u64,
     /// The same had they not been filtered: four for each parameter.
     pub(crate) unfiltered_bytes: u64,
+    /// Bytes of the keys of its working set, as often as they were sent.
+    pub(crate) key_bytes: u64,
     /// Bytes of the parameters that it was given, without frames and headers.
     pub(crate) pulled_bytes: u64,
     pub(crate) age_of_information: AgeOfInformation,
@@ -136,6 +138,7 @@ impl WorkerReport {
             idleness: Some(idle_s / (idle_s + compute_s)).filter(|share| share.is_finite()),
             pushed_bytes: totals.pushed_bytes,
             unfiltered_bytes: totals.pushes * all.gradient_bytes,
+            key_bytes: totals.key_bytes,
             pulled_bytes: totals.pulled_bytes,
             age_of_information: totals.age.summary(),
         }

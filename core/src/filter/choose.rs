@@ -137,3 +137,43 @@ fn scale(values: &mut [f32], keys: &[u32], factor: f64) {
         *value = (f64::from(*value) * factor) as f32;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::rng::Stream;
+
+    fn left(batch: u64, share: f32) -> Vec<u32> {
+        let parameters = [0.0, 0.0, 0.0, 0.5, -0.5, 0.0];
+        let mut values = [0.05, -0.2, 0.1, 0.01, 0.0, f32::MIN_POSITIVE];
+        let at = At { parameters: &parameters, lambda: 0.1, batch };
+        let mut keys: Vec<u32> = (0..6).collect();
+        Kkt { share, every: 4 }.choose(&mut values, &mut keys, at, &mut Stream::new(1).rng());
+        keys
+    }
+
+    #[test]
+    fn what_cannot_move_a_parameter_from_0_does_not_travel() {
+        assert_eq!(left(0, 1.0), [1, 3]);
+        assert_eq!(left(6, 0.5), [1, 2, 3]);
+    }
+
+    #[test]
+    fn now_and_then_all_travels_but_zeros() {
+        for batch in [3, 7, 43] {
+            assert_eq!(left(batch, 1.0), [0, 1, 2, 3, 5]);
+        }
+    }
+
+    #[test]
+    fn where_parameters_are_not_known_none_counts_as_0() {
+        let at = At { parameters: &[], lambda: 0.1, batch: 0 };
+        let mut keys = vec![0, 1];
+        let mut random = Stream::new(1).rng();
+        Kkt { share: 1.0, every: 9 }.choose(&mut [0.01, 0.02], &mut keys, at, &mut random);
+        assert_eq!(keys, [0, 1]);
+    }
+}

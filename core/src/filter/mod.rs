@@ -34,7 +34,8 @@ use lattice::{Lattice, Length};
 pub use pull::PullFilter;
 use signs::OneBit;
 pub use spec::{
-    ErrorFeedback, FilterError, FilterSpec, Filters, GREATEST_RANK, MOST_FILTERS, UnknownFilter,
+    ErrorFeedback, FilterError, FilterSpec, Filters, GREATEST_RANK, KeyCaching, MOST_FILTERS,
+    UnknownFilter,
 };
 
 use crate::rng::Random;

@@ -19,6 +19,19 @@ pub struct Filters {
     pub error_feedback: ErrorFeedback,
     /// What of the parameters travels back.
     pub pull: PullFilter,
+    /// Whether the keys of a sparse model's working set travel once.
+    pub key_caching: KeyCaching,
+}
+
+/// Whether a list of keys is remembered, so that values travel without it (key caching: Li et al.,
+/// OSDI 2014).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyCaching {
+    /// It is: of a list that is known its digest alone travels, once for each connection.
+    #[default]
+    On,
+    /// The list travels with each gradient, to see what it costs.
+    Off,
 }
 
 /// Whether what the filters take from a gradient is added to the worker's next one.

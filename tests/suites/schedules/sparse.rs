@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::filter::PullFilter;
+use pstrain_core::filter::{KeyCaching, PullFilter};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::Event;
 use pstrain_tests::world::{Settings, let_happen};
@@ -25,6 +25,9 @@ fn working_sets_change_nothing_but_which_values_travel() {
         }
         if seed % 5 == 0 {
             settings.job.filters.pull = PullFilter::Changed { delta: 0.0 };
+        }
+        if seed % 7 == 0 {
+            settings.job.filters.key_caching = KeyCaching::Off;
         }
         if seed % 2 == 0 {
             settings.crashes = 1 + seed % 20;

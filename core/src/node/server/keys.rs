@@ -4,7 +4,7 @@ use alloc::string::String;
 
 use super::Server;
 use crate::id::{PeerId, WorkerId};
-use crate::node::{Effect, Outbox};
+use crate::node::{Effect, Event, Outbox};
 use crate::params::KeyRange;
 use crate::protocol::keys::{Keys, KeysHeader, KeysKnown};
 use crate::protocol::{Message, Refusal};
@@ -45,6 +45,8 @@ impl Server {
         if let Err(what) = learnt {
             return self.refuse(now, peer, Refusal::Unexpected { what }, out);
         }
+        let bytes = keys.bytes.len() as u64;
+        out.push(Effect::Report(Event::Keyed { worker, bytes }));
         let known = KeysKnown { digest: keys.header.digest, known: true };
         out.push(Effect::Send(peer, Message::KeysKnown(known)));
     }

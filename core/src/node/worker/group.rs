@@ -313,6 +313,7 @@ impl Worker {
 
     /// Sends every server its part of a gradient.
     pub(super) fn send_push(&mut self, now: Time, push: Push, out: &mut Outbox) {
+        self.repeat_keys(out);
         let encoded = |keys: KeyRange| {
             let carrier = self.carrier.as_ref()?;
             carrier.encode(push.header.sequence, keys).map(Arc::new)

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Data, Worker, WorkerError};
+use crate::filter::KeyCaching;
 use crate::id::PeerId;
 use crate::node::{Effect, Outbox};
 use crate::params::{KeyList, KeyRange};
@@ -33,6 +34,18 @@ impl Worker {
             }
         }
         true
+    }
+
+    /// Sends every server its part of the list again, if lists are not remembered.
+    pub(super) fn repeat_keys(&self, out: &mut Outbox) {
+        let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return };
+        let repeats = member.job.filters.key_caching == KeyCaching::Off;
+        let Some(list) = prepared.keys.as_ref().filter(|_| repeats) else { return };
+        for peer in self.servers.peers(self.dialler.peer()) {
+            if let Some((header, part)) = self.part_of(peer, list) {
+                out.push(Effect::Send(peer, Message::Keys(Keys::of(header, &part))));
+            }
+        }
     }
 
     /// The part of a list that the server behind `peer` has.
