@@ -78,7 +78,7 @@ fn the_kkt_filter_of_one_worker_changes_nothing() {
         pushed.sum::<u64>()
     };
     let without = bytes(&toy);
-    toy.job.filters.chain = Filters::read_chain("kkt:1,1000").unwrap();
+    toy.job.filters.chain = Filters::read_chain("kkt:1:1000").unwrap();
     is_sequential(&toy, &[Kind::Memory, Kind::Tcp]);
     let with = bytes(&toy);
     assert!(2 * with < without, "{with} of {without} bytes");

@@ -127,7 +127,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "FILTERS|none",
         "What of a gradient travels: first filters that choose keys, then at most one that shortens \
          values; zero-skip, significant:DELTA (magnitudes above DELTA), random-skip:Q and random-k:SHARE \
-         (random ones), top-k:SHARE (the largest), fp16, bf16, int8, one-bit, terngrad, qsgd[:LEVELS] \
+         (random ones), top-k:SHARE (the largest), kkt[:SHARE[:EVERY]] (what an l1 penalty \
+         would keep at 0, but in every EVERY-th mini-batch), fp16, bf16, int8, one-bit, terngrad, qsgd[:LEVELS] \
          or, alone, powersgd[:RANK]; such as top-k:0.01,fp16",
     ),
     setting(

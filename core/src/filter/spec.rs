@@ -116,7 +116,7 @@ pub const GREATEST_RANK: u8 = 64;
 pub const MOST_FILTERS: usize = 8;
 
 const KNOWN: &str = "zero-skip, significant:DELTA, random-skip:Q, random-k:SHARE, top-k:SHARE, \
-                     kkt[:SHARE[,EVERY]], fp16, \
+                     kkt[:SHARE[:EVERY]], fp16, \
                      bf16, int8, one-bit, terngrad, qsgd[:LEVELS] or powersgd[:RANK]";
 
 impl FilterSpec {
@@ -179,7 +179,7 @@ impl fmt::Display for FilterSpec {
             Self::RandomSkip { share } => write!(f, "random-skip:{share}"),
             Self::RandomK { share } => write!(f, "random-k:{share}"),
             Self::TopK { share } => write!(f, "top-k:{share}"),
-            Self::Kkt { share, every } => write!(f, "kkt:{share},{every}"),
+            Self::Kkt { share, every } => write!(f, "kkt:{share}:{every}"),
             Self::Fp16 => f.write_str("fp16"),
             Self::Bf16 => f.write_str("bf16"),
             Self::Int8 => f.write_str("int8"),
@@ -224,7 +224,7 @@ fn parse(text: &str) -> Option<FilterSpec> {
         ("random-k", Some(number)) => FilterSpec::RandomK { share: share(number)? },
         ("top-k", Some(number)) => FilterSpec::TopK { share: share(number)? },
         ("kkt", numbers) => {
-            let mut numbers = numbers.into_iter().flat_map(|numbers| numbers.split(','));
+            let mut numbers = numbers.into_iter().flat_map(|numbers| numbers.split(':'));
             let share = numbers.next().map_or(Ok(1.0), str::parse).ok()?;
             let every = numbers.next().map_or(Ok(10), str::parse).ok()?;
             return numbers.next().is_none().then_some(FilterSpec::Kkt { share, every });
