@@ -26,6 +26,7 @@ mod scenario;
 mod security;
 mod settings;
 mod signals;
+mod sparse;
 mod status;
 mod strangers;
 mod tools;
