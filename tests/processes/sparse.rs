@@ -103,7 +103,6 @@ fn what_does_not_go_together_is_refused_with_words() {
 
 /// The real file, or a loud skip.
 #[test]
-#[expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 fn a9a_is_learnt_as_well_as_it_can_be() {
     let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let folder = std::env::var_os("PSTRAIN_DATA").map_or(beside, PathBuf::from);
