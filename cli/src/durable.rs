@@ -1,15 +1,15 @@
 //! The folder in which a server keeps what it must not forget: the job, which run it is, and its
 //! checkpoints and inputs.
 
-use std::fs;
+mod label;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
-use pstrain_core::protocol::BUILD;
+use anyhow::{Context, ensure};
 use pstrain_core::time::Time;
 use pstrain_transports::Begin;
-use pstrain_transports::journal::{Files, Found, Log, StateFolder, replace};
+use pstrain_transports::journal::{Files, Found, Log, StateFolder};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Durability, ShardPlace};
@@ -26,8 +26,6 @@ pub(crate) struct DurableFolder {
 /// Which run it is.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// The release, whose state another may read otherwise.
-    build: String,
     /// The number that tells the run from others.
     pub(crate) run: u64,
     pub(crate) durability: Durability,
@@ -58,52 +56,28 @@ impl Identity {
         out: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let out = out.map(std::path::absolute).transpose().context("cannot tell where --out is")?;
-        Ok(Self { build: BUILD.into(), run, durability, checkpoint_every, out })
+        Ok(Self { run, durability, checkpoint_every, out })
     }
 }
 
 impl DurableFolder {
     /// Makes the folder of a run whose job is given as a job file.
     pub(crate) fn create(path: &Path, identity: Identity, job: &str) -> anyhow::Result<Keeping> {
-        let folder = Self { path: path.to_owned(), identity };
-        if folder.place().exists() {
-            bail!(
-                "{} holds a run already: go on with it with --resume, or choose another folder",
-                path.display()
-            );
-        }
-        fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
-        folder.write("job.toml", job)?;
-        let state = folder.state();
-        let has_log = folder.identity.durability == Durability::Log;
+        label::make_folder(path, IDENTITY, "a run")?;
+        label::write(&path.join("job.toml"), job)?;
+        let state = StateFolder::new(path);
+        let has_log = identity.durability == Durability::Log;
         let log = has_log.then(|| Log::create(&Files, &state.log(0))).transpose()?;
-        // Last of all: with it the folder is one that can be resumed.
-        folder.write(IDENTITY, &serde_json::to_string(&folder.identity)?)?;
+        label::put(path, IDENTITY, &identity)?;
         let found = Found { checkpoint: None, logs: Vec::new(), newest: 0, damaged: Vec::new() };
-        let checkpoint_every = folder.identity.checkpoint_every;
+        let checkpoint_every = identity.checkpoint_every;
         let (begin, now) = (Begin::start(), Time::ZERO);
         Ok(Keeping { folder: state, checkpoint_every, found, log, begin, now })
     }
 
     /// The folder of a run that is to go on, and its job.
     pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Layers)> {
-        let place = path.join(IDENTITY);
-        ensure!(
-            place.exists(),
-            "{} holds no run: it must be a folder that `pstrain server --durability log --state` \
-             has made",
-            path.display()
-        );
-        let text = fs::read_to_string(&place)
-            .with_context(|| format!("cannot read {}", place.display()))?;
-        let identity: Identity = serde_json::from_str(&text)
-            .with_context(|| format!("{} is not what a server wrote", place.display()))?;
-        ensure!(
-            identity.build == BUILD,
-            "{} is of release {}, and this is {BUILD}: go on with that one",
-            path.display(),
-            identity.build
-        );
+        let identity = label::read(path, IDENTITY, "--durability log --state")?;
         let layers = Layers::of_file(&path.join("job.toml"))?;
         Ok((Self { path: path.to_owned(), identity }, layers))
     }
@@ -138,68 +112,42 @@ impl DurableFolder {
         let out = std::path::absolute(out).context("cannot tell where --out is")?;
         if self.identity.out.as_ref() != Some(&out) {
             self.identity.out = Some(out);
-            self.write(IDENTITY, &serde_json::to_string(&self.identity)?)?;
+            label::put(&self.path, IDENTITY, &self.identity)?;
         }
         Ok(())
-    }
-
-    fn place(&self) -> PathBuf {
-        self.path.join(IDENTITY)
-    }
-
-    /// Makes a file that is there as a whole or not at all.
-    fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        let place = self.path.join(name);
-        replace(&Files, &place, text.as_bytes())
-            .with_context(|| format!("cannot write {}", place.display()))
     }
 }
 
 /// The folder of a server that does not coordinate: which server it is, and its inputs.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardFolder {
-    build: String,
     server: u32,
     servers: u32,
 }
 
 impl ShardFolder {
-    fn of(place: ShardPlace) -> Self {
-        Self { build: BUILD.into(), server: place.server.0, servers: place.servers }
+    const fn of(place: ShardPlace) -> Self {
+        Self { server: place.server.0, servers: place.servers }
     }
 
     /// Makes the folder; gives the log in it.
     pub(crate) fn create(path: &Path, place: ShardPlace) -> anyhow::Result<PathBuf> {
-        let (identity, log) = (path.join(SHARD), path.join(INPUTS));
-        if identity.exists() {
-            bail!(
-                "{} holds a server already: go on with it with --resume, or choose another folder",
-                path.display()
-            );
-        }
-        fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
+        label::make_folder(path, SHARD, "a server")?;
+        let log = path.join(INPUTS);
         Log::create(&Files, &log)?;
-        let text = serde_json::to_string(&Self::of(place))?;
-        replace(&Files, &identity, text.as_bytes())
-            .with_context(|| format!("cannot write {}", identity.display()))?;
+        label::put(path, SHARD, &Self::of(place))?;
         Ok(log)
     }
 
     /// The log of a server that is to go on.
     pub(crate) fn open(path: &Path, place: ShardPlace) -> anyhow::Result<PathBuf> {
-        let identity = path.join(SHARD);
-        let text = fs::read_to_string(&identity).with_context(|| {
-            format!("{} holds no server of `pstrain server --shard`", path.display())
-        })?;
-        let was: Self = serde_json::from_str(&text)
-            .with_context(|| format!("{} is not what a server wrote", identity.display()))?;
+        let was: Self = label::read(path, SHARD, "--shard --durability log --state")?;
         ensure!(
             was == Self::of(place),
-            "{} is of server {} of {}, release {}; this is server {} of {}, release {BUILD}",
+            "{} is of server {} of {}; this is server {} of {}",
             path.display(),
             was.server + 1,
             was.servers,
-            was.build,
             place.server,
             place.servers
         );

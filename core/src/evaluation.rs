@@ -14,7 +14,7 @@ use crate::model::{Model, Workspace};
 const BLOCK: usize = 512;
 
 /// What a model makes of examples.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Number of examples.
     pub examples: u64,

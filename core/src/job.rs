@@ -118,6 +118,9 @@ pub enum OnLoss {
     Wait,
     /// Ends the run.
     Stop,
+    /// Goes on with the others, which do the lost one's share of each epoch until it comes back. For
+    /// that every worker has all data.
+    Reassign,
 }
 
 /// The data of a job, as far as the nodes need to know.
@@ -457,5 +460,5 @@ words!(ErrorFeedback { Auto = "auto", On = "on", Off = "off" } "auto, on, off");
 words!(KeyCaching { On = "on", Off = "off" } "on, off");
 words!(Exchange { Combined = "combined", Separate = "separate" } "combined, separate");
 words!(BudgetKind { Global = "global", Partition = "partition" } "global, partition");
-words!(OnLoss { Continue = "continue", Wait = "wait", Stop = "stop" } "continue, wait, stop");
+words!(OnLoss { Continue = "continue", Wait = "wait", Stop = "stop", Reassign = "reassign" } "continue, wait, stop, reassign");
 words!(DataFrom { Worker = "worker", Server = "server" } "worker, server");

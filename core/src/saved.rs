@@ -12,8 +12,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::protocol::codec;
 
@@ -72,6 +72,68 @@ impl fmt::Display for SavedError {
 }
 
 impl core::error::Error for SavedError {}
+
+impl Saved {
+    /// All of it as bytes: the small fields and the lengths, then the numbers, little-endian.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        codec::append(&self.small, &mut bytes);
+        let lengths = self.arrays.iter().map(|(name, array)| match array {
+            Array::F32(values) => (name, Of::F32, values.len() as u64),
+            Array::F64(values) => (name, Of::F64, values.len() as u64),
+            Array::U32(values) => (name, Of::U32, values.len() as u64),
+        });
+        codec::append(&lengths.collect::<Vec<_>>(), &mut bytes);
+        for (_, array) in &self.arrays {
+            match array {
+                Array::F32(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
+                Array::F64(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
+                Array::U32(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
+            }
+        }
+        bytes
+    }
+
+    /// What [`Self::to_bytes`] made these bytes of.
+    ///
+    /// # Errors
+    /// [`SavedError`] if it made no such bytes.
+    pub fn of_bytes(mut bytes: &[u8]) -> Result<Self, SavedError> {
+        let bytes = &mut bytes;
+        let small = codec::read_first(bytes).map_err(|_malformed| SavedError::Small)?;
+        let lengths: Vec<(String, Of, u64)> =
+            codec::read_first(bytes).map_err(|_malformed| SavedError::Small)?;
+        let mut arrays = Vec::new();
+        for (name, of, values) in lengths {
+            let width = if of == Of::F64 { size_of::<f64>() } else { size_of::<f32>() };
+            let length = usize::try_from(values).ok().and_then(|values| values.checked_mul(width));
+            let (own, rest) = length
+                .and_then(|length| bytes.split_at_checked(length))
+                .ok_or(SavedError::Missing)?;
+            *bytes = rest;
+            let array = match of {
+                Of::F32 => Array::F32(Arc::new(values_of(own, f32::from_le_bytes))),
+                Of::F64 => Array::F64(Arc::new(values_of(own, f64::from_le_bytes))),
+                Of::U32 => Array::U32(Arc::new(values_of(own, u32::from_le_bytes))),
+            };
+            arrays.push((name, array));
+        }
+        if bytes.is_empty() { Ok(Self { small, arrays }) } else { Err(SavedError::Small) }
+    }
+}
+
+/// What the numbers of an array are.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+enum Of {
+    F32,
+    F64,
+    U32,
+}
+
+fn values_of<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks().0.iter().map(|it| of(*it)).collect()
+}
 
 /// Is led over a state, to save it or to restore it.
 #[derive(Debug)]

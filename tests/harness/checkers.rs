@@ -21,6 +21,7 @@ use pstrain_core::node::{Compute, Departure, Event, Node, Server};
 use pstrain_core::params::KeyList;
 use pstrain_core::protocol::message::{Begun, Control, Controlled, EndReason, Push};
 use pstrain_core::time::Time;
+use pstrain_core::work::WorkSpec;
 
 use books::Books;
 use deck::Deck;
@@ -240,9 +241,9 @@ impl Checker {
                 self.alive.insert(*worker, now);
             }
             Event::Ready { worker, rows } => {
-                let own = match &self.books.deck {
-                    Some(_) => self.rows.iter().sum(),
-                    None => self.rows[worker.0 as usize],
+                let own = match self.job.work {
+                    WorkSpec::Shards { .. } => self.rows.iter().sum(),
+                    WorkSpec::Equal | WorkSpec::Speed => self.rows[worker.0 as usize],
                 };
                 assert_eq!(*rows, own, "{worker} has the data of another");
                 self.missed.remove(worker);
@@ -333,7 +334,7 @@ impl Checker {
                 let since = self.missed.get(&worker);
                 let since = since.unwrap_or_else(|| panic!("{worker} did not count"));
                 match membership.on_loss {
-                    OnLoss::Continue => panic!("it ended because of {worker}"),
+                    OnLoss::Continue | OnLoss::Reassign => panic!("it ended because of {worker}"),
                     OnLoss::Wait => assert!(waited(*since), "it did not wait for {worker}"),
                     OnLoss::Stop => assert_eq!(*since, now, "it ended too late"),
                 }

@@ -386,14 +386,7 @@ impl<'a> World<'a> {
     }
 
     fn evaluate(&mut self, order: &Evaluate) {
-        let evaluation = Evaluation {
-            examples: 0,
-            correct: 0,
-            loss: 0.0,
-            non_zeros: 0,
-            l1: 0.0,
-            recall: Vec::new(),
-        };
+        let evaluation = Evaluation::default();
         let evaluated = Evaluated { point: order.point, evaluation };
         let takes = self.span(self.settings.prepare);
         self.after(takes, Entry::ToServer(Input::Evaluated(evaluated)));

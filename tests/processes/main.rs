@@ -27,6 +27,7 @@ mod security;
 mod settings;
 mod signals;
 mod sparse;
+mod standby;
 mod status;
 mod strangers;
 mod tools;

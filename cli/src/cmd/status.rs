@@ -49,6 +49,10 @@ struct View<'a> {
     samples_wanted: u64,
     epoch: f64,
     wait: Option<WaitView>,
+    /// Where the server's standby is.
+    standby: Option<&'a str>,
+    /// Whether whoever answered stands by.
+    stands_by: bool,
     workers: Vec<MemberView<'a>>,
 }
 
@@ -71,6 +75,8 @@ struct MemberView<'a> {
     clock: u64,
     mini_batch: u64,
     updates: u64,
+    /// Mini-batches of its partition that others were given.
+    reassigned: u64,
 }
 
 impl<'a> View<'a> {
@@ -84,6 +90,7 @@ impl<'a> View<'a> {
             clock: member.clock.0,
             mini_batch: member.batch.0,
             updates: member.updates,
+            reassigned: member.reassigned,
         });
         Self {
             job: &status.job,
@@ -96,6 +103,8 @@ impl<'a> View<'a> {
             samples_wanted: status.samples_wanted,
             epoch: status.epoch,
             wait: status.wait.as_ref().map(WaitView::of),
+            standby: status.standby.as_deref(),
+            stands_by: status.stands_by,
             workers: workers.collect(),
         }
     }
@@ -127,18 +136,25 @@ fn show(status: &Status) -> String {
     if let Some(ordered) = &status.ordered {
         text += &format!("ordered   {ordered}\n");
     }
+    if let Some(standby) = &status.standby {
+        text += &format!("standby   {standby}\n");
+    }
+    if status.stands_by {
+        text += "standby   this one; what it knows of the server that leads:\n";
+    }
     match &status.wait {
         None => text += "waiting   for nobody\n",
         Some(wait) => text += &format!("waiting   {}\n", waiting(wait)),
     }
     text += "\n";
+    let changes_hands = status.members.iter().any(|member| member.reassigned > 0);
     let rows = status.members.iter().map(|member| {
         let heard = if member.state == MemberState::Awaited {
             "never".to_owned()
         } else {
             format!("{} ago", short(member.silent))
         };
-        vec![
+        let mut row = vec![
             member.worker.to_string(),
             member.name.clone(),
             member.state.to_string(),
@@ -147,9 +163,13 @@ fn show(status: &Status) -> String {
             member.clock.to_string(),
             member.batch.to_string(),
             member.updates.to_string(),
-        ]
+        ];
+        row.extend(changes_hands.then(|| member.reassigned.to_string()));
+        row
     });
-    let header = ["worker", "name", "state", "for", "heard", "clock", "mini-batch", "updates"];
+    let mut header =
+        vec!["worker", "name", "state", "for", "heard", "clock", "mini-batch", "updates"];
+    header.extend(changes_hands.then_some("reassigned"));
     text += &table::table(&header, 3, rows.collect());
     text
 }

@@ -186,7 +186,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "on-worker-loss",
         "NAME",
         "continue",
-        "continue with the others, wait for the lost one (12 leases at most), or stop",
+        "continue with the others, wait for the lost one (12 leases at most), stop, or reassign its data",
     ),
     setting(
         "lease",

@@ -7,7 +7,8 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::crc32c;
-use super::message::{Kind, Message, Parameters, Push};
+use super::message::{Message, Parameters, Push};
+use super::wire::Kind;
 use super::{Limits, PROTOCOL_VERSION, Refusal};
 
 /// Bytes of a frame before its control part.
@@ -57,6 +58,8 @@ pub fn payload(message: &Message) -> Payload<'_> {
         Message::Slice(slice) => Payload::of(&slice.values),
         Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
         Message::Keys(keys) => Payload::Borrowed(&keys.bytes),
+        Message::State(state) => Payload::Borrowed(&state.bytes),
+        Message::Entry(entry) => Payload::Borrowed(&entry.input),
         _ => Payload::Borrowed(&[]),
     }
 }

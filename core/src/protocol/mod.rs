@@ -72,18 +72,21 @@ pub mod keys;
 mod limits;
 pub mod message;
 mod refusal;
+pub mod replica;
 mod spent;
 mod status;
+mod wire;
 
 use sha2::Digest as _;
 
 pub(crate) use frame::decode_whole;
 pub use frame::{Decoder, FrameError, HEADER_BYTES, Payload, encode, frame_len, payload};
 pub use limits::Limits;
-pub use message::{Kind, Message};
+pub use message::Message;
 pub use refusal::Refusal;
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
 pub use status::{Evaluated, MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+pub use wire::Kind;
 
 /// The identity of a job: SHA-256 of its form on the wire. Equal exactly when all settings are.
 #[must_use]

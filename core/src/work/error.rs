@@ -6,7 +6,7 @@ use super::{MOST_SHARDS, Redundancy, WorkSpec};
 use crate::aggregate::ParticipationSpec;
 use crate::coding::{CodeError, Decoder};
 use crate::consistency::ConsistencySpec;
-use crate::job::{BudgetKind, Job};
+use crate::job::{BudgetKind, Job, OnLoss};
 use crate::mode::{MOST_IN_FLIGHT, Mode};
 
 /// Settings of work that do not go together with the job.
@@ -27,6 +27,12 @@ pub enum WorkError {
     Work {
         /// How it is divided.
         work: WorkSpec,
+        /// The other setting, what it must be, and why.
+        needs: &'static str,
+    },
+    /// A lost worker's share that the others are to do, together with something that this does not
+    /// go with.
+    Reassign {
         /// The other setting, what it must be, and why.
         needs: &'static str,
     },
@@ -54,6 +60,7 @@ impl fmt::Display for WorkError {
                 write!(f, "redundancy = partial:{tasks}: must be 1 to {most} here")
             }
             Self::Work { work, needs } => write!(f, "work = {work} needs {needs}"),
+            Self::Reassign { needs } => write!(f, "on-worker-loss = reassign needs {needs}"),
             Self::Shards { count, rows } => write!(
                 f,
                 "work = shards:{count}: must be 1 to {MOST_SHARDS}, and at most the {rows} training \
@@ -71,7 +78,9 @@ impl core::error::Error for WorkError {}
 impl Job {
     /// Checks that work goes together with what else the job is.
     pub(crate) fn check_work(&self, mode: &Mode) -> Result<(), WorkError> {
-        self.check_division(mode).and_then(|()| self.check_redundancy(mode))
+        self.check_division(mode)?;
+        self.check_reassignment(mode)?;
+        self.check_redundancy(mode)
     }
 
     /// Checks that the work may be divided otherwise than equally.
@@ -101,25 +110,48 @@ impl Job {
     /// Checks that there is an example for each shard, and that nothing counts workers by data that
     /// are theirs alone. `mode` is that of the job, or one that it is to change to.
     fn check_shards(&self, count: u32, mode: &Mode) -> Result<(), WorkError> {
-        let needs = |needs| Err(WorkError::Work { work: self.work, needs });
         let rows = self.data.train.rows;
         if count == 0 || count > MOST_SHARDS || u64::from(count) > rows {
             return Err(WorkError::Shards { count, rows });
         }
+        self.check_counts_examples(mode).map_err(|needs| WorkError::Work { work: self.work, needs })
+    }
+
+    /// Checks that the others can do a lost worker's share. `mode` is that of the job, or one that it
+    /// is to change to.
+    fn check_reassignment(&self, mode: &Mode) -> Result<(), WorkError> {
+        if self.membership.on_loss != OnLoss::Reassign {
+            return Ok(());
+        }
+        let needs = |needs| Err(WorkError::Reassign { needs });
+        if self.work != WorkSpec::Equal || self.redundancy != Redundancy::None {
+            return needs(
+                "work = equal and redundancy = none: with others, say continue (shards are always \
+                 done by whoever is there)",
+            );
+        }
+        if self.budget.kind != BudgetKind::Global {
+            return needs("budget = global: otherwise each worker has its own part to do");
+        }
+        self.check_counts_examples(mode).map_err(|needs| WorkError::Reassign { needs })
+    }
+
+    /// Checks that nothing counts workers by data that are theirs alone; says what that needs.
+    fn check_counts_examples(&self, mode: &Mode) -> Result<(), &'static str> {
         let foreseen = self.switches.iter().map(|switch| mode.with(switch.to));
         for mode in [*mode].into_iter().chain(foreseen) {
             if matches!(
                 mode.consistency,
                 ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader
             ) {
-                return needs(
+                return Err(
                     "another consistency than malenia and ringleader: these give every worker's own \
                      data the same say, and here the data are everybody's (rennala:S and asp are the \
                      same for such data)",
                 );
             }
             if mode.participation != ParticipationSpec::Plain {
-                return needs(
+                return Err(
                     "participation = plain: the others weigh workers by data that only they have, and \
                      here each example counts once an epoch, whoever computes it",
                 );

@@ -9,6 +9,7 @@ mod coded;
 mod error;
 mod level;
 mod partial;
+mod reassigned;
 mod shards;
 mod spec;
 mod speed;
@@ -26,12 +27,13 @@ pub use spec::{MOST_SHARDS, Redundancy, UnknownWork, WorkSpec};
 
 use self::coded::Coded;
 use self::partial::Partial;
+use self::reassigned::Reassigned;
 use self::shards::Shards;
 use self::speed::BySpeed;
 use crate::coding::{Code, CodeError, Piece};
 use crate::consistency::{Cohort, Consistency, Redundant};
 use crate::id::{BatchId, PartId, Version, WorkerId};
-use crate::job::Job;
+use crate::job::{Job, OnLoss};
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
@@ -80,6 +82,11 @@ pub trait Dealer: Debug + Send {
 
     /// Takes note that `worker`, whose tasks have been put back, is gone.
     fn left(&mut self, _worker: WorkerId) {}
+
+    /// Mini-batches of the partition of `worker` that others were given.
+    fn reassigned(&self, _worker: WorkerId) -> u64 {
+        0
+    }
 
     /// A number that changes whenever there may be a task for somebody for whom there was none,
     /// though there has been no update.
@@ -171,6 +178,10 @@ impl Job {
             (None, Redundancy::Partial { tasks }) => {
                 (0..tasks).map(|number| PartId((worker.0 + number) % workers)).collect()
             }
+            // Its own first.
+            _ if self.membership.on_loss == OnLoss::Reassign => {
+                (0..workers).map(|number| PartId((worker.0 + number) % workers)).collect()
+            }
             _ => alloc::vec![PartId(worker.0)],
         }
     }
@@ -229,6 +240,9 @@ impl Job {
                 Some(Box::new(BySpeed::new(self.membership.workers, self.batch_size)))
             }
             (None, _, WorkSpec::Shards { .. }) => Some(Box::new(Shards::new(self))),
+            (None, _, WorkSpec::Equal) if self.membership.on_loss == OnLoss::Reassign => {
+                Some(Box::new(Reassigned::new(self)))
+            }
             (None, _, WorkSpec::Equal) => None,
         })
     }

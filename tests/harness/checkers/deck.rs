@@ -1,18 +1,20 @@
-//! The shard queue kept a second time: which mini-batches of which epochs were given out, came back
-//! in vain, and became part of an update.
+//! Mini-batches that are dealt out, kept a second time: which of which epochs were given out, came
+//! back in vain, and became part of an update.
 
 use std::collections::BTreeSet;
 
 use pstrain_core::id::{BatchId, PartId};
-use pstrain_core::job::Job;
+use pstrain_core::job::{Job, OnLoss};
 use pstrain_core::work::WorkSpec;
 
 /// A mini-batch by its epoch.
 type Card = (u64, PartId, BatchId);
 
-/// All mini-batches of a job whose shards are dealt out.
+/// All mini-batches of a job whose workers have all data.
 #[derive(Clone, Debug)]
 pub(super) struct Deck {
+    /// Whether one epoch follows another, and what came back goes first.
+    in_order: bool,
     /// Mini-batches of each shard.
     batches: Vec<u64>,
     epochs: u64,
@@ -24,13 +26,16 @@ pub(super) struct Deck {
 }
 
 impl Deck {
-    /// The mini-batches of `job`, if it has shards, which have so many `rows`.
+    /// The mini-batches of `job`, if they are dealt out, of parts with so many `rows`.
     pub(super) fn new(job: &Job, rows: &[u64]) -> Option<Self> {
-        let WorkSpec::Shards { count } = job.work else { return None };
-        assert_eq!(rows.len(), count as usize, "rows of other shards");
+        let in_order = matches!(job.work, WorkSpec::Shards { .. });
+        if !in_order && job.membership.on_loss != OnLoss::Reassign {
+            return None;
+        }
+        assert_eq!(rows.len(), job.parts() as usize, "rows of other parts");
         let batches = rows.iter().map(|rows| rows.div_ceil(job.batch_size.into())).collect();
         let (given, again, applied) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        Some(Self { batches, epochs: job.budget.epochs.into(), given, again, applied })
+        Some(Self { in_order, batches, epochs: job.budget.epochs.into(), given, again, applied })
     }
 
     fn card(&self, part: PartId, batch: BatchId) -> Card {
@@ -45,13 +50,16 @@ impl Deck {
     /// one that nobody was ever given, of an epoch before which nothing is left to give.
     pub(super) fn give(&mut self, part: PartId, batch: BatchId) {
         let card = self.card(part, batch);
-        if let Some(first) = self.again.pop_first() {
-            assert_eq!(card, first, "it came back and has to go first");
+        if let Some(first) = self.again.first().filter(|_| self.in_order) {
+            assert_eq!(card, *first, "it came back and has to go first");
+        }
+        if self.again.remove(&card) {
             return;
         }
         assert!(card.0 < self.epochs, "{card:?} is beyond the budget");
         let before = self.batches.iter().sum::<u64>() * card.0;
-        assert!(self.given.len() as u64 >= before, "{card:?} before the last epoch was given out");
+        let is_next = !self.in_order || self.given.len() as u64 >= before;
+        assert!(is_next, "{card:?} before the last epoch was given out");
         assert!(self.given.insert(card), "{card:?} was given out twice");
     }
 

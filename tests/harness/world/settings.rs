@@ -315,6 +315,15 @@ impl Settings {
         self
     }
 
+    /// The same with lost workers whose share the others do; under another consistency where the drawn
+    /// one does not go with that.
+    #[must_use]
+    pub fn with_reassignment(mut self) -> Self {
+        self = self.with_shards();
+        (self.job.work, self.job.membership.on_loss) = (WorkSpec::Equal, OnLoss::Reassign);
+        self
+    }
+
     /// The same without the examples, to be printed.
     #[must_use]
     pub fn without_rows(mut self) -> Self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
+use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Term, Version, WorkerId};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{
     Compute, Computed, Departure, Effect, Evaluated, Event, Identity, Input, Node, Outbox,
@@ -64,6 +64,7 @@ impl Hand<Server> {
                 worker: None,
                 resume,
                 wants_examples: true,
+                term: Term(0),
                 credentials: Vec::new(),
             }),
         )
@@ -162,6 +163,7 @@ fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
             worker,
             resume,
             wants_examples: true,
+            term: Term(0),
             credentials: Vec::new(),
         })
     };
@@ -249,14 +251,7 @@ fn whoever_is_cut_off_at_the_end_comes_back_to_hear_it() {
 fn answer_evaluations(server: &mut Hand<Server>) {
     for effect in server.node.unanswered() {
         if let Effect::Evaluate(order) = effect {
-            let evaluation = Evaluation {
-                examples: 0,
-                correct: 0,
-                loss: 0.0,
-                non_zeros: 0,
-                l1: 0.0,
-                recall: Vec::new(),
-            };
+            let evaluation = Evaluation::default();
             server.give(Input::Evaluated(Evaluated { point: order.point, evaluation }));
         }
     }

@@ -17,7 +17,7 @@ use pstrain_tests::{POLICIES, kind_of_policy};
 use super::{LARGEST, alone, bits, for_seeds};
 
 /// How often each mini-batch of each part became part of an update.
-fn applied(aftermath: &Aftermath) -> BTreeMap<(u32, u64), u32> {
+pub(super) fn applied(aftermath: &Aftermath) -> BTreeMap<(u32, u64), u32> {
     let mut counts = BTreeMap::new();
     for (_, event) in &aftermath.events {
         if let Event::Applied { part, batch, .. } = event {

@@ -12,19 +12,20 @@ mod disk;
 mod folder;
 mod inputs;
 mod log;
+mod recovery;
 
-use pstrain_core::id::PeerId;
-use pstrain_core::node::{Effect, Event, Input, Node, Outbox, Server, decode_input};
+use pstrain_core::node::{Input, Server};
 use pstrain_core::time::Time;
 
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use checkpoints::{Beside, Checkpoints};
 pub use disk::{Disk, Files, replace};
 pub use folder::{FolderError, Found, StateFolder};
-pub use inputs::{Inputs, replay};
+pub use inputs::Inputs;
 pub use log::{Log, LogError, Opened};
+pub use recovery::{Recovered, recover, replay};
 
-use crate::driver::{Begin, Journal};
+use crate::driver::Journal;
 
 /// Keeps a server's inputs in a log, and begins that anew after each checkpoint.
 #[derive(Debug)]
@@ -49,17 +50,17 @@ impl<B, D> InputLog<B, D> {
 
 impl<B: FnMut() -> Beside, D: Disk> Journal<Server> for InputLog<B, D> {
     fn append(&mut self, now: Time, input: &Input) {
-        self.inputs.keep(now, input);
+        Journal::<Server>::append(&mut self.inputs, now, input);
     }
 
     fn commit(&mut self) {
-        self.inputs.settle();
+        Journal::<Server>::commit(&mut self.inputs);
     }
 
     fn rest(&mut self, now: Time, server: &mut Server) {
         // Inputs without effects wait for the next that has some.
         if self.checkpoints.is_due(now, Some(&self.inputs.log)) {
-            self.inputs.settle();
+            Journal::<Server>::commit(&mut self.inputs);
             self.checkpoints.rest(now, server, Some(&mut self.inputs.log));
         }
     }
@@ -103,63 +104,4 @@ impl<B: FnMut() -> Beside, D: Disk> Journal<Server> for Snapshots<B, D> {
     fn end(&mut self, now: Time, server: &mut Server) {
         self.0.take_now(now, server);
     }
-}
-
-/// A server that was handed its inputs again.
-#[derive(Debug)]
-pub struct Recovered {
-    /// The newest log, ready for what comes next; none where there is none.
-    pub log: Option<Log>,
-    /// How the server begins.
-    pub begin: Begin,
-    /// The time of its last input; it must be handed none before.
-    pub now: Time,
-    /// Inputs it was handed.
-    pub inputs: u64,
-    /// Bytes that were never committed, which were cut off.
-    pub torn: u64,
-}
-
-/// Hands `server`, which is as the checkpoint that was `found` says, all inputs since again, and
-/// `report` what it says of them.
-///
-/// All its connections are gone then, and it is told so first of all.
-///
-/// # Errors
-/// [`LogError`] if a log cannot be read, or has what is no input.
-pub fn recover(
-    folder: &StateFolder,
-    found: &Found,
-    server: &mut Server,
-    mut report: impl FnMut(Time, Event),
-) -> Result<Recovered, LogError> {
-    let mut now = found.checkpoint.as_ref().map_or(Time::ZERO, |checkpoint| checkpoint.now);
-    let (mut outbox, mut inputs, mut last) = (Outbox::new(), 0, None);
-    for number in &found.logs {
-        let has_successor = found.logs.last() != Some(number);
-        let opened = Log::open(&folder.log(*number), has_successor, |record| {
-            let (at, input) = decode_input(record).map_err(|error| error.to_string())?;
-            now = at;
-            server.handle(at, input, &mut outbox);
-            for effect in outbox.drain(..) {
-                if let Effect::Report(event) = effect {
-                    report(at, event);
-                }
-            }
-            Ok(())
-        })?;
-        inputs += opened.records;
-        last = Some(opened);
-    }
-    let (log, torn) = last.map_or((None, 0), |Opened { log, torn, .. }| (Some(log), torn));
-    let begin = if found.checkpoint.is_none() && inputs == 0 {
-        Begin::start()
-    } else {
-        let why = || "the server began anew".to_owned();
-        let gone = |peer: PeerId| Input::Disconnected { peer, why: why() };
-        let gone = server.peers().into_iter().map(gone);
-        // Whoever was silent while there was no server is not to blame.
-        Begin { effects: server.unanswered(), inputs: gone.chain([Input::Overslept]).collect() }
-    };
-    Ok(Recovered { log, begin, now, inputs, torn })
 }

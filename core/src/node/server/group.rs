@@ -160,7 +160,7 @@ impl Group {
         if self.sent == next {
             return;
         }
-        for peer in self.others.iter().filter_map(|other| other.peer) {
+        for peer in self.peers() {
             self.send(self.sent..next, peer, out);
         }
         self.sent = next;

@@ -29,7 +29,7 @@ pub use saving::RestoreError;
 use super::{Effect, Evaluate, Event, Identity, Input, Node, Outbox, Point};
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, ServerId, Version, WorkerId};
-use crate::job::{BudgetKind, Job, JobError};
+use crate::job::{BudgetKind, Job, JobError, OnLoss};
 use crate::mode::Mode;
 use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
@@ -307,6 +307,12 @@ impl Server {
                 out.push(Effect::Close(peer));
             }
             Message::Control(control) => self.on_control(now, peer, control, out),
+            Message::Follow(_) => {
+                let what = "this server takes no standby: it keeps its state on the disk, or is one \
+                            of several; start it without --durability, and with servers = 1";
+                let why = Refusal::Server { what: String::from(what) };
+                self.refuse(now, peer, why, out);
+            }
             message => match self.roster.worker_of(peer) {
                 Some(worker) => self.on_member_message(now, peer, worker, message, out),
                 None => self.refuse(now, peer, unexpected("a hello", &message), out),
@@ -363,9 +369,9 @@ impl Server {
 
 /// Who chooses the mode of `job`. Where everybody has all data, nobody's count for more.
 fn controller(job: &Job) -> Auto {
-    match job.work {
-        WorkSpec::Shards { .. } => Auto::new().without_shares(),
-        WorkSpec::Equal | WorkSpec::Speed => Auto::new(),
+    match (job.work, job.membership.on_loss) {
+        (WorkSpec::Shards { .. }, _) | (_, OnLoss::Reassign) => Auto::new().without_shares(),
+        (WorkSpec::Equal | WorkSpec::Speed, _) => Auto::new(),
     }
 }
 

@@ -421,6 +421,9 @@ impl Server {
         }
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let (Some(peer), Some(first)) = (slot.peer, slot.seat.grants.front()) else { return };
+        if slot.seat.unsure && !self.group.is_alone() {
+            return; // it may not be connected to all servers yet
+        }
         let sequence = first.sequence;
         if slot.seat.given < version && !slot.seat.is_superseding {
             slot.seat.is_superseding = true;

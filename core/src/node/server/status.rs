@@ -37,6 +37,7 @@ impl Server {
             staleness: slot.account.staleness,
             recent: slot.account.recent(),
             link: None,
+            reassigned: self.dealer.as_ref().map_or(0, |dealer| dealer.reassigned(worker)),
         });
         Status {
             job: self.job.name.clone(),
@@ -53,6 +54,8 @@ impl Server {
             loss: Account::loss_of(self.roster.iter().map(|(_, slot)| &slot.account)),
             evaluated: self.evaluated,
             wait: self.wait(now),
+            standby: None,
+            stands_by: false,
             members: members.collect(),
         }
     }

@@ -32,8 +32,11 @@ pub(super) struct Servers {
     /// The parameters that came last from the coordinator, if what has changed of them may be all
     /// that comes.
     had: Vec<f32>,
-    /// The parameters that have not come from all, in the order in which they began to.
+    /// The parameters that have not come from all; those of the coordinator in its order.
     partial: VecDeque<Partial>,
+    /// What has come from all, of the newest version there is: it may be said again, and more often
+    /// by some than by others.
+    known: Vec<ParametersHeader>,
 }
 
 /// What a server has of the keys.
@@ -106,6 +109,7 @@ impl Servers {
         let open = self.others.iter_mut().filter_map(|other| other.link.take());
         out.extend(open.map(|link| Effect::Close(link.peer)));
         self.partial.clear();
+        self.known.clear();
     }
 
     /// Forgets a connection that is gone; whether it was one of these.
@@ -140,8 +144,8 @@ impl Servers {
     }
 
     /// The keys of whoever is behind `peer`: the coordinator's if it is none of these.
-    fn keys_of(&self, peer: Option<PeerId>, all: KeyRange) -> KeyRange {
-        let other = peer.and_then(|peer| self.by_peer(peer)).map(|other| other.share.keys);
+    fn keys_of(&self, peer: PeerId, all: KeyRange) -> KeyRange {
+        let other = self.by_peer(peer).map(|other| other.share.keys);
         other.or_else(|| self.own.map(|own| own.keys)).unwrap_or(all)
     }
 
@@ -179,7 +183,8 @@ impl Servers {
         Some(parameters)
     }
 
-    /// Puts parameters together from what every server has of them; none until all have come.
+    /// Puts parameters together from what every server has of them; gives the next that have come
+    /// from all.
     fn assemble(&mut self, parameters: Parameters, all: KeyRange) -> Option<Parameters> {
         if self.others.is_empty() {
             return Some(parameters);
@@ -187,27 +192,50 @@ impl Servers {
         let Parameters { header, values, .. } = parameters;
         let keys = header.keys;
         let header = ParametersHeader { keys: all, ..header };
-        let place = self.partial.iter().position(|partial| partial.header == header);
-        let place = place.unwrap_or_else(|| {
-            if self.partial.len() >= MOST_PARTIAL {
-                self.partial.pop_front();
-            }
-            let values = alloc::vec![0.0; all.len() as usize];
-            self.partial.push_back(Partial { header, values, came: Vec::new() });
-            self.partial.len() - 1
-        });
-        let partial = self.partial.get_mut(place)?;
-        partial.values.get_mut(keys.indices())?.copy_from_slice(&values);
-        if !partial.came.contains(&keys) {
-            partial.came.push(keys);
-        }
-        if partial.came.len() <= self.others.len() {
+        if self.known.contains(&header) {
             return None;
         }
-        let values = Arc::new(self.partial.remove(place)?.values);
+        let place = self.partial.iter().position(|partial| partial.header == header);
+        let known = place.and_then(|place| self.partial.remove(place));
+        let mut partial = known.unwrap_or_else(|| {
+            let values = alloc::vec![0.0; all.len() as usize];
+            Partial { header, values, came: Vec::new() }
+        });
+        partial.values.get_mut(keys.indices())?.copy_from_slice(&values);
+        let is_new = !partial.came.contains(&keys);
+        if is_new {
+            partial.came.push(keys);
+        }
+        match place {
+            Some(place) if !is_new || self.own.map(|own| own.keys) != Some(keys) => {
+                self.partial.insert(place, partial)
+            }
+            _ => self.partial.push_back(partial),
+        }
+        if self.partial.len() > MOST_PARTIAL {
+            self.partial.pop_front();
+        }
+        self.next_whole()
+    }
+
+    /// The next parameters of the coordinator, if they have come from all: what is allowed first is
+    /// to be heard of first, even where what a server sent before it was cut off completes what is
+    /// allowed later.
+    fn next_whole(&mut self) -> Option<Parameters> {
+        let own = self.own?.keys;
+        let place = self.partial.iter().position(|partial| partial.came.contains(&own))?;
+        if self.partial.get(place)?.came.len() <= self.others.len() {
+            return None;
+        }
+        let Partial { header, values, .. } = self.partial.remove(place)?;
         // What is older is of no use any more.
         self.partial.retain(|partial| partial.header.version >= header.version);
-        Some(Parameters { header, values, changes: None })
+        self.known.retain(|known| known.version >= header.version);
+        if self.known.len() >= MOST_PARTIAL {
+            self.known.remove(0);
+        }
+        self.known.push(header);
+        Some(Parameters { header, values: Arc::new(values), changes: None })
     }
 }
 
@@ -338,7 +366,8 @@ impl Worker {
         self.send(now, own, out);
     }
 
-    /// Puts parameters together that came from `peer`, if they are what it was to send.
+    /// Takes note of parameters that came from `peer`, if they are what it was to send; gives the
+    /// next that have come from all servers.
     pub(super) fn assemble(
         &mut self,
         peer: PeerId,
@@ -354,7 +383,7 @@ impl Worker {
             return Err(String::from("it sent changes of parameters that it had not sent"));
         };
         let (header, values) = (parameters.header, parameters.values.len());
-        let wanted = self.servers.keys_of(Some(peer), all);
+        let wanted = self.servers.keys_of(peer, all);
         if header.keys != wanted || values as u64 != wanted.len() {
             return Err(alloc::format!(
                 "it sent {values} values for keys {} where it has keys {wanted}",
@@ -362,5 +391,10 @@ impl Worker {
             ));
         }
         Ok(self.servers.assemble(parameters, all))
+    }
+
+    /// More parameters that have come from all servers.
+    pub(super) fn next_assembled(&mut self) -> Option<Parameters> {
+        self.servers.next_whole()
     }
 }

@@ -51,11 +51,18 @@ impl Worker {
         out: &mut Outbox,
     ) {
         let Some(keys) = self.member.as_ref().map(|member| member.keys) else { return };
-        let parameters = match self.assemble(from, parameters, keys) {
-            Ok(Some(parameters)) => parameters,
-            Ok(None) => return,
+        let mut next = match self.assemble(from, parameters, keys) {
+            Ok(next) => next,
             Err(what) => return self.finish(Err(WorkerError::Protocol(what)), out),
         };
+        while let Some(parameters) = next {
+            self.take_parameters(now, parameters, out);
+            next = self.next_assembled();
+        }
+    }
+
+    /// Does with parameters what they allow.
+    fn take_parameters(&mut self, now: Time, parameters: Parameters, out: &mut Outbox) {
         let Some(member) = &self.member else { return };
         let header = parameters.header;
         if let Err(what) = member.check_tasks(&header) {

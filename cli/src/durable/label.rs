@@ -1,0 +1,61 @@
+//! The file that says what a folder holds, and which release wrote it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use pstrain_core::protocol::BUILD;
+use pstrain_transports::journal::{Files, replace};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What is in the file.
+#[derive(Serialize, Deserialize)]
+struct Label<T> {
+    /// The release, whose state another may read otherwise.
+    build: String,
+    #[serde(flatten)]
+    what: T,
+}
+
+/// Makes a folder that is to have the label `name`, and says that it holds `what`.
+pub(super) fn make_folder(path: &Path, name: &str, what: &str) -> anyhow::Result<()> {
+    ensure!(
+        !path.join(name).exists(),
+        "{} holds {what} already: go on with it with --resume, or choose another folder",
+        path.display()
+    );
+    fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
+}
+
+/// Makes a file that is there as a whole or not at all.
+pub(super) fn write(place: &Path, text: &str) -> anyhow::Result<()> {
+    replace(&Files, place, text.as_bytes())
+        .with_context(|| format!("cannot write {}", place.display()))
+}
+
+/// Labels a folder. Done last of all, since with it the folder is one that can be resumed.
+pub(super) fn put<T: Serialize>(path: &Path, name: &str, what: &T) -> anyhow::Result<()> {
+    let label = Label { build: BUILD.to_owned(), what };
+    write(&path.join(name), &serde_json::to_string(&label)?)
+}
+
+/// Reads the label `name` of a folder that `pstrain server` made with `flags`.
+pub(super) fn read<T: DeserializeOwned>(path: &Path, name: &str, flags: &str) -> anyhow::Result<T> {
+    let place = path.join(name);
+    ensure!(
+        place.exists(),
+        "{} holds no run: it must be a folder that `pstrain server {flags}` has made",
+        path.display()
+    );
+    let text =
+        fs::read_to_string(&place).with_context(|| format!("cannot read {}", place.display()))?;
+    let Label { build, what } = serde_json::from_str(&text)
+        .with_context(|| format!("{} is not what a server wrote", place.display()))?;
+    ensure!(
+        build == BUILD,
+        "{} is of release {build}, and this is {BUILD}: go on with that one",
+        path.display()
+    );
+    Ok(what)
+}

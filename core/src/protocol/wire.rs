@@ -1,0 +1,242 @@
+//! Messages on the wire: the number of each kind, and what of it is control part and payload.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::codec::{self, Malformed};
+use super::group::{Decisions, Slice};
+use super::keys::Keys;
+use super::message::{ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader};
+use super::replica::{Entry, State};
+use crate::filter::{self, Encoded, Form};
+
+/// Numbers the kinds of messages: one table for both directions.
+macro_rules! kinds {
+    ($($kind:ident = $number:literal),+ $(,)?) => {
+        /// Which message a frame carries.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[repr(u8)]
+        #[expect(missing_docs, reason = "each is documented at the variant of Message it numbers")]
+        pub enum Kind { $($kind = $number),+ }
+
+        impl Kind {
+            /// The kind with this number.
+            #[must_use]
+            pub const fn from_number(number: u8) -> Option<Self> {
+                match number { $($number => Some(Self::$kind),)+ _ => None }
+            }
+        }
+
+        impl Message {
+            /// Which message this is.
+            #[must_use]
+            pub const fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind),+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    Hello = 1,
+    Welcome = 2,
+    Refused = 3,
+    PullExamples = 4,
+    Examples = 5,
+    Ready = 6,
+    Pull = 7,
+    Push = 8,
+    Parameters = 9,
+    Ack = 10,
+    Heartbeat = 11,
+    End = 12,
+    Bye = 13,
+    PullStatus = 14,
+    Status = 15,
+    Control = 16,
+    Controlled = 17,
+    Enlist = 18,
+    Enlisted = 19,
+    Decisions = 20,
+    Followed = 21,
+    Arrived = 22,
+    Slice = 23,
+    Attach = 24,
+    Attached = 25,
+    Follow = 26,
+    State = 27,
+    Entry = 28,
+    Kept = 29,
+    Candidacy = 30,
+    Promise = 31,
+    Standby = 32,
+    Deposed = 33,
+    UseKeys = 70,
+    KeysKnown = 71,
+    Keys = 72,
+}
+
+impl Message {
+    /// Appends the control part to `bytes`.
+    pub(super) fn append_control(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Hello(fields) => codec::append(fields, bytes),
+            Self::Welcome(fields) => codec::append(fields, bytes),
+            Self::Refused(fields) => codec::append(fields, bytes),
+            Self::PullExamples(fields) => codec::append(fields, bytes),
+            Self::Examples(chunk) => codec::append(&chunk.rows, bytes),
+            Self::Ready(fields) => codec::append(fields, bytes),
+            Self::Pull(fields) => codec::append(fields, bytes),
+            Self::Push(push) => {
+                let form = push.encoded.as_ref().map(|encoded| &encoded.form);
+                codec::append(&(push.header, form), bytes);
+            }
+            Self::Parameters(parameters) => {
+                let form = parameters.changes.as_ref().map(|changes| &changes.form);
+                codec::append(&(parameters.header, form), bytes);
+            }
+            Self::Ack(fields) => codec::append(fields, bytes),
+            Self::Heartbeat(fields) => codec::append(fields, bytes),
+            Self::End(fields) => codec::append(fields, bytes),
+            Self::Bye(fields) => codec::append(fields, bytes),
+            Self::PullStatus(fields) => codec::append(fields, bytes),
+            Self::Status(fields) => codec::append(fields, bytes),
+            Self::Control(fields) => codec::append(fields, bytes),
+            Self::Controlled(fields) => codec::append(fields, bytes),
+            Self::Enlist(fields) => codec::append(fields, bytes),
+            Self::Enlisted(fields) => codec::append(fields, bytes),
+            Self::Decisions(fields) => fields.append(bytes),
+            Self::Followed(fields) => codec::append(fields, bytes),
+            Self::Arrived(fields) => codec::append(fields, bytes),
+            Self::Slice(slice) => codec::append(&slice.header, bytes),
+            Self::Attach(fields) => codec::append(fields, bytes),
+            Self::Attached(fields) => codec::append(fields, bytes),
+            Self::Follow(fields) => codec::append(fields, bytes),
+            Self::State(state) => codec::append(&state.header, bytes),
+            Self::Entry(entry) => codec::append(&entry.header, bytes),
+            Self::Kept(fields) => codec::append(fields, bytes),
+            Self::Candidacy(fields) => codec::append(fields, bytes),
+            Self::Promise(fields) => codec::append(fields, bytes),
+            Self::Standby(fields) => codec::append(fields, bytes),
+            Self::Deposed(fields) => codec::append(fields, bytes),
+            Self::UseKeys(fields) => codec::append(fields, bytes),
+            Self::KeysKnown(fields) => codec::append(fields, bytes),
+            Self::Keys(keys) => codec::append(&(keys.header, keys.form), bytes),
+        }
+    }
+
+    /// Puts a message together from its parts. A payload where none belongs is malformed, and so is
+    /// a gradient that would be of more than `most_values`.
+    pub(super) fn from_parts(
+        kind: Kind,
+        control: &[u8],
+        payload: &[u8],
+        most_values: usize,
+    ) -> Result<Self, Malformed> {
+        match kind {
+            Kind::Push => {
+                return Ok(Self::Push(read_push(control, payload, most_values)?));
+            }
+            Kind::Parameters => {
+                return Ok(Self::Parameters(read_parameters(control, payload)?));
+            }
+            Kind::Examples => {
+                let packed = payload.to_vec();
+                return Ok(Self::Examples(ExamplesChunk { rows: codec::read(control)?, packed }));
+            }
+            Kind::Slice => {
+                let values = Arc::new(values(payload)?);
+                return Ok(Self::Slice(Slice { header: codec::read(control)?, values }));
+            }
+            Kind::State => {
+                let bytes = payload.to_vec();
+                return Ok(Self::State(State { header: codec::read(control)?, bytes }));
+            }
+            Kind::Keys => {
+                let (header, form) = codec::read(control)?;
+                return Ok(Self::Keys(Keys { header, form, bytes: payload.to_vec() }));
+            }
+            Kind::Entry => {
+                let input = Arc::new(payload.to_vec());
+                return Ok(Self::Entry(Entry { header: codec::read(control)?, input }));
+            }
+            _ if !payload.is_empty() => return Err(Malformed),
+            _ => {}
+        }
+        Ok(match kind {
+            Kind::Hello => Self::Hello(codec::read(control)?),
+            Kind::Welcome => Self::Welcome(codec::read(control)?),
+            Kind::Refused => Self::Refused(codec::read(control)?),
+            Kind::PullExamples => Self::PullExamples(codec::read(control)?),
+            Kind::Ready => Self::Ready(codec::read(control)?),
+            Kind::Pull => Self::Pull(codec::read(control)?),
+            Kind::Ack => Self::Ack(codec::read(control)?),
+            Kind::Heartbeat => Self::Heartbeat(codec::read(control)?),
+            Kind::End => Self::End(codec::read(control)?),
+            Kind::Bye => Self::Bye(codec::read(control)?),
+            Kind::PullStatus => Self::PullStatus(codec::read(control)?),
+            Kind::Status => Self::Status(codec::read(control)?),
+            Kind::Control => Self::Control(codec::read(control)?),
+            Kind::Controlled => Self::Controlled(codec::read(control)?),
+            Kind::Enlist => Self::Enlist(codec::read(control)?),
+            Kind::Enlisted => Self::Enlisted(codec::read(control)?),
+            Kind::Decisions => Self::Decisions(Decisions::read(control)?),
+            Kind::Followed => Self::Followed(codec::read(control)?),
+            Kind::Arrived => Self::Arrived(codec::read(control)?),
+            Kind::Attach => Self::Attach(codec::read(control)?),
+            Kind::Attached => Self::Attached(codec::read(control)?),
+            Kind::Follow => Self::Follow(codec::read(control)?),
+            Kind::Kept => Self::Kept(codec::read(control)?),
+            Kind::Candidacy => Self::Candidacy(codec::read(control)?),
+            Kind::Promise => Self::Promise(codec::read(control)?),
+            Kind::Standby => Self::Standby(codec::read(control)?),
+            Kind::Deposed => Self::Deposed(codec::read(control)?),
+            Kind::UseKeys => Self::UseKeys(codec::read(control)?),
+            Kind::KeysKnown => Self::KeysKnown(codec::read(control)?),
+            Kind::Push
+            | Kind::Parameters
+            | Kind::Examples
+            | Kind::Slice
+            | Kind::State
+            | Kind::Keys
+            | Kind::Entry => return Err(Malformed),
+        })
+    }
+}
+
+/// A gradient that was encoded is made of its bytes here: whoever gets the push sees values.
+fn read_push(control: &[u8], payload: &[u8], most_values: usize) -> Result<Push, Malformed> {
+    let (header, form): (PushHeader, Option<Form>) = codec::read(control)?;
+    let Some(form) = form else {
+        return Ok(Push { header, gradient: Arc::new(values(payload)?), encoded: None });
+    };
+    let keys = usize::try_from(header.keys.len()).map_err(|_too_many| Malformed)?;
+    if keys > most_values {
+        return Err(Malformed);
+    }
+    let gradient = filter::decode(&form, payload, keys).map_err(|filter::Malformed| Malformed)?;
+    let encoded = Arc::new(Encoded { form, bytes: payload.to_vec() });
+    Ok(Push { header, gradient: Arc::new(gradient), encoded: Some(encoded) })
+}
+
+/// What has changed is put together by whoever has the rest.
+fn read_parameters(control: &[u8], payload: &[u8]) -> Result<Parameters, Malformed> {
+    let (header, form): (ParametersHeader, Option<Form>) = codec::read(control)?;
+    Ok(match form {
+        None => Parameters { header, values: Arc::new(values(payload)?), changes: None },
+        Some(form) => {
+            let changes = Some(Arc::new(Encoded { form, bytes: payload.to_vec() }));
+            Parameters { header, values: Arc::default(), changes }
+        }
+    })
+}
+
+fn values(payload: &[u8]) -> Result<Vec<f32>, Malformed> {
+    let (values, rest) = payload.as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(Malformed);
+    }
+    Ok(values.iter().map(|&value| f32::from_le_bytes(value)).collect())
+}

@@ -1,0 +1,102 @@
+//! Lost workers whose share the others do, under random schedules. The checkers' deck holds every
+//! grant, loss and update against "each mini-batch of each epoch exactly once".
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::job::{BudgetKind, OnLoss};
+use pstrain_core::mode::Mode;
+use pstrain_core::node::Event;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_tests::world::{Aftermath, Settings, let_happen};
+use pstrain_tests::{POLICIES, kind_of_policy};
+
+use super::shards::applied;
+use super::{LARGEST, alone, bits, for_seeds};
+
+/// Whether a worker's mini-batch was ever applied by another.
+fn changed_hands(aftermath: &Aftermath) -> bool {
+    let by_another = |(_, event): &(_, Event)| matches!(event, Event::Applied { worker, part, .. } if part.0 != worker.0);
+    aftermath.events.iter().any(by_another)
+}
+
+#[test]
+fn whoever_comes_and_goes_each_mini_batch_counts_once_an_epoch() {
+    let seen = RefCell::new(BTreeSet::new());
+    for_seeds("whoever_comes_and_goes", LARGEST / 3, |seed| {
+        let mut settings = match seed % 3 {
+            0 => Settings::draw(seed).switching().with_reassignment(),
+            _ => Settings::draw(seed).with_reassignment(),
+        };
+        if seed % 4 == 0 {
+            settings = settings.with_servers(2 + (seed % 3) as u32);
+        }
+        if seed % 2 == 0 {
+            (settings.crashes, settings.saves) = (seed % 20, 10 + seed % 100);
+        }
+        let aftermath = let_happen(&settings);
+        let mut seen = seen.borrow_mut();
+        if aftermath.reason == EndReason::BudgetReached {
+            let whole = settings.job.data.train.rows * u64::from(settings.job.budget.epochs);
+            let samples = aftermath.events.iter().filter_map(|(_, event)| match event {
+                Event::Applied { samples, .. } => Some(u64::from(*samples)),
+                _ => None,
+            });
+            assert_eq!(samples.sum::<u64>(), whole);
+            if aftermath.ledger.lost > 0 && changed_hands(&aftermath) {
+                seen.insert("done by another".to_owned());
+            }
+        }
+        seen.insert(kind_of_policy(settings.job.mode.consistency));
+    });
+    if alone() {
+        return;
+    }
+    let policies = POLICIES.into_iter().filter(|word| !["malenia", "ringleader"].contains(word));
+    for what in policies.chain(["done by another"]) {
+        assert!(seen.borrow().contains(what), "{what} never came up in {:?}", seen.borrow());
+    }
+}
+
+#[test]
+fn what_a_dead_worker_leaves_is_done_by_the_others() {
+    let done = Cell::new(0);
+    for_seeds("what_a_dead_worker_leaves", 600, |seed| {
+        let mut settings = Settings::draw(seed).with_one_death();
+        settings.job.membership.workers = settings.job.membership.workers.max(2);
+        settings.job.membership.min_workers = Some(1);
+        settings = settings.with_reassignment();
+        if settings.job.validate().is_err() {
+            settings.job.mode = Mode::of(ConsistencySpec::Asp);
+        }
+        let aftermath = let_happen(&settings);
+        assert_eq!(aftermath.reason, EndReason::BudgetReached);
+        assert!(applied(&aftermath).values().all(|count| *count == 1));
+        done.set(done.get() + u64::from(changed_hands(&aftermath)));
+    });
+    assert!(alone() || done.get() > 100, "only {} runs in which any was", done.get());
+}
+
+#[test]
+fn while_nobody_is_lost_it_is_the_run_of_continue_bit_for_bit() {
+    for_seeds("while_nobody_is_lost", 300, |seed| {
+        let mut settings = Settings::draw(seed).peaceful();
+        settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        settings.job.budget.kind = BudgetKind::Global;
+        // All partitions of one size, so that all are done at once.
+        let workers = settings.job.membership.workers;
+        let rows = settings.train.len() as u32 / workers * workers;
+        settings.train = settings.train.select(&(0..rows).collect::<Vec<_>>());
+        settings.job.data.train = Fingerprint::of(&settings.train);
+        let run = |on_loss| {
+            let mut settings = settings.clone();
+            settings.job.membership.on_loss = on_loss;
+            let_happen(&settings)
+        };
+        let [plain, reassigned] = [OnLoss::Continue, OnLoss::Reassign].map(run);
+        assert_eq!(bits(&plain), bits(&reassigned));
+        assert_eq!(applied(&plain), applied(&reassigned));
+    });
+}

@@ -1,0 +1,134 @@
+//! How connections come to be: who is dialled, who is let in, and for how long those at the door are
+//! seen to.
+
+use std::io;
+use std::time::Duration;
+
+use pstrain_core::id::PeerId;
+use pstrain_core::node::{Identity, Target};
+
+use super::secure::Broken;
+use super::stream::Stream;
+use super::{DIAL, HANDSHAKE, SocketTransport};
+use crate::address::AddressError;
+use crate::transport::TransportEvent;
+
+/// How long those at the door are seen to before those inside have their turn.
+const DOOR_TURN: Duration = Duration::from_micros(200);
+/// While those inside are at work, those at the door get one part of so many of the time.
+const DOOR_SHARE: u32 = 16;
+/// Those inside are at work if one was heard within this time.
+const AT_WORK: Duration = Duration::from_millis(50);
+/// How often it is looked whether a list of certificates has changed.
+const REFRESH: Duration = Duration::from_secs(1);
+/// How long to wait after the system had no room for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+impl SocketTransport {
+    fn accept(&mut self) {
+        self.accept_at = None;
+        let begin = self.clock.now();
+        if begin >= self.refresh_at {
+            self.refresh_at = begin + REFRESH;
+            if let Some(error) = self.security.refresh() {
+                self.tell(&error.to_string());
+            }
+        }
+        while let Some(listener) = &self.listener {
+            match listener.accept() {
+                Ok(stream) => self.let_to_the_door(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_no_room) => {
+                    self.make_room();
+                    self.accept_at = Some(self.clock.now() + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+            if self.clock.now() >= begin + DOOR_TURN {
+                self.accept_at = Some(begin);
+                return;
+            }
+        }
+    }
+
+    fn let_to_the_door(&mut self, stream: Stream) {
+        let origin = stream.origin();
+        let here = if self.security.is_local() { stream.check_here() } else { Ok(()) };
+        let layer = here.map_err(Broken::from).and_then(|()| self.security.accepted());
+        let layer = match layer {
+            Ok(layer) => layer,
+            Err(broken) => return self.tell(&format!("turned away {origin}: {}", broken.why)),
+        };
+        // A connection that cannot be polled is dropped, which closes it.
+        let Ok(id) = self.add(stream, layer, true) else { return };
+        if let Some(oldest) = self.door.enter(id, origin) {
+            self.drive_out(oldest);
+        }
+        let Some(connection) = self.connections.get(&id) else { return };
+        if connection.is_connected() {
+            self.events.push(TransportEvent::Connected(id, Identity::Anyone));
+        } else {
+            self.end_within(id, HANDSHAKE);
+        }
+    }
+
+    /// Lets go of somebody at the door if there is anybody.
+    fn make_room(&mut self) {
+        if let Some(oldest) = self.door.first_to_go() {
+            self.drive_out(oldest);
+        }
+    }
+
+    pub(super) fn drive_out(&mut self, id: PeerId) {
+        let why = "too many come at once, most of them from there";
+        self.lose(id, String::from(why).into());
+    }
+
+    pub(super) fn try_dial(&mut self, target: &Target) -> Result<(), Broken> {
+        let permanent = |why: String| Broken { why, permanent: true };
+        let nobody = || permanent("this transport has nobody to dial".into());
+        let address = match target {
+            Target::Server => self.target.clone().ok_or_else(nobody)?,
+            Target::Address(address) => {
+                address.parse().map_err(|error: AddressError| permanent(error.to_string()))?
+            }
+        };
+        let layer = self.security.dialled(address.host())?;
+        let stream = Stream::connect(&address, self.dials, self.security.is_local());
+        let stream = stream.map_err(|error| Broken {
+            why: error.to_string(),
+            permanent: matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
+            ),
+        })?;
+        let id = self.add(stream, layer, false)?;
+        self.end_within(id, DIAL);
+        Ok(())
+    }
+
+    /// Sees to those at the door, for as long as those inside can spare.
+    pub(super) fn see_to_the_door(&mut self) {
+        let begin = self.clock.now();
+        if begin < self.door_at || (self.calls.is_empty() && self.accept_at.is_none()) {
+            return;
+        }
+        let until = begin + DOOR_TURN;
+        // The oldest first: they are nearest to being inside.
+        while self.clock.now() < until
+            && let Some((id, ready)) = self.calls.pop_first()
+        {
+            self.on_ready(id, ready);
+        }
+        let now = self.clock.now();
+        if now < until && self.accept_at.is_some_and(|at| at <= now) {
+            self.accept();
+        }
+        let now = self.clock.now();
+        if self.member_at.is_some_and(|at| now < at + AT_WORK) {
+            self.door_at = now + now.since(begin) * DOOR_SHARE;
+        }
+    }
+}
