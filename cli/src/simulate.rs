@@ -41,12 +41,12 @@ impl DataCache {
         source: &Source,
         settings: &Settings,
     ) -> Result<Prepared, pstrain_data::DataError> {
-        let key = format!("{source:?} {:?}", settings.recipe);
+        let key = format!("{source:?} {:?} {}", settings.recipe, settings.hashing);
         let mut read = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let encoded = match read.get(&key) {
             Some(encoded) => Arc::clone(encoded),
             None => {
-                let encoded = Arc::new(Encoded::read(source, settings.recipe)?);
+                let encoded = Arc::new(Encoded::read(source, settings)?);
                 read.insert(key, Arc::clone(&encoded));
                 encoded
             }

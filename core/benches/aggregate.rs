@@ -74,6 +74,7 @@ impl Bench {
                 clock: Clock(self.version / u64::from(WORKERS)),
                 samples: 64,
                 size: 0,
+                keys: None,
                 staleness: u64::from(WORKERS) - 1,
                 base: self.aggregator.needs_base().then_some(base),
                 values: &gradients[worker as usize],

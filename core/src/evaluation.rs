@@ -14,7 +14,7 @@ use crate::model::{Model, Workspace};
 const BLOCK: usize = 512;
 
 /// What a model makes of examples.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Number of examples.
     pub examples: u64,
@@ -22,6 +22,10 @@ pub struct Evaluation {
     pub correct: u64,
     /// Mean negative log-likelihood of the labels, in nats; NaN without examples.
     pub loss: f64,
+    /// Parameters that are not 0.
+    pub non_zeros: u64,
+    /// The sum of the parameters' magnitudes.
+    pub l1: f64,
     /// For each class, the share of its examples that were recognised; `None` without any.
     pub recall: Vec<Option<f64>>,
 }
@@ -31,6 +35,13 @@ impl Evaluation {
     #[must_use]
     pub fn accuracy(&self) -> f64 {
         self.correct as f64 / self.examples as f64
+    }
+
+    /// The loss with a penalty of `lambda` on the sum of magnitudes: what an l1 proximal step makes
+    /// small.
+    #[must_use]
+    pub fn objective(&self, lambda: f32) -> f64 {
+        self.loss + f64::from(lambda) * self.l1
     }
 }
 
@@ -51,9 +62,11 @@ pub fn evaluate(
     workspace: &mut Workspace,
 ) -> Evaluation {
     let counts = examples.class_counts();
+    let non_zeros = params.iter().filter(|value| **value != 0.0).count() as u64;
+    let l1 = params.iter().map(|value| f64::from(value.abs())).sum();
     if !model.computes() {
         let recall = vec![None; counts.len()];
-        return Evaluation { examples: 0, correct: 0, loss: f64::NAN, recall };
+        return Evaluation { examples: 0, correct: 0, loss: f64::NAN, non_zeros, l1, recall };
     }
     let mut recognised = vec![0_u64; counts.len()];
     let mut loss = 0.0;
@@ -77,6 +90,8 @@ pub fn evaluate(
         examples: examples.len() as u64,
         correct: recognised.iter().sum(),
         loss: loss / examples.len() as f64,
+        non_zeros,
+        l1,
         recall: recall.collect(),
     }
 }
@@ -131,6 +146,9 @@ mod tests {
         // Probabilities 2/5 where the label is the column's own class, else 1/5.
         let expected = -(3.0 * 0.4_f64.ln() + 2.0 * 0.2_f64.ln()) / 5.0;
         assert!((found.loss - expected).abs() < 1e-6, "{} {expected}", found.loss);
+        assert_eq!(found.non_zeros, 3);
+        let objective = found.objective(0.5) - found.loss;
+        assert!((objective - 1.5 * 2.0_f64.ln()).abs() < 1e-6, "{objective}");
     }
 
     #[test]

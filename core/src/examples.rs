@@ -1,13 +1,22 @@
-//! Training examples as the models read them: compact, columns either dense or one-hot.
+//! Training examples as the models read them: compact, columns dense, one-hot or sparse.
+
+mod entries;
+#[cfg(test)]
+mod tests;
 
 use alloc::vec::Vec;
 use core::fmt;
+
+use self::entries::Entries;
 
 /// Examples in memory: `len` rows of `inputs` columns, and a class label each.
 ///
 /// The first `dense_width` columns of a row are stored as values. The others are one-hot groups:
 /// of each group exactly one column is 1, and only its index is stored. A row of the reference
 /// task (9 numbers, 3 one-hot groups over 84 columns) so takes 44 bytes instead of 374.
+///
+/// Where columns are neither dense nor one-hot, rows are sparse ([`Shape::is_sparse`]): each has
+/// the columns and values of its entries, and is 0 elsewhere.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Examples {
     inputs: usize,
@@ -16,6 +25,7 @@ pub struct Examples {
     classes: usize,
     dense: Vec<f32>,
     hot: Vec<u16>,
+    entries: Entries,
     labels: Vec<u16>,
 }
 
@@ -32,6 +42,20 @@ pub struct Shape {
     pub classes: u32,
 }
 
+impl Shape {
+    /// The shape of sparse rows of so many columns.
+    #[must_use]
+    pub const fn sparse(inputs: u32, classes: u32) -> Self {
+        Self { inputs, dense: 0, hot: 0, classes }
+    }
+
+    /// Whether rows are sparse: no column is dense, and none one-hot.
+    #[must_use]
+    pub const fn is_sparse(self) -> bool {
+        self.inputs > 0 && self.dense == 0 && self.hot == 0
+    }
+}
+
 /// One example, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row<'a> {
@@ -39,6 +63,10 @@ pub struct Row<'a> {
     pub dense: &'a [f32],
     /// Indices (among all inputs) of the columns that are 1.
     pub hot: &'a [u16],
+    /// The columns of a sparse row that have an entry, in ascending order.
+    pub columns: &'a [u32],
+    /// The values of those columns.
+    pub values: &'a [f32],
     /// The class.
     pub label: u16,
 }
@@ -73,6 +101,16 @@ pub enum ShapeError {
         /// Its column.
         column: usize,
     },
+    /// The entries of a sparse row: other columns than values, columns that do not ascend, or one
+    /// past the last.
+    Entries {
+        /// Columns given.
+        columns: usize,
+        /// Values given.
+        values: usize,
+        /// Columns in all.
+        inputs: usize,
+    },
     /// Packed bytes that are not a whole number of rows.
     Packed {
         /// Bytes given.
@@ -97,6 +135,11 @@ impl fmt::Display for ShapeError {
                 write!(f, "label {label} is not below the {classes} classes")
             }
             Self::NotFinite { column } => write!(f, "value of column {column} is not finite"),
+            Self::Entries { columns, values, inputs } => write!(
+                f,
+                "a sparse row of {columns} columns and {values} values does not fit: as many of each \
+                 are needed, the columns ascending and below {inputs}"
+            ),
             Self::Packed { bytes, row } => {
                 write!(f, "{bytes} bytes are not a whole number of {row}-byte examples")
             }
@@ -117,6 +160,7 @@ impl Examples {
             classes: shape.classes as usize,
             dense: Vec::new(),
             hot: Vec::new(),
+            entries: Entries::new(),
             labels: Vec::new(),
         }
     }
@@ -167,6 +211,54 @@ impl Examples {
         Ok(())
     }
 
+    /// Adds one example of sparse rows: the columns of its entries in ascending order, and their
+    /// values.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if it does not fit the shape; nothing is added then.
+    pub fn push_sparse(
+        &mut self,
+        columns: &[u32],
+        values: &[f32],
+        label: u16,
+    ) -> Result<(), ShapeError> {
+        let fits = self.shape().is_sparse()
+            && columns.len() == values.len()
+            && columns.is_sorted_by(|one, next| one < next)
+            && columns.last().is_none_or(|&last| (last as usize) < self.inputs);
+        if !fits {
+            let (columns, values) = (columns.len(), values.len());
+            return Err(ShapeError::Entries { columns, values, inputs: self.inputs });
+        }
+        if usize::from(label) >= self.classes {
+            return Err(ShapeError::Label { label, classes: self.classes });
+        }
+        if let Some(place) = values.iter().position(|value| !value.is_finite()) {
+            return Err(ShapeError::NotFinite { column: columns[place] as usize });
+        }
+        self.entries.push(columns, values);
+        self.labels.push(label);
+        Ok(())
+    }
+
+    /// The columns that have an entry in any row, ascending.
+    #[must_use]
+    pub fn touched(&self) -> Vec<u32> {
+        let mut columns = self.entries.columns().to_vec();
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
+    /// The same sparse rows over the columns `kept` alone, counted from the first of them. They
+    /// must ascend, and all that are touched be among them.
+    #[must_use]
+    pub fn over(mut self, kept: &[u32]) -> Self {
+        self.entries.relocate(|column| kept.partition_point(|&other| other < column) as u32);
+        self.inputs = kept.len();
+        self
+    }
+
     /// The number of examples.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -185,9 +277,12 @@ impl Examples {
     /// If `index` is not below [`Self::len`].
     #[must_use]
     pub fn row(&self, index: usize) -> Row<'_> {
+        let (columns, values) = self.entries.row(index);
         Row {
             dense: &self.dense[index * self.dense_width..(index + 1) * self.dense_width],
             hot: &self.hot[index * self.hot_width..(index + 1) * self.hot_width],
+            columns,
+            values,
             label: self.labels[index],
         }
     }
@@ -215,6 +310,9 @@ impl Examples {
             let row = self.row(index as usize);
             chosen.dense.extend_from_slice(row.dense);
             chosen.hot.extend_from_slice(row.hot);
+            if self.shape().is_sparse() {
+                chosen.entries.push(row.columns, row.values);
+            }
             chosen.labels.push(row.label);
         }
         chosen
@@ -230,28 +328,27 @@ impl Examples {
         counts
     }
 
-    /// Bytes of one example as [`Self::pack`] writes it.
+    /// How many examples from number `first` on take no more than `bytes` as [`Self::pack`] writes
+    /// them: at least one, if there is one.
     #[must_use]
-    pub const fn packed_row_bytes(&self) -> usize {
-        4 * self.dense_width + 2 * self.hot_width + 2
+    pub fn packed_rows(&self, first: usize, bytes: usize) -> usize {
+        let mut left = bytes;
+        let fits = |row: &usize| {
+            let row = self.row(*row).packed_bytes();
+            let is_room = row <= left;
+            left = left.saturating_sub(row);
+            is_room
+        };
+        let rows = (first..self.len()).take_while(fits).count();
+        rows.max(1).min(self.len() - first.min(self.len()))
     }
 
-    /// Appends examples `rows` to `bytes`: per row the dense values (`f32`), the one-hot indices
-    /// (`u16`) and the label (`u16`), all little-endian.
+    /// Appends examples `rows` to `bytes`, each as [`Row::pack`] writes it.
     ///
     /// # Panics
     /// If `rows` reaches past the last example.
     pub fn pack(&self, rows: core::ops::Range<usize>, bytes: &mut Vec<u8>) {
-        bytes.reserve(rows.len() * self.packed_row_bytes());
-        for row in rows.map(|index| self.row(index)) {
-            for value in row.dense {
-                bytes.extend_from_slice(&value.to_le_bytes());
-            }
-            for index in row.hot {
-                bytes.extend_from_slice(&index.to_le_bytes());
-            }
-            bytes.extend_from_slice(&row.label.to_le_bytes());
-        }
+        rows.for_each(|index| self.row(index).pack(bytes));
     }
 
     /// Adds the examples that [`Self::pack`] wrote.
@@ -260,7 +357,10 @@ impl Examples {
     /// [`ShapeError`] if the bytes are no whole rows, or at the first row that does not fit; the
     /// rows before it stay.
     pub fn unpack(&mut self, bytes: &[u8]) -> Result<(), ShapeError> {
-        let size = self.packed_row_bytes();
+        if self.shape().is_sparse() {
+            return self.unpack_sparse(bytes);
+        }
+        let size = 4 * self.dense_width + 2 * self.hot_width + 2;
         if !bytes.len().is_multiple_of(size) {
             return Err(ShapeError::Packed { bytes: bytes.len(), row: size });
         }
@@ -279,57 +379,58 @@ impl Examples {
         }
         Ok(())
     }
+
+    fn unpack_sparse(&mut self, mut bytes: &[u8]) -> Result<(), ShapeError> {
+        let (mut columns, mut values) = (Vec::new(), Vec::new());
+        while let Some((count, rest)) = bytes.split_first_chunk() {
+            let count = u32::from_le_bytes(*count) as usize;
+            let cut = || ShapeError::Packed { bytes: bytes.len(), row: count.saturating_mul(8) };
+            let (entries, rest) = rest.split_at_checked(count.saturating_mul(8)).ok_or_else(cut)?;
+            let (label, rest) = rest.split_first_chunk().ok_or_else(cut)?;
+            let (ones, others) = entries.split_at(4 * count);
+            columns.clear();
+            columns.extend(ones.as_chunks().0.iter().map(|&column| u32::from_le_bytes(column)));
+            values.clear();
+            values.extend(others.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)));
+            self.push_sparse(&columns, &values, u16::from_le_bytes(*label))?;
+            bytes = rest;
+        }
+        match bytes {
+            [] => Ok(()),
+            _ => Err(ShapeError::Packed { bytes: bytes.len(), row: 4 }),
+        }
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fingerprint::Fingerprint;
-
-    fn digest(examples: &Examples) -> [u8; 32] {
-        Fingerprint::of(examples).digest
+impl Row<'_> {
+    /// Bytes that [`Self::pack`] writes.
+    #[must_use]
+    pub const fn packed_bytes(&self) -> usize {
+        let sparse = if self.is_sparse() { 4 + 8 * self.columns.len() } else { 0 };
+        sparse + 4 * self.dense.len() + 2 * self.hot.len() + 2
     }
 
-    fn some() -> Examples {
-        let mut examples = Examples::new(Shape { inputs: 7, dense: 2, hot: 2, classes: 3 });
-        examples.push(&[1.5, -2.0], &[2, 5], 0).unwrap();
-        examples.push(&[0.0, 3.25], &[4, 6], 2).unwrap();
-        examples
+    const fn is_sparse(&self) -> bool {
+        self.dense.is_empty() && self.hot.is_empty()
     }
 
-    #[test]
-    fn packed_examples_come_back_unchanged() {
-        let examples = some();
-        let mut bytes = Vec::new();
-        examples.pack(0..2, &mut bytes);
-        assert_eq!(bytes.len(), 2 * examples.packed_row_bytes());
-        let mut back = Examples::new(examples.shape());
-        back.unpack(&bytes).unwrap();
-        assert_eq!(back, examples);
-        assert_eq!(digest(&back), digest(&examples));
-        assert!(matches!(back.unpack(&bytes[1..]), Err(ShapeError::Packed { .. })));
-    }
-
-    #[test]
-    fn examples_that_do_not_fit_are_refused() {
-        let mut examples = some();
-        assert!(matches!(examples.push(&[0.0], &[2, 5], 0), Err(ShapeError::Width { .. })));
-        for index in [1, 7] {
-            let refused = examples.push(&[0.0, 0.0], &[2, index], 0);
-            assert_eq!(refused, Err(ShapeError::Column { index, inputs: 7 }));
+    /// Appends the dense values (`f32`), the one-hot indices (`u16`) and the label (`u16`) to
+    /// `bytes`, all little-endian; of a sparse row the number of its entries (`u32`), their columns
+    /// (`u32`), their values (`f32`) and the label.
+    pub fn pack(&self, bytes: &mut Vec<u8>) {
+        bytes.reserve(self.packed_bytes());
+        if self.is_sparse() {
+            bytes.extend_from_slice(&(self.columns.len() as u32).to_le_bytes());
+            for column in self.columns {
+                bytes.extend_from_slice(&column.to_le_bytes());
+            }
         }
-        assert!(matches!(examples.push(&[0.0, 0.0], &[2, 5], 3), Err(ShapeError::Label { .. })));
-        let refused = examples.push(&[0.0, f32::NAN], &[2, 5], 0);
-        assert_eq!(refused, Err(ShapeError::NotFinite { column: 1 }));
-        assert_eq!(examples, some());
-    }
-
-    #[test]
-    fn the_digest_sees_every_part() {
-        let examples = some();
-        let swapped = examples.select(&[1, 0]);
-        assert_ne!(digest(&examples), digest(&swapped));
-        assert_eq!(digest(&examples), digest(&swapped.select(&[1, 0])));
-        assert_eq!(examples.class_counts(), [1, 0, 1]);
+        for value in self.values.iter().chain(self.dense) {
+            bytes.extend_from_slice(&value.to_le_bytes());
+        }
+        for index in self.hot {
+            bytes.extend_from_slice(&index.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.label.to_le_bytes());
     }
 }

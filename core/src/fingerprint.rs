@@ -100,9 +100,7 @@ impl Fingerprinter {
         self.rows += 1;
         self.class_counts[usize::from(row.label)] += 1;
         self.bytes.clear();
-        self.bytes.extend(row.dense.iter().flat_map(|value| value.to_le_bytes()));
-        self.bytes.extend(row.hot.iter().flat_map(|index| index.to_le_bytes()));
-        self.bytes.extend(row.label.to_le_bytes());
+        row.pack(&mut self.bytes);
         self.hash.update(&self.bytes);
     }
 

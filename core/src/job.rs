@@ -1,6 +1,8 @@
 //! The job: everything that decides what is trained and how. The server owns it and hands it to
 //! the workers in the handshake.
 
+mod sparse;
+
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::aggregate::{Aggregation, AggregationError};
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::examples::Shape;
-use crate::filter::{ErrorFeedback, FilterError, Filters};
+use crate::filter::{ErrorFeedback, FilterError, Filters, KeyCaching};
 use crate::fingerprint::Fingerprint;
 use crate::id::ServerId;
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
@@ -226,6 +228,7 @@ impl Job {
             return Err(JobError::FewRows { rows: self.data.train.rows, workers });
         }
         self.filters.validate().map_err(JobError::Filters)?;
+        self.filters.check(&self.update).map_err(JobError::Filters)?;
         if !self.filters.is_none() && matches!(self.model, ModelSpec::Timing { .. }) {
             return Err(JobError::Filters(FilterError::Timing));
         }
@@ -241,6 +244,7 @@ impl Job {
             self.check_aggregation(&mode).map_err(JobError::Aggregation)?;
         }
         self.check_servers(&self.mode)?;
+        self.check_sparse(&self.mode)?;
         self.check_work(&self.mode).map_err(JobError::Work)
     }
 }
@@ -360,6 +364,8 @@ pub enum JobError {
     Servers(u32),
     /// A setting that looks at all keys at once, where no server has them all.
     SeveralServers(&'static str),
+    /// A setting that needs a value for every key, where gradients of a sparse model have some.
+    Sparse(&'static str),
     /// A scenario of too many bytes.
     Scenario(usize),
     /// A mode that makes no sense.
@@ -403,6 +409,11 @@ impl fmt::Display for JobError {
                 f,
                 "{setting} looks at all parameters at once, but with several servers none has them \
                  all: use servers = 1, or leave it away"
+            ),
+            Self::Sparse(setting) => write!(
+                f,
+                "{setting} needs a value for every key, but the gradients of model = logistic have \
+                 one for each key of a worker's working set: leave it away"
             ),
             Self::Scenario(bytes) => write!(
                 f,
@@ -459,6 +470,7 @@ macro_rules! words {
 }
 
 words!(ErrorFeedback { Auto = "auto", On = "on", Off = "off" } "auto, on, off");
+words!(KeyCaching { On = "on", Off = "off" } "on, off");
 words!(Exchange { Combined = "combined", Separate = "separate" } "combined, separate");
 words!(BudgetKind { Global = "global", Partition = "partition" } "global, partition");
 words!(OnLoss { Continue = "continue", Wait = "wait", Stop = "stop", Reassign = "reassign" } "continue, wait, stop, reassign");

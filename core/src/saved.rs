@@ -12,8 +12,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::protocol::codec;
 
@@ -33,6 +33,8 @@ pub enum Array {
     F32(Arc<Vec<f32>>),
     /// Of double precision.
     F64(Arc<Vec<f64>>),
+    /// Whole numbers.
+    U32(Arc<Vec<u32>>),
 }
 
 /// A saved state that does not fit the job, or is not whole.
@@ -78,14 +80,16 @@ impl Saved {
         let mut bytes = Vec::new();
         codec::append(&self.small, &mut bytes);
         let lengths = self.arrays.iter().map(|(name, array)| match array {
-            Array::F32(values) => (name, false, values.len() as u64),
-            Array::F64(values) => (name, true, values.len() as u64),
+            Array::F32(values) => (name, Of::F32, values.len() as u64),
+            Array::F64(values) => (name, Of::F64, values.len() as u64),
+            Array::U32(values) => (name, Of::U32, values.len() as u64),
         });
         codec::append(&lengths.collect::<Vec<_>>(), &mut bytes);
         for (_, array) in &self.arrays {
             match array {
                 Array::F32(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
                 Array::F64(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
+                Array::U32(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
             }
         }
         bytes
@@ -98,27 +102,37 @@ impl Saved {
     pub fn of_bytes(mut bytes: &[u8]) -> Result<Self, SavedError> {
         let bytes = &mut bytes;
         let small = codec::read_first(bytes).map_err(|_malformed| SavedError::Small)?;
-        let lengths: Vec<(String, bool, u64)> =
+        let lengths: Vec<(String, Of, u64)> =
             codec::read_first(bytes).map_err(|_malformed| SavedError::Small)?;
         let mut arrays = Vec::new();
-        for (name, is_double, values) in lengths {
-            let width = if is_double { size_of::<f64>() } else { size_of::<f32>() };
+        for (name, of, values) in lengths {
+            let width = if of == Of::F64 { size_of::<f64>() } else { size_of::<f32>() };
             let length = usize::try_from(values).ok().and_then(|values| values.checked_mul(width));
             let (own, rest) = length
                 .and_then(|length| bytes.split_at_checked(length))
                 .ok_or(SavedError::Missing)?;
             *bytes = rest;
-            let array = if is_double {
-                let values = own.as_chunks().0.iter().map(|it| f64::from_le_bytes(*it));
-                Array::F64(Arc::new(values.collect()))
-            } else {
-                let values = own.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it));
-                Array::F32(Arc::new(values.collect()))
+            let array = match of {
+                Of::F32 => Array::F32(Arc::new(values_of(own, f32::from_le_bytes))),
+                Of::F64 => Array::F64(Arc::new(values_of(own, f64::from_le_bytes))),
+                Of::U32 => Array::U32(Arc::new(values_of(own, u32::from_le_bytes))),
             };
             arrays.push((name, array));
         }
         if bytes.is_empty() { Ok(Self { small, arrays }) } else { Err(SavedError::Small) }
     }
+}
+
+/// What the numbers of an array are.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+enum Of {
+    F32,
+    F64,
+    U32,
+}
+
+fn values_of<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks().0.iter().map(|it| of(*it)).collect()
 }
 
 /// Is led over a state, to save it or to restore it.
@@ -268,6 +282,27 @@ impl<'a> Archive<'a> {
             _ => return Err(SavedError::Missing),
         }
         check(name, values.len(), self.keys)
+    }
+
+    /// So many whole numbers.
+    ///
+    /// # Errors
+    /// [`SavedError`] if they are not there, or not so many.
+    pub fn own_u32(
+        &mut self,
+        name: &'static str,
+        values: &mut Vec<u32>,
+        count: usize,
+    ) -> Result<(), SavedError> {
+        if !self.restores() {
+            let mut index = self.add(name, Array::U32(Arc::new(values.clone())), None);
+            return self.small(&mut index);
+        }
+        match self.next()? {
+            (_, Array::U32(found)) => values.clone_from(found),
+            _ => return Err(SavedError::Missing),
+        }
+        check(name, values.len(), count)
     }
 
     /// Whether there is an array, where it comes only with the first use: to be asked before it.

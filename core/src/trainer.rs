@@ -10,9 +10,10 @@ use core::ops::Range;
 
 use crate::coding::Piece;
 use crate::examples::{Examples, Shape};
-use crate::id::{PartId, WorkerId};
+use crate::id::{PartId, ServerId, WorkerId};
 use crate::job::{Aggregation, Job};
 use crate::model::{Model, Workspace};
+use crate::params::KeyList;
 use crate::rng::Stream;
 use crate::work::Task;
 
@@ -23,9 +24,13 @@ use crate::work::Task;
 /// it is asked for. A pass over the `n` examples of a part takes `ceil(n / batch size)` of them,
 /// the last with what is left; each pass goes through all examples once in a random order of its
 /// own. A mini-batch with a size of its own is the examples of that order from its number on.
+///
+/// Of a sparse model it knows the keys that its examples touch and no others: parameters and
+/// gradients have a value for each key of [`Trainer::keys`].
 #[derive(Clone, Debug)]
 pub struct Trainer {
     model: Model,
+    keys: Option<KeyList>,
     parts: Vec<Part>,
     combination: Option<Combination>,
     batch_size: usize,
@@ -153,9 +158,17 @@ impl Trainer {
         if ids.len() != parts.len() {
             return Err(TrainerError::Parts { given: parts.len(), wanted: ids.len() });
         }
+        let (keys, model, parts) = match model.is_sparse() {
+            true => {
+                let (keys, model, parts) = compact(job, &model, parts)?;
+                (Some(keys), model, parts)
+            }
+            false => (None, model, parts),
+        };
         let parts = ids.into_iter().zip(parts).collect();
         let mut trainer = Self::of_parts(model, parts, Stream::new(job.seed), job.batch_size)?;
         let coefficient = |piece: Piece| piece.coefficient;
+        trainer.keys = keys;
         trainer.combination = job.pieces_of(worker).map(|pieces| Combination {
             coefficients: pieces.into_iter().map(coefficient).collect(),
             aggregation: job.aggregation,
@@ -189,6 +202,7 @@ impl Trainer {
             return Err(TrainerError::Parts { given: 0, wanted: 1 });
         }
         Ok(Self {
+            keys: None,
             parts,
             combination: None,
             batch_size: batch_size as usize,
@@ -201,6 +215,12 @@ impl Trainer {
     #[must_use]
     pub const fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// The keys that parameters and gradients have values for; none if for all.
+    #[must_use]
+    pub const fn keys(&self) -> Option<&KeyList> {
+        self.keys.as_ref()
     }
 
     /// Whether the worker has the part that `task` is of.
@@ -219,7 +239,7 @@ impl Trainer {
     /// # Panics
     /// If `params` are not [`Model::parameters`] values, or not [`Self::has`].
     pub fn compute(&mut self, task: Task, params: &[f32], gradient: &mut Vec<f32>) -> Computed {
-        let Self { model, parts, combination, batch_size, workspace } = self;
+        let Self { model, parts, combination, batch_size, workspace, .. } = self;
         gradient.resize(model.parameters(), 0.0);
         let Some(combination) = combination else {
             #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
@@ -250,6 +270,38 @@ impl Trainer {
         }
         Computed { loss: loss as f32, samples: samples as u32 }
     }
+}
+
+/// The keys of `model` that `parts` touch, with at least one at each server of `job`.
+#[must_use]
+pub fn working_set(job: &Job, model: &Model, parts: &[Examples]) -> KeyList {
+    let mut touched: Vec<u32> = parts.iter().flat_map(Examples::touched).collect();
+    touched.sort_unstable();
+    touched.dedup();
+    let ranges: Vec<_> = (0..job.servers)
+        .filter_map(|server| job.keys_of(ServerId(server), model.parameters()))
+        .collect();
+    KeyList::covering(touched, &ranges)
+}
+
+/// The working set of `parts`, and model and parts over it.
+fn compact(
+    job: &Job,
+    model: &Model,
+    parts: Vec<Examples>,
+) -> Result<(KeyList, Model, Vec<Examples>), TrainerError> {
+    let shapes = |examples: &Examples| TrainerError::Shape {
+        model: model.shape(),
+        examples: examples.shape(),
+    };
+    if let Some(other) = parts.iter().find(|examples| examples.shape() != model.shape()) {
+        return Err(shapes(other));
+    }
+    let keys = working_set(job, model, &parts);
+    let over = model.over(keys.len());
+    let model = over.map_err(|_| shapes(&parts.first().cloned().unwrap_or_default()))?;
+    let parts = parts.into_iter().map(|part| part.over(keys.keys())).collect();
+    Ok((keys, model, parts))
 }
 
 /// The place of a part. Whoever has all of them has each in its own place.

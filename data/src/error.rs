@@ -8,6 +8,7 @@ use pstrain_core::id::PartId;
 
 use crate::nsl_kdd::ReadError;
 use crate::partition::PartitionError;
+use crate::sparse::LibsvmError;
 use crate::synthetic::ProfileError;
 
 /// Why data could not be loaded, split, encoded or written.
@@ -16,6 +17,8 @@ use crate::synthetic::ProfileError;
 pub enum DataError {
     /// A file is missing, damaged or not of the format.
     Read(ReadError),
+    /// A file of sparse rows is missing, damaged or not of the format.
+    Libsvm(LibsvmError),
     /// The statistics for synthetic data are broken.
     Profile(ProfileError),
     /// The rows cannot be given to the workers as asked.
@@ -70,6 +73,7 @@ impl fmt::Display for DataError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error) => error.fmt(f),
+            Self::Libsvm(error) => error.fmt(f),
             Self::Profile(error) => error.fmt(f),
             Self::Partition(error) => error.fmt(f),
             Self::Shape(error) => error.fmt(f),
@@ -113,6 +117,12 @@ impl std::error::Error for DataError {
 impl From<ReadError> for DataError {
     fn from(error: ReadError) -> Self {
         Self::Read(error)
+    }
+}
+
+impl From<LibsvmError> for DataError {
+    fn from(error: LibsvmError) -> Self {
+        Self::Libsvm(error)
     }
 }
 

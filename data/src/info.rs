@@ -8,6 +8,7 @@ use crate::error::DataError;
 use crate::nsl_kdd::{Attack, CLASSES, Columns, NUMERIC, Record, category_groups, numeric_name};
 use crate::recipe::RecipeName;
 use crate::source::Source;
+use crate::sparse::{self, Hashing, SparseSpec};
 use pstrain_core::examples::Row;
 use pstrain_core::fingerprint::{Fingerprint, Fingerprinter};
 
@@ -26,8 +27,23 @@ pub struct Info {
     pub categories: Vec<Category>,
     /// The numeric features.
     pub columns: Vec<Column>,
-    /// Identifies the contents: all rows under recipe `nsl-kdd-122`, not standardised.
+    /// The features, if rows are sparse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub features: Option<Features>,
+    /// Identifies the contents: all rows under recipe `nsl-kdd-122`, not standardised, or
+    /// all sparse rows.
     pub fingerprint: Fingerprint,
+}
+
+/// The features of sparse rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Features {
+    /// Columns in all.
+    pub columns: u32,
+    /// Columns that some row has.
+    pub touched: u64,
+    /// Entries of all rows.
+    pub entries: u64,
 }
 
 /// How often something occurs.
@@ -68,6 +84,9 @@ pub struct Column {
 /// # Errors
 /// [`DataError`] if the source cannot be read.
 pub fn info(source: &Source) -> Result<Info, DataError> {
+    if let Some(sparse) = SparseSpec::of(source, Hashing::None)? {
+        return sparse_info(source, sparse);
+    }
     let mut tally = Tally::default();
     let recipe = RecipeName::NslKdd122;
     let mut fingerprinter = Fingerprinter::new(recipe.shape());
@@ -76,10 +95,36 @@ pub fn info(source: &Source) -> Result<Info, DataError> {
         tally.add(record);
         let hot = recipe.encode(record, &mut dense);
         let label = record.attack.class().into();
-        fingerprinter.add(Row { dense: &dense, hot: &hot, label });
+        fingerprinter.add(Row { dense: &dense, hot: &hot, columns: &[], values: &[], label });
         Ok(())
     })?;
     Ok(tally.finish(source.describe(), fingerprinter.finish()))
+}
+
+/// The facts about sparse rows.
+fn sparse_info(source: &Source, sparse: SparseSpec) -> Result<Info, DataError> {
+    let all = sparse.encode_all(source)?;
+    let rows = all.len() as u64;
+    let entries: usize = (0..all.len()).map(|row| all.row(row).columns.len()).sum();
+    let class = |(&name, &count): (&&str, &u64)| Occurrence {
+        name: name.to_owned(),
+        count,
+        share: count as f64 / rows.max(1) as f64,
+    };
+    Ok(Info {
+        source: source.describe(),
+        rows,
+        classes: sparse::CLASSES.iter().zip(&all.class_counts()).map(class).collect(),
+        attacks: Vec::new(),
+        categories: Vec::new(),
+        columns: Vec::new(),
+        features: Some(Features {
+            columns: sparse.columns,
+            touched: all.touched().len() as u64,
+            entries: entries as u64,
+        }),
+        fingerprint: Fingerprint::of(&all),
+    })
 }
 
 #[derive(Default)]
@@ -140,6 +185,7 @@ impl Tally {
                 .collect(),
             categories: category_groups().into_iter().zip(&self.categories).map(category).collect(),
             columns: self.numbers.iter().enumerate().map(column).collect(),
+            features: None,
             fingerprint,
         }
     }

@@ -24,9 +24,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Sparse rows ([`mod@sparse`]) need no recipe: a model sees their features as they are, or hashed.
+//!
 //! This crate knows nothing of networks, nodes or the command line. The data sets themselves are
 //! not part of it; [`nsl_kdd`] says what to cite.
 
+mod decompress;
 mod error;
 mod experiments;
 pub mod info;
@@ -35,6 +38,7 @@ pub mod partition;
 mod prepared;
 mod recipe;
 mod source;
+pub mod sparse;
 mod spec;
 pub mod split;
 mod standardise;
@@ -48,5 +52,6 @@ pub use partition::{PartitionSpec, Skew};
 pub use prepared::{Encoded, Prepared};
 pub use recipe::{RecipeName, UnknownRecipe};
 pub use source::Source;
+pub use sparse::{Hashing, SparseSpec};
 pub use spec::{DataSpec, Settings, SyntheticSpec};
 pub use standardise::{Standard, Standardisation};

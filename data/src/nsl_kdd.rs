@@ -8,7 +8,6 @@
 //! The files hold one record a line, without a header: 41 features, the name of the attack (or
 //! `normal`), and a difficulty level that nothing here uses and that may be missing.
 
-mod decompress;
 mod error;
 mod reader;
 mod record;

@@ -6,10 +6,10 @@ use pstrain_core::examples::Examples;
 use pstrain_core::id::PartId;
 
 use crate::error::DataError;
-use crate::nsl_kdd::CLASSES;
 use crate::partition::Skew;
 use crate::recipe::RecipeName;
 use crate::source::Source;
+use crate::sparse::SparseSpec;
 use crate::spec::{DataSpec, Settings, SyntheticSpec, out_of_range};
 use crate::standardise::Standardisation;
 use pstrain_core::fingerprint::Fingerprint;
@@ -33,27 +33,39 @@ pub struct Prepared {
 pub struct Encoded {
     source: Source,
     recipe: RecipeName,
+    sparse: Option<SparseSpec>,
     all: Examples,
 }
 
 impl Encoded {
-    /// Reads `source` as `recipe` wants it.
+    /// Reads `source` as `settings` want it.
     ///
     /// # Errors
     /// [`DataError`] if the source cannot be read.
-    pub fn read(source: &Source, recipe: RecipeName) -> Result<Self, DataError> {
-        let mut all = Examples::new(recipe.shape());
-        if let Source::Synthetic { rows, .. } = source {
-            // More rows than there is memory for fail one by one, not at once.
-            all.reserve(Settings::check_rows(source, *rows)?.min(1 << 20) as usize);
-        }
-        let mut dense = vec![0.0; recipe.numerics().len()];
-        source.visit(recipe.columns(), |record| {
-            let hot = recipe.encode(record, &mut dense);
-            Ok(all.push(&dense, &hot, record.attack.class().into())?)
-        })?;
-        Ok(Self { source: source.clone(), recipe, all })
+    pub fn read(source: &Source, settings: &Settings) -> Result<Self, DataError> {
+        let recipe = settings.recipe;
+        let sparse = SparseSpec::of(source, settings.hashing)?;
+        let all = match sparse {
+            Some(sparse) => sparse.encode_all(source)?,
+            None => records(source, recipe)?,
+        };
+        Ok(Self { source: source.clone(), recipe, sparse, all })
     }
+}
+
+/// All records of a source, encoded by a recipe and not yet standardised.
+fn records(source: &Source, recipe: RecipeName) -> Result<Examples, DataError> {
+    let mut all = Examples::new(recipe.shape());
+    if let Source::Synthetic { rows, .. } = source {
+        // More rows than there is memory for fail one by one, not at once.
+        all.reserve(Settings::check_rows(source, *rows)?.min(1 << 20) as usize);
+    }
+    let mut dense = vec![0.0; recipe.numerics().len()];
+    source.visit(recipe.columns(), |record| {
+        let hot = recipe.encode(record, &mut dense);
+        Ok(all.push(&dense, &hot, record.attack.class().into())?)
+    })?;
+    Ok(all)
 }
 
 impl Prepared {
@@ -64,22 +76,23 @@ impl Prepared {
     /// leaves a worker without rows.
     pub fn load(source: &Source, settings: &Settings) -> Result<Self, DataError> {
         settings.check()?;
-        Self::of(&Encoded::read(source, settings.recipe)?, settings)
+        Self::of(&Encoded::read(source, settings)?, settings)
     }
 
-    /// Splits, standardises and partitions rows that are read already. Their recipe counts, not
-    /// that of `settings`.
+    /// Splits, standardises and partitions rows that are read already. Their recipe and columns
+    /// count, not those of `settings`.
     ///
     /// # Errors
     /// [`DataError`] if a setting is out of range, or the partition leaves a worker without rows.
     pub fn of(encoded: &Encoded, settings: &Settings) -> Result<Self, DataError> {
         settings.check()?;
-        let Encoded { source, recipe, all } = encoded;
-        let recipe = *recipe;
+        let Encoded { source, recipe, sparse, all } = encoded;
+        let (recipe, sparse) = (*recipe, *sparse);
         let split = settings.split(source, all.len())?;
         let mut train = all.select(&split.train);
         let mut evaluation = all.select(&split.evaluation);
-        let standardisation = Standardisation::fit(train.dense_mut(), recipe.numerics().len());
+        let columns = all.shape().dense as usize;
+        let standardisation = Standardisation::fit(train.dense_mut(), columns);
         for part in [&mut train, &mut evaluation] {
             standardisation
                 .apply(part.dense_mut())
@@ -87,7 +100,7 @@ impl Prepared {
         }
         let owners = settings.owners(train.labels())?;
         let fingerprint = Fingerprint::of(&train);
-        let spec = DataSpec { recipe, ..resolved(source, settings, standardisation) };
+        let spec = DataSpec { recipe, sparse, ..resolved(source, settings, standardisation) };
         Ok(Self { spec, train, evaluation, fingerprint, owners })
     }
 
@@ -122,7 +135,7 @@ impl Prepared {
     /// How unlike the workers' partitions are.
     #[must_use]
     pub fn skew(&self) -> Skew {
-        Skew::of(self.train.labels(), CLASSES.len(), &self.owners, self.spec.workers)
+        Skew::of(self.train.labels(), self.spec.classes().len(), &self.owners, self.spec.workers)
     }
 }
 
@@ -137,5 +150,6 @@ fn resolved(source: &Source, settings: &Settings, standardisation: Standardisati
         workers: settings.workers,
         minimum_rows: settings.minimum_rows,
         standardisation,
+        sparse: None,
     }
 }

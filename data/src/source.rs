@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::DataError;
 use crate::nsl_kdd::{self, Columns, Problem, ReadError, Record};
+use crate::sparse::{self, SparseGenerator, SparseRow};
 use crate::synthetic::{DEFAULT_ROWS, Generator, Profile};
 
 /// Names that a folder is searched for, each plain or packed.
@@ -24,6 +25,17 @@ pub enum Source {
     /// A file, or a folder that holds `KDDTrain+.txt` or `synth.csv`, plain or packed with gzip,
     /// xz or zstd (`.gz`, `.xz`, `.zst`).
     File(PathBuf),
+    /// Sparse rows in the format of LIBSVM: the rows of these files, one after the other.
+    Libsvm(Vec<PathBuf>),
+    /// Sparse rows drawn from a seed.
+    SyntheticSparse {
+        /// How many.
+        rows: u64,
+        /// Features that they may have.
+        columns: u32,
+        /// The seed.
+        seed: u64,
+    },
 }
 
 impl Default for Source {
@@ -50,6 +62,37 @@ impl Source {
                 (0..*rows).try_for_each(|row| visit(&generator.record(row)))
             }
             Self::File(path) => nsl_kdd::read_file(&located(path)?, columns, visit),
+            Self::Libsvm(_) | Self::SyntheticSparse { .. } => {
+                Err(DataError::Specification { problem: "its rows are sparse, not records" })
+            }
+        }
+    }
+
+    /// Whether its rows are sparse, not records.
+    #[must_use]
+    pub const fn is_sparse(&self) -> bool {
+        matches!(self, Self::Libsvm(_) | Self::SyntheticSparse { .. })
+    }
+
+    /// Hands every sparse row to `visit`, in order; it may end the visit by an error.
+    ///
+    /// # Errors
+    /// [`DataError`] at the first thing that is wrong, or what `visit` returned.
+    pub fn visit_sparse(
+        &self,
+        mut visit: impl FnMut(&SparseRow) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        match self {
+            Self::Libsvm(files) => {
+                files.iter().try_for_each(|file| sparse::read_file(file, &mut visit))
+            }
+            Self::SyntheticSparse { rows, columns, seed } => {
+                let generator = SparseGenerator::new(*columns, *seed);
+                (0..*rows).try_for_each(|row| visit(&generator.row(row)))
+            }
+            Self::Synthetic { .. } | Self::File(_) => {
+                Err(DataError::Specification { problem: "its rows are records, not sparse" })
+            }
         }
     }
 
@@ -62,10 +105,21 @@ impl Source {
             }
             Self::File(path) => {
                 let path = located(path).unwrap_or_else(|_| path.clone());
-                path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into())
+                name_of(&path)
+            }
+            Self::Libsvm(files) => {
+                files.iter().map(|file| name_of(file)).collect::<Vec<_>>().join(", ")
+            }
+            Self::SyntheticSparse { rows, columns, seed } => {
+                format!("synthetic sparse rows, {rows} of {columns} columns, seed {seed}")
             }
         }
     }
+}
+
+/// A file's own name.
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into())
 }
 
 /// The file that is meant by a path to a file or to a folder.

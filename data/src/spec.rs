@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::slice;
 
-use pstrain_core::examples::{Examples, Row};
+use pstrain_core::examples::{Examples, Row, Shape};
 use pstrain_core::id::PartId;
 use pstrain_core::rng::Stream;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DataError;
-use crate::nsl_kdd::{Columns, Record, numeric_name};
+use crate::nsl_kdd::{CLASSES, Columns, Record, numeric_name};
 use crate::partition::{PartitionSpec, assign};
 use crate::recipe::RecipeName;
 use crate::source::Source;
+use crate::sparse::{self, Hashing, SparseSpec};
 use crate::split::{Split, split};
 use crate::standardise::Standardisation;
 use pstrain_core::fingerprint::{Fingerprint, Fingerprinter};
@@ -33,6 +34,8 @@ pub struct Settings {
     pub workers: u32,
     /// Rows that every worker must have under a `dirichlet` partition, at least 1.
     pub minimum_rows: u32,
+    /// Which columns the features of sparse rows go to.
+    pub hashing: Hashing,
 }
 
 impl Default for Settings {
@@ -45,6 +48,7 @@ impl Default for Settings {
             partition: PartitionSpec::default(),
             workers: 2,
             minimum_rows: 1,
+            hashing: Hashing::None,
         }
     }
 }
@@ -57,14 +61,20 @@ pub struct SyntheticSpec {
     pub rows: u64,
     /// The seed.
     pub seed: u64,
+    /// Columns, if the rows are sparse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<u32>,
 }
 
 impl SyntheticSpec {
     /// The number and seed of a source that is synthetic.
     pub(crate) const fn of(source: &Source) -> Option<Self> {
         match *source {
-            Source::Synthetic { rows, seed } => Some(Self { rows, seed }),
-            Source::File(_) => None,
+            Source::Synthetic { rows, seed } => Some(Self { rows, seed, columns: None }),
+            Source::SyntheticSparse { rows, columns, seed } => {
+                Some(Self { rows, seed, columns: Some(columns) })
+            }
+            Source::File(_) | Source::Libsvm(_) => None,
         }
     }
 }
@@ -91,6 +101,9 @@ pub struct DataSpec {
     pub minimum_rows: u32,
     /// What each dense column is shifted and scaled by.
     pub standardisation: Standardisation,
+    /// The columns, if rows are sparse: no recipe makes them then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sparse: Option<SparseSpec>,
 }
 
 impl Settings {
@@ -154,13 +167,32 @@ impl DataSpec {
             partition: self.partition.clone(),
             workers: self.workers,
             minimum_rows: self.minimum_rows,
+            hashing: match self.sparse {
+                Some(SparseSpec { columns, hashed: true }) => Hashing::To(columns),
+                _ => Hashing::None,
+            },
         }
+    }
+
+    /// The shape of an example.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.sparse.map_or_else(|| self.recipe.shape(), SparseSpec::shape)
+    }
+
+    /// The names of the classes.
+    #[must_use]
+    pub fn classes(&self) -> &'static [&'static str] {
+        if self.sparse.is_some() { &sparse::CLASSES } else { &CLASSES }
     }
 
     /// The source of synthetic data, which every worker has; `None` if the data are a file's.
     #[must_use]
     pub fn synthetic_source(&self) -> Option<Source> {
-        self.synthetic.map(|SyntheticSpec { rows, seed }| Source::Synthetic { rows, seed })
+        self.synthetic.map(|SyntheticSpec { rows, seed, columns }| match columns {
+            None => Source::Synthetic { rows, seed },
+            Some(columns) => Source::SyntheticSparse { rows, columns, seed },
+        })
     }
 
     /// Some partitions of a worker's own copy of the data, in the order asked for, and the
@@ -179,26 +211,23 @@ impl DataSpec {
         if let Some(&part) = parts.iter().find(|part| part.0 >= self.workers) {
             return Err(DataError::Part { part, parts: self.workers });
         }
-        let mut encoder = Encoder::new(self.recipe, &self.standardisation)?;
         let (train, owners) = self.assignment(source)?;
         let mut mine: BTreeMap<u32, Examples> =
-            parts.iter().map(|part| (part.0, Examples::new(self.recipe.shape()))).collect();
+            parts.iter().map(|part| (part.0, Examples::new(self.shape()))).collect();
         for (part, examples) in &mut mine {
             examples.reserve(owners.iter().filter(|owner| *owner == part).count());
         }
-        let mut fingerprinter = Fingerprinter::new(self.recipe.shape());
+        let mut fingerprinter = Fingerprinter::new(self.shape());
         let mut training = train.iter().zip(&owners).peekable();
         let mut row = 0;
-        source.visit(self.recipe.columns(), |record| {
+        let choose = || {
             let owner = owner_of(row, &mut training);
             row += 1;
-            let Some(owner) = owner else { return Ok(()) };
-            let encoded = encoder.encode(record)?;
+            owner
+        };
+        self.visit(source, choose, |owner, encoded| {
             fingerprinter.add(encoded);
-            if let Some(mine) = mine.get_mut(&owner) {
-                mine.push(encoded.dense, encoded.hot, encoded.label)?;
-            }
-            Ok(())
+            mine.get_mut(&owner).map_or(Ok(()), |mine| add(mine, encoded))
         })?;
         if training.next().is_some() {
             return Err(DataError::Changed { source: source.describe() });
@@ -207,17 +236,35 @@ impl DataSpec {
         Ok((parts.iter().map(part).collect(), fingerprinter.finish()))
     }
 
+    /// Hands the rows of a source that `choose` wants to `take`, in order and encoded, with what
+    /// `choose` said of them.
+    fn visit<T>(
+        &self,
+        source: &Source,
+        mut choose: impl FnMut() -> Option<T>,
+        mut take: impl FnMut(T, Row<'_>) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        if let Some(sparse) = self.sparse {
+            let mut encoder = sparse.encoder();
+            return source.visit_sparse(|row| match choose() {
+                Some(chosen) => take(chosen, encoder.encode(row)),
+                None => Ok(()),
+            });
+        }
+        let mut encoder = Encoder::new(self.recipe, &self.standardisation)?;
+        source.visit(self.recipe.columns(), |record| match choose() {
+            Some(chosen) => take(chosen, encoder.encode(record)?),
+            None => Ok(()),
+        })
+    }
+
     /// Encodes all rows of a source, in order, as the job's rows are encoded.
     ///
     /// # Errors
     /// [`DataError`] if the source cannot be read.
     pub fn encode_all(&self, source: &Source) -> Result<Examples, DataError> {
-        let mut encoder = Encoder::new(self.recipe, &self.standardisation)?;
-        let mut all = Examples::new(self.recipe.shape());
-        source.visit(self.recipe.columns(), |record| {
-            let encoded = encoder.encode(record)?;
-            Ok(all.push(encoded.dense, encoded.hot, encoded.label)?)
-        })?;
+        let mut all = Examples::new(self.shape());
+        self.visit(source, || Some(()), |(), encoded| add(&mut all, encoded))?;
         Ok(all)
     }
 
@@ -226,15 +273,32 @@ impl DataSpec {
         let settings = self.settings();
         settings.check()?;
         let mut labels = Vec::new();
-        source.visit(Columns::NONE, |record| {
-            labels.push(u16::from(record.attack.class()));
-            Ok(())
-        })?;
+        if source.is_sparse() {
+            source.visit_sparse(|row| {
+                labels.push(row.class);
+                Ok(())
+            })?;
+        } else {
+            source.visit(Columns::NONE, |record| {
+                labels.push(u16::from(record.attack.class()));
+                Ok(())
+            })?;
+        }
         let Split { train, .. } = settings.split(source, labels.len())?;
         let labels: Vec<u16> = train.iter().map(|&row| labels[row as usize]).collect();
         let owners = settings.owners(&labels)?;
         Ok((train, owners))
     }
+}
+
+/// Adds a row to examples of its shape.
+fn add(examples: &mut Examples, row: Row<'_>) -> Result<(), DataError> {
+    let Row { dense, hot, columns, values, label } = row;
+    match examples.shape().is_sparse() {
+        true => examples.push_sparse(columns, values, label)?,
+        false => examples.push(dense, hot, label)?,
+    }
+    Ok(())
 }
 
 type Training<'a> = Peekable<std::iter::Zip<slice::Iter<'a, u32>, slice::Iter<'a, u32>>>;
@@ -267,7 +331,8 @@ impl<'a> Encoder<'a> {
         self.standardisation
             .apply(&mut self.dense)
             .map_err(|column| out_of_range(self.recipe, column))?;
-        Ok(Row { dense: &self.dense, hot: &self.hot, label: record.attack.class().into() })
+        let (dense, hot, label) = (&self.dense, &self.hot, record.attack.class().into());
+        Ok(Row { dense, hot, columns: &[], values: &[], label })
     }
 }
 

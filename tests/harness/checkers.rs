@@ -18,6 +18,7 @@ use pstrain_core::id::{PeerId, ServerId, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Departure, Event, LEAVE_SERVER, Node, Server};
+use pstrain_core::params::KeyList;
 use pstrain_core::protocol::message::{Begun, Control, Controlled, EndReason, Push};
 use pstrain_core::time::Time;
 use pstrain_core::work::WorkSpec;
@@ -99,6 +100,13 @@ impl Checker {
             ended: None,
             began: None,
         }
+    }
+
+    /// The same where workers have values for these keys alone, if they have.
+    #[must_use]
+    pub(crate) fn of_working_sets(mut self, keys: Vec<KeyList>) -> Self {
+        self.books.keys = keys;
+        self
     }
 
     /// The server began anew, with all leases.

@@ -13,6 +13,7 @@ use pstrain_core::id::{
 };
 use pstrain_core::job::Job;
 use pstrain_core::params::{KeyRange, Layout};
+use pstrain_core::protocol::keys::{Keys, KeysHeader, KeysKnown};
 use pstrain_core::protocol::message::{
     Begun, Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
     Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
@@ -33,7 +34,7 @@ use pstrain_core::work::Task;
 use crate::toy::Toy;
 
 /// How many kinds of messages there are.
-pub const KINDS: u64 = 39;
+pub const KINDS: u64 = 42;
 
 /// The bytes of `message` on the wire.
 #[must_use]
@@ -100,8 +101,11 @@ impl Messages {
                 key: self.text(),
                 value: self.text(),
             }),
-            18..=25 | 34.. => self.of_group(kind),
+            18..=25 | 34..=39 => self.of_group(kind),
             26..=33 => self.of_replicas(kind),
+            40 => Message::UseKeys(self.keys_header()),
+            41 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),
+            42 => Message::Keys(self.key_list()),
             _ => Message::Controlled(match self.coin() {
                 true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),
@@ -149,6 +153,16 @@ impl Messages {
         let begin = self.number() / 2;
         let end = begin + 1 + self.number() / 4;
         KeyRange::new(begin, end).unwrap_or_else(|error| unreachable!("{error}"))
+    }
+
+    fn key_list(&mut self) -> Keys {
+        let forms = [KeyForm::All, KeyForm::Gaps(self.small()), KeyForm::Bitmap(self.small())];
+        let form = forms[self.rng.below(3) as usize];
+        Keys { header: self.keys_header(), form, bytes: self.bytes() }
+    }
+
+    fn keys_header(&mut self) -> KeysHeader {
+        KeysHeader { place: self.keys(), total: self.number(), digest: self.digest() }
     }
 
     fn fingerprint(&mut self) -> Option<Fingerprint> {
@@ -385,7 +399,7 @@ impl Messages {
         if let Some(mut carrier) = Carrier::new(&job, WorkerId(0), &layout)
             && let Ok(keys) = KeyRange::new(0, layout.len() as u64)
         {
-            let filtered = carrier.filter(gradient, header.sequence, header.task);
+            let filtered = carrier.filter(gradient, header.sequence, header.task, &[]);
             header.keys = keys;
             let encoded = filtered.encode(keys).map(Arc::new);
             return Push { header, gradient: filtered.gradient, encoded };
@@ -402,7 +416,14 @@ impl Messages {
             ahead: self.number() as u32,
             decided: self.coin().then(|| self.decided()),
         };
-        Parameters { header, values: self.values() }
+        match self.coin() {
+            true => Parameters { header, values: self.values(), changes: None },
+            false => {
+                let form = Form { keys: KeyForm::Gaps(self.small()), values: ValueForm::Single };
+                let changes = Some(Arc::new(Encoded { form, bytes: self.bytes() }));
+                Parameters { header, values: Arc::default(), changes }
+            }
+        }
     }
 
     fn decided(&mut self) -> Decided {

@@ -342,13 +342,12 @@ impl Lab {
                 let parts = parts_of(&self.toy.train, self.job().parts(), &order);
                 let rows = parts.iter().map(|part| part.len() as u64).collect();
                 let train = Some(self.job().data.train.clone());
-                let input = Input::Prepared(Ok(Prepared { rows, train }));
+                let input = Input::Prepared(Ok(Prepared { rows, train, keys: None }));
                 self.after(self.delay, Happening::To(process, input));
             }
             Effect::Compute(order) => self.compute(process, order),
             Effect::Evaluate(Evaluate { point, .. }) => {
-                let evaluation =
-                    Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
+                let evaluation = Evaluation::default();
                 let input = Input::Evaluated(Evaluated { point, evaluation });
                 self.after(self.delay, Happening::To(process, input));
             }

@@ -6,15 +6,17 @@ use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape};
 use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::PartId;
+use pstrain_core::id::{PartId, WorkerId};
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
 use pstrain_core::mode::Mode;
-use pstrain_core::model::{Activation, ModelSpec};
+use pstrain_core::model::{Activation, Model, ModelSpec};
 use pstrain_core::node::Prepare;
 use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::params::KeyList;
 use pstrain_core::rng::Stream;
+use pstrain_core::trainer::working_set;
 use pstrain_core::work::{Redundancy, WorkSpec};
 
 /// A job and its training examples.
@@ -79,6 +81,52 @@ impl Toy {
         };
         Self { job, train }
     }
+}
+
+impl Toy {
+    /// A sparse job for `workers` workers over `rows` examples: each touches some of the keys.
+    #[must_use]
+    pub fn sparse(workers: u32, rows: usize) -> Self {
+        let Self { mut job, .. } = Self::new(workers, workers as usize);
+        let train = sparse_rows(rows, 300);
+        job.model = ModelSpec::Logistic;
+        job.data.shape = train.shape();
+        job.data.train = Fingerprint::of(&train);
+        Self { job, train }
+    }
+}
+
+/// Sparse rows of so many columns: most in a few of them.
+#[must_use]
+pub(crate) fn sparse_rows(rows: usize, columns: u32) -> Examples {
+    let mut rng = Stream::new(7).fork("sparse", 0).rng();
+    let mut train = Examples::new(Shape::sparse(columns, 2));
+    for _ in 0..rows {
+        let mut entries: Vec<u32> = (0..1 + rng.below(6))
+            .map(|_| (rng.below(columns.into()) * rng.below(columns.into())) as u32 / columns)
+            .collect();
+        entries.sort_unstable();
+        entries.dedup();
+        let values: Vec<f32> = entries.iter().map(|_| rng.unit() as f32 - 0.25).collect();
+        let label = u16::from(values.iter().sum::<f32>() > 0.5);
+        train.push_sparse(&entries, &values, label).unwrap_or_default();
+    }
+    train
+}
+
+/// The working sets of the workers of `job`, if it is sparse.
+#[must_use]
+pub(crate) fn working_sets(job: &Job, train: &Examples) -> Vec<KeyList> {
+    let Some(model) = Model::new(&job.model, job.data.shape).ok().filter(Model::is_sparse) else {
+        return Vec::new();
+    };
+    let workers = (0..job.membership.workers).map(WorkerId);
+    let keys = workers.map(|worker| {
+        let parts = job.parts_of(worker).into_iter();
+        let parts: Vec<_> = parts.map(|part| partition_of(train, job.parts(), part)).collect();
+        working_set(job, &model, &parts)
+    });
+    keys.collect()
 }
 
 /// What a worker of a job that is cut into `parts` parts must have.

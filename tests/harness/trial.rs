@@ -106,7 +106,7 @@ fn prepared(rows: u64, seed: u64, workers: u32) -> Prepared {
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     let encoded = read.entry(rows).or_insert_with(|| {
         let source = Source::Synthetic { rows, seed: DATA_SEED };
-        Arc::new(Encoded::read(&source, RecipeName::default()).unwrap())
+        Arc::new(Encoded::read(&source, &Settings::default()).unwrap())
     });
     let encoded = Arc::clone(encoded);
     drop(read);

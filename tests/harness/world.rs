@@ -33,7 +33,7 @@ use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
 
 use crate::checkers::Checker;
-use crate::toy::partition_of;
+use crate::toy::{partition_of, working_sets};
 use crashes::Kept;
 use links::{End, Item, Link};
 pub use settings::{Fault, Faults, Settings};
@@ -142,7 +142,8 @@ impl<'a> World<'a> {
             agenda: BinaryHeap::new(),
             entries: BTreeMap::new(),
             count: 0,
-            checker: Checker::new(&server, settings.late + settings.grain, rows),
+            checker: Checker::new(&server, settings.late + settings.grain, rows)
+                .of_working_sets(working_sets(&settings.job, &settings.train)),
             server,
             server_wake: None,
             kept: Kept::default(),
@@ -385,7 +386,7 @@ impl<'a> World<'a> {
     }
 
     fn evaluate(&mut self, order: &Evaluate) {
-        let evaluation = Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
+        let evaluation = Evaluation::default();
         let evaluated = Evaluated { point: order.point, evaluation };
         let takes = self.span(self.settings.prepare);
         self.after(takes, Entry::ToServer(Input::Evaluated(evaluated)));
@@ -415,8 +416,11 @@ impl<'a> World<'a> {
 
     fn wake_server(&mut self) {
         if self.server.deadline().is_some_and(|at| at <= self.now) {
+            let before = self.crashed;
             self.server_input(Input::Wake, None);
-            assert!(self.server.deadline().is_none_or(|at| at > self.now), "woken for nothing");
+            // One that begins anew may have been overdue when it was saved.
+            let is_due = self.server.deadline().is_some_and(|at| at <= self.now);
+            assert!(!is_due || self.crashed > before, "woken for nothing");
         }
         self.plan_server_wake();
     }

@@ -27,6 +27,7 @@ mod scenario;
 mod security;
 mod settings;
 mod signals;
+mod sparse;
 mod standby;
 mod status;
 mod strangers;

@@ -112,7 +112,7 @@ fn parameters(number: u64, values: &Arc<Vec<f32>>) -> Message {
         ahead: 0,
         decided: None,
     };
-    Message::Parameters(Parameters { header, values: Arc::clone(values) })
+    Message::Parameters(Parameters { header, values: Arc::clone(values), changes: None })
 }
 
 /// Zeroes that take `bytes` on the wire.

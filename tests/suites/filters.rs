@@ -33,7 +33,7 @@ fn bits(parameters: &[f32]) -> Vec<u32> {
 
 fn filter(job: &mut Job, chain: &str, error_feedback: ErrorFeedback) {
     let chain = Filters::read_chain(chain).unwrap_or_else(|error| panic!("{error}"));
-    job.filters = Filters { chain, error_feedback };
+    job.filters = Filters { chain, error_feedback, ..Filters::default() };
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod moving;
 mod reassigned;
 #[path = "schedules/shards.rs"]
 mod shards;
+#[path = "schedules/sparse.rs"]
+mod sparse;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

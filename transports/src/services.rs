@@ -174,12 +174,13 @@ pub(crate) fn prepare_trainer(
             (parts, Some(train))
         }
     };
-    let prepared = Prepared { rows: parts.iter().map(|part| part.len() as u64).collect(), train };
+    let rows = parts.iter().map(|part| part.len() as u64).collect();
     let job = &order.job;
     let model = Model::new(&job.model, job.data.shape).map_err(|error| error.to_string())?;
     let trainer =
         Trainer::of_job(job, model, order.worker, parts).map_err(|error| error.to_string())?;
-    Ok((trainer, prepared))
+    let keys = trainer.keys().cloned();
+    Ok((trainer, Prepared { rows, train, keys }))
 }
 
 impl Services for WorkerServices {
@@ -223,8 +224,7 @@ impl<'a> Partitions<'a> {
         let examples = self.sending.entry(part).or_insert_with(|| (self.make)(part));
         let total = examples.len();
         let begin = usize::try_from(from).ok().filter(|&begin| begin < total)?;
-        let rows = (EXAMPLES_CHUNK_BYTES as usize / examples.packed_row_bytes()).max(1);
-        let end = total.min(begin + rows);
+        let end = begin + examples.packed_rows(begin, EXAMPLES_CHUNK_BYTES as usize);
         let mut packed = Vec::new();
         examples.pack(begin..end, &mut packed);
         if end == total {

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use pstrain_core::id::WorkerId;
 use pstrain_data::info::Occurrence;
 use pstrain_data::synthetic::write_csv;
-use pstrain_data::{CLASSES, Info, Prepared, Skew, info};
+use pstrain_data::{Info, Prepared, Skew, info};
 
 use super::server::gather;
 use crate::args::{DataArgs, DataCommand};
@@ -66,6 +66,19 @@ fn show_info(info: &Info) -> String {
         ]
     });
     let digest: String = info.fingerprint.digest.iter().map(|b| format!("{b:02x}")).collect();
+    if let Some(features) = &info.features {
+        return format!(
+            "source       {}\nrows         {}\nfingerprint  {digest}\ncolumns      {}, of which rows \
+             have {}\nentries      {} ({:.1} a row)\n\n{}",
+            info.source,
+            info.rows,
+            features.columns,
+            features.touched,
+            features.entries,
+            features.entries as f64 / info.rows.max(1) as f64,
+            table::table(&["class", "rows", "share"], 1, occurrences(&info.classes)),
+        );
+    }
     format!(
         "source       {}\nrows         {}\nfingerprint  {digest}\n\n{}\n\n{}\n\n{}\n\n{}",
         info.source,
@@ -99,7 +112,7 @@ fn show_skew(prepared: &Prepared, skew: &Skew) -> String {
         row
     });
     let mut header = vec!["worker", "rows", "share"];
-    header.extend(CLASSES);
+    header.extend(prepared.spec.classes());
     header.extend(["L1", "Hellinger", "JS (bits)"]);
     format!(
         "{} training rows, {} for evaluation, partition {}\n\n{}\n\nmean L1 {:.4}, max L1 {:.4}, \

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
     let (about, model, params) = read_model(&args.model)?;
     let spec: DataSpec = serde_json::from_str(&about.recipe)
         .with_context(|| format!("{} has no recipe for its inputs", args.model.display()))?;
-    if spec.recipe.shape() != about.shape {
+    if spec.shape() != about.shape {
         bail!("{}: its recipe makes other inputs than its model takes", args.model.display());
     }
     let source =

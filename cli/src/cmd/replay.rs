@@ -8,7 +8,7 @@ use pstrain_core::evaluation::evaluate;
 use pstrain_core::id::Version;
 use pstrain_core::model::{Model, ModelSpec, Workspace};
 use pstrain_core::node::Server;
-use pstrain_data::{CLASSES, Prepared, Settings, Source};
+use pstrain_data::{Prepared, Settings, Source};
 use serde::Serialize;
 
 use crate::args::ReplayArgs;
@@ -84,6 +84,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     let evaluation =
         evaluate(&model, replay.parameters(), &data.evaluation, &mut Workspace::default());
     let params_sha256 = sha256(replay.parameters());
+    let classes = || data.spec.classes().iter().map(|&class| class.to_owned());
     let recorded_sha256 = recorded(&args.log, replay.version())?;
     let result = Result {
         job: job.name.clone(),
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
         examples: evaluation.examples,
         accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
         loss: Some(evaluation.loss).filter(|value| value.is_finite()),
-        recall: CLASSES.iter().map(|&class| class.to_owned()).zip(evaluation.recall).collect(),
+        recall: classes().zip(evaluation.recall).collect(),
         versions_kept: replay.most_kept(),
         broke,
     };
@@ -104,7 +105,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
         let about = ModelFile {
             model: job.model.clone(),
             shape: job.data.shape,
-            classes: CLASSES.iter().map(|&class| class.to_owned()).collect(),
+            classes: classes().collect(),
             recipe: job.data.recipe.clone(),
             training: serde_json::from_value(serde_json::to_value(&result)?)?,
         };

@@ -11,7 +11,7 @@ use pstrain_core::node::Server;
 use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
-use pstrain_data::{CLASSES, Prepared};
+use pstrain_data::Prepared;
 use pstrain_transports::journal::{Checkpoints, Files, InputLog, Snapshots};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
@@ -336,13 +336,14 @@ impl Host {
 
     /// Writes the results, then prints them: whoever does not read them must not cost the files.
     pub(crate) fn finish(self, transport: &str, output: &Output) -> anyhow::Result<()> {
-        let Self { role, recorder, virtual_time, punctuality, .. } = self;
+        let Self { role, recorder, virtual_time, punctuality, data, .. } = self;
+        let classes = data.spec.classes();
         let (summary, folder) = recorder.finish();
         // A standby that never met its server has nothing to tell.
         let Some(server) = role.into_server() else { return Ok(()) };
         let job = server.job();
         let params = server.parameters();
-        let mut report = summary.report(&server, &CLASSES, transport);
+        let mut report = summary.report(&server, classes, transport);
         if let Some(virtual_time) = virtual_time {
             report.was_virtual(virtual_time);
         }
@@ -351,7 +352,7 @@ impl Host {
             let about = ModelFile {
                 model: job.model.clone(),
                 shape: job.data.shape,
-                classes: CLASSES.iter().map(|&class| class.to_owned()).collect(),
+                classes: classes.iter().map(|&class| class.to_owned()).collect(),
                 recipe: job.data.recipe.clone(),
                 training: serde_json::from_value(serde_json::to_value(&report)?)?,
             };

@@ -23,9 +23,12 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
         None | Some("server" | "synthetic") => None,
         Some(text) => Some(source_of(text).map_err(|why| anyhow::anyhow!("--data {text}: {why}"))?),
     };
-    if let Some(Source::File(path)) = &source
-        && !path.exists()
-    {
+    let files = match &source {
+        Some(Source::File(path)) => std::slice::from_ref(path),
+        Some(Source::Libsvm(files)) => files,
+        _ => &[],
+    };
+    if let Some(path) = files.iter().find(|path| !path.exists()) {
         bail!("--data {}: there is no such file or folder", path.display());
     }
     let name = args.name.clone().unwrap_or_else(default_name);

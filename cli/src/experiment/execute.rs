@@ -10,7 +10,7 @@ use super::record::{CurvePoint, LinkUse, Record};
 use super::spec::Spec;
 use pstrain_core::job::Job;
 use pstrain_core::node::Event;
-use pstrain_data::{CLASSES, DataError, Settings, Source};
+use pstrain_data::{DataError, Settings, Source};
 use pstrain_transports::simulation::Origin;
 
 use crate::job::Layers;
@@ -74,6 +74,7 @@ impl Execute for VirtualTime {
         let ready = Virtual::resolve(&run.layers()?, &self.data)?;
         let mut server = ready.server()?;
         let mut summary = Summary::new(&ready.job);
+        let lambda = ready.job.update.l1();
         let mut record = run.record();
         // A run is whole or not at all; those under way are short and are let finish.
         let outcome =
@@ -88,12 +89,14 @@ impl Execute for VirtualTime {
                             time_s: point.time.as_secs_f64(),
                             accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
                             loss: Some(evaluation.loss).filter(|value| value.is_finite()),
+                            objective: Some(evaluation.objective(lambda))
+                                .filter(|value| value.is_finite()),
                         });
                     }
                 }
                 Origin::Worker(worker) => summary.note_worker(now, worker, &event),
             })?;
-        let mut report = summary.report(&server, &CLASSES, "virtual");
+        let mut report = summary.report(&server, ready.data.spec.classes(), "virtual");
         report.was_virtual(VirtualReport::of(&outcome, &ready));
         record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
         record.staleness = summary.staleness_histogram().clone();

@@ -43,6 +43,7 @@ pub(crate) enum Field {
     Time,
     Accuracy,
     Loss,
+    Objective,
 }
 
 /// The answer of one run.
@@ -66,10 +67,11 @@ impl FromStr for Field {
             "time_s" => Self::Time,
             "accuracy" => Self::Accuracy,
             "loss" => Self::Loss,
+            "objective" => Self::Objective,
             _ => {
                 return Err(format!(
-                    "the curve has no {text:?}, but updates, samples, epoch, time_s, accuracy and \
-                     loss"
+                    "the curve has no {text:?}, but updates, samples, epoch, time_s, accuracy, \
+                     loss and objective"
                 ));
             }
         })
@@ -85,17 +87,18 @@ impl Field {
             Self::Time => Some(point.time_s),
             Self::Accuracy => point.accuracy,
             Self::Loss => point.loss,
+            Self::Objective => point.objective,
         }
     }
 
     /// Whether it says how far a run is, as opposed to how good.
     pub(crate) const fn is_progress(self) -> bool {
-        !matches!(self, Self::Accuracy | Self::Loss)
+        !matches!(self, Self::Accuracy | Self::Loss | Self::Objective)
     }
 
     const fn reached(self, value: f64, target: f64) -> bool {
         match self {
-            Self::Loss => value <= target,
+            Self::Loss | Self::Objective => value <= target,
             _ => value >= target,
         }
     }
@@ -125,7 +128,9 @@ impl FromStr for Metric {
             [along, "to", field, target] => {
                 let field: Field = field.parse()?;
                 if field.is_progress() {
-                    return Err(format!("a target is one of accuracy or loss, not of {field:?}"));
+                    return Err(format!(
+                        "a target is one of accuracy, loss or objective, not of {field:?}"
+                    ));
                 }
                 Self::To { along: progress(along)?, field, target: number(target)? }
             }
@@ -329,6 +334,7 @@ mod tests {
                 time_s: epoch as f64 * 0.5,
                 accuracy: Some(accuracy),
                 loss: None,
+                objective: None,
             })
             .collect()
     }

@@ -234,6 +234,7 @@ struct Line {
     /// Nothing where there is no number.
     accuracy: Option<f64>,
     loss: Option<f64>,
+    objective: Option<f64>,
 }
 
 /// The record of a run from its results folder.
@@ -253,6 +254,7 @@ pub(crate) fn record_of(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
             time_s: line.time_s,
             accuracy: line.accuracy,
             loss: line.loss,
+            objective: line.objective,
         });
     }
     record.staleness = staleness(&open("staleness.csv")?)?;

@@ -62,6 +62,9 @@ pub(crate) struct CurvePoint {
     /// Absent where it was no number.
     pub(crate) accuracy: Option<f64>,
     pub(crate) loss: Option<f64>,
+    /// The loss with its penalty.
+    #[serde(default)]
+    pub(crate) objective: Option<f64>,
 }
 
 /// What of a report tells of the process and the machine, not of the run: it differs each time.

@@ -101,6 +101,7 @@ impl Execute for MadeUp {
                 time_s: time * epoch as f64 / 10.0,
                 accuracy: Some(best * (1.0 - 0.5_f64.powi(epoch as i32))),
                 loss: None,
+                objective: None,
             })
             .collect();
         record.staleness = BTreeMap::from([(0, 5), (1, run.seed)]);

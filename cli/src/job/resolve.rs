@@ -10,6 +10,7 @@ use pstrain_core::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_core::work::{WorkError, WorkSpec};
 use pstrain_data::partition::PartitionError;
+use pstrain_data::sparse::{DEFAULT_COLUMNS, DEFAULT_ROWS as DEFAULT_SPARSE_ROWS};
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{DataError, PartitionSpec, Prepared, Settings, Source};
 use pstrain_transports::scenario::{Scenario, ScenarioError};
@@ -31,6 +32,11 @@ pub(crate) struct Resolved {
 /// Where data called `text` come from: `synthetic`, `synthetic:ROWS`, or a path.
 pub(crate) fn source_of(text: &str) -> Result<Source, String> {
     let rows = match text.split_once(':') {
+        Some(("libsvm", files)) => {
+            return Ok(Source::Libsvm(files.split(',').map(PathBuf::from).collect()));
+        }
+        Some(("sparse", size)) => return sparse(size),
+        _ if text == "sparse" => return sparse(""),
         Some(("synthetic", rows)) => {
             rows.parse().map_err(|_| format!("{rows:?} is no number of rows"))?
         }
@@ -38,6 +44,21 @@ pub(crate) fn source_of(text: &str) -> Result<Source, String> {
         _ => return Ok(Source::File(PathBuf::from(text))),
     };
     Ok(Source::Synthetic { rows, seed: SYNTHETIC_SEED })
+}
+
+/// Synthetic sparse rows: `ROWS[,COLUMNS]`.
+fn sparse(size: &str) -> Result<Source, String> {
+    let mut numbers = size.split(',').map(str::trim);
+    let number = |text: Option<&str>, default| match text {
+        None | Some("") => Ok(default),
+        Some(text) => text.parse::<u64>().map_err(|_| format!("{text:?} is no such number")),
+    };
+    let rows = number(numbers.next(), DEFAULT_SPARSE_ROWS)?;
+    let columns = number(numbers.next(), DEFAULT_COLUMNS.into())?;
+    let columns =
+        u32::try_from(columns).ok().filter(|&columns| columns > 0 && numbers.next().is_none());
+    let columns = columns.ok_or("write sparse[:ROWS[,COLUMNS]], with 1 column or more")?;
+    Ok(Source::SyntheticSparse { rows, columns, seed: SYNTHETIC_SEED })
 }
 
 impl Layers {
@@ -84,6 +105,7 @@ impl Layers {
             partition,
             workers: work.parts(self.workers()?),
             minimum_rows: 1,
+            hashing: self.parse("hash-features", str::parse)?,
         })
     }
 
@@ -114,6 +136,8 @@ impl Layers {
         let filters = Filters {
             chain: self.parse("filters", chain)?,
             error_feedback: self.get("error-feedback")?,
+            pull: self.get("pull-filter")?,
+            key_caching: self.get("key-caching")?,
         };
         filters.validate()?;
         Ok(filters)

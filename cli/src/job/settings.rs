@@ -34,8 +34,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "model",
         "MODEL",
         "mlp:21",
-        "softmax, mlp:WIDTH[,WIDTH...] with the widths of the hidden layers, or (messages and times, \
-         no arithmetic) timing:PARAMETERS[,PARAMETERS...] with the sizes of the layers",
+        "softmax, mlp:WIDTH[,WIDTH...] with the widths of the hidden layers, logistic (sparse rows of two \
+         classes: a weight for each feature), or (messages and times, no arithmetic) timing:PARAMETERS[,PARAMETERS...] with the sizes of the layers",
     ),
     setting("activation", "NAME", "relu", "relu or tanh, between the layers of an mlp"),
     setting(
@@ -127,8 +127,22 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "FILTERS|none",
         "What of a gradient travels: first filters that choose keys, then at most one that shortens \
          values; zero-skip, significant:DELTA (magnitudes above DELTA), random-skip:Q and random-k:SHARE \
-         (random ones), top-k:SHARE (the largest), fp16, bf16, int8, one-bit, terngrad, qsgd[:LEVELS] \
+         (random ones), top-k:SHARE (the largest), kkt[:SHARE[:EVERY]] (what an l1 penalty \
+         would keep at 0, but in every EVERY-th mini-batch), fp16, bf16, int8, one-bit, terngrad, qsgd[:LEVELS] \
          or, alone, powersgd[:RANK]; such as top-k:0.01,fp16",
+    ),
+    setting(
+        "pull-filter",
+        "NAME[:DELTA]",
+        "none",
+        "What of the parameters travels back: none (all do), or changed[:DELTA] (those that differ by more \
+         than DELTA, 0, from what the worker has)",
+    ),
+    setting(
+        "key-caching",
+        "on|off",
+        "on",
+        "Whether the keys that a worker of a sparse model has values for travel once; off: with each gradient",
     ),
     setting(
         "error-feedback",
@@ -182,12 +196,19 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting(
         "data",
-        "PATH|synthetic[:ROWS]|server",
+        "PATH|synthetic[:ROWS]|libsvm:PATH[,PATH...]|sparse[:ROWS[,COLUMNS]]|server",
         "synthetic",
-        "NSL-KDD file or folder, the shipped synthetic data, or (server) those sent to the workers",
+        "NSL-KDD file or folder, the shipped synthetic data, files of sparse rows in the format of LIBSVM, \
+         synthetic sparse rows, or (server) those sent to the workers",
     ),
     setting("data-from", "NAME", "worker", "worker: each has the data; server: it sends them"),
     setting("recipe", "NAME", "nsl-kdd-93", "nsl-kdd-93 or nsl-kdd-122: what the model sees"),
+    setting(
+        "hash-features",
+        "COLUMNS|none",
+        "none",
+        "Columns that the features of sparse rows are hashed to; none: each has its own",
+    ),
     setting(
         "partition",
         "NAME[:...]",

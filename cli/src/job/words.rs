@@ -28,6 +28,7 @@ where
 pub(super) fn model(text: &str, activation: Activation) -> Result<ModelSpec, String> {
     match split(text) {
         ("softmax", widths) if widths.is_empty() => Ok(ModelSpec::Softmax),
+        ("logistic", widths) if widths.is_empty() => Ok(ModelSpec::Logistic),
         ("mlp", widths) if !widths.is_empty() => {
             let hidden = widths.into_iter().map(number).collect::<Result<_, _>>()?;
             Ok(ModelSpec::Mlp { hidden, activation })
@@ -36,7 +37,7 @@ pub(super) fn model(text: &str, activation: Activation) -> Result<ModelSpec, Str
             let layers = sizes.into_iter().map(number).collect::<Result<_, _>>()?;
             Ok(ModelSpec::Timing { layers })
         }
-        _ => Err("use softmax, mlp:WIDTH[,WIDTH...] (for example mlp:64,32), or \
+        _ => Err("use softmax, mlp:WIDTH[,WIDTH...] (for example mlp:64,32), logistic, or \
                   timing:PARAMETERS[,PARAMETERS...]"
             .into()),
     }

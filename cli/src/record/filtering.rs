@@ -56,6 +56,7 @@ impl Filtering {
         &mut self,
         contribution: &Contribution,
         gradient: &mut Vec<f32>,
+        parameters: &[f32],
     ) -> anyhow::Result<()> {
         let Contribution { worker, incarnation, sequence, part, batch, examples, .. } =
             *contribution;
@@ -72,7 +73,7 @@ impl Filtering {
         lane.last = sequence;
         if let Some(carrier) = &mut lane.carrier {
             let task = Task { part, batch, examples };
-            let filtered = carrier.filter(std::mem::take(gradient), sequence, task);
+            let filtered = carrier.filter(std::mem::take(gradient), sequence, task, parameters);
             carrier.decided(&Decided::after(None, sequence, None));
             gradient.clone_from(&filtered.gradient);
         }

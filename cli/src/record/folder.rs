@@ -33,6 +33,8 @@ pub(crate) struct Folder {
     timeline: Timeline,
     order: OrderLog,
     histograms: Histograms,
+    /// The penalty on magnitudes that is part of the objective.
+    lambda: f32,
     trouble: Option<(&'static str, io::Error)>,
 }
 
@@ -61,6 +63,7 @@ pub(super) struct KeptFolder {
     timeline: (u64, Open),
     order: (u64, Version),
     histograms: Histograms,
+    lambda: f32,
 }
 
 impl Folder {
@@ -74,7 +77,7 @@ impl Folder {
                 path.join(name).display()
             )
         };
-        let KeptFolder { events, curve, timeline, order, histograms } = kept;
+        let KeptFolder { events, curve, timeline, order, histograms, lambda } = kept;
         std::fs::remove_file(place(SUMMARY)).unwrap_or_default();
         let curve = cut(&place(CURVE), curve).with_context(|| cannot(CURVE))?;
         Ok(Self {
@@ -86,6 +89,7 @@ impl Folder {
             order: OrderLog::go_on(&place(ORDER), order.0, order.1)
                 .with_context(|| cannot(ORDER))?,
             histograms,
+            lambda,
             trouble: None,
         })
     }
@@ -108,7 +112,8 @@ impl Folder {
         self.curve.flush().map_err(|error| (CURVE, error))?;
         let (curve, curve_file) = so_far(self.curve.get_ref()).map_err(|error| (CURVE, error))?;
         let histograms = self.histograms.clone();
-        let kept = KeptFolder { events, curve, timeline, order, histograms };
+        let lambda = self.lambda;
+        let kept = KeptFolder { events, curve, timeline, order, histograms, lambda };
         Ok((kept, vec![events_file, timeline_file, order_file, curve_file]))
     }
 
@@ -148,7 +153,15 @@ impl Folder {
         std::fs::write(place(JOB), job).with_context(|| cannot(JOB))?;
         let mut curve = csv::Writer::from_path(place(CURVE)).with_context(|| cannot(CURVE))?;
         curve
-            .write_record(["version", "samples", "epoch", "time_s", "accuracy", "loss"])
+            .write_record([
+                "version",
+                "samples",
+                "epoch",
+                "time_s",
+                "accuracy",
+                "loss",
+                "objective",
+            ])
             .with_context(|| cannot(CURVE))?;
         let timeline =
             Timeline::create(&place(TIMELINE), workers).with_context(|| cannot(TIMELINE))?;
@@ -162,6 +175,7 @@ impl Folder {
             timeline,
             order,
             histograms: Histograms::new(workers),
+            lambda: server.job().update.l1(),
             trouble: None,
         })
     }
@@ -208,6 +222,7 @@ impl Folder {
                 format!("{:.6}", point.time.as_secs_f64()),
                 number(evaluation.accuracy()),
                 number(evaluation.loss),
+                number(evaluation.objective(self.lambda)),
             ];
             self.curve.write_record(row).map_err(|error| (CURVE, error.into()))?;
             self.curve.flush().map_err(|error| (CURVE, error))?;
@@ -247,7 +262,9 @@ impl Folder {
 const fn is_told_elsewhere(event: &Event) -> bool {
     matches!(
         event,
-        Event::Granted { .. }
+        Event::Keyed { .. }
+            | Event::Given { .. }
+            | Event::Granted { .. }
             | Event::Pushed { .. }
             | Event::Applied { .. }
             | Event::Updated { .. }

@@ -10,11 +10,13 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use pstrain_core::aggregate::{Aggregator, Gradient};
 use pstrain_core::consistency::Closing;
+use pstrain_core::filter::PullFilter;
 use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
 use pstrain_core::optim::UpdateSpec;
+use pstrain_core::params::KeyList;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::{Dealer, Share, Task, Weights};
 use pstrain_data::Prepared;
@@ -71,6 +73,15 @@ impl Replay {
         uses: Uses,
     ) -> anyhow::Result<Self> {
         let model = Model::new(&job.model, job.data.shape)?;
+        if let PullFilter::Changed { delta } = job.filters.pull
+            && delta > 0.0
+        {
+            bail!(
+                "this run cannot be computed again: its workers computed on parameters that differed \
+                 by up to {delta} from any version (pull-filter = {}; changed alone leaves no such gap)",
+                job.filters.pull
+            );
+        }
         let mut dealer = job.dealer()?;
         let mut aggregator = Aggregator::new(
             job.aggregation,
@@ -117,7 +128,9 @@ impl Replay {
                 *contribution;
             let staleness = version.since(base);
             let base = kept.get(&base).map(Vec::as_slice);
-            Gradient { worker, part, clock, samples, size, staleness, base, values }
+            let trainer = self.trainers.get(worker.0 as usize);
+            let keys = trainer.and_then(Trainer::keys).map(KeyList::keys);
+            Gradient { worker, part, clock, samples, size, staleness, base, keys, values }
         });
         let parameters = kept.get(&version).map_or(&[][..], Vec::as_slice);
         let share =
@@ -157,6 +170,8 @@ impl Replay {
             if !trainer.has(task) {
                 bail!("worker {worker} does not have partition {part} in this job");
             }
+            let own = trainer.keys().map(|keys| keys.gather(parameters));
+            let parameters = own.as_ref().unwrap_or(parameters);
             let computed = trainer.compute(task, parameters, gradient);
             if computed.samples != samples {
                 bail!(
@@ -166,7 +181,7 @@ impl Replay {
                 );
             }
             if let Some(filtering) = &mut self.filtering {
-                filtering.filter(contribution, gradient)?;
+                filtering.filter(contribution, gradient, parameters)?;
             }
             if let Some(factor) = self.update.shortening(gradient) {
                 gradient.iter_mut().for_each(|value| *value *= factor);

@@ -25,6 +25,10 @@ pub(crate) struct Report {
     pub(crate) ended: String,
     pub(crate) accuracy: Option<f64>,
     pub(crate) loss: Option<f64>,
+    /// The loss with the penalty of `proximal = l1`; the loss if there is no proximal step.
+    pub(crate) objective: Option<f64>,
+    /// Parameters that are not 0.
+    pub(crate) non_zeros: Option<u64>,
     pub(crate) recall: BTreeMap<String, Option<f64>>,
     pub(crate) updates: u64,
     pub(crate) samples: u64,
@@ -93,6 +97,10 @@ pub(crate) struct WorkerReport {
     pub(crate) pushed_bytes: u64,
     /// The same had they not been filtered: four for each parameter.
     pub(crate) unfiltered_bytes: u64,
+    /// Bytes of the keys of its working set, as often as they were sent.
+    pub(crate) key_bytes: u64,
+    /// Bytes of the parameters that it was given, without frames and headers.
+    pub(crate) pulled_bytes: u64,
     pub(crate) age_of_information: AgeOfInformation,
 }
 
@@ -130,6 +138,8 @@ impl WorkerReport {
             idleness: Some(idle_s / (idle_s + compute_s)).filter(|share| share.is_finite()),
             pushed_bytes: totals.pushed_bytes,
             unfiltered_bytes: totals.pushes * all.gradient_bytes,
+            key_bytes: totals.key_bytes,
+            pulled_bytes: totals.pulled_bytes,
             age_of_information: totals.age.summary(),
         }
     }
@@ -148,6 +158,7 @@ impl Summary {
     pub(crate) fn report(&self, server: &Server, classes: &[&str], transport: &str) -> Report {
         let job = server.job();
         let evaluation = self.evaluated.as_ref().map(|(_, evaluation)| evaluation);
+        let objective = evaluation.map(|it| it.objective(job.update.l1()));
         let recall = evaluation.map(|evaluation| {
             classes.iter().map(|class| (*class).to_owned()).zip(evaluation.recall.clone()).collect()
         });
@@ -174,6 +185,8 @@ impl Summary {
             ended: self.reason.map_or_else(String::new, |reason| reason.to_string()),
             accuracy: evaluation.map(Evaluation::accuracy).filter(|value| value.is_finite()),
             loss: evaluation.map(|evaluation| evaluation.loss).filter(|value| value.is_finite()),
+            objective: objective.filter(|value| value.is_finite()),
+            non_zeros: evaluation.map(|evaluation| evaluation.non_zeros),
             recall: recall.unwrap_or_default(),
             updates,
             samples,

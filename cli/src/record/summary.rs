@@ -60,6 +60,10 @@ pub(super) struct WorkerTotals {
     /// Gradients that came, and their bytes on the wire.
     pub(super) pushes: u64,
     pub(super) pushed_bytes: u64,
+    /// Bytes of the keys that it said it has values for.
+    pub(super) key_bytes: u64,
+    /// Bytes of parameters that went to it.
+    pub(super) pulled_bytes: u64,
 }
 
 /// Time on the way from worker to server and back.
@@ -161,6 +165,16 @@ impl Summary {
             Event::Granted { worker, waited, .. } => {
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
                     totals.wait += *waited;
+                }
+            }
+            Event::Keyed { worker, bytes } => {
+                if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
+                    totals.key_bytes += *bytes;
+                }
+            }
+            Event::Given { worker, bytes } => {
+                if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
+                    totals.pulled_bytes += *bytes;
                 }
             }
             Event::Pushed { worker, turnaround, compute, bytes, .. } => {

@@ -61,6 +61,9 @@ pub struct Gradient<'a> {
     pub staleness: u64,
     /// The parameters it was computed on, if [`Aggregator::needs_base`].
     pub base: Option<&'a [f32]>,
+    /// The places of its values among those of all keys, where it has not one for each. All gradients
+    /// of an update have such places, or none has.
+    pub keys: Option<&'a [u32]>,
     /// The values; none if they are in those of one before it of the same worker and part: see
     /// [`Aggregator::merge`].
     pub values: &'a [f32],
@@ -107,6 +110,11 @@ impl fmt::Debug for Aggregator {
             .field("combination", combination)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether gradients have values for some keys only.
+fn is_scattered<'a>(mut gradients: impl Iterator<Item = Gradient<'a>>) -> bool {
+    gradients.next().is_some_and(|gradient| gradient.keys.is_some())
 }
 
 /// How the gradients of an update become one.
@@ -289,6 +297,9 @@ impl Aggregator {
         self.plan(gradients.clone(), closing);
         self.combined.resize(self.parameters, 0.0);
         let Self { correction, combination, plan, scratch, combined, .. } = self;
+        if is_scattered(gradients.clone()) {
+            return plan.scatter(gradients, combined);
+        }
         for keys in blocks(self.parameters) {
             let (first, len) = (keys.start, keys.len());
             let block = (first, &parameters[keys.clone()]);
@@ -354,7 +365,7 @@ impl Aggregator {
         version: Version,
     ) {
         assert_eq!(parameters.len(), self.parameters, "length of the parameters");
-        if self.updater.clips() || self.is_robust() {
+        if self.updater.clips() || self.is_robust() || is_scattered(gradients.clone()) {
             // The whole gradient is needed before the first step.
             self.combine(gradients, parameters, closing);
             let parameters: &mut Vec<f32> = Arc::make_mut(parameters);

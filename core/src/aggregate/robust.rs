@@ -157,6 +157,7 @@ mod tests {
             clock: Clock(0),
             samples: 1,
             size: 0,
+            keys: None,
             staleness: 0,
             base: None,
             values,

@@ -61,6 +61,7 @@ impl Given {
             size: self.size,
             staleness: self.staleness,
             base: self.base.as_deref(),
+            keys: None,
             values: &self.values,
         }
     }

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 use super::coded::{Coded, Encoded, Values};
 use super::low_rank::PowerSgd;
-use super::{Choose, Code, Filters, Memory, choice_of, code_of};
+use super::{At, Choose, Code, Filters, Memory, choice_of, code_of};
 use crate::filter::FilterSpec;
 use crate::id::{Sequence, WorkerId};
 use crate::job::Job;
@@ -35,6 +35,8 @@ pub struct Carrier {
     code: Option<Box<dyn Code>>,
     feeds_back: bool,
     remembers: bool,
+    /// The penalty on magnitudes that updates follow.
+    lambda: f32,
     stream: Stream,
     state: State,
     /// Pushes that are not known to be decided, the oldest first.
@@ -84,7 +86,8 @@ impl Carrier {
     /// none if the job has none.
     #[must_use]
     pub fn new(job: &Job, worker: WorkerId, layout: &Layout) -> Option<Self> {
-        Self::of(&job.filters, Stream::new(job.seed), worker, layout)
+        let carrier = Self::of(&job.filters, Stream::new(job.seed), worker, layout)?;
+        Some(Self { lambda: job.update.l1(), ..carrier })
     }
 
     /// The same by its filters and the root stream of the run.
@@ -120,6 +123,7 @@ impl Carrier {
             code,
             feeds_back,
             remembers: filters.remember(),
+            lambda: 0.0,
             stream,
             state: State { residual: Vec::new(), memory },
             under_way: VecDeque::new(),
@@ -130,14 +134,23 @@ impl Carrier {
     /// the worker and the task alone.
     ///
     /// A gradient that is not finite travels as it is, for the server to see, and changes nothing.
-    pub fn filter(&mut self, gradient: Vec<f32>, sequence: Sequence, task: Task) -> Filtered {
+    ///
+    /// `parameters` are those that it was computed on; they matter to filters alone that
+    /// [look at them](Filters::looks_at_parameters).
+    pub fn filter(
+        &mut self,
+        gradient: Vec<f32>,
+        sequence: Sequence,
+        task: Task,
+        parameters: &[f32],
+    ) -> Filtered {
         let before = if self.remembers { self.state.clone() } else { State::default() };
         let mut given = gradient.clone();
         if self.feeds_back && !self.state.residual.is_empty() {
             given.iter_mut().zip(&self.state.residual).for_each(|(value, more)| *value += more);
         }
         let mut filtered = Filtered { gradient: Arc::new(Vec::new()), coded: None };
-        match self.decoded(&given, task) {
+        match self.decoded(&given, task, parameters) {
             Some((coded, decoded)) => {
                 if self.feeds_back {
                     let residual = given.iter().zip(&decoded).map(|(given, read)| given - read);
@@ -168,16 +181,22 @@ impl Carrier {
     }
 
     /// What the chain leaves of `given`, and what is read of that; none if that is not finite.
-    fn decoded(&mut self, given: &[f32], task: Task) -> Option<(Coded, Vec<f32>)> {
+    fn decoded(
+        &mut self,
+        given: &[f32],
+        task: Task,
+        parameters: &[f32],
+    ) -> Option<(Coded, Vec<f32>)> {
         if !given.iter().all(|value| value.is_finite()) {
             return None;
         }
         let stream = self.stream.fork("part", task.part.0.into()).fork("batch", task.batch.0);
+        let at = At { parameters, lambda: self.lambda, batch: task.batch.0 };
         let mut values = given.to_vec();
         let mut keys: Option<Vec<u32>> = None;
         for (number, choice) in (0..).zip(&self.choices) {
             let keys = keys.get_or_insert_with(|| (0..given.len() as u32).collect());
-            choice.choose(&mut values, keys, &mut stream.fork("choice", number).rng());
+            choice.choose(&mut values, keys, at, &mut stream.fork("choice", number).rng());
         }
         if let Some(keys) = &keys {
             values = keys.iter().map(|&key| values[key as usize]).collect();

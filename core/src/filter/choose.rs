@@ -9,7 +9,37 @@ use crate::rng::Random;
 pub(super) trait Choose: fmt::Debug + Send {
     /// Takes from `keys`, which are in order, those that do not travel. May scale the values of
     /// those that do.
-    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, random: &mut Random);
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, at: At<'_>, random: &mut Random);
+}
+
+/// Where a gradient was computed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At<'a> {
+    /// The parameters; none if that is not known.
+    pub(super) parameters: &'a [f32],
+    /// The penalty on their magnitudes.
+    pub(super) lambda: f32,
+    /// The number of the mini-batch.
+    pub(super) batch: u64,
+}
+
+/// What might move a parameter that is 0 away from it, and whatever is of another parameter.
+#[derive(Debug)]
+pub(super) struct Kkt {
+    pub(super) share: f32,
+    pub(super) every: u32,
+}
+
+impl Choose for Kkt {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, at: At<'_>, _random: &mut Random) {
+        let most = self.share * at.lambda;
+        let is_whole = at.batch % u64::from(self.every) == u64::from(self.every) - 1;
+        keys.retain(|&key| {
+            let value = values[key as usize];
+            let is_zero = at.parameters.get(key as usize) == Some(&0.0);
+            value != 0.0 && (is_whole || !is_zero || value.abs() > most)
+        });
+    }
 }
 
 /// What is not 0.
@@ -17,7 +47,7 @@ pub(super) trait Choose: fmt::Debug + Send {
 pub(super) struct ZeroSkip;
 
 impl Choose for ZeroSkip {
-    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _random: &mut Random) {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, _random: &mut Random) {
         keys.retain(|&key| values[key as usize] != 0.0);
     }
 }
@@ -29,7 +59,7 @@ pub(super) struct Significant {
 }
 
 impl Choose for Significant {
-    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _random: &mut Random) {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, _random: &mut Random) {
         keys.retain(|&key| values[key as usize].abs() > self.delta);
     }
 }
@@ -43,7 +73,7 @@ pub(super) struct RandomSkip {
 }
 
 impl Choose for RandomSkip {
-    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, random: &mut Random) {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, random: &mut Random) {
         keys.retain(|_| random.unit() < self.share);
         if self.scales {
             scale(values, keys, 1.0 / self.share);
@@ -60,7 +90,7 @@ pub(super) struct RandomK {
 }
 
 impl Choose for RandomK {
-    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, random: &mut Random) {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, random: &mut Random) {
         let all = keys.len();
         let count = count(self.share, all);
         for place in 0..count {
@@ -82,7 +112,7 @@ pub(super) struct TopK {
 }
 
 impl Choose for TopK {
-    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _random: &mut Random) {
+    fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, _random: &mut Random) {
         keys.retain(|&key| values[key as usize] != 0.0);
         let count = count(self.share, values.len());
         if count < keys.len() {
@@ -105,5 +135,45 @@ fn scale(values: &mut [f32], keys: &[u32], factor: f64) {
     for &key in keys {
         let value = &mut values[key as usize];
         *value = (f64::from(*value) * factor) as f32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::rng::Stream;
+
+    fn left(batch: u64, share: f32) -> Vec<u32> {
+        let parameters = [0.0, 0.0, 0.0, 0.5, -0.5, 0.0];
+        let mut values = [0.05, -0.2, 0.1, 0.01, 0.0, f32::MIN_POSITIVE];
+        let at = At { parameters: &parameters, lambda: 0.1, batch };
+        let mut keys: Vec<u32> = (0..6).collect();
+        Kkt { share, every: 4 }.choose(&mut values, &mut keys, at, &mut Stream::new(1).rng());
+        keys
+    }
+
+    #[test]
+    fn what_cannot_move_a_parameter_from_0_does_not_travel() {
+        assert_eq!(left(0, 1.0), [1, 3]);
+        assert_eq!(left(6, 0.5), [1, 2, 3]);
+    }
+
+    #[test]
+    fn now_and_then_all_travels_but_zeros() {
+        for batch in [3, 7, 43] {
+            assert_eq!(left(batch, 1.0), [0, 1, 2, 3, 5]);
+        }
+    }
+
+    #[test]
+    fn where_parameters_are_not_known_none_counts_as_0() {
+        let at = At { parameters: &[], lambda: 0.1, batch: 0 };
+        let mut keys = vec![0, 1];
+        let mut random = Stream::new(1).rng();
+        Kkt { share: 1.0, every: 9 }.choose(&mut [0.01, 0.02], &mut keys, at, &mut random);
+        assert_eq!(keys, [0, 1]);
     }
 }

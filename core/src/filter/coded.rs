@@ -135,6 +135,24 @@ impl Coded {
 }
 
 impl Encoded {
+    /// Puts the values that travel in the place of those that `onto` has at their keys.
+    ///
+    /// # Errors
+    /// If the bytes are not of the form, or of more values. Nothing has changed then.
+    pub(crate) fn patch(&self, onto: &mut [f32]) -> Result<(), Malformed> {
+        let Form { keys, values } = &self.form;
+        let (chosen, rest) = read_chosen(*keys, &self.bytes, onto.len())?;
+        let Some(chosen) = chosen else {
+            onto.copy_from_slice(&values.read(rest, onto.len())?);
+            return Ok(());
+        };
+        let values = values.read(rest, chosen.len())?;
+        for (key, value) in chosen.into_iter().zip(values) {
+            onto[key as usize] = value;
+        }
+        Ok(())
+    }
+
     /// The gradient, of `keys` values.
     pub(crate) fn decode(&self, keys: usize) -> Result<Vec<f32>, Malformed> {
         decode(&self.form, &self.bytes, keys)
@@ -144,11 +162,8 @@ impl Encoded {
 /// The gradient of `keys` values that `bytes` are in this form. Allocates that many values, and
 /// beside them no more than the bytes account for.
 pub(crate) fn decode(form: &Form, bytes: &[u8], keys: usize) -> Result<Vec<f32>, Malformed> {
-    let (chosen, rest) = match form.keys {
-        KeyForm::All => return form.values.read(bytes, keys),
-        KeyForm::Gaps(count) => read_gaps(bytes, count as usize, keys)?,
-        KeyForm::Bitmap(count) => read_bitmap(bytes, count as usize, keys)?,
-    };
+    let (chosen, rest) = read_chosen(form.keys, bytes, keys)?;
+    let Some(chosen) = chosen else { return form.values.read(rest, keys) };
     let values = form.values.read(rest, chosen.len())?;
     let mut gradient = vec![0.0; keys];
     for (key, value) in chosen.into_iter().zip(values) {
@@ -158,7 +173,7 @@ pub(crate) fn decode(form: &Form, bytes: &[u8], keys: usize) -> Result<Vec<f32>,
 }
 
 /// Writes keys of a range in the shorter of the two forms.
-fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> KeyForm {
+pub(crate) fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> KeyForm {
     let most = range.len().div_ceil(8);
     let mut next = range.start as u32;
     for &key in keys {
@@ -179,6 +194,31 @@ fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> KeyFor
         }
     }
     KeyForm::Gaps(keys.len() as u32)
+}
+
+/// The keys that `bytes` begin with in this form, none if all; and the rest of them.
+fn read_chosen(
+    form: KeyForm,
+    bytes: &[u8],
+    keys: usize,
+) -> Result<(Option<Vec<u32>>, &[u8]), Malformed> {
+    let (chosen, rest) = match form {
+        KeyForm::All => return Ok((None, bytes)),
+        KeyForm::Gaps(count) => read_gaps(bytes, count as usize, keys)?,
+        KeyForm::Bitmap(count) => read_bitmap(bytes, count as usize, keys)?,
+    };
+    Ok((Some(chosen), rest))
+}
+
+/// The keys that all of `bytes` are in this form, in the order in which they stand; none if they are
+/// no such keys.
+pub(crate) fn read_keys(form: KeyForm, bytes: &[u8]) -> Option<Vec<u32>> {
+    let most = match form {
+        KeyForm::Bitmap(_) => 8 * bytes.len(),
+        _ => u32::MAX as usize,
+    };
+    let (keys, rest) = read_chosen(form, bytes, most).ok()?;
+    keys.filter(|_| rest.is_empty())
 }
 
 fn read_gaps(bytes: &[u8], count: usize, keys: usize) -> Result<(Vec<u32>, &[u8]), Malformed> {

@@ -16,6 +16,7 @@ mod coded;
 mod float;
 mod lattice;
 mod low_rank;
+mod pull;
 mod signs;
 mod spec;
 
@@ -24,15 +25,17 @@ use alloc::vec::Vec;
 use core::fmt;
 
 pub use carry::{Carrier, Filtered};
-use choose::{Choose, RandomK, RandomSkip, Significant, TopK, ZeroSkip};
+use choose::{At, Choose, Kkt, RandomK, RandomSkip, Significant, TopK, ZeroSkip};
 use coded::Values;
 pub use coded::{Encoded, Form, KeyForm, PieceForm, ValueForm};
-pub(crate) use coded::{Malformed, decode};
+pub(crate) use coded::{Malformed, decode, read_keys, write_keys};
 use float::{Brain, Half};
 use lattice::{Lattice, Length};
+pub use pull::PullFilter;
 use signs::OneBit;
 pub use spec::{
-    ErrorFeedback, FilterError, FilterSpec, Filters, GREATEST_RANK, MOST_FILTERS, UnknownFilter,
+    ErrorFeedback, FilterError, FilterSpec, Filters, GREATEST_RANK, KeyCaching, MOST_FILTERS,
+    UnknownFilter,
 };
 
 use crate::rng::Random;
@@ -60,6 +63,7 @@ fn choice_of(spec: FilterSpec, scales: bool) -> Option<Box<dyn Choose>> {
         FilterSpec::RandomSkip { share } => Box::new(RandomSkip { share, scales }),
         FilterSpec::RandomK { share } => Box::new(RandomK { share, scales }),
         FilterSpec::TopK { share } => Box::new(TopK { share }),
+        FilterSpec::Kkt { share, every } => Box::new(Kkt { share, every }),
         _ => return None,
     })
 }

@@ -6,6 +6,9 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::PullFilter;
+use crate::optim::{OptimizerSpec, UpdateSpec};
+
 /// What is done to a gradient before it travels, as the job names it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Filters {
@@ -14,6 +17,21 @@ pub struct Filters {
     pub chain: Vec<FilterSpec>,
     /// Whether what the filters take away is added to the next gradient.
     pub error_feedback: ErrorFeedback,
+    /// What of the parameters travels back.
+    pub pull: PullFilter,
+    /// Whether the keys of a sparse model's working set travel once.
+    pub key_caching: KeyCaching,
+}
+
+/// Whether a list of keys is remembered, so that values travel without it (key caching: Li et al.,
+/// OSDI 2014).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyCaching {
+    /// It is: of a list that is known its digest alone travels, once for each connection.
+    #[default]
+    On,
+    /// The list travels with each gradient, to see what it costs.
+    Off,
 }
 
 /// Whether what the filters take from a gradient is added to the worker's next one.
@@ -56,6 +74,16 @@ pub enum FilterSpec {
         /// The share, above 0 and up to 1.
         share: f64,
     },
+    /// What cannot move a parameter that is 0 away from it does not travel: values of a magnitude of
+    /// at most `share` times the penalty of the l1 proximal step, whose parameter is 0 (KKT: Li et
+    /// al., OSDI 2014). One mini-batch in `every` travels whole, so that no parameter stays at 0 for
+    /// ever because each worker's part of its gradient is too small by itself.
+    Kkt {
+        /// The share, above 0 and up to 1.
+        share: f32,
+        /// The distance of those that travel whole, 1 or more.
+        every: u32,
+    },
     /// Values travel as IEEE 754 half precision, at most 65504 in magnitude.
     Fp16,
     /// Values travel as bfloat16: eight bits of fraction less than a half has exponent for.
@@ -87,7 +115,8 @@ pub const GREATEST_RANK: u8 = 64;
 /// The most filters of a chain.
 pub const MOST_FILTERS: usize = 8;
 
-const KNOWN: &str = "zero-skip, significant:DELTA, random-skip:Q, random-k:SHARE, top-k:SHARE, fp16, \
+const KNOWN: &str = "zero-skip, significant:DELTA, random-skip:Q, random-k:SHARE, top-k:SHARE, \
+                     kkt[:SHARE[:EVERY]], fp16, \
                      bf16, int8, one-bit, terngrad, qsgd[:LEVELS] or powersgd[:RANK]";
 
 impl FilterSpec {
@@ -101,6 +130,7 @@ impl FilterSpec {
                 | Self::RandomSkip { .. }
                 | Self::RandomK { .. }
                 | Self::TopK { .. }
+                | Self::Kkt { .. }
         )
     }
 
@@ -129,6 +159,10 @@ impl FilterSpec {
             Self::RandomSkip { share } | Self::RandomK { share } | Self::TopK { share } => {
                 (share > 0.0 && share <= 1.0, "a share above 0 and up to 1")
             }
+            Self::Kkt { share, every } => (
+                share > 0.0 && share <= 1.0 && every > 0,
+                "a share above 0 and up to 1, and EVERY of 1 or more",
+            ),
             Self::Qsgd { levels } => ((1..=127).contains(&levels), "1 to 127 levels"),
             Self::PowerSgd { rank } => ((1..=GREATEST_RANK).contains(&rank), "a rank from 1 to 64"),
             _ => (true, ""),
@@ -145,6 +179,7 @@ impl fmt::Display for FilterSpec {
             Self::RandomSkip { share } => write!(f, "random-skip:{share}"),
             Self::RandomK { share } => write!(f, "random-k:{share}"),
             Self::TopK { share } => write!(f, "top-k:{share}"),
+            Self::Kkt { share, every } => write!(f, "kkt:{share}:{every}"),
             Self::Fp16 => f.write_str("fp16"),
             Self::Bf16 => f.write_str("bf16"),
             Self::Int8 => f.write_str("int8"),
@@ -188,6 +223,12 @@ fn parse(text: &str) -> Option<FilterSpec> {
         ("random-skip", Some(number)) => FilterSpec::RandomSkip { share: share(number)? },
         ("random-k", Some(number)) => FilterSpec::RandomK { share: share(number)? },
         ("top-k", Some(number)) => FilterSpec::TopK { share: share(number)? },
+        ("kkt", numbers) => {
+            let mut numbers = numbers.into_iter().flat_map(|numbers| numbers.split(':'));
+            let share = numbers.next().map_or(Ok(1.0), str::parse).ok()?;
+            let every = numbers.next().map_or(Ok(10), str::parse).ok()?;
+            return numbers.next().is_none().then_some(FilterSpec::Kkt { share, every });
+        }
         ("fp16", None) => FilterSpec::Fp16,
         ("bf16", None) => FilterSpec::Bf16,
         ("int8", None) => FilterSpec::Int8,
@@ -221,8 +262,12 @@ pub enum FilterError {
         /// The one before it.
         after: FilterSpec,
     },
+    /// The filter of parameters is out of its range.
+    Pull(&'static str),
     /// Low rank is of the whole matrices.
     Gaps(FilterSpec),
+    /// A filter that goes by a penalty, without the penalty.
+    Penalty(FilterSpec),
     /// Nothing is taken away that could be fed back.
     NoError,
     /// The model has no arithmetic.
@@ -241,9 +286,16 @@ impl fmt::Display for FilterError {
                 "filters: {filter} cannot come after {after}: first those that choose keys, then at \
                  most one that says how values travel"
             ),
+            Self::Pull(what) => write!(f, "pull-filter: {what}"),
             Self::Gaps(filter) => write!(
                 f,
                 "filters: {filter} is for whole matrices, so no filter can choose keys before it"
+            ),
+            Self::Penalty(filter) => write!(
+                f,
+                "filters: {filter} leaves out what an l1 penalty would keep at 0, and error-feedback \
+                 would bring it back: it needs optimizer = sgd, proximal = l1:LAMBDA and \
+                 error-feedback = auto or off"
             ),
             Self::NoError => f.write_str(
                 "error-feedback = on: these filters take nothing away that could be added to the \
@@ -295,11 +347,31 @@ impl Filters {
             || self.chain.iter().any(|filter| matches!(filter, FilterSpec::PowerSgd { .. }))
     }
 
+    /// Whether what travels depends on the parameters.
+    #[must_use]
+    pub fn looks_at_parameters(&self) -> bool {
+        self.chain.iter().any(|filter| matches!(filter, FilterSpec::Kkt { .. }))
+    }
+
+    /// Checks whether they go with how gradients become parameters.
+    ///
+    /// # Errors
+    /// [`FilterError::Penalty`] if one goes by a penalty that there is not.
+    pub fn check(&self, update: &UpdateSpec) -> Result<(), FilterError> {
+        let is_kkt = |filter: &&FilterSpec| matches!(filter, FilterSpec::Kkt { .. });
+        let fits = update.l1() > 0.0 && update.optimizer == OptimizerSpec::Sgd;
+        match self.chain.iter().find(is_kkt) {
+            Some(&filter) if !fits || self.feeds_back() => Err(FilterError::Penalty(filter)),
+            _ => Ok(()),
+        }
+    }
+
     /// Checks the numbers and the order.
     ///
     /// # Errors
     /// [`FilterError`] names the filter and what is allowed.
     pub fn validate(&self) -> Result<(), FilterError> {
+        self.pull.validate().map_err(FilterError::Pull)?;
         if self.chain.len() > MOST_FILTERS {
             return Err(FilterError::Long(self.chain.len()));
         }

@@ -45,7 +45,8 @@ fn layout(values: usize) -> Layout {
 }
 
 fn filters(chain: &str, error_feedback: ErrorFeedback) -> Filters {
-    Filters { chain: Filters::read_chain(chain).unwrap(), error_feedback }
+    let chain = Filters::read_chain(chain).unwrap();
+    Filters { chain, error_feedback, ..Filters::default() }
 }
 
 fn carrier(chain: &str, error_feedback: ErrorFeedback, values: usize) -> Carrier {

@@ -27,6 +27,13 @@ pub enum ModelError {
         /// The layer, counted from 0.
         layer: usize,
     },
+    /// The model reads sparse rows of two classes, and these are others.
+    NotSparse {
+        /// Number of classes.
+        classes: u32,
+    },
+    /// The model reads dense and one-hot columns, and the rows are sparse.
+    Sparse,
     /// There are more parameters than a model may have.
     TooManyParameters {
         /// The layer, counted from 0, with which there are too many.
@@ -50,6 +57,14 @@ impl fmt::Display for ModelError {
             Self::NoUnits { layer } => {
                 write!(f, "hidden layer {layer} has 0 units: it needs 1 or more")
             }
+            Self::NotSparse { classes } => write!(
+                f,
+                "model = logistic reads sparse rows of two classes, but the data have {classes}, or \
+                 dense columns; use libsvm or sparse data, or model = softmax"
+            ),
+            Self::Sparse => f.write_str(
+                "the data are sparse rows, which only model = logistic reads; choose it, or other data",
+            ),
             Self::TooManyParameters { layer, parameters } => write!(
                 f,
                 "layer {layer} brings the model to {parameters} parameters: at most {} are allowed",

@@ -7,6 +7,7 @@
 
 mod error;
 mod kernels;
+mod logistic;
 mod loss;
 #[cfg(test)]
 mod tests;
@@ -48,6 +49,8 @@ pub enum ModelSpec {
         /// What follows each hidden layer.
         activation: Activation,
     },
+    /// Logistic regression of two classes on sparse rows: a weight for each column, no bias.
+    Logistic,
     /// No arithmetic at all: messages of the size that a network with these layers would have,
     /// for studies of time. Gradients are zeros, and there is nothing to evaluate.
     Timing {
@@ -87,7 +90,9 @@ struct Layer {
 pub struct Model {
     shape: Shape,
     activation: Activation,
+    /// None if it is no network.
     layers: Vec<Layer>,
+    is_logistic: bool,
     layout: Layout,
 }
 
@@ -104,7 +109,11 @@ impl Model {
             ModelSpec::Softmax => (&[][..], Activation::Relu),
             ModelSpec::Mlp { hidden, activation } => (&hidden[..], *activation),
             ModelSpec::Timing { layers } => return Self::of_sizes(shape, layers),
+            ModelSpec::Logistic => return Self::logistic(shape),
         };
+        if shape.is_sparse() {
+            return Err(ModelError::Sparse);
+        }
         if let Some(layer) = hidden.iter().position(|&units| units == 0) {
             return Err(ModelError::NoUnits { layer });
         }
@@ -128,7 +137,39 @@ impl Model {
             }
             inputs = outputs;
         }
-        Ok(Self { shape, activation, layers, layout })
+        Ok(Self { shape, activation, layers, is_logistic: false, layout })
+    }
+
+    /// Logistic regression. Its one tensor is that of a PyTorch `Linear` without bias.
+    fn logistic(shape: Shape) -> Result<Self, ModelError> {
+        if !shape.is_sparse() || shape.classes != 2 {
+            return Err(ModelError::NotSparse { classes: shape.classes });
+        }
+        let parameters = u64::from(shape.inputs);
+        if parameters > MOST_PARAMETERS {
+            return Err(ModelError::TooManyParameters { layer: 0, parameters });
+        }
+        let mut layout = Layout::new();
+        layout.push("0.weight".into(), vec![shape.inputs as usize, 1]);
+        let activation = Activation::Relu;
+        Ok(Self { shape, activation, layers: Vec::new(), is_logistic: true, layout })
+    }
+
+    /// The same model over `columns` of its columns alone, whose parameters are those of these
+    /// columns.
+    ///
+    /// # Errors
+    /// [`ModelError::NotSparse`] if columns are not what its parameters belong to.
+    pub fn over(&self, columns: usize) -> Result<Self, ModelError> {
+        let shape = Shape { inputs: columns as u32, ..self.shape };
+        Self::logistic(shape)
+    }
+
+    /// Whether each parameter belongs to a column of sparse rows, so that whoever has some columns
+    /// only needs those parameters alone.
+    #[must_use]
+    pub const fn is_sparse(&self) -> bool {
+        self.is_logistic
     }
 
     /// A model of tensors with so many values, without arithmetic.
@@ -147,13 +188,14 @@ impl Model {
         if layout.is_empty() {
             return Err(ModelError::NoUnits { layer: 0 });
         }
-        Ok(Self { shape, activation: Activation::Relu, layers: Vec::new(), layout })
+        let activation = Activation::Relu;
+        Ok(Self { shape, activation, layers: Vec::new(), is_logistic: false, layout })
     }
 
     /// Whether there is arithmetic to do, so that losses and evaluations mean something.
     #[must_use]
     pub const fn computes(&self) -> bool {
-        !self.layers.is_empty()
+        self.is_logistic || !self.layers.is_empty()
     }
 
     /// Which keys hold which tensor.
@@ -175,12 +217,13 @@ impl Model {
     }
 
     /// Parameters to begin with: weights and biases uniform within 1 / sqrt(inputs of the layer)
-    /// of zero, as PyTorch's `Linear` has them, drawn from `stream` in the order of the keys.
+    /// of zero, as PyTorch's `Linear` has them, drawn from `stream` in the order of the keys; zeros
+    /// for logistic regression.
     #[must_use]
     pub fn initial(&self, stream: Stream) -> Vec<f32> {
         let mut rng = stream.rng();
         let mut params = Vec::with_capacity(self.parameters());
-        if !self.computes() {
+        if self.layers.is_empty() {
             params.resize(self.parameters(), 0.0);
         }
         for layer in &self.layers {
@@ -216,6 +259,10 @@ impl Model {
         if rows.is_empty() || !self.computes() {
             return 0.0;
         }
+        if self.is_logistic {
+            return (logistic::gradient(params, examples, rows, gradient) / rows.len() as f64)
+                as f32;
+        }
         let scale = 1.0 / rows.len() as f32;
         let mut loss = 0.0;
         for block in rows.chunks(BLOCK) {
@@ -244,6 +291,11 @@ impl Model {
         let count = rows.len();
         let mut out = core::mem::take(&mut workspace.log_probabilities);
         out.resize(count * classes, 0.0);
+        if self.is_logistic {
+            logistic::log_probabilities(params, examples, rows, &mut out);
+            workspace.log_probabilities = out;
+            return DMatrixView::from_slice(&workspace.log_probabilities, classes, count);
+        }
         for (block, out) in out.chunks_mut(BLOCK * classes).enumerate() {
             let begin = rows.start + block * BLOCK;
             workspace.gather(examples, begin..begin + out.len() / classes);

@@ -144,6 +144,20 @@ pub enum Event {
         #[serde(rename = "waited_s", serialize_with = "seconds")]
         waited: Duration,
     },
+    /// A worker said which keys it has values for.
+    Keyed {
+        /// The worker.
+        worker: WorkerId,
+        /// Bytes of the keys on the way.
+        bytes: u64,
+    },
+    /// Parameters went to a worker.
+    Given {
+        /// The worker.
+        worker: WorkerId,
+        /// Bytes of their values on the way.
+        bytes: u64,
+    },
     /// A gradient came for the first time.
     Pushed {
         /// The worker.

@@ -37,6 +37,7 @@ use crate::examples::Examples;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use crate::job::Job;
+use crate::params::KeyList;
 use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message, Status};
 use crate::time::Time;
@@ -177,6 +178,8 @@ pub struct Prepared {
     pub rows: Vec<u64>,
     /// The training split they were taken from; none if the server sent them.
     pub train: Option<Fingerprint>,
+    /// The keys that gradients have values for; none if for all of the model.
+    pub keys: Option<KeyList>,
 }
 
 /// A gradient to compute.

@@ -53,6 +53,15 @@ impl UpdateSpec {
         self.clip_contribution.map_or(Ok(()), |norm| check_positive("clip contribution", norm))
     }
 
+    /// The strength of the penalty on magnitudes that the proximal step is of, 0 if it is of none.
+    #[must_use]
+    pub const fn l1(&self) -> f32 {
+        match self.proximal {
+            Proximal::L1 { lambda } => lambda,
+            _ => 0.0,
+        }
+    }
+
     /// What a worker's gradient is multiplied with before it counts; none if it counts as it is.
     #[must_use]
     pub fn shortening(&self, gradient: &[f32]) -> Option<f32> {

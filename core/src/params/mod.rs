@@ -1,10 +1,12 @@
 //! Parameters: one contiguous `f32` vector, addressed by key range, with a layout of named
 //! tensors over it.
 
+mod key_list;
 mod key_map;
 mod key_range;
 mod layout;
 
+pub use key_list::KeyList;
 pub use key_map::{KeyMap, Move};
 pub use key_range::{EmptyRange, KeyRange};
 pub use layout::{Layout, Tensor};

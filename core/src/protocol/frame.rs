@@ -7,7 +7,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::crc32c;
-use super::message::{Message, Push};
+use super::message::{Message, Parameters, Push};
 use super::wire::Kind;
 use super::{Limits, PROTOCOL_VERSION, Refusal};
 
@@ -51,9 +51,13 @@ pub fn payload(message: &Message) -> Payload<'_> {
     match message {
         Message::Push(Push { encoded: Some(encoded), .. }) => Payload::Borrowed(&encoded.bytes),
         Message::Push(push) => Payload::of(&push.gradient),
+        Message::Parameters(Parameters { changes: Some(changes), .. }) => {
+            Payload::Borrowed(&changes.bytes)
+        }
         Message::Parameters(parameters) => Payload::of(&parameters.values),
         Message::Slice(slice) => Payload::of(&slice.values),
         Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
+        Message::Keys(keys) => Payload::Borrowed(&keys.bytes),
         Message::State(state) => Payload::Borrowed(&state.bytes),
         Message::Entry(entry) => Payload::Borrowed(&entry.input),
         Message::Portion(portion) => Payload::Borrowed(&portion.bytes),

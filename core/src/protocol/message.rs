@@ -13,6 +13,7 @@ use super::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Holders, Leave,
     Mapped, Portion, Slice, Taken,
 };
+use super::keys::{Keys, KeysHeader, KeysKnown};
 use super::replica::{Candidacy, Deposed, Entry, Follow, Kept, Promise, Standby, State};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
@@ -77,6 +78,12 @@ pub enum Message {
     Attach(Attach),
     /// Server to worker: you are.
     Attached(Attached),
+    /// Worker to server: my values are for these keys.
+    UseKeys(KeysHeader),
+    /// Server to worker: I know them, or not.
+    KeysKnown(KeysKnown),
+    /// Worker to server: these they are.
+    Keys(Keys),
     /// Standby to primary: I follow you.
     Follow(Follow),
     /// Primary to standby: a part of my state.
@@ -280,6 +287,18 @@ pub struct Parameters {
     pub header: ParametersHeader,
     /// The values, one for each key: the payload. Shared by all who pull this version.
     pub values: Arc<Vec<f32>>,
+    /// Instead of them what has changed since those that came last over this connection: the
+    /// payload, if there is one.
+    pub changes: Option<Arc<Encoded>>,
+}
+
+impl Parameters {
+    /// Bytes of the values on the wire, without frame and header.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let plain = || self.values.len() * size_of::<f32>();
+        self.changes.as_ref().map_or_else(plain, |changes| changes.bytes.len()) as u64
+    }
 }
 
 /// The fields of [`Parameters`].

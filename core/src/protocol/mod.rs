@@ -13,7 +13,7 @@
 //! | 12..16 | payload length | bytes of the payload |
 //! | 16..20 | checksum | CRC-32C of bytes 0..16, the control part and the payload |
 //! | 20.. | control part | the message's fields ([`message`]), bincode 2 with its standard settings: little-endian, variable-length integers |
-//! | .. | payload | raw: `f32` values of a key range, a gradient in the form its push names ([`Form`](crate::filter::Form)), or packed examples |
+//! | .. | payload | raw: `f32` values of a key range, a gradient in the form its push names ([`Form`](crate::filter::Form)), packed examples, or keys |
 //!
 //! Both lengths are checked against [`Limits`] before anything is allocated. A connection starts
 //! with small limits; the handshake, which fixes the size of the model, raises them.
@@ -36,6 +36,9 @@
 //!                                     <-   End(reason)
 //!   Bye                               ->
 //! ```
+//! Where the model is sparse, `UseKeys`, `KeysKnown` and, if a server does not know them, [`Keys`](keys)
+//! come before `Ready`; what follows has values for these keys.
+//!
 //! Parameters are a permission: they carry the sequence number of the one push they allow and the
 //! number of the mini-batch to compute it on. A push is identified by (worker, incarnation,
 //! sequence) and decided exactly once; after a reconnect it may be repeated, and is answered then,
@@ -83,6 +86,7 @@ mod checksum;
 pub(crate) mod codec;
 mod frame;
 pub mod group;
+pub mod keys;
 mod limits;
 pub mod message;
 mod refusal;

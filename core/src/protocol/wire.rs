@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::codec::{self, Malformed};
 use super::group::{Decisions, Portion, Slice};
-use super::message::{ExamplesChunk, Message, Parameters, Push, PushHeader};
+use super::keys::Keys;
+use super::message::{ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader};
 use super::replica::{Entry, State};
 use crate::filter::{self, Encoded, Form};
 
@@ -78,6 +79,9 @@ kinds! {
     Portion = 37,
     Taken = 38,
     Leave = 39,
+    UseKeys = 40,
+    KeysKnown = 41,
+    Keys = 42,
 }
 
 impl Message {
@@ -95,7 +99,10 @@ impl Message {
                 let form = push.encoded.as_ref().map(|encoded| &encoded.form);
                 codec::append(&(push.header, form), bytes);
             }
-            Self::Parameters(parameters) => codec::append(&parameters.header, bytes),
+            Self::Parameters(parameters) => {
+                let form = parameters.changes.as_ref().map(|changes| &changes.form);
+                codec::append(&(parameters.header, form), bytes);
+            }
             Self::Ack(fields) => codec::append(fields, bytes),
             Self::Heartbeat(fields) => codec::append(fields, bytes),
             Self::End(fields) => codec::append(fields, bytes),
@@ -126,6 +133,9 @@ impl Message {
             Self::Portion(portion) => codec::append(&portion.header, bytes),
             Self::Taken(fields) => codec::append(fields, bytes),
             Self::Leave(fields) => codec::append(fields, bytes),
+            Self::UseKeys(fields) => codec::append(fields, bytes),
+            Self::KeysKnown(fields) => codec::append(fields, bytes),
+            Self::Keys(keys) => codec::append(&(keys.header, keys.form), bytes),
         }
     }
 
@@ -142,8 +152,7 @@ impl Message {
                 return Ok(Self::Push(read_push(control, payload, most_values)?));
             }
             Kind::Parameters => {
-                let values = Arc::new(values(payload)?);
-                return Ok(Self::Parameters(Parameters { header: codec::read(control)?, values }));
+                return Ok(Self::Parameters(read_parameters(control, payload)?));
             }
             Kind::Examples => {
                 let packed = payload.to_vec();
@@ -160,6 +169,10 @@ impl Message {
             Kind::State => {
                 let bytes = payload.to_vec();
                 return Ok(Self::State(State { header: codec::read(control)?, bytes }));
+            }
+            Kind::Keys => {
+                let (header, form) = codec::read(control)?;
+                return Ok(Self::Keys(Keys { header, form, bytes: payload.to_vec() }));
             }
             Kind::Entry => {
                 let input = Arc::new(payload.to_vec());
@@ -201,12 +214,15 @@ impl Message {
             Kind::Begin => Self::Begin(codec::read(control)?),
             Kind::Taken => Self::Taken(codec::read(control)?),
             Kind::Leave => Self::Leave(codec::read(control)?),
+            Kind::UseKeys => Self::UseKeys(codec::read(control)?),
+            Kind::KeysKnown => Self::KeysKnown(codec::read(control)?),
             Kind::Push
             | Kind::Parameters
             | Kind::Examples
             | Kind::Slice
             | Kind::Portion
             | Kind::State
+            | Kind::Keys
             | Kind::Entry => return Err(Malformed),
         })
     }
@@ -225,6 +241,18 @@ fn read_push(control: &[u8], payload: &[u8], most_values: usize) -> Result<Push,
     let gradient = filter::decode(&form, payload, keys).map_err(|filter::Malformed| Malformed)?;
     let encoded = Arc::new(Encoded { form, bytes: payload.to_vec() });
     Ok(Push { header, gradient: Arc::new(gradient), encoded: Some(encoded) })
+}
+
+/// What has changed is put together by whoever has the rest.
+fn read_parameters(control: &[u8], payload: &[u8]) -> Result<Parameters, Malformed> {
+    let (header, form): (ParametersHeader, Option<Form>) = codec::read(control)?;
+    Ok(match form {
+        None => Parameters { header, values: Arc::new(values(payload)?), changes: None },
+        Some(form) => {
+            let changes = Some(Arc::new(Encoded { form, bytes: payload.to_vec() }));
+            Parameters { header, values: Arc::default(), changes }
+        }
+    })
 }
 
 fn values(payload: &[u8]) -> Result<Vec<f32>, Malformed> {

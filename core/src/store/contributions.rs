@@ -7,8 +7,10 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::lists::Lists;
 use crate::aggregate::{Aggregator, Gradient, Merging};
 use crate::id::{Clock, Incarnation, PartId, Sequence, Version, WorkerId};
+use crate::params::KeyList;
 use crate::saved::{Archive, SavedError, presence};
 use crate::time::Time;
 use crate::work::Task;
@@ -41,6 +43,9 @@ pub(super) struct Gathered {
     /// The parameters of the version it was computed on, if the aggregator needs them.
     #[serde(with = "presence")]
     pub(super) base: Option<Arc<Vec<f32>>>,
+    /// The keys that it has values for, if these are not all.
+    #[serde(skip)]
+    pub(super) keys: Option<KeyList>,
     /// None if they are merged in those of one before it.
     #[serde(with = "presence")]
     pub(super) values: Option<Arc<Vec<f32>>>,
@@ -65,6 +70,7 @@ impl Gathered {
             size: task.examples,
             staleness: version.since(base),
             base: self.base.as_ref().map(|values| values.as_slice()),
+            keys: self.keys.as_ref().map(KeyList::keys),
             values: self.values.as_ref().map_or(&[], |values| values.as_slice()),
         }
     }
@@ -84,13 +90,31 @@ pub(super) struct Contributions {
 }
 
 impl Contributions {
-    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+    /// Saves or restores all, of workers that have values for the keys of these lists.
+    pub(super) fn archive(
+        &mut self,
+        archive: &mut Archive<'_>,
+        lists: Option<&Lists>,
+    ) -> Result<(), SavedError> {
         archive.small(self)?;
-        for Gathered { base, values, .. } in &mut self.all {
+        for Gathered { contribution, base, keys, values } in &mut self.all {
             base.iter_mut().try_for_each(|base| archive.shared("base", base))?;
-            values.iter_mut().try_for_each(|values| archive.shared("gradient", values))?;
+            // A list does not change while something waits that has values for its keys.
+            *keys = lists
+                .and_then(|lists| lists.of(contribution.worker))
+                .map(|listed| listed.list.clone());
+            let mut save = |values| match keys {
+                Some(keys) => archive.shared_of("gradient", values, keys.len()),
+                None => archive.shared("gradient", values),
+            };
+            values.iter_mut().try_for_each(&mut save)?;
         }
         Ok(())
+    }
+
+    /// Whether something of `worker` is here.
+    pub(super) fn has_of(&self, worker: WorkerId) -> bool {
+        self.all.iter().any(|gathered| gathered.contribution.worker == worker)
     }
 
     pub(super) fn push(&mut self, gathered: Gathered) {

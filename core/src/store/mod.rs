@@ -7,9 +7,11 @@
 
 mod contributions;
 mod decision;
+mod lists;
 mod moving;
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -17,16 +19,20 @@ use core::ops::Range;
 pub use contributions::Contribution;
 use contributions::{Contributions, Gathered};
 pub use decision::Decision;
+use lists::Lists;
 pub use moving::{Coming, Part, PartError};
 
 use crate::aggregate::{Aggregator, Merging};
 use crate::consistency::{Closing, Kept};
+use crate::filter::{Encoded, PullFilter};
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::Mode;
 use crate::model::Model;
 use crate::optim::{OptimError, UpdateSpec};
-use crate::params::KeyRange;
+use crate::params::{KeyList, KeyRange};
+use crate::protocol::keys::{Keys, KeysHeader};
+use crate::protocol::message::{Parameters, ParametersHeader};
 use crate::saved::{Archive, SavedError};
 
 /// Parameters that were given to a worker, the oldest first.
@@ -43,6 +49,36 @@ pub struct Store {
     contributions: Contributions,
     /// What workers were given of late, where that is needed once their gradients come.
     bases: BTreeMap<WorkerId, Given>,
+    /// The working sets of workers, if the model is sparse.
+    lists: Option<Lists>,
+    pull: PullFilter,
+    /// What workers have of the parameters, where that decides what they are given.
+    pulled: BTreeMap<WorkerId, Vec<f32>>,
+}
+
+/// What a worker is given of the parameters here.
+#[derive(Debug)]
+pub struct Answer {
+    /// The keys of the values, in the worker's own vectors.
+    pub place: KeyRange,
+    /// The values.
+    pub values: Arc<Vec<f32>>,
+    /// What travels instead of them, if something does.
+    pub changes: Option<Arc<Encoded>>,
+}
+
+impl Answer {
+    /// The message with this header.
+    #[must_use]
+    pub fn message(&self, header: ParametersHeader) -> Parameters {
+        let Self { place, values, changes } = self;
+        let values = if changes.is_some() { Arc::default() } else { values.clone() };
+        Parameters {
+            header: ParametersHeader { keys: *place, ..header },
+            values,
+            changes: changes.clone(),
+        }
+    }
 }
 
 /// The contributions that become an update, until they have.
@@ -70,6 +106,9 @@ impl Store {
             update: job.update,
             contributions: Contributions::default(),
             bases: BTreeMap::new(),
+            lists: job.is_sparse().then(Lists::default),
+            pull: job.filters.pull,
+            pulled: BTreeMap::new(),
         })
     }
 
@@ -133,15 +172,92 @@ impl Store {
     /// Nothing more comes of what `worker` was given so far.
     pub fn forget(&mut self, worker: WorkerId) {
         self.bases.remove(&worker);
+        self.pulled.remove(&worker);
     }
 
-    /// Adds a gradient to the open round: one value for each key.
+    /// Whatever `worker` was given over an earlier connection may not have come.
+    pub fn reconnected(&mut self, worker: WorkerId) {
+        self.pulled.remove(&worker);
+    }
+
+    /// The keys of a worker's vectors that are here; none if it has not said of its working set.
+    #[must_use]
+    pub fn place_of(&self, worker: WorkerId) -> Option<KeyRange> {
+        match &self.lists {
+            None => Some(self.keys),
+            Some(lists) => lists.of(worker).map(|listed| listed.header.place),
+        }
+    }
+
+    /// All keys of a worker's vectors, where the model has `all`; none if it has not said of its
+    /// working set.
+    #[must_use]
+    pub fn all_of(&self, worker: WorkerId, all: KeyRange) -> Option<KeyRange> {
+        match &self.lists {
+            None => Some(all),
+            Some(lists) => {
+                lists.of(worker).and_then(|listed| KeyRange::new(0, listed.header.total).ok())
+            }
+        }
+    }
+
+    /// What `worker` is given of the current parameters; none if it has not said of its working set.
+    #[must_use]
+    pub fn answer(&mut self, worker: WorkerId) -> Option<Answer> {
+        let (place, values) = match &self.lists {
+            None => (self.keys, self.parameters.clone()),
+            Some(lists) => {
+                let listed = lists.of(worker)?;
+                (listed.header.place, Arc::new(listed.list.gather(&self.parameters)))
+            }
+        };
+        let mut changes = None;
+        if !self.pull.is_none() {
+            let had = self.pulled.entry(worker).or_default();
+            changes = self.pull.changes(&values, had).map(Arc::new);
+        }
+        Some(Answer { place, values, changes })
+    }
+
+    /// Whether `header` is of the list that `worker` has here.
+    #[must_use]
+    pub fn knows(&self, worker: WorkerId, header: &KeysHeader) -> bool {
+        let listed = self.lists.as_ref().and_then(|lists| lists.of(worker));
+        listed.is_some_and(|listed| listed.header == *header)
+    }
+
+    /// Takes the list of `worker`, from now on in the place of whichever it had.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words. Nothing has changed then.
+    pub fn learn(&mut self, worker: WorkerId, keys: &Keys) -> Result<(), String> {
+        let Some(lists) = &mut self.lists else {
+            return Err(String::from("it sent a working set, but the model is not sparse"));
+        };
+        if lists.of(worker).is_some_and(|listed| listed.header == keys.header) {
+            return Ok(());
+        }
+        if self.contributions.has_of(worker) {
+            return Err(String::from(
+                "it sent another working set while gradients of the one before wait; try again",
+            ));
+        }
+        let Some(list) = keys.list() else {
+            return Err(String::from("its working set is not what its digest says"));
+        };
+        lists.learn(worker, keys.header, list, self.keys)
+    }
+
+    /// Adds a gradient to the open round: one value for each key of the worker's vectors here.
     pub fn gather(&mut self, contribution: Contribution, mut gradient: Arc<Vec<f32>>) {
+        let listed = self.lists.as_ref().map(|lists| lists.of(contribution.worker));
+        // One without a list, or of another length, is refused before it comes here.
+        let keys = listed.map(|listed| listed.map_or_else(KeyList::default, |it| it.list.clone()));
         if let Some(factor) = self.update.shortening(&gradient) {
             Arc::make_mut(&mut gradient).iter_mut().for_each(|value| *value *= factor);
         }
         let base = self.base(contribution.worker, contribution.base);
-        self.contributions.push(Gathered { contribution, base, values: Some(gradient) });
+        self.contributions.push(Gathered { contribution, base, keys, values: Some(gradient) });
     }
 
     /// The parameters of `base`, if they were kept. Earlier ones are not needed any more: a worker
@@ -244,13 +360,20 @@ impl Store {
     /// # Errors
     /// [`SavedError`] if that is not what was saved, for the same keys.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let Self { keys: _, update: _, parameters, aggregator, contributions, bases } = self;
+        let Self { parameters, aggregator, contributions, bases, lists, pulled, .. } = self;
         archive.shared("parameters", parameters)?;
         aggregator.archive(archive)?;
-        contributions.archive(archive)?;
+        lists.iter_mut().try_for_each(|lists| lists.archive(archive))?;
+        contributions.archive(archive, lists.as_ref())?;
         archive.small(bases)?;
         for base in bases.values_mut().flatten() {
             archive.shared("base", &mut base.parameters)?;
+        }
+        let mut sizes: BTreeMap<WorkerId, usize> =
+            pulled.iter().map(|(worker, values)| (*worker, values.len())).collect();
+        archive.small(&mut sizes)?;
+        for (worker, size) in sizes {
+            archive.own_of("pulled", pulled.entry(worker).or_default(), size)?;
         }
         Ok(())
     }

@@ -4,7 +4,6 @@
 //! keys all that is small is the same, and of each array there is a part. What two parts say that is
 //! small must be equal; a store of both has it too, and their arrays one after the other.
 
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -80,6 +79,8 @@ impl Store {
             *array = match array {
                 Array::F32(values) => Array::F32(Arc::new(values.get(places.clone())?.to_vec())),
                 Array::F64(values) => Array::F64(Arc::new(values.get(places.clone())?.to_vec())),
+                // Lists of keys do not move.
+                Array::U32(_) => return None,
             };
         }
         Some(Part { keys, saved })
@@ -138,10 +139,6 @@ fn append(saved: &mut Saved, next: Saved) -> Result<(), PartError> {
     Ok(())
 }
 
-/// What stands before the arrays: the keys, what is small, and of each array its name and whether it
-/// is of double precision.
-type Head = (KeyRange, Vec<u8>, Vec<(String, bool)>);
-
 impl Part {
     /// Its keys.
     #[must_use]
@@ -152,22 +149,9 @@ impl Part {
     /// It as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Saved { small, arrays } = &self.saved;
-        let names = arrays.iter();
-        let names = names.map(|(name, array)| (name.clone(), matches!(array, Array::F64(_))));
-        let head: Head = (self.keys, small.clone(), names.collect());
         let mut bytes = Vec::new();
-        codec::append(&head, &mut bytes);
-        for (_, array) in arrays {
-            match array {
-                Array::F32(values) => {
-                    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                }
-                Array::F64(values) => {
-                    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                }
-            }
-        }
+        codec::append(&self.keys, &mut bytes);
+        bytes.extend(self.saved.to_bytes());
         bytes
     }
 
@@ -176,30 +160,10 @@ impl Part {
     /// # Errors
     /// [`PartError::Bytes`] if it made no such bytes.
     pub fn from_bytes(mut bytes: &[u8]) -> Result<Self, PartError> {
-        let head = codec::read_first(&mut bytes).map_err(|_malformed| PartError::Bytes)?;
-        let (keys, small, names): Head = head;
-        let values = usize::try_from(keys.len()).map_err(|_too_many| PartError::Bytes)?;
-        let mut arrays = Vec::with_capacity(names.len());
-        for (name, is_double) in names {
-            let size = if is_double { size_of::<f64>() } else { size_of::<f32>() };
-            let length = values.checked_mul(size).ok_or(PartError::Bytes)?;
-            let (array, rest) = bytes.split_at_checked(length).ok_or(PartError::Bytes)?;
-            bytes = rest;
-            arrays.push((name, if is_double { doubles(array) } else { singles(array) }));
-        }
-        let all = bytes.is_empty();
-        all.then_some(Self { keys, saved: Saved { small, arrays } }).ok_or(PartError::Bytes)
+        let keys = codec::read_first(&mut bytes).map_err(|_malformed| PartError::Bytes)?;
+        let saved = Saved::of_bytes(bytes).map_err(|_error| PartError::Bytes)?;
+        Ok(Self { keys, saved })
     }
-}
-
-fn singles(bytes: &[u8]) -> Array {
-    let (values, _) = bytes.as_chunks::<4>();
-    Array::F32(Arc::new(values.iter().map(|&value| f32::from_le_bytes(value)).collect()))
-}
-
-fn doubles(bytes: &[u8]) -> Array {
-    let (values, _) = bytes.as_chunks::<8>();
-    Array::F64(Arc::new(values.iter().map(|&value| f64::from_le_bytes(value)).collect()))
 }
 
 /// Keys that come to a server, in pieces.

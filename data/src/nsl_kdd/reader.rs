@@ -6,10 +6,10 @@
 use std::io::{self, BufRead, Read as _};
 use std::path::Path;
 
-use super::decompress;
 use super::error::{Problem, ReadError};
 use super::record::{Columns, Record};
 use super::schema::{Attack, COLUMN_NAMES, FLAGS, NUMERIC, PROTOCOLS, SERVICES, file_column};
+use crate::decompress;
 
 /// More bytes than a record ever has.
 const LONGEST: usize = 4096;

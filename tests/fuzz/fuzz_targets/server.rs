@@ -240,7 +240,14 @@ impl World<'_> {
     fn evaluate(&mut self) {
         if let Some(point) = self.evaluations.pop() {
             let evaluation =
-                Evaluation { examples: 1, correct: 1, loss: 0.5, recall: vec![None, None] };
+                Evaluation {
+                    examples: 1,
+                    correct: 1,
+                    loss: 0.5,
+                    non_zeros: 0,
+                    l1: 0.0,
+                    recall: vec![None, None],
+                };
             self.input(Input::Evaluated(Evaluated { point, evaluation }));
         }
     }

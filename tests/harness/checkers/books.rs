@@ -14,7 +14,7 @@ use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
 use pstrain_core::node::{Compute, Event, Ledger, Point, Server};
 use pstrain_core::optim::Updater;
-use pstrain_core::params::KeyRange;
+use pstrain_core::params::{KeyList, KeyRange};
 use pstrain_core::protocol::message::Push;
 use pstrain_core::work::Task;
 
@@ -37,6 +37,8 @@ pub(super) struct Books {
     open: Vec<Key>,
     /// Applied since the last update.
     round: Vec<(Key, Clock)>,
+    /// The keys that each worker has values for, if these are not all.
+    pub(super) keys: Vec<KeyList>,
     /// The parameters of every version.
     history: Vec<Vec<f32>>,
     /// Every update once more, on what the workers computed.
@@ -103,6 +105,7 @@ impl Books {
             parts: BTreeSet::new(),
             open: Vec::new(),
             round: Vec::new(),
+            keys: Vec::new(),
             aggregator: {
                 let (job, keys) = (job.clone(), initial.len());
                 let fresh = move || {
@@ -159,6 +162,8 @@ impl Books {
         let own = self.deck.is_some() || made.task.part == PartId::from(worker);
         assert!(own, "{key:?} is of another's partition");
         let base = &self.history[header.base.0 as usize];
+        let own = self.keys.get(worker.0 as usize).map(|keys| keys.gather(base));
+        let base = own.as_ref().unwrap_or(base);
         assert!(same_bits(&made.parameters, base), "{key:?} was not computed on {}", header.base);
         self.saw_bad_gradient |= push.gradient.iter().any(|value| !value.is_finite());
         self.sent.insert(key, (header.base, header.samples));
@@ -315,7 +320,8 @@ impl Books {
             let staleness = version.0 - 1 - base.0;
             let base = Some(self.history[base.0 as usize].as_slice());
             let (worker, part) = (key.0, part(key));
-            Gradient { worker, part, clock, samples, size: 0, staleness, base, values }
+            let keys = self.keys.get(worker.0 as usize).map(KeyList::keys);
+            Gradient { worker, part, clock, samples, size: 0, staleness, base, keys, values }
         });
         self.aggregator.get().combine(gradients, current, closing);
         let mut parameters = current.clone();
@@ -331,6 +337,7 @@ impl Books {
     /// an update of all that has come is added up first, in units of its first gradient.
     fn plain_update(&mut self, version: Version, closing: Closing) -> Option<Vec<f32>> {
         let updater = self.updater.as_mut()?.get();
+        let current = self.history.last().expect("the initial ones");
         let samples = |key: &Key| f64::from(self.sent[key].1);
         let all: f64 = self.round.iter().map(|(key, _)| samples(key)).sum();
         let are_together = |(one, _): &(Key, Clock), (next, _): &(Key, Clock)| {
@@ -347,9 +354,17 @@ impl Books {
                 add(&mut sum, factor, &made.gradient);
             }
             let factor = if mean { (samples(&first) / all) as f32 } else { 1.0 };
-            add(&mut combined, factor, &sum);
+            match self.keys.get(first.0.0 as usize) {
+                None => add(&mut combined, factor, &sum),
+                Some(keys) => {
+                    combined.resize(current.len(), 0.0);
+                    for (&key, value) in keys.keys().iter().zip(&sum) {
+                        combined[key as usize] += factor * value;
+                    }
+                }
+            }
         }
-        let mut parameters = self.history.last().expect("the initial ones").clone();
+        let mut parameters = current.clone();
         updater.apply(&mut parameters, &combined, Version(version.0 - 1));
         Some(parameters)
     }

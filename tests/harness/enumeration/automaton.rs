@@ -131,7 +131,11 @@ impl Words {
         match stimulus {
             Stimulus::Prepared => {
                 let train = Some(oracle.job.data.train.clone());
-                Input::Prepared(Ok(Prepared { rows: vec![oracle.bounds.rounds.into()], train }))
+                Input::Prepared(Ok(Prepared {
+                    rows: vec![oracle.bounds.rounds.into()],
+                    train,
+                    keys: None,
+                }))
             }
             Stimulus::Start => Input::Start,
             Stimulus::Connected(peer) => Input::Connected(peer, Identity::Anyone),
@@ -141,8 +145,7 @@ impl Words {
             Stimulus::Wake => Input::Wake,
             Stimulus::Computed(number) => Input::Computed(self.orders[number as usize].clone()),
             Stimulus::Evaluated(number) => {
-                let evaluation =
-                    Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
+                let evaluation = Evaluation::default();
                 Input::Evaluated(Evaluated { point: self.points[number as usize], evaluation })
             }
             Stimulus::Overslept => Input::Overslept,

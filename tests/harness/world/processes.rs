@@ -16,7 +16,7 @@ use super::links::{End, Item, Link};
 use super::settings::Fault;
 use super::{Entry, Process, World};
 use crate::policies::draw_control;
-use crate::toy::{partition_of, parts_of};
+use crate::toy::{partition_of, parts_of, working_sets};
 
 impl World<'_> {
     pub(super) fn spawn(&mut self, wish: Option<WorkerId>) {
@@ -149,12 +149,14 @@ impl World<'_> {
         }
         let own = order.examples.is_none().then(|| order.job.data.train.clone());
         let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
-        let mut prepared = Ok(Prepared { rows: rows.clone(), train: own });
+        let worker = order.worker.0 as usize;
+        let keys = working_sets(&order.job, train).into_iter().nth(worker);
+        let mut prepared = Ok(Prepared { rows: rows.clone(), train: own, keys: keys.clone() });
         let bad = self.settings.faults.bad_data;
         if !self.calm && self.percent(bad) {
             let other = Fingerprint::of(&parts[0].select(&[0]));
             prepared = match self.percent(50) {
-                true => Ok(Prepared { rows, train: Some(other) }),
+                true => Ok(Prepared { rows, train: Some(other), keys }),
                 false => Err("the disk is broken".into()),
             };
         }
@@ -177,6 +179,14 @@ impl World<'_> {
                 name.fork("batch", order.task.batch.0).rng().below(17) as f32 - 8.0
             })
             .collect();
+        if let Some(keys) = working_sets(&settings.job, &settings.train).get(worker.0 as usize) {
+            // Keys that are there only so that every server has one are of no example.
+            let parts = settings.job.parts();
+            let touched = partition_of(&settings.train, parts, part).touched();
+            let own = |(key, _): &(&u32, &mut f32)| touched.binary_search(key).is_err();
+            let places = keys.keys().iter().zip(&mut gradient).filter(own);
+            places.for_each(|(_, value)| *value = 0.0);
+        }
         let bad = self.settings.faults.bad_gradients;
         if !self.calm && self.percent(bad) {
             gradient[0] = f32::NAN;

@@ -20,6 +20,7 @@ use pstrain_core::rng::{Random, Stream};
 use pstrain_core::work::{Redundancy, WorkSpec};
 
 use crate::policies::{draw_next, draw_policy, draw_rules, most_gradients};
+use crate::toy::sparse_rows;
 
 /// Everything that decides how a world goes.
 #[derive(Clone, Debug)]
@@ -236,6 +237,24 @@ impl Settings {
         let often = self.job.membership.lease.mul_f64(0.01 + 0.5 * rng.unit());
         let every = self.faults.every.unwrap_or(often);
         self.faults.every = Some(if rng.below(2) == 0 { every } else { every.min(often) });
+        self
+    }
+
+    /// The same with a sparse model, as far as what was drawn goes with one.
+    #[must_use]
+    pub fn sparse(mut self) -> Self {
+        let rows = self.job.data.train.rows as usize;
+        let columns = [5, 40, 300][(self.network % 3) as usize];
+        self.train = sparse_rows(rows, columns);
+        self.job.model = ModelSpec::Logistic;
+        self.job.data.shape = self.train.shape();
+        self.job.data.train = Fingerprint::of(&self.train);
+        if self.job.check_sparse(&self.job.mode).is_err() {
+            self.job.mode = Mode::of(ConsistencySpec::Asp);
+            self.job.filters = Filters::default();
+        }
+        let (job, mode) = (self.job.clone(), self.job.mode);
+        self.job.switches.retain(|switch| job.check_sparse(&mode.with(switch.to)).is_ok());
         self
     }
 

@@ -291,7 +291,7 @@ fn whoever_is_cut_off_at_the_end_comes_back_to_hear_it() {
 fn answer_evaluations(server: &mut Hand<Server>) {
     for effect in server.node.unanswered() {
         if let Effect::Evaluate(order) = effect {
-            let evaluation = Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
+            let evaluation = Evaluation::default();
             server.give(Input::Evaluated(Evaluated { point: order.point, evaluation }));
         }
     }
@@ -303,7 +303,7 @@ fn welcome_and_grant(worker: &mut Hand<Worker>, peer: PeerId, welcome: &Welcome)
     let out = worker.tell(peer, Message::Welcome(Box::new(welcome.clone())));
     if out.iter().any(|effect| matches!(effect, Effect::Prepare(_))) {
         let train = Some(welcome.job.data.train.clone());
-        worker.give(Input::Prepared(Ok(Prepared { rows: vec![8], train })));
+        worker.give(Input::Prepared(Ok(Prepared { rows: vec![8], train, keys: None })));
     }
     let mut server = Hand::new(Server::new(welcome.job.clone(), welcome.run).unwrap());
     server.greet(PeerId(0), None);

@@ -31,7 +31,8 @@ fn parameters_without_values(round: u64, parameters: u64) -> u64 {
         ahead: 0,
         decided,
     };
-    let message = Message::Parameters(Parameters { header, values: Vec::new().into() });
+    let message =
+        Message::Parameters(Parameters { header, values: Vec::new().into(), changes: None });
     frame_len(&message, &mut Vec::new())
 }
 
@@ -146,7 +147,7 @@ fn a_busy_downlink_at_the_server_carries_exactly_its_rate() {
                     decided,
                 };
                 let values = Vec::new().into();
-                let message = Message::Parameters(Parameters { header, values });
+                let message = Message::Parameters(Parameters { header, values, changes: None });
                 Some((*at, frame_len(&message, &mut Vec::new()) + 100_000))
             }
             _ => None,

@@ -69,6 +69,7 @@ impl Checkpoint {
             .map(|(name, array)| match array {
                 Array::F32(values) => (name.as_str(), Dtype::F32, values.len(), bytes_of(values)),
                 Array::F64(values) => (name.as_str(), Dtype::F64, values.len(), bytes_of(values)),
+                Array::U32(values) => (name.as_str(), Dtype::U32, values.len(), bytes_of(values)),
             })
             .chain(
                 [(STATE, &saved.small), (BESIDE, beside)]
@@ -126,6 +127,7 @@ impl Checkpoint {
             let array = match tensor.dtype() {
                 Dtype::F32 => Array::F32(Arc::new(values_of(tensor.data(), f32::from_le_bytes))),
                 Dtype::F64 => Array::F64(Arc::new(values_of(tensor.data(), f64::from_le_bytes))),
+                Dtype::U32 => Array::U32(Arc::new(values_of(tensor.data(), u32::from_le_bytes))),
                 _ => return Err(Problem::Other),
             };
             Ok((name, array))
@@ -171,6 +173,12 @@ impl Number for f32 {
 }
 
 impl Number for f64 {
+    fn to_bytes(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+}
+
+impl Number for u32 {
     fn to_bytes(self) -> Vec<u8> {
         self.to_le_bytes().to_vec()
     }
@@ -232,8 +240,13 @@ mod tests {
     fn sample() -> Checkpoint {
         let f32s = Array::F32(Arc::new(vec![1.5, -0.0, f32::MIN_POSITIVE, 7e30]));
         let f64s = Array::F64(Arc::new(vec![1e-300, 3.0]));
-        let arrays =
-            vec![("velocity".into(), f32s.clone()), ("sum".into(), f64s), ("a".into(), f32s)];
+        let u32s = Array::U32(Arc::new(vec![0, u32::MAX]));
+        let arrays = vec![
+            ("velocity".into(), f32s.clone()),
+            ("sum".into(), f64s),
+            ("a".into(), f32s),
+            ("keys".into(), u32s),
+        ];
         let saved = Saved { small: vec![1, 2, 3], arrays };
         Checkpoint { number: 7, now: Time::from_nanos(99), saved, beside: b"records".to_vec() }
     }
@@ -244,7 +257,7 @@ mod tests {
         assert_eq!(Checkpoint::of_bytes(bytes.clone()).unwrap(), sample());
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         assert_eq!(tensors.tensor("velocity").unwrap().shape(), [4]);
-        assert_eq!(tensors.len(), 5);
+        assert_eq!(tensors.len(), 6);
     }
 
     #[test]

@@ -46,7 +46,7 @@ proptest! {
         ends.sort_unstable();
         for chain in CHAINS {
             let mut carrier = carrier(chain, ErrorFeedback::Auto, values);
-            let sent = carrier.filter(given.clone(), Sequence(1), task(0));
+            let sent = carrier.filter(given.clone(), Sequence(1), task(0), &[]);
             for ends in ends.windows(2) {
                 let Ok(range) = KeyRange::new(ends[0], ends[1]) else { continue };
                 let whole = &sent.gradient[range.indices()];
@@ -81,6 +81,7 @@ proptest! {
                 given.clone(),
                 Sequence(1),
                 task(0),
+                &[],
             );
             let Some(mut encoded) = sent.encode(range) else { continue };
             for _ in 0..10 {
@@ -110,8 +111,12 @@ fn a_byte_too_many_or_too_few_is_malformed() {
     let given = gradient(&mut Stream::new(2).rng(), 100);
     let range = KeyRange::new(0, 100).unwrap();
     for chain in CHAINS {
-        let sent =
-            carrier(chain, ErrorFeedback::Auto, 100).filter(given.clone(), Sequence(1), task(0));
+        let sent = carrier(chain, ErrorFeedback::Auto, 100).filter(
+            given.clone(),
+            Sequence(1),
+            task(0),
+            &[],
+        );
         let Some(mut encoded) = sent.encode(range) else { continue };
         encoded.bytes.push(0);
         assert!(encoded.decode(100).is_err(), "{chain}");

@@ -102,7 +102,12 @@ fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push,
 impl Arriving {
     /// Saves or restores the gradient, once serde has been over the rest.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        self.own.iter_mut().try_for_each(|own| archive.shared("arriving", &mut own.gradient))
+        let save = |own: &mut Own| {
+            let mut values = own.gradient.len();
+            archive.small(&mut values)?;
+            archive.shared_of("arriving", &mut own.gradient, values)
+        };
+        self.own.iter_mut().try_for_each(save)
     }
 
     /// The connection over which this server's part came is gone.

@@ -75,6 +75,7 @@ impl Server {
             if !self.group.is_alone() || self.is_fenced() {
                 self.job.check_several(&mode).map_err(|error| error.to_string())?;
             }
+            self.job.check_sparse(&mode).map_err(|error| error.to_string())?;
             Ok(mode)
         });
         match checked {

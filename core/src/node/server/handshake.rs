@@ -137,6 +137,7 @@ impl Server {
         if let Some(older) = self.roster.attach(worker, peer) {
             out.push(Effect::Close(older));
         }
+        self.store.reconnected(worker);
         // It asks again on this connection. Until then it has not heard how large the parameters
         // are, and would take them for garbage.
         self.waiting.remove(&worker);

@@ -6,6 +6,7 @@ mod enlist;
 mod fence;
 mod group;
 mod handshake;
+mod keys;
 mod liveness;
 mod moving;
 mod push;
@@ -338,6 +339,8 @@ impl Server {
                 out.push(Effect::SendExamples { peer, part, from });
             }
             Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
+            Message::UseKeys(header) => self.on_use_keys(now, peer, worker, header, out),
+            Message::Keys(keys) => self.on_keys(now, peer, worker, &keys, out),
             Message::Pull(pull) => self.on_pull(now, peer, worker, pull, out),
             Message::Push(push) => self.on_push(now, peer, worker, push, out),
             Message::Heartbeat(heartbeat) => {

@@ -19,7 +19,7 @@ use super::fence::answer;
 use super::roster::Slot;
 use crate::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
 use crate::job::MAX_SERVERS;
-use crate::model::Model;
+use crate::model::{Model, ModelSpec};
 use crate::node::{Effect, Event, Outbox};
 use crate::params::{KeyMap, Move};
 use crate::protocol::group::{Begin, Mapped, Portion};
@@ -148,6 +148,13 @@ impl Server {
         if self.group.changes.refused {
             return Err(
                 "it has --durability checkpoint or a standby, which are for one server only".into(),
+            );
+        }
+        if self.job.model == ModelSpec::Logistic || !self.job.filters.pull.is_none() {
+            return Err(
+                "its workers keep lists of keys, or parameters that they had: those do not \
+                        move; begin the run with as many servers as it needs"
+                    .into(),
             );
         }
         let servers = self.group.others() as u32 + 1;

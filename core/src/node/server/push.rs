@@ -9,9 +9,7 @@ use crate::consistency::{Admission, DropReason};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::group::Fault;
-use crate::protocol::message::{
-    Decided, EndReason, Parameters, ParametersHeader, Pull, Push, PushHeader,
-};
+use crate::protocol::message::{Decided, EndReason, ParametersHeader, Pull, Push, PushHeader};
 use crate::protocol::{Message, Phase, Refusal};
 use crate::store::{Contribution, Decision, first_not_finite};
 use crate::time::Time;
@@ -31,8 +29,9 @@ impl Server {
             let why = Refusal::Fenced { incarnation: pull.incarnation };
             return self.refuse(now, peer, why, out);
         }
-        if pull.keys != self.keys {
-            let why = Refusal::Keys { given: pull.keys, values: 0, wanted: self.keys };
+        let wanted = self.keys_of(worker);
+        if pull.keys != wanted || self.store.place_of(worker).is_none() {
+            let why = Refusal::Keys { given: pull.keys, values: 0, wanted };
             return self.refuse(now, peer, why, out);
         }
         self.make_up(now, peer, worker, pull.allowed, out);
@@ -99,7 +98,9 @@ impl Server {
     ) {
         let version = self.version();
         self.store.gave(worker, version);
-        let (keys, values) = (self.store.keys(), self.store.parameters());
+        // Without a working set it has no place among those that wait.
+        let Some(answer) = self.store.answer(worker) else { return };
+        let keys = answer.place;
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let seat = &mut slot.seat;
         seat.given = version;
@@ -108,7 +109,8 @@ impl Server {
         let mut headers = Vec::new();
         let mut send = |header| {
             headers.push(header);
-            let parameters = Parameters { header, values: values.clone() };
+            let parameters = answer.message(header);
+            out.push(Effect::Report(Event::Given { worker, bytes: parameters.bytes() }));
             out.push(Effect::Send(peer, Message::Parameters(parameters)));
         };
         let mut next = None;
@@ -246,8 +248,9 @@ impl Server {
             return Err(Refusal::Unexpected { what });
         }
         let values = push.gradient.len() as u64;
-        if header.keys != self.store.keys() || values != self.store.keys().len() {
-            return Err(Refusal::Keys { given: header.keys, values, wanted: self.store.keys() });
+        let wanted = self.place_of(worker);
+        if header.keys != wanted || values != wanted.len() {
+            return Err(Refusal::Keys { given: header.keys, values, wanted });
         }
         let most = self.job.most_samples(grant.task);
         if header.samples == 0 || header.samples > most {

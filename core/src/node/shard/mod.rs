@@ -4,6 +4,7 @@
 //! It decides nothing of its own, not even who is a worker: all that comes from the stream of
 //! decisions, in order.
 
+mod keys;
 mod moving;
 mod workers;
 
@@ -25,7 +26,7 @@ use crate::params::KeyRange;
 use crate::protocol::group::{
     Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Leave, Place, Slice, SliceHeader,
 };
-use crate::protocol::message::{EndReason, Heartbeat, Parameters, ParametersHeader, Push};
+use crate::protocol::message::{EndReason, Heartbeat, ParametersHeader, Push};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
 use crate::rng::Stream;
 use crate::store::{Decision, Store, first_not_finite};
@@ -114,6 +115,10 @@ impl Shard {
 
     fn store(&self) -> Option<&Store> {
         self.following.as_ref()?.store.as_ref()
+    }
+
+    fn store_mut(&mut self) -> Option<&mut Store> {
+        self.following.as_mut()?.store.as_mut()
     }
 
     /// The keys that it has, if it has some.
@@ -330,15 +335,15 @@ impl Shard {
             store.gave(worker, header.version);
             let last = Sequence(header.sequence.0.saturating_add(u64::from(header.ahead)));
             if let Some(peer) = self.workers.allow(worker, last) {
-                let header = ParametersHeader { keys: store.keys(), ..header };
-                let parameters = Parameters { header, values: store.parameters().clone() };
-                out.push(Effect::Send(peer, Message::Parameters(parameters)));
+                let Some(answer) = store.answer(worker) else { continue };
+                out.push(Effect::Send(peer, Message::Parameters(answer.message(header))));
             }
         }
     }
 
     fn on_push(&mut self, now: Time, peer: PeerId, worker: WorkerId, push: Push, out: &mut Outbox) {
-        let Some(keys) = self.keys() else { return };
+        let Some(store) = self.store() else { return };
+        let keys = store.place_of(worker).unwrap_or_else(|| store.keys());
         let incarnation = push.header.incarnation;
         match self.workers.hold(worker, push, keys) {
             Ok(None) => {} // decided already: the coordinator answers
@@ -357,7 +362,7 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let Some(store) = self.store() else { return };
-        let fault = first_not_finite(store.keys(), &push.gradient)
+        let fault = first_not_finite(push.header.keys, &push.gradient)
             .map(|key| Fault { key, has_diverged: store.first_not_finite().is_some() });
         let (sequence, base) = (push.header.sequence, push.header.base);
         let arrived = Arrived { worker, incarnation, sequence, base, fault };

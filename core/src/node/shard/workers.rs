@@ -127,6 +127,11 @@ impl Workers {
         Ok(Some(seat.held.entry(header.sequence).or_insert(push).clone()))
     }
 
+    /// Whether the worker's incarnation has been allowed a push.
+    pub(super) fn has_begun(&mut self, worker: WorkerId) -> bool {
+        self.seat(worker).is_some_and(|seat| seat.allowed > Sequence(0))
+    }
+
     /// Nothing more comes of what `worker` has pushed; gives its connection, to be closed.
     pub(super) fn forget(&mut self, worker: WorkerId) -> Option<PeerId> {
         let seat = self.seat(worker)?;
@@ -175,6 +180,10 @@ impl Shard {
                 self.on_attach(from, attach, out);
             }
             (Some(worker), Message::Push(push)) => self.on_push(now, from, worker, push, out),
+            (Some(worker), Message::UseKeys(header)) => {
+                self.on_use_keys(from, worker, header, out);
+            }
+            (Some(worker), Message::Keys(keys)) => self.on_keys(from, worker, &keys, out),
             (Some(_), Message::Heartbeat(heartbeat)) => {
                 out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
             }
@@ -252,7 +261,11 @@ impl Shard {
         let admitted = seat.incarnation;
         let is_due = |(_, it): &mut (PeerId, Attach)| it.incarnation == admitted && it.map <= map;
         let Some((peer, _)) = seat.early.take_if(is_due) else { return };
-        if let Some(older) = seat.peer.replace(peer).filter(|older| *older != peer) {
+        let older = seat.peer.replace(peer).filter(|older| *older != peer);
+        if let Some(store) = self.store_mut() {
+            store.reconnected(worker);
+        }
+        if let Some(older) = older {
             self.workers.peers.remove(&older);
             out.push(Effect::Close(older));
         }

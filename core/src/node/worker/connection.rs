@@ -137,6 +137,7 @@ impl Worker {
             worker,
             incarnation: welcome.incarnation,
             run: welcome.run,
+            model_keys: keys,
             keys,
             examples_from_server: welcome.examples_from_server,
             parts: job.parts_of(worker),
@@ -151,6 +152,8 @@ impl Worker {
             }
         }
         self.member = Some(member);
+        self.unknown.clear();
+        self.narrow();
         self.dial_servers(now, out);
     }
 }

@@ -27,9 +27,12 @@ impl Worker {
         grant: Grant,
         header: PushHeader,
         gradient: Vec<f32>,
+        parameters: &[f32],
     ) -> Push {
         let gradient = match carrier {
-            Some(carrier) => carrier.filter(gradient, grant.sequence, grant.task).gradient,
+            Some(carrier) => {
+                carrier.filter(gradient, grant.sequence, grant.task, parameters).gradient
+            }
             None => Arc::new(gradient),
         };
         Push { header, gradient, encoded: None }

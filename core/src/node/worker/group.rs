@@ -16,7 +16,7 @@ use crate::id::{PeerId, ServerId};
 use crate::job::heartbeat;
 use crate::mode::MOST_IN_FLIGHT;
 use crate::node::{Effect, Identity, Outbox};
-use crate::params::KeyRange;
+use crate::params::{KeyList, KeyRange};
 use crate::protocol::group::{Attach, Attached, Holders, Mapped};
 use crate::protocol::message::{Heartbeat, Parameters, ParametersHeader, Push};
 use crate::protocol::{Limits, Message, PROTOCOL_VERSION};
@@ -29,7 +29,7 @@ const MOST_PARTIAL: usize = 2 * MOST_IN_FLIGHT as usize;
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     /// The keys of the coordinator, if it has not all.
-    own: Option<KeyRange>,
+    own: Option<Share>,
     others: Vec<Other>,
     /// The version of the key map.
     map: u64,
@@ -39,6 +39,9 @@ pub(super) struct Servers {
     moved: bool,
     /// Whether the work has been taken up since the coordinator was reached.
     begun: bool,
+    /// The parameters that came last from the coordinator, if what has changed of them may be all
+    /// that comes.
+    had: Vec<f32>,
     /// The parameters that have not come from all; those of the coordinator in its order.
     partial: VecDeque<Partial>,
     /// What has come from all, of the newest version there is: it may be said again, and more often
@@ -46,11 +49,34 @@ pub(super) struct Servers {
     known: Vec<ParametersHeader>,
 }
 
+/// What a server has of the keys.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// Of those of the model.
+    range: KeyRange,
+    /// Where these are in the worker's vectors: the same, unless it has a working set.
+    keys: KeyRange,
+}
+
+impl Share {
+    const fn of(range: KeyRange) -> Self {
+        Self { range, keys: range }
+    }
+
+    /// Counts the keys of `list` alone.
+    fn narrow(&mut self, list: &KeyList) {
+        let places = list.places(self.range);
+        if let Ok(keys) = KeyRange::new(places.start as u64, places.end as u64) {
+            self.keys = keys;
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Other {
     server: ServerId,
     address: String,
-    keys: KeyRange,
+    share: Share,
     link: Option<Link>,
 }
 
@@ -60,6 +86,8 @@ struct Link {
     attached: bool,
     heard: Time,
     beat_at: Time,
+    /// The parameters that came last, if what has changed of them may be all that comes.
+    had: Vec<f32>,
 }
 
 #[derive(Debug)]
@@ -81,9 +109,14 @@ impl Servers {
         }
         let others = rest.iter().zip(addresses);
         let others: Vec<Other> = others
-            .map(|(&(server, keys), address)| Other { server, address, keys, link: None })
+            .map(|(&(server, keys), address)| Other {
+                server,
+                address,
+                share: Share::of(keys),
+                link: None,
+            })
             .collect();
-        let own = (!others.is_empty()).then_some(own);
+        let own = (!others.is_empty()).then(|| Share::of(own));
         Some(Self { own, others, map: map.version(), ..Self::default() })
     }
 
@@ -151,8 +184,42 @@ impl Servers {
 
     /// The keys of whoever is behind `peer`: the coordinator's if it is none of these.
     fn keys_of(&self, peer: PeerId, all: KeyRange) -> KeyRange {
-        let other = self.by_peer(peer).map(|other| other.keys);
-        other.or(self.own).unwrap_or(all)
+        let other = self.by_peer(peer).map(|other| other.share.keys);
+        other.or_else(|| self.own.map(|own| own.keys)).unwrap_or(all)
+    }
+
+    /// The keys of the model that whoever is behind `peer` has.
+    pub(super) fn range_of(&self, peer: PeerId, all: KeyRange) -> KeyRange {
+        let other = self.by_peer(peer).map(|other| other.share.range);
+        other.or_else(|| self.own.map(|own| own.range)).unwrap_or(all)
+    }
+
+    /// From now on the worker's vectors have values for the keys of `list` alone.
+    pub(super) fn narrow(&mut self, list: &KeyList) {
+        let others = self.others.iter_mut().map(|other| &mut other.share);
+        others.chain(&mut self.own).for_each(|share| share.narrow(list));
+    }
+
+    /// The connections to all servers, if `coordinator` is that to the first.
+    pub(super) fn peers(&self, coordinator: Option<PeerId>) -> Vec<PeerId> {
+        let others = self.others.iter().filter_map(|other| other.link.as_ref());
+        coordinator.into_iter().chain(others.map(|link| link.peer)).collect()
+    }
+
+    /// The values of parameters of which only the changes came.
+    fn complete(&mut self, peer: PeerId, mut parameters: Parameters) -> Option<Parameters> {
+        let link = self.link_mut(peer);
+        let had = match link {
+            Some(link) => &mut link.had,
+            None => &mut self.had,
+        };
+        if let Some(changes) = parameters.changes.take() {
+            changes.patch(had).ok()?;
+            parameters.values = Arc::new(had.clone());
+        } else {
+            had.clone_from(&parameters.values);
+        }
+        Some(parameters)
     }
 
     /// Puts parameters together from what every server has of them; gives the next that have come
@@ -161,7 +228,7 @@ impl Servers {
         if self.others.is_empty() {
             return Some(parameters);
         }
-        let Parameters { header, values } = parameters;
+        let Parameters { header, values, .. } = parameters;
         let keys = header.keys;
         let header = ParametersHeader { keys: all, ..header };
         if self.known.contains(&header) {
@@ -179,7 +246,9 @@ impl Servers {
             partial.came.push(keys);
         }
         match place {
-            Some(place) if !is_new || self.own != Some(keys) => self.partial.insert(place, partial),
+            Some(place) if !is_new || self.own.map(|own| own.keys) != Some(keys) => {
+                self.partial.insert(place, partial)
+            }
             _ => self.partial.push_back(partial),
         }
         if self.partial.len() > MOST_PARTIAL {
@@ -192,7 +261,7 @@ impl Servers {
     /// to be heard of first, even where what a server sent before it was cut off completes what is
     /// allowed later.
     fn next_whole(&mut self) -> Option<Parameters> {
-        let own = self.own?;
+        let own = self.own?.keys;
         let place = self.partial.iter().position(|partial| partial.came.contains(&own))?;
         if self.partial.get(place)?.came.len() <= self.others.len() {
             return None;
@@ -205,7 +274,7 @@ impl Servers {
             self.known.remove(0);
         }
         self.known.push(header);
-        Some(Parameters { header, values: Arc::new(values) })
+        Some(Parameters { header, values: Arc::new(values), changes: None })
     }
 }
 
@@ -239,7 +308,7 @@ impl Worker {
     /// Keys have moved: goes by `holders` from now on.
     pub(super) fn on_holders(&mut self, now: Time, holders: Holders, out: &mut Outbox) {
         let Some(member) = &self.member else { return };
-        let Some(servers) = Servers::of(holders, member.keys.len() as usize) else {
+        let Some(servers) = Servers::of(holders, member.model_keys.len() as usize) else {
             let what = String::from("it says that keys have moved, but not all to one server");
             return self.finish(Err(WorkerError::Protocol(what)), out);
         };
@@ -258,7 +327,7 @@ impl Worker {
         let (Some(member), Some(other)) = (&self.member, self.servers.by_peer(peer)) else {
             return;
         };
-        out.push(Effect::Limit(peer, Limits::of_server(other.keys.len() as usize)));
+        out.push(Effect::Limit(peer, Limits::of_server(other.share.range.len() as usize)));
         let attach = Attach {
             protocol: PROTOCOL_VERSION,
             run: member.run,
@@ -288,7 +357,8 @@ impl Worker {
         let is_up = self.dialler.peer().is_some() && self.member.is_some();
         match wanted.filter(|_| is_up) {
             Some(other) => {
-                other.link = Some(Link { peer, attached: false, heard: now, beat_at });
+                other.link =
+                    Some(Link { peer, attached: false, heard: now, beat_at, had: Vec::new() });
                 self.attach(peer, out);
             }
             None => {
@@ -316,6 +386,7 @@ impl Worker {
                     self.on_parameters(now, from, parameters, out);
                 }
             }
+            Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
             // The coordinator says what is final.
             Message::Refused(why) => self.redial(now, why.to_string(), out),
             other => {
@@ -329,7 +400,7 @@ impl Worker {
         if attached.map != self.servers.map {
             return; // the coordinator says the same, and then it attaches anew
         }
-        let wanted = self.servers.by_peer(from).map(|other| other.keys);
+        let wanted = self.servers.by_peer(from).map(|other| other.share.range);
         if wanted != Some(attached.keys) {
             let what = alloc::format!("it says that a server has keys {}", attached.keys);
             return self.finish(Err(WorkerError::Protocol(what)), out);
@@ -364,6 +435,7 @@ impl Worker {
 
     /// Sends every server its part of a gradient.
     pub(super) fn send_push(&mut self, now: Time, push: Push, out: &mut Outbox) {
+        self.repeat_keys(out);
         let encoded = |keys: KeyRange| {
             let carrier = self.carrier.as_ref()?;
             carrier.encode(push.header.sequence, keys).map(Arc::new)
@@ -381,10 +453,10 @@ impl Worker {
         };
         for other in &self.servers.others {
             if let Some(link) = &other.link {
-                out.push(Effect::Send(link.peer, part(other.keys)));
+                out.push(Effect::Send(link.peer, part(other.share.keys)));
             }
         }
-        let own = part(own);
+        let own = part(own.keys);
         self.send(now, own, out);
     }
 
@@ -396,6 +468,14 @@ impl Worker {
         parameters: Parameters,
         all: KeyRange,
     ) -> Result<Option<Parameters>, String> {
+        let filters = self.member.as_ref().is_some_and(|it| !it.job.filters.pull.is_none());
+        let parameters = match filters || parameters.changes.is_some() {
+            true => self.servers.complete(peer, parameters),
+            false => Some(parameters),
+        };
+        let Some(parameters) = parameters else {
+            return Err(String::from("it sent changes of parameters that it had not sent"));
+        };
         let (header, values) = (parameters.header, parameters.values.len());
         let wanted = self.servers.keys_of(peer, all);
         if header.keys != wanted || values as u64 != wanted.len() {

@@ -4,18 +4,21 @@ mod allegiance;
 mod connection;
 mod filtering;
 mod group;
+mod keys;
 mod partition;
 mod training;
 mod work;
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
 use allegiance::Allegiance;
 use group::Servers;
+use keys::Unknown;
 use work::{Grant, Work};
 
 use super::dialler::{Dialler, Due};
@@ -119,8 +122,12 @@ pub struct Worker {
     /// Preparations under way: more than one if the worker was given another partition meanwhile.
     preparations: u32,
     work: Work,
+    /// Servers that do not know its working set yet, if it has one.
+    unknown: Unknown,
     /// What is done to its gradients before they travel.
     carrier: Option<Carrier>,
+    /// The parameters of the gradient that is being computed, if its filters look at them.
+    base: Option<Arc<Vec<f32>>>,
     draining: bool,
     /// Until when a gradient that is being computed is waited for.
     drain_by: Time,
@@ -134,6 +141,8 @@ struct Member {
     incarnation: Incarnation,
     run: u64,
     /// Those of the model.
+    model_keys: KeyRange,
+    /// Those of its vectors: all of the model's, unless it has a working set.
     keys: KeyRange,
     examples_from_server: bool,
     /// The parts of the data that it has.
@@ -172,7 +181,9 @@ impl Worker {
             data: Data::None,
             preparations: 0,
             work: Work::default(),
+            unknown: Unknown::new(),
             carrier: None,
+            base: None,
             draining: false,
             drain_by: Time::ZERO,
             done: false,
@@ -233,6 +244,7 @@ impl Worker {
             Message::Welcome(welcome) => self.on_welcome(now, *welcome, out),
             Message::Examples(chunk) => self.on_examples(now, &chunk, out),
             Message::Parameters(parameters) => self.on_parameters(now, from, parameters, out),
+            Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
             Message::Ack(decided) => self.on_ack(now, decided, out),
             Message::Candidacy(asked) => self.on_candidacy(now, asked, out),
             Message::Standby(standby) => self.allegiance.note_standby(Some(standby.address)),

@@ -23,19 +23,26 @@ impl Worker {
             Data::None => self.prepare(None, out),
             Data::Fetching(..) => self.fetch(now, out),
             Data::Preparing => {}
-            Data::Ready(prepared) => {
-                let rows =
-                    member.parts.iter().copied().zip(prepared.rows.iter().copied()).collect();
-                let ready = Ready { rows, train: prepared.train.clone() };
-                self.send(now, Message::Ready(ready), out);
-                if self.work.is_idle() {
-                    return self.pull(now, out);
-                }
-                let unanswered: Vec<_> = self.work.sent().cloned().collect();
-                for push in unanswered {
-                    self.send_push(now, push, out);
+            Data::Ready(_) => {
+                if !self.introduce_keys(out) {
+                    self.take_up(now, out);
                 }
             }
+        }
+    }
+
+    /// Takes up the work where it is, now that the servers know which keys it is about.
+    pub(super) fn take_up(&mut self, now: Time, out: &mut Outbox) {
+        let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return };
+        let rows = member.parts.iter().copied().zip(prepared.rows.iter().copied()).collect();
+        let ready = Ready { rows, train: prepared.train.clone() };
+        self.send(now, Message::Ready(ready), out);
+        if self.work.is_idle() {
+            return self.pull(now, out);
+        }
+        let unanswered: Vec<_> = self.work.sent().cloned().collect();
+        for push in unanswered {
+            self.send_push(now, push, out);
         }
     }
 
@@ -98,6 +105,7 @@ impl Worker {
         match prepared {
             Ok(prepared) => {
                 self.data = Data::Ready(prepared);
+                self.narrow();
                 if self.server().is_some() {
                     self.go_on(now, out);
                 }

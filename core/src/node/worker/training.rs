@@ -93,6 +93,8 @@ impl Worker {
         let Some(member) = &self.member else { return };
         let Some((grant, parameters)) = self.work.begin() else { return };
         let Grant { sequence, version, task } = grant;
+        let keeps = member.job.filters.looks_at_parameters();
+        self.base = keeps.then(|| parameters.clone());
         out.push(Effect::Report(Event::Received { sequence, version }));
         out.push(Effect::Compute(Compute {
             ticket: member.ticket(grant),
@@ -123,9 +125,11 @@ impl Worker {
         // Told before it is done, so that whoever hears of the push has heard of this.
         let PushHeader { sequence, base, samples, loss, .. } = header;
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
-        let push = Self::filtered(&mut self.carrier, grant, header, computed.gradient);
+        let base = self.base.take();
+        let base = base.as_ref().map_or(&[][..], |base| base);
+        let push = Self::filtered(&mut self.carrier, grant, header, computed.gradient, base);
         self.work.send(push.clone());
-        if self.server().is_some() {
+        if self.server().is_some() && self.unknown.is_empty() {
             self.send_push(now, push, out);
         }
         self.begin(out);

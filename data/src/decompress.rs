@@ -14,13 +14,13 @@ const BUFFER: usize = 64 * 1024;
 const XZ_MEMORY_KIB: u32 = 256 * 1024;
 
 /// An opened file and what it is packed with (for messages), if anything.
-pub(super) struct Opened {
-    pub(super) bytes: Box<dyn BufRead>,
-    pub(super) compression: Option<&'static str>,
+pub(crate) struct Opened {
+    pub(crate) bytes: Box<dyn BufRead>,
+    pub(crate) compression: Option<&'static str>,
 }
 
 /// Opens `path` and looks through the compression, if there is one.
-pub(super) fn open(path: &Path) -> io::Result<Opened> {
+pub(crate) fn open(path: &Path) -> io::Result<Opened> {
     decompress(BufReader::with_capacity(BUFFER, File::open(path)?))
 }
 

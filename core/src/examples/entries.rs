@@ -1,0 +1,46 @@
+//! The entries of sparse rows, one row after the other.
+
+use alloc::vec::Vec;
+
+/// Columns and values of sparse rows: compressed sparse rows without the first offset.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Entries {
+    /// Where each row ends.
+    ends: Vec<usize>,
+    columns: Vec<u32>,
+    values: Vec<f32>,
+}
+
+impl Entries {
+    /// No rows yet.
+    pub(super) const fn new() -> Self {
+        Self { ends: Vec::new(), columns: Vec::new(), values: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub(super) fn push(&mut self, columns: &[u32], values: &[f32]) {
+        self.columns.extend_from_slice(columns);
+        self.values.extend_from_slice(values);
+        self.ends.push(self.columns.len());
+    }
+
+    /// The columns and values of row `index`; none where rows have no such entries.
+    pub(super) fn row(&self, index: usize) -> (&[u32], &[f32]) {
+        let begin = match index.checked_sub(1) {
+            Some(before) => self.ends.get(before).copied().unwrap_or_default(),
+            None => 0,
+        };
+        let end = self.ends.get(index).copied().unwrap_or(begin);
+        (&self.columns[begin..end], &self.values[begin..end])
+    }
+
+    /// All columns, row by row.
+    pub(super) fn columns(&self) -> &[u32] {
+        &self.columns
+    }
+
+    /// Replaces every column by what `place` says of it.
+    pub(super) fn relocate(&mut self, place: impl Fn(u32) -> u32) {
+        self.columns.iter_mut().for_each(|column| *column = place(*column));
+    }
+}

@@ -1,0 +1,99 @@
+use super::*;
+use crate::fingerprint::Fingerprint;
+
+fn digest(examples: &Examples) -> [u8; 32] {
+    Fingerprint::of(examples).digest
+}
+
+fn some() -> Examples {
+    let mut examples = Examples::new(Shape { inputs: 7, dense: 2, hot: 2, classes: 3 });
+    examples.push(&[1.5, -2.0], &[2, 5], 0).unwrap();
+    examples.push(&[0.0, 3.25], &[4, 6], 2).unwrap();
+    examples
+}
+
+#[test]
+fn packed_examples_come_back_unchanged() {
+    let examples = some();
+    let mut bytes = Vec::new();
+    examples.pack(0..2, &mut bytes);
+    assert_eq!(bytes.len(), 2 * examples.row(0).packed_bytes());
+    assert_eq!([1, 27, 28, 99].map(|most| examples.packed_rows(0, most)), [1, 1, 2, 2]);
+    let mut back = Examples::new(examples.shape());
+    back.unpack(&bytes).unwrap();
+    assert_eq!(back, examples);
+    assert_eq!(digest(&back), digest(&examples));
+    assert!(matches!(back.unpack(&bytes[1..]), Err(ShapeError::Packed { .. })));
+}
+
+#[test]
+fn examples_that_do_not_fit_are_refused() {
+    let mut examples = some();
+    assert!(matches!(examples.push(&[0.0], &[2, 5], 0), Err(ShapeError::Width { .. })));
+    for index in [1, 7] {
+        let refused = examples.push(&[0.0, 0.0], &[2, index], 0);
+        assert_eq!(refused, Err(ShapeError::Column { index, inputs: 7 }));
+    }
+    assert!(matches!(examples.push(&[0.0, 0.0], &[2, 5], 3), Err(ShapeError::Label { .. })));
+    let refused = examples.push(&[0.0, f32::NAN], &[2, 5], 0);
+    assert_eq!(refused, Err(ShapeError::NotFinite { column: 1 }));
+    assert_eq!(examples, some());
+}
+
+#[test]
+fn the_digest_sees_every_part() {
+    let examples = some();
+    let swapped = examples.select(&[1, 0]);
+    assert_ne!(digest(&examples), digest(&swapped));
+    assert_eq!(digest(&examples), digest(&swapped.select(&[1, 0])));
+    assert_eq!(examples.class_counts(), [1, 0, 1]);
+}
+
+fn sparse() -> Examples {
+    let mut examples = Examples::new(Shape::sparse(100, 2));
+    examples.push_sparse(&[3, 70], &[1.5, -2.0], 0).unwrap();
+    examples.push_sparse(&[], &[], 1).unwrap();
+    examples.push_sparse(&[5, 70, 99], &[0.5, 1.0, 2.0], 1).unwrap();
+    examples
+}
+
+#[test]
+fn sparse_rows_come_back_unchanged_and_cut_ones_are_refused() {
+    let examples = sparse();
+    let mut bytes = Vec::new();
+    examples.pack(0..3, &mut bytes);
+    let mut back = Examples::new(examples.shape());
+    back.unpack(&bytes).unwrap();
+    assert_eq!(back, examples);
+    assert_eq!(digest(&back), digest(&examples));
+    for end in 0..bytes.len() {
+        let mut cut = Examples::new(examples.shape());
+        let whole = cut.unpack(&bytes[..end]).is_ok();
+        assert_eq!(whole, [0, 22, 28].contains(&end), "{end}");
+    }
+    assert_eq!(examples.select(&[2, 0]).row(1), examples.row(0));
+    assert_ne!(digest(&examples), digest(&examples.select(&[2, 1, 0])));
+}
+
+#[test]
+fn sparse_rows_keep_their_values_over_the_columns_they_touch() {
+    let examples = sparse();
+    assert_eq!(examples.touched(), [3, 5, 70, 99]);
+    let over = examples.clone().over(&[3, 4, 5, 70, 99]);
+    assert_eq!(over.shape(), Shape::sparse(5, 2));
+    assert_eq!(over.row(2).columns, [2, 3, 4]);
+    assert_eq!(over.row(2).values, examples.row(2).values);
+}
+
+#[test]
+fn sparse_rows_that_do_not_fit_are_refused() {
+    let mut examples = sparse();
+    for columns in [&[4, 4][..], &[5, 4], &[4], &[4, 100]] {
+        let refused = examples.push_sparse(columns, &[1.0, 1.0], 0);
+        assert!(matches!(refused, Err(ShapeError::Entries { .. })), "{columns:?}");
+    }
+    let refused = examples.push_sparse(&[1, 9], &[0.0, f32::NAN], 0);
+    assert_eq!(refused, Err(ShapeError::NotFinite { column: 9 }));
+    assert!(matches!(examples.push_sparse(&[], &[], 2), Err(ShapeError::Label { .. })));
+    assert_eq!(examples, sparse());
+}

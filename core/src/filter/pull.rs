@@ -1,0 +1,169 @@
+//! What of the parameters travels to a worker that has had earlier ones.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::coded::{Coded, Encoded, Values};
+
+/// What of the parameters travels to a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum PullFilter {
+    /// All.
+    #[default]
+    None,
+    /// Those that differ from what the worker has by more than `delta` (significantly modified: Li
+    /// et al., OSDI 2014); at 0 all that differ at all, so that nothing is lost.
+    Changed {
+        /// The greatest difference that is left as it is, 0 or more.
+        delta: f32,
+    },
+}
+
+impl PullFilter {
+    /// Whether parameters travel as they are.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// What of `values` must travel to whoever has `had`, which then has what that makes of it; none
+    /// if that would not be shorter than the values, which it then has.
+    #[must_use]
+    pub fn changes(self, values: &[f32], had: &mut Vec<f32>) -> Option<Encoded> {
+        let Self::Changed { delta } = self else { return None };
+        if had.len() != values.len() {
+            had.clear();
+            had.extend_from_slice(values);
+            return None;
+        }
+        let differs = |(value, had): (&f32, &f32)| match delta > 0.0 {
+            // What is not finite differs from everything.
+            true => (value - had).abs() > delta || !(value - had).is_finite(),
+            false => value.to_bits() != had.to_bits(),
+        };
+        let pairs = (0..).zip(values.iter().zip(&*had));
+        let keys: Vec<u32> = pairs.filter(|(_, pair)| differs(*pair)).map(|(key, _)| key).collect();
+        let changed = keys.iter().map(|&key| values[key as usize]).collect();
+        let coded = Coded { keys: Some(keys), values: Values::Single(changed) };
+        let encoded = coded.encode(0..values.len());
+        if encoded.bytes.len() >= size_of_val(values) {
+            had.copy_from_slice(values);
+            return None;
+        }
+        let _fits = encoded.patch(had);
+        Some(encoded)
+    }
+
+    /// Checks the number.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn validate(self) -> Result<(), &'static str> {
+        match self {
+            Self::Changed { delta } if !delta.is_finite() || delta < 0.0 => {
+                Err("changed must have a finite DELTA of 0 or more")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for PullFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Changed { delta } => write!(f, "changed:{delta}"),
+        }
+    }
+}
+
+impl FromStr for PullFilter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let delta = match text.split_once(':') {
+            None if text == "none" => return Ok(Self::None),
+            None if text == "changed" => Some(0.0),
+            Some(("changed", delta)) => delta.parse().ok(),
+            _ => None,
+        };
+        let wrong = || alloc::format!("{text:?} is no such filter: use none or changed[:DELTA]");
+        let filter = Self::Changed { delta: delta.ok_or_else(wrong)? };
+        filter.validate().map_err(String::from)?;
+        Ok(filter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use proptest::collection::vec as many;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Some values stay, some move a little, some far.
+    fn next(values: &[f32], moves: &[u8]) -> Vec<f32> {
+        let step = |(value, by): (&f32, &u8)| match by % 8 {
+            0..5 => *value,
+            5 => value + 0.001,
+            6 => -value,
+            _ => f32::from(*by),
+        };
+        values.iter().zip(moves).map(step).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_has_had_the_last_ones_has_these(
+            delta in prop_oneof![Just(0.0_f32), 0.0_f32..2.0],
+            first in many(-3.0_f32..3.0, 40),
+            moves in many(many(any::<u8>(), 40), 1..12),
+        ) {
+            let filter = PullFilter::Changed { delta };
+            let (mut values, mut had, mut worker) = (first, Vec::new(), Vec::new());
+            for moves in moves {
+                match filter.changes(&values, &mut had) {
+                    Some(changes) => {
+                        prop_assert!(changes.bytes.len() < 4 * values.len());
+                        prop_assert!(changes.patch(&mut worker).is_ok());
+                    }
+                    None => worker.clone_from(&values),
+                }
+                prop_assert_eq!(&had, &worker);
+                for (value, has) in values.iter().zip(&worker) {
+                    prop_assert!((value - has).abs() <= delta);
+                }
+                values = next(&values, &moves);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_travels_if_nothing_has_changed() {
+        let filter = PullFilter::Changed { delta: 0.0 };
+        let (values, mut had) = (vec![0.0, -0.0, 1.5], Vec::new());
+        assert!(filter.changes(&values, &mut had).is_none(), "it has nothing yet");
+        assert_eq!(filter.changes(&values, &mut had).unwrap().bytes.len(), 0);
+        // The sign of a zero is a change, too, and a NaN stays one.
+        assert_eq!(filter.changes(&[0.0, 0.0, 1.5], &mut had).unwrap().bytes.len(), 5);
+        let wide = PullFilter::Changed { delta: 10.0 };
+        wide.changes(&[0.0, 0.0, f32::NAN], &mut had).unwrap();
+        assert!(had[2].is_nan());
+    }
+
+    #[test]
+    fn words_are_read() {
+        assert_eq!("none".parse(), Ok(PullFilter::None));
+        assert_eq!("changed".parse(), Ok(PullFilter::Changed { delta: 0.0 }));
+        assert_eq!("changed:0.5".parse(), Ok(PullFilter::Changed { delta: 0.5 }));
+        for wrong in ["", "changed:", "changed:-1", "changed:inf", "all"] {
+            assert!(wrong.parse::<PullFilter>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Logistic regression on sparse rows: a weight for each column.
+//!
+//! With the label `y` (-1 for the first class, 1 for the second) and the margin `y (x, w)`, the loss
+//! is `ln(1 + exp(-margin))`. Sums go in the order of the entries and of the rows; `exp` and `ln` come
+//! from `libm`.
+
+use crate::examples::{Examples, Row};
+
+/// Adds to `gradient` the mean gradient over `rows`, and returns the sum of their losses.
+pub(super) fn gradient(
+    params: &[f32],
+    examples: &Examples,
+    rows: &[u32],
+    gradient: &mut [f32],
+) -> f64 {
+    let scale = 1.0 / rows.len() as f64;
+    let mut loss = 0.0;
+    for &row in rows {
+        let row = examples.row(row as usize);
+        let sign = sign(row);
+        let margin = sign * product(params, row);
+        loss += softplus(-margin);
+        // -y / (1 + exp(margin)), which does not overflow: 1/inf is 0.
+        let slope = (-sign / (1.0 + libm::exp(margin)) * scale) as f32;
+        for (&column, value) in row.columns.iter().zip(row.values) {
+            gradient[column as usize] += slope * value;
+        }
+    }
+    loss
+}
+
+/// Writes the logarithms of the probabilities of both classes.
+pub(super) fn log_probabilities(
+    params: &[f32],
+    examples: &Examples,
+    rows: core::ops::Range<usize>,
+    out: &mut [f32],
+) {
+    for (row, out) in rows.zip(out.as_chunks_mut::<2>().0) {
+        let product = product(params, examples.row(row));
+        *out = [-softplus(product) as f32, -softplus(-product) as f32];
+    }
+}
+
+fn sign(row: Row<'_>) -> f64 {
+    if row.label == 0 { -1.0 } else { 1.0 }
+}
+
+fn product(params: &[f32], row: Row<'_>) -> f64 {
+    let entries = row.columns.iter().zip(row.values);
+    entries.fold(0.0, |sum, (&column, &value)| {
+        sum + f64::from(params[column as usize]) * f64::from(value)
+    })
+}
+
+/// `ln(1 + exp(x))`, without overflow.
+fn softplus(x: f64) -> f64 {
+    let rest = libm::log1p(libm::exp(-libm::fabs(x)));
+    // Not `max`, which would lose a NaN.
+    if x > 0.0 { x + rest } else { rest + if x.is_nan() { x } else { 0.0 } }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::examples::Shape;
+    use crate::model::{Model, ModelSpec, Workspace};
+
+    fn examples() -> Examples {
+        let mut examples = Examples::new(Shape::sparse(6, 2));
+        examples.push_sparse(&[0, 3], &[1.0, -2.0], 1).unwrap();
+        examples.push_sparse(&[], &[], 0).unwrap();
+        examples.push_sparse(&[1, 3, 5], &[0.5, 1.0, 3.0], 0).unwrap();
+        examples
+    }
+
+    fn model() -> Model {
+        Model::new(&ModelSpec::Logistic, Shape::sparse(6, 2)).unwrap()
+    }
+
+    #[test]
+    fn the_gradient_is_the_slope_of_the_loss() {
+        let (model, examples, rows) = (model(), examples(), [0, 1, 2, 2]);
+        let params = vec![0.5, -1.0, 9.0, 0.25, 0.0, -0.125];
+        let loss = |params: &[f32]| {
+            let mut gradient = vec![0.0; 6];
+            f64::from(model.gradient(
+                params,
+                &examples,
+                &rows,
+                &mut gradient,
+                &mut Workspace::new(),
+            ))
+        };
+        let mut gradient = vec![0.0; 6];
+        model.gradient(&params, &examples, &rows, &mut gradient, &mut Workspace::new());
+        for (key, slope) in gradient.iter().enumerate() {
+            let moved = |by: f32| {
+                let mut params = params.clone();
+                params[key] += by;
+                loss(&params)
+            };
+            let found = (moved(0.01) - moved(-0.01)) / 0.02;
+            assert!((found - f64::from(*slope)).abs() < 1e-4, "{key}: {found} {slope}");
+        }
+        assert_eq!((gradient[2], gradient[4]), (0.0, 0.0));
+    }
+
+    #[test]
+    fn probabilities_are_those_computed_by_hand() {
+        let (model, mut workspace) = (model(), Workspace::new());
+        let params = [1.0, 0.0, 0.0, 0.5, 0.0, 1.0];
+        let found = model.log_probabilities(&params, &examples(), 0..3, &mut workspace);
+        for (column, margin) in found.column_iter().zip([0.0_f64, 0.0, 3.5]) {
+            let positive = 1.0 / (1.0 + (-margin).exp());
+            assert!((f64::from(column[1]).exp() - positive).abs() < 1e-6);
+            assert!((f64::from(column[0]).exp() - (1.0 - positive)).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn great_margins_neither_overflow_nor_hide_what_is_not_finite() {
+        let model = model();
+        let rows: Vec<u32> = vec![0, 2];
+        for (value, finite) in [(1e30, true), (-1e30, true), (f32::NAN, false)] {
+            let mut gradient = vec![0.0; 6];
+            let loss = model.gradient(
+                &[value; 6],
+                &examples(),
+                &rows,
+                &mut gradient,
+                &mut Workspace::new(),
+            );
+            assert_eq!(loss.is_finite(), finite, "{value}: {loss}");
+        }
+    }
+
+    #[test]
+    fn it_is_the_same_over_the_columns_that_are_touched() {
+        let (model, examples) = (model(), examples());
+        let touched = examples.touched();
+        let (narrow, over) = (model.over(touched.len()).unwrap(), examples.clone().over(&touched));
+        let params = vec![0.5, -1.0, 9.0, 0.25, 0.0, -0.125];
+        let of = |columns: &[f32]| -> Vec<f32> {
+            touched.iter().map(|&column| columns[column as usize]).collect()
+        };
+        let (mut whole, mut part) = (vec![0.0; 6], vec![0.0; touched.len()]);
+        let one = model.gradient(&params, &examples, &[0, 2], &mut whole, &mut Workspace::new());
+        let other = narrow.gradient(&of(&params), &over, &[0, 2], &mut part, &mut Workspace::new());
+        assert_eq!((one, of(&whole)), (other, part));
+    }
+
+    #[test]
+    fn other_data_are_refused() {
+        let dense = Shape { inputs: 6, dense: 6, hot: 0, classes: 2 };
+        for shape in [dense, Shape::sparse(6, 3)] {
+            let refused = Model::new(&ModelSpec::Logistic, shape).unwrap_err().to_string();
+            assert!(refused.starts_with("model = logistic reads sparse rows of two"), "{refused}");
+        }
+        let refused = Model::new(&ModelSpec::Softmax, Shape::sparse(6, 2)).unwrap_err();
+        assert!(refused.to_string().starts_with("the data are sparse rows"), "{refused}");
+    }
+}

@@ -1,0 +1,228 @@
+//! Files in the format of LIBSVM: `LABEL NUMBER:VALUE NUMBER:VALUE ...`, one row a line.
+//!
+//! Numbers of features begin at 1 and ascend; what follows a `#` is a remark.
+
+use std::fmt;
+use std::io::{self, BufRead, Read as _};
+use std::path::Path;
+
+use super::SparseRow;
+use crate::decompress;
+
+/// The most bytes of a line: some two million features.
+const LONGEST: u64 = 32 * 1024 * 1024;
+/// Greatest length in bytes of a word that is quoted in a message.
+const QUOTED: usize = 40;
+
+/// A file that could not be read.
+#[derive(Debug)]
+pub struct LibsvmError {
+    /// The file, as it was named.
+    pub file: String,
+    /// Line and column, counted from 1, where the problem has a place.
+    pub place: Option<(u64, usize)>,
+    problem: Problem,
+}
+
+/// What is wrong with a file or a line.
+#[derive(Debug)]
+enum Problem {
+    Io(io::Error),
+    Damaged(&'static str, io::Error),
+    Empty,
+    NotText,
+    Label(String),
+    Feature(String),
+    First,
+    Order(u32, u32),
+    Value(String),
+}
+
+impl fmt::Display for LibsvmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some((line, column)) = self.place {
+            write!(f, ":{line}:{column}")?;
+        }
+        f.write_str(": ")?;
+        match &self.problem {
+            Problem::Io(_) => f.write_str("cannot be read"),
+            Problem::Damaged(compression, _) => write!(
+                f,
+                "{compression}-compressed file is damaged or ends early; fetch or pack it again"
+            ),
+            Problem::Empty => f.write_str("no rows; expected lines such as `+1 3:1 11:0.5`"),
+            Problem::NotText => f.write_str(
+                "no text, or a line that never ends; expected lines such as `+1 3:1 11:0.5`, plain or \
+                 packed with gzip, xz or zstd",
+            ),
+            Problem::Label(word) => {
+                write!(f, "label {word:?} is none of two classes; use -1 (or 0) and +1")
+            }
+            Problem::Feature(word) => {
+                write!(f, "{word:?} is no feature; write NUMBER:VALUE, such as 11:0.5")
+            }
+            Problem::First => f.write_str("feature 0, but numbers begin at 1; add 1 to all of them"),
+            Problem::Order(before, now) => {
+                write!(f, "feature {now} after {before}; numbers must ascend, each once a line")
+            }
+            Problem::Value(word) => write!(f, "value {word:?} is no finite number"),
+        }
+    }
+}
+
+impl std::error::Error for LibsvmError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.problem {
+            Problem::Io(source) | Problem::Damaged(_, source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the file at `path`, plain or packed with gzip, xz or zstd, row by row. `visit` may end the
+/// reading by an error.
+///
+/// # Errors
+/// [`LibsvmError`] at the first thing that is wrong, or what `visit` returned.
+pub fn read_file<E: From<LibsvmError>>(
+    path: &Path,
+    mut visit: impl FnMut(&SparseRow) -> Result<(), E>,
+) -> Result<(), E> {
+    let file = path.display().to_string();
+    let failed = |place, problem| LibsvmError { file: file.clone(), place, problem };
+    let opened = decompress::open(path).map_err(|why| failed(None, Problem::Io(why)))?;
+    let unreadable = |why| match opened.compression {
+        Some(compression) => Problem::Damaged(compression, why),
+        None => Problem::Io(why),
+    };
+    let mut bytes = opened.bytes;
+    let (mut line, mut number, mut rows) = (Vec::new(), 0, 0_u64);
+    let mut row = SparseRow::default();
+    loop {
+        line.clear();
+        let read = bytes.by_ref().take(LONGEST).read_until(b'\n', &mut line);
+        if read.map_err(|why| failed(None, unreadable(why)))? == 0 {
+            break;
+        }
+        number += 1;
+        let whole = (line.len() as u64) < LONGEST && !line.contains(&0);
+        let text = std::str::from_utf8(&line).ok().filter(|_| whole);
+        let text = text.ok_or_else(|| failed(Some((number, 1)), Problem::NotText))?;
+        let text = text.split('#').next().unwrap_or_default();
+        if text.trim().is_empty() {
+            continue;
+        }
+        parse(text, &mut row)
+            .map_err(|(column, problem)| failed(Some((number, column)), problem))?;
+        rows += 1;
+        visit(&row)?;
+    }
+    if rows == 0 {
+        return Err(failed(None, Problem::Empty).into());
+    }
+    Ok(())
+}
+
+/// Reads a line that is not blank; what is wrong stands at a column, counted from 1.
+fn parse(text: &str, row: &mut SparseRow) -> Result<(), (usize, Problem)> {
+    row.features.clear();
+    row.values.clear();
+    let mut words = text.split_ascii_whitespace();
+    // Words lie in the text that they are cut from.
+    let column = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize + 1;
+    let label = words.next().unwrap_or_default();
+    let wrong = || (column(label), Problem::Label(quoted(label)));
+    row.class = match label.parse::<f32>() {
+        Ok(1.0) => 1,
+        Ok(value) if value == -1.0 || value == 0.0 => 0,
+        _ => return Err(wrong()),
+    };
+    for word in words {
+        let malformed = || (column(word), Problem::Feature(quoted(word)));
+        let (feature, value) = word.split_once(':').ok_or_else(malformed)?;
+        let feature: u32 = feature.parse().map_err(|_error| malformed())?;
+        let feature = feature.checked_sub(1).ok_or_else(|| (column(word), Problem::First))?;
+        if let Some(&before) = row.features.last().filter(|&&before| before >= feature) {
+            return Err((column(word), Problem::Order(before + 1, feature + 1)));
+        }
+        let number = value.parse::<f32>().ok().filter(|value| value.is_finite());
+        let number = number.ok_or_else(|| (column(value), Problem::Value(quoted(value))))?;
+        row.features.push(feature);
+        row.values.push(number);
+    }
+    Ok(())
+}
+
+/// A word for a message: short.
+fn quoted(word: &str) -> String {
+    match word.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}...", &word[..end]),
+        None => word.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &[u8]) -> Result<Vec<SparseRow>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows");
+        std::fs::write(&path, text).unwrap();
+        let mut rows = Vec::new();
+        let read = read_file(&path, |row| {
+            rows.push(row.clone());
+            Ok::<(), LibsvmError>(())
+        });
+        let folder = folder.path().display().to_string() + "/";
+        read.map(|()| rows).map_err(|error| error.to_string().replace(&folder, ""))
+    }
+
+    #[test]
+    fn rows_are_read_with_remarks_and_blank_lines() {
+        let rows = read(b"+1 1:0.5 3:-2e1 # three\n\n-1\n 0 7:1\r\n1 2:1").unwrap();
+        let row = |class, features: &[u32], values: &[f32]| SparseRow {
+            class,
+            features: features.to_vec(),
+            values: values.to_vec(),
+        };
+        assert_eq!(
+            rows,
+            [
+                row(1, &[0, 2], &[0.5, -20.0]),
+                row(0, &[], &[]),
+                row(0, &[6], &[1.0]),
+                row(1, &[1], &[1.0])
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (text, told) in [
+            ("+1 1:1\n2 1:1\n", "rows:2:1: label \"2\" is none of two classes"),
+            ("+1 1:1 5\n", "rows:1:8: \"5\" is no feature; write NUMBER:VALUE"),
+            ("+1 1:1 x:1\n", "rows:1:8: \"x:1\" is no feature"),
+            ("+1 0:1\n", "rows:1:4: feature 0, but numbers begin at 1"),
+            ("\n-1 3:1 3:1\n", "rows:2:8: feature 3 after 3; numbers must ascend"),
+            ("-1 3:1 2:1\n", "rows:1:8: feature 2 after 3"),
+            ("-1 3:nan\n", "rows:1:6: value \"nan\" is no finite number"),
+            ("-1 3:1e99\n", "rows:1:6: value \"1e99\" is no finite number"),
+            ("", "rows: no rows"),
+            ("a\0b", "rows:1:1: no text"),
+        ] {
+            let error = read(text.as_bytes()).unwrap_err();
+            assert!(error.starts_with(told), "{text:?}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_fail_otherwise(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _read = read(&bytes);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Sparse models under random schedules: the checkers do every update again on all keys, with what each
+//! worker computed at those of its working set.
+
+use std::cell::Cell;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::filter::{KeyCaching, PullFilter};
+use pstrain_core::mode::Mode;
+use pstrain_core::node::Event;
+use pstrain_tests::world::{Settings, let_happen};
+
+use super::{LARGEST, alone, bits, for_seeds};
+
+#[test]
+fn working_sets_change_nothing_but_which_values_travel() {
+    let (resumed, crashes, several) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    for_seeds("working_sets_change", LARGEST / 2, |seed| {
+        let mut settings = Settings::draw(seed);
+        if seed % 4 == 0 {
+            settings = settings.switching();
+        }
+        settings = settings.sparse();
+        if seed % 3 == 0 {
+            settings = settings.with_servers(2 + (seed % 4) as u32);
+        }
+        if seed % 5 == 0 {
+            settings.job.filters.pull = PullFilter::Changed { delta: 0.0 };
+        }
+        if seed % 7 == 0 {
+            settings.job.filters.key_caching = KeyCaching::Off;
+        }
+        if seed % 2 == 0 {
+            settings.crashes = 1 + seed % 20;
+        }
+        let aftermath = let_happen(&settings);
+        crashes.set(crashes.get() + aftermath.crashes);
+        several.set(several.get() + u64::from(settings.job.servers > 1));
+        let again = |(_, event): &&(_, Event)| matches!(event, Event::Joined { resumed: true, .. });
+        resumed.set(resumed.get() + aftermath.events.iter().filter(again).count());
+    });
+    let counts = [crashes.get() as usize, several.get() as usize, resumed.get()];
+    assert!(alone() || counts.iter().all(|count| *count > 1000), "only {counts:?}");
+}
+
+#[test]
+fn a_server_that_is_restored_knows_the_working_sets_it_knew() {
+    for_seeds("a_server_that_is_restored_knows", LARGEST / 4, |seed| {
+        let mut settings = Settings::draw(seed).with_any_optimizer().sparse();
+        if seed % 3 == 0 {
+            settings.job.filters.pull = PullFilter::Changed { delta: 0.0 };
+        }
+        settings.saves = 10 + seed % 100;
+        settings.crashes = 1 + seed % 30;
+        let _aftermath = let_happen(&settings);
+    });
+}
+
+#[test]
+fn so_many_servers_are_one_server_bit_for_bit() {
+    for_seeds("so_many_servers_are_one", 300, |seed| {
+        let mut settings = Settings::draw(seed).sparse().peaceful();
+        settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        // What is random about these goes by the place of a key.
+        settings.job.filters.chain.retain(|filter| filter.is_lossless());
+        let alone = bits(&let_happen(&settings.clone().with_servers(1)));
+        for servers in [2, 4] {
+            let together = let_happen(&settings.clone().with_servers(servers));
+            assert_eq!(bits(&together), alone, "{servers} servers");
+        }
+    });
+}

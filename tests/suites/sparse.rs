@@ -1,0 +1,85 @@
+//! Sparse models: working sets are a way for values to travel, and change no result.
+
+use std::time::Duration;
+
+use pstrain_core::filter::{Filters, PullFilter};
+use pstrain_core::job::{DataFrom, Exchange};
+use pstrain_core::node::Event;
+use pstrain_core::optim::{OptimizerSpec, Proximal};
+use pstrain_core::protocol::message::EndReason;
+use pstrain_tests::{Kind, Toy, run_cluster, sequential_bsp, within};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The reference knows nothing of working sets: its gradients have a value for every key.
+fn is_sequential(toy: &Toy, kinds: &[Kind]) {
+    let reference = sequential_bsp(toy);
+    assert!(reference.iter().any(|value| *value != 0.0));
+    for &kind in kinds {
+        let toy = toy.clone();
+        let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+        assert_eq!(outcome.reason, EndReason::BudgetReached, "{kind:?}");
+        // As numbers: a sum that begins with nothing has no -0.
+        assert_eq!(outcome.parameters.as_slice(), reference.as_slice(), "{kind:?}");
+    }
+}
+
+#[test]
+fn sparse_bsp_is_sequential_sgd_on_all_keys_over_every_transport() {
+    for workers in [1, 2, 4] {
+        is_sequential(&Toy::sparse(workers, 203), &Kind::ALL);
+    }
+}
+
+#[test]
+fn so_it_is_with_every_optimizer_and_proximal_step() {
+    for optimizer in [OptimizerSpec::Sgd, OptimizerSpec::ADAGRAD, OptimizerSpec::ADAM] {
+        let mut toy = Toy::sparse(3, 150);
+        toy.job.update.optimizer = optimizer;
+        toy.job.update.proximal = Proximal::L1 { lambda: 0.01 };
+        is_sequential(&toy, &[Kind::Memory]);
+    }
+    let mut toy = Toy::sparse(3, 150);
+    toy.job.update.optimizer = OptimizerSpec::Ftrl { beta: 1.0, l1: 0.01, l2: 0.0 };
+    is_sequential(&toy, &[Kind::Memory]);
+}
+
+#[test]
+fn so_it_is_with_separate_messages_and_examples_from_the_server() {
+    let mut toy = Toy::sparse(3, 150);
+    toy.job.exchange = Exchange::Separate;
+    is_sequential(&toy, &Kind::ALL);
+    toy.job.data.from = DataFrom::Server;
+    is_sequential(&toy, &Kind::ALL);
+}
+
+#[test]
+fn parameters_that_are_not_sent_again_are_the_same() {
+    for mut toy in [Toy::sparse(3, 150), Toy::new(3, 150)] {
+        toy.job.filters.pull = PullFilter::Changed { delta: 0.0 };
+        is_sequential(&toy, &Kind::ALL);
+    }
+}
+
+/// One worker alone: the server would not have moved what the filter leaves out.
+#[test]
+fn the_kkt_filter_of_one_worker_changes_nothing() {
+    let mut toy = Toy::sparse(1, 200);
+    toy.job.update.optimizer = OptimizerSpec::Sgd;
+    toy.job.update.weight_decay = 0.0;
+    toy.job.update.proximal = Proximal::L1 { lambda: 0.01 };
+    let bytes = |toy: &Toy| {
+        let toy = toy.clone();
+        let outcome = within(LIMIT, move || run_cluster(Kind::Memory, &toy));
+        let pushed = outcome.events.iter().map(|event| match event {
+            Event::Pushed { bytes, .. } => *bytes,
+            _ => 0,
+        });
+        pushed.sum::<u64>()
+    };
+    let without = bytes(&toy);
+    toy.job.filters.chain = Filters::read_chain("kkt:1:1000").unwrap();
+    is_sequential(&toy, &[Kind::Memory, Kind::Tcp]);
+    let with = bytes(&toy);
+    assert!(2 * with < without, "{with} of {without} bytes");
+}
