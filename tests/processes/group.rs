@@ -9,7 +9,7 @@ use crate::cluster::{ENDLESS, SLOW, Server, path};
 use crate::process::{Process, finish};
 
 /// Starts servers 2 to `servers` of the job of `server`, on free ports.
-fn others(server: &Server, servers: u32) -> Vec<Process> {
+pub(crate) fn others(server: &Server, servers: u32) -> Vec<Process> {
     let start = |place: u32| {
         let place = format!("{place}/{servers}");
         let args = ["server", "--shard", &place, "--coordinator", &server.address];

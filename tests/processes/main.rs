@@ -7,6 +7,8 @@
 mod books;
 mod cluster;
 mod control;
+#[cfg(target_os = "linux")]
+mod cuts;
 mod data_files;
 mod deaths;
 mod durable;
@@ -27,6 +29,7 @@ mod security;
 mod settings;
 mod signals;
 mod status;
+mod stops;
 mod strangers;
 mod tools;
 mod training;
