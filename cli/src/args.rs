@@ -39,7 +39,7 @@ pub(crate) enum Command {
     /// Trains with a whole cluster in virtual time, over modelled links
     Simulate(SimulateArgs),
     /// Serves the parameters of a job to workers that dial in
-    Server(ServerArgs),
+    Server(Box<ServerArgs>),
     /// Computes gradients for a server
     Worker(WorkerArgs),
     /// Prints how a running job is doing: for whom it waits, and since when
@@ -208,8 +208,17 @@ pub(crate) struct ServerArgs {
     /// Where server 1 of the job is, for --shard
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", requires = "shard")]
     pub(crate) coordinator: Address,
-    /// Where workers reach this server, for --shard [default: where it listens]
-    #[arg(long, value_name = "ADDRESS", requires = "shard")]
+    /// Stand by for the server at this address, which has the same job: keep all that it knows, and
+    /// lead in its place once it is gone and half of the workers have lost it, too. From then on
+    /// nothing is acknowledged that only one of the two has
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        conflicts_with_all = ["shard", "durability", "state", "resume"]
+    )]
+    pub(crate) standby_of: Option<Address>,
+    /// Where workers reach this server, for --shard and --standby-of [default: where it listens]
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<Address>,
     /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was there
     /// at the last checkpoint; all that came since is lost, as a whole, and workers join anew. It

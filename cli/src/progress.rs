@@ -98,6 +98,23 @@ fn worth_saying(event: &Event) -> Option<String> {
             format!("paused until more workers come: {needed} needed, {present} there")
         }
         Event::Unpaused => "going on".into(),
+        Event::StandbyJoined { address } => {
+            format!("the server at {address} stands by: it has all that is acknowledged")
+        }
+        Event::StandbyLost { stood, why, .. } => format!(
+            "the standby is gone ({why}); going on alone after {:.2} s, as the workers have promised",
+            stood.as_secs_f64()
+        ),
+        Event::Redialling { attempt, pause, why } => format!(
+            "no connection to the server: {why}; try {attempt} in {:.1} s",
+            pause.as_secs_f64()
+        ),
+        Event::Following { version } => format!("following the server from update {version} on"),
+        Event::TookOver { version, stood, why, .. } => format!(
+            "leading from update {version} on, {:.2} s after the server was gone ({why}), as the \
+             workers have promised",
+            stood.as_secs_f64()
+        ),
         _ => return None,
     })
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use pstrain_core::examples::Shape;
 use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{PartId, PeerId, Sequence, WorkerId};
+use pstrain_core::id::{PartId, PeerId, Sequence, Term, WorkerId};
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
@@ -191,6 +191,7 @@ fn hello(worker: u32) -> Hello {
         worker: Some(WorkerId(worker)),
         resume: None,
         wants_examples: false,
+        term: Term(0),
         credentials: Vec::new(),
     }
 }

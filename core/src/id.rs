@@ -146,6 +146,10 @@ impl fmt::Display for ServerId {
 }
 
 number! {
+    /// Counts who leads, where a server has a standby: each belongs to one of the two at most.
+    Term(u64)
+}
+number! {
     /// Issued by the server each time a worker id is (re)claimed; an older one can never push.
     Incarnation(u64)
 }
@@ -168,6 +172,14 @@ number! {
 
 impl Incarnation {
     /// The incarnation that follows this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl Term {
+    /// The term that follows this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)

@@ -71,6 +71,56 @@ impl fmt::Display for SavedError {
 
 impl core::error::Error for SavedError {}
 
+impl Saved {
+    /// All of it as bytes: the small fields and the lengths, then the numbers, little-endian.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        codec::append(&self.small, &mut bytes);
+        let lengths = self.arrays.iter().map(|(name, array)| match array {
+            Array::F32(values) => (name, false, values.len() as u64),
+            Array::F64(values) => (name, true, values.len() as u64),
+        });
+        codec::append(&lengths.collect::<Vec<_>>(), &mut bytes);
+        for (_, array) in &self.arrays {
+            match array {
+                Array::F32(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
+                Array::F64(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
+            }
+        }
+        bytes
+    }
+
+    /// What [`Self::to_bytes`] made these bytes of.
+    ///
+    /// # Errors
+    /// [`SavedError`] if it made no such bytes.
+    pub fn of_bytes(mut bytes: &[u8]) -> Result<Self, SavedError> {
+        let bytes = &mut bytes;
+        let small = codec::read_first(bytes).map_err(|_malformed| SavedError::Small)?;
+        let lengths: Vec<(String, bool, u64)> =
+            codec::read_first(bytes).map_err(|_malformed| SavedError::Small)?;
+        let mut arrays = Vec::new();
+        for (name, is_double, values) in lengths {
+            let width = if is_double { size_of::<f64>() } else { size_of::<f32>() };
+            let length = usize::try_from(values).ok().and_then(|values| values.checked_mul(width));
+            let (own, rest) = length
+                .and_then(|length| bytes.split_at_checked(length))
+                .ok_or(SavedError::Missing)?;
+            *bytes = rest;
+            let array = if is_double {
+                let values = own.as_chunks().0.iter().map(|it| f64::from_le_bytes(*it));
+                Array::F64(Arc::new(values.collect()))
+            } else {
+                let values = own.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it));
+                Array::F32(Arc::new(values.collect()))
+            };
+            arrays.push((name, array));
+        }
+        if bytes.is_empty() { Ok(Self { small, arrays }) } else { Err(SavedError::Small) }
+    }
+}
+
 /// Is led over a state, to save it or to restore it.
 #[derive(Debug)]
 pub struct Archive<'a> {

@@ -7,7 +7,7 @@ use pstrain_core::consistency::{Closing, DropReason};
 use pstrain_core::filter::{Carrier, Encoded, Filters, Form, KeyForm, PieceForm, ValueForm};
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{
-    BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Version, WorkerId,
+    BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId,
 };
 use pstrain_core::job::Job;
 use pstrain_core::params::{KeyRange, Layout};
@@ -18,6 +18,10 @@ use pstrain_core::protocol::message::{
     Begun, Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
     Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
     Welcome,
+};
+use pstrain_core::protocol::replica::{
+    Candidacy, Deposed, Electorate, Entry, EntryHeader, EntryKind, Follow, Kept, Promise, Standby,
+    State, StateHeader,
 };
 use pstrain_core::protocol::{
     Evaluated, Held, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message, Phase, Recent,
@@ -31,7 +35,7 @@ use pstrain_core::work::Task;
 use crate::toy::Toy;
 
 /// How many kinds of messages there are.
-pub const KINDS: u64 = 25;
+pub const KINDS: u64 = 33;
 
 /// The bytes of `message` on the wire.
 #[must_use]
@@ -134,6 +138,7 @@ impl Messages {
                 incarnation: Incarnation(self.number()),
             }),
             25 => Message::Attached(Attached { keys: self.keys() }),
+            26.. => self.of_replicas(kind),
             _ => Message::Controlled(match self.coin() {
                 true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),
@@ -203,6 +208,7 @@ impl Messages {
                 run: self.number(),
             }),
             wants_examples: self.coin(),
+            term: Term(self.number()),
             credentials: self.bytes(),
         }
     }
@@ -222,6 +228,67 @@ impl Messages {
             servers: (0..self.count()).map(|_| self.text()).collect(),
             job,
             digest: self.digest(),
+            term: Term(self.number()),
+            standby: self.coin().then(|| self.text()),
+        }
+    }
+
+    fn electorate(&mut self) -> Electorate {
+        let member = |it: &mut Self| (WorkerId(it.small()), Incarnation(it.number()));
+        (0..self.count()).map(|_| member(self)).collect()
+    }
+
+    /// A message of a server and its standby, or of either and a worker.
+    fn of_replicas(&mut self, kind: u64) -> Message {
+        match kind {
+            26 => Message::Follow(Follow {
+                protocol: self.rng.bits() as u8,
+                build: self.text(),
+                id: self.number(),
+                digest: self.digest(),
+                address: self.text(),
+                kept: self.coin().then(|| (self.number(), self.number())),
+                term: Term(self.number()),
+            }),
+            27 => Message::State(State {
+                header: StateHeader {
+                    run: self.number(),
+                    term: Term(self.number()),
+                    entry: self.number(),
+                    at: Time::from_nanos(self.number()),
+                    from: self.number(),
+                    total: self.number(),
+                },
+                bytes: self.bytes(),
+            }),
+            28 => Message::Entry(Entry {
+                header: EntryHeader {
+                    number: self.number(),
+                    term: Term(self.number()),
+                    settled: self.number(),
+                    kind: match self.rng.below(3) {
+                        0 => EntryKind::Input,
+                        1 => EntryKind::Electorate(self.electorate()),
+                        _ => EntryKind::Paired(self.electorate()),
+                    },
+                },
+                input: Arc::new(self.bytes()),
+            }),
+            29 => Message::Kept(Kept { entries: self.number() }),
+            30 => Message::Candidacy(Candidacy {
+                run: self.number(),
+                term: Term(self.number()),
+                kept: Term(self.number()),
+                id: self.number(),
+            }),
+            31 => Message::Promise(Promise {
+                worker: WorkerId(self.small()),
+                incarnation: Incarnation(self.number()),
+                term: Term(self.number()),
+                granted: self.coin(),
+            }),
+            32 => Message::Standby(Standby { address: self.text() }),
+            _ => Message::Deposed(Deposed { run: self.number(), term: Term(self.number()) }),
         }
     }
 
@@ -491,6 +558,8 @@ impl Messages {
                 waited: self.span(),
                 left: self.coin().then(|| self.span()),
             }),
+            standby: self.coin().then(|| self.text()),
+            stands_by: self.coin(),
             members,
         }
     }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{Term, WorkerId};
 use pstrain_core::protocol::message::Hello;
 use pstrain_core::protocol::{BUILD, Decoder, Limits, Message, PROTOCOL_VERSION};
 use pstrain_transports::Address;
@@ -137,6 +137,7 @@ pub fn hello(name: &str, worker: Option<WorkerId>) -> Hello {
         worker,
         resume: None,
         wants_examples: false,
+        term: Term(0),
         credentials: Vec::new(),
     }
 }

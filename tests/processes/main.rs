@@ -28,6 +28,7 @@ mod scenario;
 mod security;
 mod settings;
 mod signals;
+mod standby;
 mod status;
 mod stops;
 mod strangers;

@@ -16,6 +16,7 @@ pub(crate) mod server;
 pub(crate) mod shard;
 pub(crate) mod shell;
 pub(crate) mod simulate;
+mod standby;
 pub(crate) mod status;
 #[cfg(feature = "pictures")]
 pub(crate) mod validate;

@@ -10,6 +10,7 @@ use pstrain_data::Prepared;
 use pstrain_transports::journal::{CheckpointError, Found, Recovered, recover};
 
 use super::server::{Host, fresh_run};
+use super::standby::Role;
 use crate::args::{Durability, Output};
 use crate::durable::{DurableFolder, Keeping};
 use crate::messages;
@@ -33,8 +34,9 @@ impl Host {
         let mut host = Self::with_records(server, data, records, output, true);
         let recorder = host.recorder.clone();
         let report = |now, event| recorder.note(now, &event);
-        let recovered = recover(&folder.state(), &found, &mut host.server, report)?;
-        say(durability, &found, &recovered, &host.server);
+        let Role::Server(server) = &mut host.role else { return Ok(host) };
+        let recovered = recover(&folder.state(), &found, server, report)?;
+        say(durability, &found, &recovered, server);
         let Recovered { log, begin, now, .. } = recovered;
         let (checkpoint_every, folder) = (folder.identity().checkpoint_every, folder.state());
         host.keeping = Some(Keeping { folder, checkpoint_every, found, log, begin, now });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use pstrain_core::id::PartId;
+use pstrain_core::job::Job;
 use pstrain_core::model::Model;
 use pstrain_core::node::Server;
 use pstrain_core::protocol::message::EndReason;
@@ -18,6 +19,7 @@ use pstrain_transports::{
     WallClock, drive, drive_from,
 };
 
+use super::standby::{self, Role};
 use crate::args::{Durability, JobArgs, Output, ServerArgs};
 use crate::durable::{DurableFolder, Identity, Keeping};
 use crate::exit::{self, Ending};
@@ -65,34 +67,17 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     }
     let Resolved { job, data } = layers.resolve()?;
     let (data, job_file) = (Arc::new(data), layers.to_toml());
-    let mut host = match resumed {
-        Some((folder, _)) => Host::resume(folder, (job, data), &job_file, &args.output)?,
-        None => {
-            let run = fresh_run();
-            let server = Server::new(job, run)?;
-            if !args.output.quiet && !args.output.json {
-                let membership = server.job().membership;
-                messages::say(&format!(
-                    "waiting for {} workers, for {} at most",
-                    membership.needed_to_start(),
-                    humantime::format_duration(membership.start_patience())
-                ));
-            }
-            let mut host = Host::new(server, data, &job_file, &args.output, true)?;
-            if let Some(path) = &args.state {
-                let every = args.checkpoint_every.into();
-                if args.durability == Durability::Checkpoint && host.server.job().servers > 1 {
-                    bail!(
-                        "--durability checkpoint: for one server only, since several would go back to \
-                         different times; use log"
-                    );
-                }
-                let identity =
-                    Identity::new(run, args.durability, every, args.output.out.as_deref())?;
-                host.keeping = Some(DurableFolder::create(path, identity, &job_file)?);
-            }
-            host
+    let transport = match &args.standby_of {
+        Some(primary) => transport.with_target(primary.clone()),
+        None => transport,
+    };
+    let mut host = match (resumed, &args.standby_of) {
+        (Some((folder, _)), _) => Host::resume(folder, (job, data), &job_file, &args.output)?,
+        (None, Some(_)) => {
+            let address = standby::address(args, &place)?;
+            Host::standby(&address, (job, data), &job_file, &args.output)?
         }
+        (None, None) => Host::begin(args, (job, data), &job_file)?,
     };
     #[cfg(feature = "metrics")]
     if let Some(address) = &args.metrics {
@@ -144,7 +129,8 @@ pub(crate) fn real_time(layers: &Layers) -> anyhow::Result<Scenario> {
 /// A server with everything around it: evaluation, records, progress.
 #[derive(Debug)]
 pub(crate) struct Host {
-    pub(super) server: Server,
+    pub(super) role: Role,
+    job: Job,
     data: Arc<Prepared>,
     pub(super) recorder: Recorder,
     virtual_time: Option<VirtualReport>,
@@ -182,12 +168,65 @@ impl Host {
         output: &Output,
         guests: bool,
     ) -> Self {
-        let job = server.job();
+        let job = server.job().clone();
         let quiet = output.quiet || output.json;
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         let recorder = Recorder::new(summary, folder, progress);
         let punctuality = Punctuality::default();
-        Self { server, data, recorder, virtual_time: None, punctuality, keeping: None }
+        let role = Role::Server(server);
+        Self { role, job, data, recorder, virtual_time: None, punctuality, keeping: None }
+    }
+
+    /// A host for the server of a run that begins.
+    fn begin(
+        args: &ServerArgs,
+        (job, data): (Job, Arc<Prepared>),
+        job_file: &str,
+    ) -> anyhow::Result<Self> {
+        let run = fresh_run();
+        let server = Server::new(job, run)?;
+        let (membership, servers) = (server.job().membership, server.job().servers);
+        if !args.output.quiet && !args.output.json {
+            messages::say(&format!(
+                "waiting for {} workers, for {} at most",
+                membership.needed_to_start(),
+                humantime::format_duration(membership.start_patience())
+            ));
+        }
+        let mut host = Self::new(server, data, job_file, &args.output, true)?;
+        let Some(path) = &args.state else {
+            return Ok(if servers == 1 { host.with_replicas() } else { host });
+        };
+        if args.durability == Durability::Checkpoint && servers > 1 {
+            bail!(
+                "--durability checkpoint: for one server only, since several would go back to \
+                 different times; use log"
+            );
+        }
+        let every = args.checkpoint_every.into();
+        let identity = Identity::new(run, args.durability, every, args.output.out.as_deref())?;
+        host.keeping = Some(DurableFolder::create(path, identity, job_file)?);
+        Ok(host)
+    }
+
+    /// A host for a standby, which workers reach at `address`.
+    fn standby(
+        address: &Address,
+        (job, data): (Job, Arc<Prepared>),
+        job_file: &str,
+        output: &Output,
+    ) -> anyhow::Result<Self> {
+        let role = Role::standby(address, job.clone())?;
+        let host = Self::new(Server::new(job, 0)?, data, job_file, output, true)?;
+        Ok(Self { role, ..host })
+    }
+
+    /// The same, and standbys may follow.
+    fn with_replicas(mut self) -> Self {
+        if let Role::Server(server) = self.role {
+            self.role = Role::primary(server);
+        }
+        self
     }
 
     /// Gives the run's numbers to whoever asks at `address`.
@@ -213,7 +252,8 @@ impl Host {
         let stop = signals::flag_on_signal(
             "draining: letting outstanding gradients come back (again to abort)",
         )?;
-        let outcome = run.run(&mut self.server, &stop, |now, from, event| match from {
+        let Role::Server(server) = &mut self.role else { bail!("virtual time has no standbys") };
+        let outcome = run.run(server, &stop, |now, from, event| match from {
             Origin::Server => recorder.note(now, &event),
             Origin::Worker(worker) => recorder.note_worker(now, worker, &event),
         })?;
@@ -223,7 +263,7 @@ impl Host {
 
     /// Servers of the job.
     pub(crate) fn servers(&self) -> u32 {
-        self.server.job().servers
+        self.job.servers
     }
 
     /// Where workers in this process report what they do, if that is recorded.
@@ -238,11 +278,11 @@ impl Host {
 
     /// Serves until the run is over.
     pub(crate) fn serve(&mut self, mut transport: impl Transport) -> anyhow::Result<EndReason> {
-        let link = Scenario::from_text(&self.server.job().scenario)?.links.server();
+        let link = Scenario::from_text(&self.job.scenario)?.links.server();
         if link == ServerLink::default() {
             return self.drive(&mut transport);
         }
-        let lease = self.server.job().membership.lease;
+        let lease = self.job.membership.lease;
         let mut shaped = Shaped::server(transport, link, lease);
         let reason = self.drive(&mut shaped);
         self.punctuality.messages.merge(&shaped.lateness());
@@ -250,7 +290,7 @@ impl Host {
     }
 
     fn drive(&mut self, transport: &mut impl Transport) -> anyhow::Result<EndReason> {
-        let model = Model::new(&self.server.job().model, self.server.job().data.shape)?;
+        let model = Model::new(&self.job.model, self.job.data.shape)?;
         let evaluator = Evaluator::new(model, self.data.evaluation.clone());
         let data = Arc::clone(&self.data);
         let partition = move |part: PartId| data.partition(part);
@@ -259,7 +299,13 @@ impl Host {
         let mut services = ServerServices::new(evaluator, partition, report);
         let mailbox = Mailbox::new(transport);
         signals::drain_on_signal(mailbox.handle())?;
-        let server = &mut self.server;
+        let server = match &mut self.role {
+            Role::Server(server) => server,
+            Role::Replica(replica) => {
+                return drive(replica, transport, &mut services, &mailbox)?
+                    .map_err(standby::failed);
+            }
+        };
         let done = match self.keeping.take() {
             None => drive(server, transport, &mut services, &mailbox)?,
             Some(Keeping { folder, checkpoint_every, found, log, begin, now }) => {
@@ -285,8 +331,10 @@ impl Host {
 
     /// Writes the results, then prints them: whoever does not read them must not cost the files.
     pub(crate) fn finish(self, transport: &str, output: &Output) -> anyhow::Result<()> {
-        let Self { server, recorder, virtual_time, punctuality, .. } = self;
+        let Self { role, recorder, virtual_time, punctuality, .. } = self;
         let (summary, folder) = recorder.finish();
+        // A standby that never met its server has nothing to tell.
+        let Some(server) = role.into_server() else { return Ok(()) };
         let job = server.job();
         let params = server.parameters();
         let mut report = summary.report(&server, &CLASSES, transport);

@@ -49,6 +49,10 @@ struct View<'a> {
     samples_wanted: u64,
     epoch: f64,
     wait: Option<WaitView>,
+    /// Where the server's standby is.
+    standby: Option<&'a str>,
+    /// Whether whoever answered stands by.
+    stands_by: bool,
     workers: Vec<MemberView<'a>>,
 }
 
@@ -99,6 +103,8 @@ impl<'a> View<'a> {
             samples_wanted: status.samples_wanted,
             epoch: status.epoch,
             wait: status.wait.as_ref().map(WaitView::of),
+            standby: status.standby.as_deref(),
+            stands_by: status.stands_by,
             workers: workers.collect(),
         }
     }
@@ -129,6 +135,12 @@ fn show(status: &Status) -> String {
     );
     if let Some(ordered) = &status.ordered {
         text += &format!("ordered   {ordered}\n");
+    }
+    if let Some(standby) = &status.standby {
+        text += &format!("standby   {standby}\n");
+    }
+    if status.stands_by {
+        text += "standby   this one; what it knows of the server that leads:\n";
     }
     match &status.wait {
         None => text += "waiting   for nobody\n",

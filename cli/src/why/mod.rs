@@ -10,7 +10,7 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use pstrain_core::id::WorkerId;
-use pstrain_core::protocol::{MemberState, MemberStatus, Phase, Status, WaitReason};
+use pstrain_core::protocol::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
 use serde::Serialize;
 
 pub(crate) use verdict::{Finding, verdict};
@@ -59,9 +59,8 @@ impl WaitsFor {
     fn of_waiting(status: &Status, worker: WorkerId) -> Self {
         match &status.wait {
             _ if status.phase == Phase::Gathering => Self::Others,
-            Some(wait) if matches!(wait.reason, WaitReason::Workers | WaitReason::Server(_)) => {
-                Self::Others
-            }
+            Some(Wait { reason: WaitReason::Workers | WaitReason::Server(_), .. }) => Self::Others,
+            Some(Wait { reason: WaitReason::Standby, .. }) => Self::Others,
             Some(wait) => {
                 let workers = wait.workers.iter().copied().filter(|&other| other != worker);
                 match workers.collect::<Vec<_>>() {

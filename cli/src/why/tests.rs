@@ -48,6 +48,8 @@ pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
         rule: "nobody goes on before every worker's gradient of the round has come".into(),
         lease: Duration::from_secs(5),
         ordered: None,
+        standby: None,
+        stands_by: false,
         phase: Phase::Training,
         uptime: Duration::from_secs(60),
         version: Version(10),

@@ -61,6 +61,12 @@ fn acute(status: &Status) -> Vec<Finding> {
                     gradient counts until every server has its part of it";
         return vec![finding(Cause::Missing, None, says, cure)];
     }
+    if wait.reason == WaitReason::Standby {
+        let says = format!("the standby is gone, since {}", span(wait.waited));
+        let cure = "nothing to do if most of the workers are there: they promise to follow the server \
+                    alone; if they are not, look at their links to it";
+        return vec![finding(Cause::Missing, None, says, cure)];
+    }
     if status.phase == Phase::Ending {
         let whose = workers_in_words(&wait.workers);
         let says = format!("the run is over, and {whose} did not say goodbye yet");

@@ -14,6 +14,8 @@ use crate::time::Time;
 #[derive(Debug)]
 pub(super) struct Dialler {
     link: Link,
+    /// Whom it dials.
+    target: Target,
     /// Whether a dial of another server is under way: one at a time.
     held: bool,
     backoff: Backoff,
@@ -56,6 +58,7 @@ impl Dialler {
         let backoff = Backoff::new(stream.fork("backoff", 0));
         Self {
             link: Link::Dialling,
+            target: Target::Server,
             held: false,
             backoff,
             away_since: None,
@@ -77,7 +80,12 @@ impl Dialler {
     /// Dials for the first time.
     pub(super) fn start(&mut self, now: Time, out: &mut Outbox) {
         self.away_since = Some(now);
-        out.push(Effect::Dial(Target::Server));
+        out.push(Effect::Dial(self.target.clone()));
+    }
+
+    /// Dials another from now on.
+    pub(super) fn turn_to(&mut self, target: Target) {
+        self.target = target;
     }
 
     /// The connection, while there is one.
@@ -171,7 +179,7 @@ impl Dialler {
             Link::Down { .. } if self.held => Due::Nothing,
             Link::Down { dial_at } if now >= dial_at => {
                 self.link = Link::Dialling;
-                out.push(Effect::Dial(Target::Server));
+                out.push(Effect::Dial(self.target.clone()));
                 Due::Nothing
             }
             Link::Up { heard, .. } if now >= heard + lease => Due::Silence(now.since(heard)),

@@ -12,7 +12,7 @@ use super::{Evaluated, Point};
 use crate::consistency::{Closing, DropReason};
 use crate::evaluation::Evaluation;
 use crate::id::{
-    BatchId, Clock, Incarnation, PartId, PeerId, Sequence, ServerId, Version, WorkerId,
+    BatchId, Clock, Incarnation, PartId, PeerId, Sequence, ServerId, Term, Version, WorkerId,
 };
 use crate::job::Job;
 use crate::mode::Mode;
@@ -62,6 +62,40 @@ pub enum Event {
         job: Box<Job>,
         /// The keys it has.
         keys: KeyRange,
+    },
+    /// A standby has all that this server has: from now on nobody sees an effect that it does not
+    /// know of.
+    StandbyJoined {
+        /// Where workers reach it.
+        address: String,
+    },
+    /// The standby is gone, and the workers have promised to follow this server alone.
+    StandbyLost {
+        /// The term that has begun.
+        term: Term,
+        /// How long nobody was answered.
+        #[serde(rename = "stood_s", serialize_with = "seconds")]
+        stood: Duration,
+        /// Why it is gone, in words.
+        why: String,
+    },
+    /// Standby's side: it has the state of the server that it stands by for.
+    Following {
+        /// The version of the parameters that it has.
+        version: Version,
+    },
+    /// Standby's side: it leads now, since the server that it stood by for was gone and the workers
+    /// have promised to follow it.
+    TookOver {
+        /// The term that has begun.
+        term: Term,
+        /// The version of the parameters that it goes on from.
+        version: Version,
+        /// How long nobody had led.
+        #[serde(rename = "stood_s", serialize_with = "seconds")]
+        stood: Duration,
+        /// Why the other is gone, in words.
+        why: String,
     },
     /// Enough workers are there.
     Started {

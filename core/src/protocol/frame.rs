@@ -54,6 +54,8 @@ pub fn payload(message: &Message) -> Payload<'_> {
         Message::Parameters(parameters) => Payload::of(&parameters.values),
         Message::Slice(slice) => Payload::of(&slice.values),
         Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
+        Message::State(state) => Payload::Borrowed(&state.bytes),
+        Message::Entry(entry) => Payload::Borrowed(&entry.input),
         _ => Payload::Borrowed(&[]),
     }
 }

@@ -30,6 +30,14 @@ impl Limits {
         Self { control: Self::DIALER.control, payload: if values > chunk { values } else { chunk } }
     }
 
+    /// For a standby: the state of the primary in parts, and its inputs, which are frames of workers
+    /// or of another server, with as many values.
+    #[must_use]
+    pub const fn of_primary(parameters: usize) -> Self {
+        let frame = bytes_of(parameters).saturating_add(Self::DIALER.control);
+        Self { control: Self::of_worker(parameters).control, payload: frame }
+    }
+
     /// The most values of a gradient, which may travel as fewer bytes.
     pub(super) const fn values(self) -> usize {
         self.payload as usize / size_of::<f32>()

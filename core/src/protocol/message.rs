@@ -10,11 +10,12 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::group::{Arrived, Attach, Attached, Decisions, Enlist, Enlisted, Followed, Slice};
+use super::replica::{Candidacy, Deposed, Entry, Follow, Kept, Promise, Standby, State};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
 use crate::filter::Encoded;
 use crate::fingerprint::Fingerprint;
-use crate::id::{Incarnation, PartId, Sequence, ServerId, Version, WorkerId};
+use crate::id::{Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::MOST_IN_FLIGHT;
 use crate::params::KeyRange;
@@ -73,6 +74,22 @@ pub enum Message {
     Attach(Attach),
     /// Server to worker: you are.
     Attached(Attached),
+    /// Standby to primary: I follow you.
+    Follow(Follow),
+    /// Primary to standby: a part of my state.
+    State(State),
+    /// Primary to standby: what comes next.
+    Entry(Entry),
+    /// Standby to primary: I have it, up to here.
+    Kept(Kept),
+    /// Server to worker: may I lead?
+    Candidacy(Candidacy),
+    /// Worker to server: you may, or not.
+    Promise(Promise),
+    /// Server to worker: where my standby is.
+    Standby(Standby),
+    /// Server to server: I lead.
+    Deposed(Deposed),
 }
 
 /// Who is there and what it can do.
@@ -92,6 +109,8 @@ pub struct Hello {
     pub resume: Option<Resume>,
     /// Whether it asks for its examples instead of having them.
     pub wants_examples: bool,
+    /// The latest term it has promised to follow.
+    pub term: Term,
     /// The place of authentication. Empty so far, anything else is refused.
     pub credentials: Vec<u8>,
 }
@@ -139,6 +158,10 @@ pub struct Welcome {
     /// The job's digest as the server computes it ([`super::job_digest`]): if the worker's differs
     /// the two do not mean the same job.
     pub digest: [u8; 32],
+    /// The term of whoever leads; 0 where there can be no standby.
+    pub term: Term,
+    /// Where the server's standby is, if it has one.
+    pub standby: Option<String>,
 }
 
 /// A request for packed examples of one of the worker's parts.

@@ -68,6 +68,7 @@ pub mod group;
 mod limits;
 pub mod message;
 mod refusal;
+pub mod replica;
 mod spent;
 mod status;
 mod wire;

@@ -60,6 +60,10 @@ pub enum Refusal {
         /// Why, in words.
         what: String,
     },
+    /// A standby, while the server that it stands by for is there.
+    Standby,
+    /// A second standby.
+    HasStandby,
     /// The run is over.
     Over,
     /// The worker's data are not those of the job.
@@ -113,7 +117,14 @@ impl Refusal {
     /// Whether trying again cannot help. A place that is taken may become free.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
-        !matches!(self, Self::WorkerTaken { .. } | Self::Full { .. } | Self::ServersMissing { .. })
+        !matches!(
+            self,
+            Self::WorkerTaken { .. }
+                | Self::Full { .. }
+                | Self::ServersMissing { .. }
+                | Self::Standby
+                | Self::HasStandby
+        )
     }
 }
 
@@ -147,6 +158,13 @@ impl fmt::Display for Refusal {
             Self::ServersMissing { server, servers } => {
                 write!(f, "server {server} of {servers} is not there yet; start it")
             }
+            Self::Standby => f.write_str(
+                "it is a standby, and the server that it stands by for is there; ask that one",
+            ),
+            Self::HasStandby => f.write_str(
+                "the server has a standby already, or waits for one that it has lost; stop that one, \
+                 or wait",
+            ),
             Self::Over => f.write_str("the run is over"),
             Self::Data { difference } => write!(
                 f,
@@ -166,26 +184,7 @@ impl fmt::Display for Refusal {
                 "gradient of push {sequence} is not finite at key {key}; look for bad input \
                  values, or try a smaller learning-rate, or clip-norm"
             ),
-            Self::Identity { is, wanted: Identity::Worker(Some(worker)) } => write!(
-                f,
-                "its certificate says {is}, so it may not be worker {worker}; give it the \
-                 certificate of worker {worker}, or leave the choice of the id to the certificate"
-            ),
-            Self::Identity { is, wanted: Identity::Worker(None) } => write!(
-                f,
-                "its certificate says {is}, so it may be no worker; give it one that was made with \
-                 --worker"
-            ),
-            Self::Identity { is, wanted: Identity::Server } => write!(
-                f,
-                "its certificate says {is}, so it may be no server; give it one that was made with \
-                 --server"
-            ),
-            Self::Identity { is, .. } => write!(
-                f,
-                "its certificate says {is}, so it may neither ask for the status nor change the \
-                 job; use one that was made with --client"
-            ),
+            Self::Identity { is, wanted } => write_identity(*is, *wanted, f),
             Self::Flooding => f.write_str(
                 "far more messages than a worker has to say; use the same release on both, and if \
                  they are the same, somebody means harm",
@@ -198,3 +197,29 @@ impl fmt::Display for Refusal {
 }
 
 impl core::error::Error for Refusal {}
+
+/// Who a peer is, and who it may therefore not be.
+fn write_identity(is: Identity, wanted: Identity, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match wanted {
+        Identity::Worker(Some(worker)) => write!(
+            f,
+            "its certificate says {is}, so it may not be worker {worker}; give it the \
+                 certificate of worker {worker}, or leave the choice of the id to the certificate"
+        ),
+        Identity::Worker(None) => write!(
+            f,
+            "its certificate says {is}, so it may be no worker; give it one that was made with \
+                 --worker"
+        ),
+        Identity::Server => write!(
+            f,
+            "its certificate says {is}, so it may be no server; give it one that was made with \
+                 --server"
+        ),
+        Identity::Anyone | Identity::Client => write!(
+            f,
+            "its certificate says {is}, so it may neither ask for the status nor change the \
+                 job; use one that was made with --client"
+        ),
+    }
+}

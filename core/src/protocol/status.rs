@@ -41,6 +41,10 @@ pub struct Status {
     pub evaluated: Option<Evaluated>,
     /// For whom the job waits, if it does.
     pub wait: Option<Wait>,
+    /// Where the server's standby is, if it has one.
+    pub standby: Option<String>,
+    /// Whether whoever answers stands by, and says what it knows of the server that leads.
+    pub stands_by: bool,
     /// Every worker id of the job, in order.
     pub members: Vec<MemberStatus>,
 }
@@ -97,6 +101,8 @@ pub enum WaitReason {
     Goodbyes,
     /// Another server of the job is not there.
     Server(ServerId),
+    /// The standby is gone, and the workers have not promised to follow the server alone.
+    Standby,
 }
 
 /// One worker of a job.
@@ -169,6 +175,7 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Server(server) => return write!(f, "server {server} to come"),
+            Self::Standby => "the standby, or most workers' promise to do without it",
             Self::Workers => "more workers",
             Self::Gradients => "gradients",
             Self::Fence => "the last gradients before another mode",

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::codec::{self, Malformed};
 use super::group::{Decisions, Slice};
 use super::message::{ExamplesChunk, Message, Parameters, Push, PushHeader};
+use super::replica::{Entry, State};
 use crate::filter::{self, Encoded, Form};
 
 /// Numbers the kinds of messages: one table for both directions.
@@ -63,6 +64,14 @@ kinds! {
     Slice = 23,
     Attach = 24,
     Attached = 25,
+    Follow = 26,
+    State = 27,
+    Entry = 28,
+    Kept = 29,
+    Candidacy = 30,
+    Promise = 31,
+    Standby = 32,
+    Deposed = 33,
 }
 
 impl Message {
@@ -97,6 +106,14 @@ impl Message {
             Self::Slice(slice) => codec::append(&slice.header, bytes),
             Self::Attach(fields) => codec::append(fields, bytes),
             Self::Attached(fields) => codec::append(fields, bytes),
+            Self::Follow(fields) => codec::append(fields, bytes),
+            Self::State(state) => codec::append(&state.header, bytes),
+            Self::Entry(entry) => codec::append(&entry.header, bytes),
+            Self::Kept(fields) => codec::append(fields, bytes),
+            Self::Candidacy(fields) => codec::append(fields, bytes),
+            Self::Promise(fields) => codec::append(fields, bytes),
+            Self::Standby(fields) => codec::append(fields, bytes),
+            Self::Deposed(fields) => codec::append(fields, bytes),
         }
     }
 
@@ -124,6 +141,14 @@ impl Message {
                 let values = Arc::new(values(payload)?);
                 return Ok(Self::Slice(Slice { header: codec::read(control)?, values }));
             }
+            Kind::State => {
+                let bytes = payload.to_vec();
+                return Ok(Self::State(State { header: codec::read(control)?, bytes }));
+            }
+            Kind::Entry => {
+                let input = Arc::new(payload.to_vec());
+                return Ok(Self::Entry(Entry { header: codec::read(control)?, input }));
+            }
             _ if !payload.is_empty() => return Err(Malformed),
             _ => {}
         }
@@ -149,9 +174,18 @@ impl Message {
             Kind::Arrived => Self::Arrived(codec::read(control)?),
             Kind::Attach => Self::Attach(codec::read(control)?),
             Kind::Attached => Self::Attached(codec::read(control)?),
-            Kind::Push | Kind::Parameters | Kind::Examples | Kind::Slice => {
-                return Err(Malformed);
-            }
+            Kind::Follow => Self::Follow(codec::read(control)?),
+            Kind::Kept => Self::Kept(codec::read(control)?),
+            Kind::Candidacy => Self::Candidacy(codec::read(control)?),
+            Kind::Promise => Self::Promise(codec::read(control)?),
+            Kind::Standby => Self::Standby(codec::read(control)?),
+            Kind::Deposed => Self::Deposed(codec::read(control)?),
+            Kind::Push
+            | Kind::Parameters
+            | Kind::Examples
+            | Kind::Slice
+            | Kind::State
+            | Kind::Entry => return Err(Malformed),
         })
     }
 }

@@ -312,6 +312,7 @@ impl World<'_> {
             worker,
             resume,
             wants_examples: false,
+            term: pstrain_core::id::Term(0),
             credentials: Vec::new(),
         })
     }

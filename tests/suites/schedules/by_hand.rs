@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
+use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Term, Version, WorkerId};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{
     Compute, Computed, Departure, Effect, Evaluated, Event, Identity, Input, Node, Outbox,
@@ -64,6 +64,7 @@ impl Hand<Server> {
                 worker: None,
                 resume,
                 wants_examples: true,
+                term: Term(0),
                 credentials: Vec::new(),
             }),
         )
@@ -162,6 +163,7 @@ fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
             worker,
             resume,
             wants_examples: true,
+            term: Term(0),
             credentials: Vec::new(),
         })
     };

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::arriving::Arriving;
 use super::roster::{Presence, Seat, Slot};
 use super::{Server, unexpected};
-use crate::id::{Incarnation, PeerId, WorkerId};
+use crate::id::{Incarnation, PeerId, Term, WorkerId};
 use crate::job::DataFrom;
 use crate::node::{Departure, Effect, Event, Identity, Outbox};
 use crate::protocol::message::{
@@ -171,6 +171,8 @@ impl Server {
             servers: self.group.addresses(),
             job: self.job.clone(),
             digest: self.job_digest,
+            term: Term(0),
+            standby: None,
         };
         out.push(Effect::Send(peer, Message::Welcome(Box::new(welcome))));
         if let Some(reason) = self.end {

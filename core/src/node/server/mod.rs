@@ -306,6 +306,12 @@ impl Server {
                 out.push(Effect::Close(peer));
             }
             Message::Control(control) => self.on_control(now, peer, control, out),
+            Message::Follow(_) => {
+                let what = "this server takes no standby: it keeps its state on the disk, or is one \
+                            of several; start it without --durability, and with servers = 1";
+                let why = Refusal::Server { what: String::from(what) };
+                self.refuse(now, peer, why, out);
+            }
             message => match self.roster.worker_of(peer) {
                 Some(worker) => self.on_member_message(now, peer, worker, message, out),
                 None => self.refuse(now, peer, unexpected("a hello", &message), out),

@@ -4,9 +4,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Server, ServerError, controller};
-use crate::id::PeerId;
+use crate::id::{Incarnation, PeerId, WorkerId};
 use crate::job::Job;
-use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
+use crate::node::{Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
+use crate::protocol::replica::Electorate;
 use crate::saved::{Archive, Saved, SavedError};
 use crate::work::Redundancy;
 
@@ -76,6 +77,42 @@ impl Server {
         let askers = self.ordered.iter().flat_map(|ordered| &ordered.askers);
         let askers = askers.map(|(peer, _)| *peer);
         self.roster.peers().chain(self.group.peers()).chain(strangers).chain(askers).collect()
+    }
+
+    /// The members, whose promises decide who leads where there is a standby.
+    pub(in crate::node) fn electorate(&self) -> Electorate {
+        self.members().collect()
+    }
+
+    /// Whether the members are these.
+    pub(in crate::node) fn has_electorate(&self, electorate: &Electorate) -> bool {
+        self.members().eq(electorate.iter().copied())
+    }
+
+    fn members(&self) -> impl Iterator<Item = (WorkerId, Incarnation)> {
+        let alive = self.roster.iter().filter(|(_, slot)| slot.presence.is_alive());
+        alive.map(|(worker, slot)| (worker, slot.incarnation))
+    }
+
+    /// The connections of the members.
+    pub(in crate::node) fn worker_peers(&self) -> impl Iterator<Item = PeerId> {
+        self.roster.peers()
+    }
+
+    /// Who is behind a connection that has not said anything yet.
+    pub(in crate::node) fn stranger(&self, peer: PeerId) -> Option<Identity> {
+        self.identities.get(&peer).copied()
+    }
+
+    /// Whether the run is over, and only the goodbyes are left.
+    pub(in crate::node) const fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Tells this run from others at the same address.
+    #[must_use]
+    pub const fn run(&self) -> u64 {
+        self.run
     }
 
     /// Asks its driver for an evaluation.

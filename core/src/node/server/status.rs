@@ -54,6 +54,8 @@ impl Server {
             loss: Account::loss_of(self.roster.iter().map(|(_, slot)| &slot.account)),
             evaluated: self.evaluated,
             wait: self.wait(now),
+            standby: None,
+            stands_by: false,
             members: members.collect(),
         }
     }

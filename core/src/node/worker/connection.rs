@@ -41,6 +41,7 @@ impl Worker {
                 run: member.run,
             }),
             wants_examples: self.config.wants_examples,
+            term: self.allegiance.term(),
             credentials: Vec::new(),
         };
         self.send(now, Message::Hello(hello), out);
@@ -80,6 +81,7 @@ impl Worker {
         if self.draining {
             return self.finish(Ok(EndReason::Stopped), out);
         }
+        self.dialler.turn_to(self.allegiance.turn());
         if let Err(Unreachable { why, attempts, tried }) =
             self.dialler.redial(now, why, self.lease(), out)
         {
@@ -110,6 +112,9 @@ impl Worker {
             let what = String::from("its job has a model without parameters for every server");
             return self.finish(Err(WorkerError::Protocol(what)), out);
         };
+        if !self.allegiance.follow(welcome.run, welcome.term, welcome.standby) {
+            return self.redial(now, String::from("it leads no more"), out);
+        }
         out.push(Effect::Limit(peer, Limits::of_server(model.parameters())));
         self.servers.close(out);
         self.servers = servers;

@@ -1,5 +1,6 @@
 //! The worker: pulls parameters, has gradients computed, pushes them; dials again when cut off.
 
+mod allegiance;
 mod connection;
 mod filtering;
 mod group;
@@ -13,6 +14,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use allegiance::Allegiance;
 use group::Servers;
 use work::{Grant, Work};
 
@@ -20,7 +22,7 @@ use super::dialler::{Dialler, Due};
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use crate::examples::Examples;
 use crate::filter::Carrier;
-use crate::id::{Incarnation, PartId, PeerId, WorkerId};
+use crate::id::{Incarnation, PartId, PeerId, Term, WorkerId};
 use crate::job::Job;
 use crate::params::KeyRange;
 use crate::protocol::message::{Bye, EndReason, Heartbeat};
@@ -62,6 +64,16 @@ pub enum WorkerError {
     Protocol(String),
     /// The data of the job cannot be had.
     Data(String),
+    /// Another server leads in its place.
+    Deposed {
+        /// Since which term.
+        term: Term,
+    },
+    /// Its standby is gone, and the workers have not promised in time to follow it alone.
+    Abandoned {
+        /// Why the standby is gone, in words.
+        why: String,
+    },
 }
 
 impl fmt::Display for WorkerError {
@@ -76,6 +88,16 @@ impl fmt::Display for WorkerError {
             Self::Refused(why) => write!(f, "the server refused this worker: {why}"),
             Self::Protocol(what) => write!(f, "the server broke the protocol: {what}"),
             Self::Data(what) => f.write_str(what),
+            Self::Abandoned { why } => write!(
+                f,
+                "its standby is gone ({why}), and most of the workers have not promised to follow it \
+                 alone"
+            ),
+            Self::Deposed { term } => write!(
+                f,
+                "its standby leads in its place (term {term}): nothing that this one did since counts; \
+                 start it again as a standby of that one"
+            ),
         }
     }
 }
@@ -87,6 +109,7 @@ impl core::error::Error for WorkerError {}
 pub struct Worker {
     config: WorkerConfig,
     dialler: Dialler,
+    allegiance: Allegiance,
     /// The connections to the other servers.
     servers: Servers,
     /// Whether the server has taken it in on this connection, and the others have, too.
@@ -141,6 +164,7 @@ impl Worker {
     pub fn new(config: WorkerConfig) -> Self {
         Self {
             dialler: Dialler::new(config.stream),
+            allegiance: Allegiance::default(),
             config,
             servers: Servers::default(),
             welcome: false,
@@ -159,6 +183,12 @@ impl Worker {
     #[must_use]
     pub fn id(&self) -> Option<WorkerId> {
         self.member.as_ref().map(|member| member.worker)
+    }
+
+    /// The incarnation, once the server has given one.
+    #[must_use]
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        self.member.as_ref().map(|member| member.incarnation)
     }
 
     fn lease(&self) -> Duration {
@@ -204,6 +234,8 @@ impl Worker {
             Message::Examples(chunk) => self.on_examples(now, &chunk, out),
             Message::Parameters(parameters) => self.on_parameters(now, from, parameters, out),
             Message::Ack(decided) => self.on_ack(now, decided, out),
+            Message::Candidacy(asked) => self.on_candidacy(now, asked, out),
+            Message::Standby(standby) => self.allegiance.note_standby(Some(standby.address)),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(WorkerError::Protocol(what)), out);

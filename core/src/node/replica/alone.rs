@@ -1,0 +1,145 @@
+//! A primary that has lost its standby, or taken the place of another: the workers' promises, and
+//! telling the other.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::contest::Contest;
+use super::following::{Follower, Link};
+use super::primary::Primary;
+use super::{ReplicaConfig, fail, grace};
+use crate::id::PeerId;
+use crate::job::patience;
+use crate::node::dialler::Dialler;
+use crate::node::{Effect, Event, Identity, Input, Outbox, WorkerError};
+use crate::protocol::replica::{Deposed, Promise};
+use crate::protocol::{Message, Wait, WaitReason};
+use crate::time::Time;
+
+impl Primary {
+    /// Looks for the one that led before.
+    pub(super) fn depose(&mut self, dialler: Dialler) {
+        self.before = Some(dialler);
+    }
+
+    /// For how long it has stood still for want of a standby or of promises, if it does.
+    pub(super) fn wait(&self, now: Time) -> Option<Wait> {
+        let Link::Down { since, .. } = &self.follower.as_ref()?.link else { return None };
+        let (waited, patience) = (now.since(*since), patience(self.lease()));
+        let left = Some(patience.saturating_sub(waited));
+        Some(Wait { reason: WaitReason::Standby, workers: Vec::new(), waited, left })
+    }
+
+    /// Counts by those who are there now. Once all are given up, the last of them count still: they
+    /// may be there, and nobody else can say who leads.
+    pub(super) fn renew_electorate(&mut self) {
+        let electorate = self.copy.server.electorate();
+        if !electorate.is_empty() {
+            self.electorate = electorate;
+        }
+    }
+
+    /// When the workers are asked to follow this one alone.
+    pub(super) fn contest_at(&self) -> Option<Time> {
+        match &self.follower.as_ref()?.link {
+            Link::Down { since, .. } => {
+                let asked = self.contest.as_ref().map(Contest::ask_at);
+                Some(asked.unwrap_or_else(|| *since + grace(self.lease())))
+            }
+            Link::Up { .. } => None,
+        }
+    }
+
+    pub(super) fn contest(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
+        let (lease, latest) = (self.lease(), self.latest);
+        if let Some(Follower { link: Link::Down { since, why }, .. }) = &self.follower
+            && now >= *since + patience(lease)
+        {
+            return fail(WorkerError::Abandoned { why: why.clone() }, out);
+        }
+        let mut contest = self.contest.take().unwrap_or_else(|| Contest::new(latest, now));
+        contest.ask_later(now, lease);
+        self.latest = self.latest.max(contest.term());
+        let run = self.copy.server.run();
+        self.workers().for_each(|peer| contest.ask(peer, run, self.term, config.id, out));
+        self.contest = Some(contest);
+        self.win_if_promised(now, out);
+    }
+
+    pub(super) fn on_promise(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        promise: Promise,
+        config: &ReplicaConfig,
+        out: &mut Outbox,
+    ) {
+        let Some(contest) = &mut self.contest else { return };
+        let asked = contest.term();
+        contest.take(promise);
+        self.latest = self.latest.max(contest.term());
+        if contest.term() > asked {
+            contest.ask(peer, self.copy.server.run(), self.term, config.id, out);
+        }
+        self.win_if_promised(now, out);
+    }
+
+    /// Goes on alone once enough workers have promised.
+    pub(super) fn win_if_promised(&mut self, now: Time, out: &mut Outbox) {
+        // Once both have the end of the run nothing changes any more, whoever leads.
+        let ended = self.copy.server.has_ended() && !self.unsettled.holds_end();
+        let Some(contest) = self.contest.take_if(|it| ended || it.has_most_of(&self.electorate))
+        else {
+            return;
+        };
+        self.term = contest.term();
+        if let Some(Follower { link: Link::Down { since, why }, .. }) = self.follower.take() {
+            let stood = now.since(since);
+            out.push(Effect::Report(Event::StandbyLost { term: self.term, stood, why }));
+        }
+        let effects = self.unsettled.release();
+        self.obey(now, effects.into_iter(), out);
+        self.renew_electorate();
+    }
+
+    /// Somebody says that it leads.
+    pub(super) fn on_deposed(&self, peer: PeerId, deposed: Deposed, out: &mut Outbox) {
+        // Only a standby that this one cannot do without can lead without it.
+        let may =
+            self.is_from_server(peer) && self.is_paired() && deposed.run == self.copy.server.run();
+        if may && deposed.term > self.term {
+            out.extend(self.workers().map(Effect::Close));
+            fail(WorkerError::Deposed { term: deposed.term }, out);
+        }
+    }
+
+    /// What comes of looking for the one that led before.
+    pub(super) fn on_before(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        let lease = self.lease();
+        let Some(dialler) = &mut self.before else { return };
+        let why = match input {
+            Input::Dialled(peer, Identity::Anyone | Identity::Server) => {
+                let (run, term) = (self.copy.server.run(), self.term);
+                let deposed = Message::Deposed(Deposed { run, term });
+                out.push(Effect::Send(peer, deposed));
+                out.push(Effect::Close(peer));
+                self.before = None;
+                return;
+            }
+            Input::Dialled(peer, _) => {
+                out.push(Effect::Close(peer));
+                String::from("it is no server")
+            }
+            Input::DialFailed { why, .. } => why,
+            _ => return,
+        };
+        let mut unheard = Outbox::new();
+        if dialler.redial(now, why, lease, &mut unheard).is_err() {
+            self.before = None;
+        }
+    }
+
+    pub(super) fn is_before(&self, peer: PeerId) -> bool {
+        self.before.as_ref().is_some_and(|dialler| dialler.peer() == Some(peer))
+    }
+}

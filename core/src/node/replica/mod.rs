@@ -1,0 +1,208 @@
+//! A server that has a standby, or is one: two processes that keep the same stream of inputs, of
+//! which one leads.
+//!
+//! The primary hands each input to its [`Server`] and to the standby, and nobody sees an effect of it
+//! before the standby has it. So the standby has been told all that anybody knows, and can go on
+//! where the primary was.
+//!
+//! # Who leads
+//! Neither can tell a dead partner from one that it cannot reach, so neither decides alone. Whoever
+//! wants to go on without the other asks the workers for a [`Promise`] to follow it in a new
+//! [`Term`]: a standby that has lost its primary asks those that come to it, for they have lost it,
+//! too; a primary that has lost its standby asks those it has. A standby needs half of the workers, a
+//! primary more than half, so that both cannot have enough; and a worker promises nothing to whoever
+//! keeps less than it has promised to follow before ([`Candidacy::kept`]). No third machine is needed,
+//! and an old primary can do nothing: what it does has no effect until its standby has it, or the
+//! workers have promised.
+//!
+//! # Whose promises count
+//! Those of the members, as an entry of the stream says: of one list at a time, and the next comes
+//! only once the standby has the last. Whoever leads counts by the newest list that both have; a
+//! standby cannot know which that is, and needs half of each that may be it. (The argument is that of
+//! joint consensus: Ongaro and Ousterhout, "In search of an understandable consensus algorithm",
+//! 2014, section 6.)
+//!
+//! [`Candidacy::kept`]: crate::protocol::replica::Candidacy
+
+mod alone;
+mod contest;
+mod following;
+mod pairing;
+mod primary;
+mod standby;
+mod stream;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use core::time::Duration;
+
+use self::primary::Primary;
+use self::standby::Standby;
+use super::{Effect, Input, Node, Outbox, Server, ServerError, WorkerError};
+use crate::id::{PeerId, Term};
+use crate::job::{Job, heartbeat};
+use crate::protocol::Message;
+use crate::protocol::replica::Promise;
+use crate::rng::Stream;
+use crate::time::Time;
+
+/// What a replica knows before it has met anybody.
+#[derive(Clone, Debug)]
+pub struct ReplicaConfig {
+    /// A number that no other process has.
+    pub id: u64,
+    /// Where workers reach it.
+    pub address: String,
+    /// For the jitter of its back-off.
+    pub stream: Stream,
+}
+
+/// A server that has a standby or is one, as a state machine.
+#[derive(Debug)]
+pub struct Replica {
+    config: ReplicaConfig,
+    role: Role,
+    done: bool,
+}
+
+#[derive(Debug)]
+enum Role {
+    Leads(Box<Primary>),
+    StandsBy(Box<Standby>),
+}
+
+/// A server's state, and how far in the stream it is.
+#[derive(Debug)]
+struct Copy {
+    server: Server,
+    /// Entries handed in so far.
+    entries: u64,
+    /// The same moment by the clock of this process and by that of the stream.
+    clock: (Time, Time),
+}
+
+impl Copy {
+    /// The time of the stream, which goes on from where the last primary was.
+    fn stream_time(&self, now: Time) -> Time {
+        let (own, stream) = self.clock;
+        stream + now.since(own)
+    }
+
+    /// The time of this process.
+    fn own_time(&self, at: Time) -> Time {
+        let (own, stream) = self.clock;
+        own + at.since(stream)
+    }
+}
+
+impl Replica {
+    /// One that leads, and has no standby yet.
+    #[must_use]
+    pub fn primary(config: ReplicaConfig, server: Server) -> Self {
+        let copy = Copy { server, entries: 0, clock: (Time::ZERO, Time::ZERO) };
+        let role = Role::Leads(Box::new(Primary::new(copy, FIRST)));
+        Self { config, role, done: false }
+    }
+
+    /// One that stands by for the server that its driver dials; of the same job.
+    ///
+    /// # Errors
+    /// [`ServerError`] if there can be no server for the job.
+    pub fn standby(config: ReplicaConfig, job: Job) -> Result<Self, ServerError> {
+        let standby = Standby::new(config.clone(), job)?;
+        Ok(Self { config, role: Role::StandsBy(Box::new(standby)), done: false })
+    }
+
+    /// The server as it is here; none until the primary has sent its state.
+    #[must_use]
+    pub fn server(&self) -> Option<&Server> {
+        match &self.role {
+            Role::Leads(primary) => Some(primary.server()),
+            Role::StandsBy(standby) => standby.server(),
+        }
+    }
+
+    /// The server as it is here, when all is done.
+    #[must_use]
+    pub fn into_server(self) -> Option<Server> {
+        match self.role {
+            Role::Leads(primary) => Some(primary.into_server()),
+            Role::StandsBy(standby) => standby.into_server(),
+        }
+    }
+
+    /// Whether it leads, as far as it knows.
+    #[must_use]
+    pub const fn leads(&self) -> bool {
+        matches!(self.role, Role::Leads(_))
+    }
+}
+
+impl Node for Replica {
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        if self.done {
+            return;
+        }
+        match &mut self.role {
+            Role::Leads(primary) => primary.handle(now, input, &self.config, out),
+            Role::StandsBy(standby) => {
+                standby.handle(now, input, out);
+                if let Some(primary) = standby.take_over(now, &self.config, out) {
+                    self.role = Role::Leads(Box::new(primary));
+                }
+            }
+        }
+        self.done = out.iter().any(|effect| matches!(effect, Effect::Done(_)));
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.done {
+            return None;
+        }
+        match &self.role {
+            Role::Leads(primary) => primary.deadline(),
+            Role::StandsBy(standby) => standby.deadline(),
+        }
+    }
+}
+
+/// The term of a run that begins.
+const FIRST: Term = Term(1);
+
+/// How long a partner that was cut off is given to come back before the workers are asked: workers
+/// are silent for longer than that before they give anybody up.
+fn grace(lease: Duration) -> Duration {
+    heartbeat(lease)
+}
+
+/// How long a partner may be silent: shorter than a worker waits, so that it need not notice.
+fn silence(lease: Duration) -> Duration {
+    lease / 2
+}
+
+/// The peer of the server behind a connection of the driver. Each term counts anew, so that nobody
+/// is taken for a connection of the primary before.
+fn inner(term: Term, peer: PeerId) -> PeerId {
+    PeerId(peer.0 + (term.0.saturating_sub(FIRST.0) << PEER_BITS))
+}
+
+/// The connection of the driver behind a peer of the server; none if it was of an earlier term.
+fn outer(term: Term, peer: PeerId) -> Option<PeerId> {
+    peer.0.checked_sub(term.0.saturating_sub(FIRST.0) << PEER_BITS).map(PeerId)
+}
+
+/// Connections in one term: 2^36.
+const PEER_BITS: u32 = 36;
+
+/// Ends a replica that cannot go on.
+fn fail(error: WorkerError, out: &mut Outbox) {
+    out.push(Effect::Done(Err(error)));
+}
+
+/// Takes a promise out of an input.
+fn promise_of(input: &Input) -> Option<(PeerId, Promise)> {
+    match input {
+        Input::Message(peer, Message::Promise(promise)) => Some((*peer, *promise)),
+        _ => None,
+    }
+}

@@ -1,0 +1,163 @@
+//! How somebody comes to be the standby of a primary, goes and comes back.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+
+use super::following::{Follower, Link};
+use super::inner;
+use super::primary::Primary;
+use crate::id::PeerId;
+use crate::node::{Effect, Event, Identity, Input, Outbox};
+use crate::protocol::replica::{EntryKind, Follow, STATE_CHUNK_BYTES, Standby, State, StateHeader};
+use crate::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
+use crate::time::Time;
+
+impl Primary {
+    /// Whether a server may be behind a connection that has said nothing yet.
+    pub(super) fn is_from_server(&self, peer: PeerId) -> bool {
+        let identity = self.copy.server.stranger(inner(self.began, peer));
+        identity.is_some_and(Identity::may_serve)
+    }
+
+    /// Somebody wants to be the standby, or is and comes back.
+    pub(super) fn on_follow(&mut self, now: Time, peer: PeerId, follow: Follow, out: &mut Outbox) {
+        if let Err(why) = self.check_follow(peer, &follow) {
+            out.push(Effect::Send(peer, Message::Refused(why)));
+            out.push(Effect::Close(peer));
+            let why = String::from("it may not stand by");
+            return self.hand_in(
+                now,
+                Input::Disconnected { peer: inner(self.began, peer), why },
+                out,
+            );
+        }
+        // It is nobody that the server knows.
+        let why = String::from("it stands by");
+        self.hand_in(now, Input::Disconnected { peer: inner(self.began, peer), why }, out);
+        let lease = self.lease();
+        let link = Link::up(now, peer, lease);
+        let Follow { id, address, kept, term, .. } = follow;
+        self.latest = self.latest.max(term);
+        match &mut self.follower {
+            Some(follower) if follower.paired => {
+                let older = core::mem::replace(&mut follower.link, link);
+                out.extend(older.peer().map(Effect::Close));
+                self.go_on_with(now, kept.map_or(0, |(_, entries)| entries), out);
+            }
+            _ => {
+                let older = self.follower.take();
+                out.extend(older.and_then(|it| it.link.peer()).map(Effect::Close));
+                self.follower = Some(Follower { id, address, paired: false, link });
+                self.send_state(now, peer, out);
+            }
+        }
+    }
+
+    pub(super) fn check_follow(&self, peer: PeerId, follow: &Follow) -> Result<(), Refusal> {
+        let server = &self.copy.server;
+        if follow.protocol != PROTOCOL_VERSION {
+            let theirs = (follow.protocol, follow.protocol);
+            return Err(Refusal::Protocol { theirs, ours: PROTOCOL_VERSION });
+        }
+        if follow.build != BUILD {
+            let (worker, server) = (follow.build.clone(), String::from(BUILD));
+            return Err(Refusal::Build { worker, server });
+        }
+        if !self.is_from_server(peer) {
+            let what = String::from("only a server that has said nothing else can stand by");
+            return Err(Refusal::Server { what });
+        }
+        if follow.digest != *server.job_digest() {
+            let what =
+                "its job is another; give the standby the job file and options of the server";
+            return Err(Refusal::Server { what: String::from(what) });
+        }
+        if server.job().servers > 1 {
+            let what = "a server that is one of several can have no standby; use --durability log";
+            return Err(Refusal::Server { what: String::from(what) });
+        }
+        let Some(follower) = &self.follower else { return Ok(()) };
+        let is_it = follower.id == follow.id;
+        if follower.paired {
+            let keeps = follow.kept.filter(|(run, _)| *run == server.run());
+            let first = self.unsettled.first().unwrap_or(self.copy.entries);
+            let goes_on =
+                keeps.is_some_and(|(_, kept)| (first..=self.copy.entries).contains(&kept));
+            return if is_it && goes_on { Ok(()) } else { Err(Refusal::HasStandby) };
+        }
+        if is_it || follower.link.peer().is_none() { Ok(()) } else { Err(Refusal::HasStandby) }
+    }
+
+    /// The standby is back, and has so many entries.
+    pub(super) fn go_on_with(&mut self, now: Time, entries: u64, out: &mut Outbox) {
+        self.contest = None;
+        self.settle(now, entries, out);
+        let Some(peer) = self.follower_peer() else { return };
+        let settled = self.unsettled.first().unwrap_or(self.copy.entries);
+        let mut term = self.unsettled.claimed().unwrap_or(self.term);
+        if self.latest > term {
+            // It has asked for a later term, or this one has: both follow in one after that, once
+            // both have the entry that says so.
+            term = self.latest.next();
+            self.latest = term;
+            let first = self.unsettled.first().unwrap_or(self.copy.entries);
+            self.unsettled.claim(first, term);
+        }
+        self.unsettled.repeat(peer, term, settled, out);
+        if self.unsettled.first().is_none() {
+            // Something must say who leads, and in which term.
+            let electorate = self.electorate.clone();
+            self.write(now, EntryKind::Electorate(electorate), Arc::default(), out);
+        }
+    }
+
+    /// Sends the whole state; what follows comes after it, and nobody waits for it yet.
+    pub(super) fn send_state(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        let (entry, at) = (self.copy.entries, self.copy.stream_time(now));
+        let bytes = self.copy.server.save().to_bytes();
+        let total = bytes.len() as u64;
+        let run = self.copy.server.run();
+        for (chunk, from) in bytes.chunks(STATE_CHUNK_BYTES).zip((0..).step_by(STATE_CHUNK_BYTES)) {
+            let header = StateHeader { run, term: self.term, entry, at, from, total };
+            out.push(Effect::Send(peer, Message::State(State { header, bytes: chunk.to_vec() })));
+        }
+    }
+
+    pub(super) fn on_follower(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        self.hear(now);
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::Kept(kept) if self.is_paired() => self.settle(now, kept.entries, out),
+            Message::Kept(_) => self.pair(now, out),
+            other => {
+                let why = alloc::format!("it sent a {:?} message", other.kind());
+                self.lose_follower(now, why, out);
+            }
+        }
+    }
+
+    /// The standby has the state: from here on nothing has an effect without it.
+    pub(super) fn pair(&mut self, now: Time, out: &mut Outbox) {
+        self.renew_electorate();
+        let electorate = self.electorate.clone();
+        let Some(follower) = &mut self.follower else { return };
+        follower.paired = true;
+        let address = follower.address.clone();
+        self.write(now, EntryKind::Paired(electorate), Arc::default(), out);
+        let told = Standby { address: address.clone() };
+        let workers = self.copy.server.worker_peers();
+        let told = workers.map(|peer| Effect::Send(peer, Message::Standby(told.clone())));
+        self.unsettled.hold(told.chain([Effect::Report(Event::StandbyJoined { address })]));
+    }
+
+    /// The connection to the standby is gone, or closed for a reason.
+    pub(super) fn lose_follower(&mut self, now: Time, why: String, out: &mut Outbox) {
+        let Some(follower) = &mut self.follower else { return };
+        out.extend(follower.link.peer().map(Effect::Close));
+        if follower.paired {
+            follower.link = Link::Down { since: now, why };
+        } else {
+            self.follower = None; // nothing waits for it
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The one that leads: hands inputs to its server and to its standby, holds effects back until the
+//! standby has them, and asks the workers when it has lost it.
+
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::contest::Contest;
+use super::following::Follower;
+use super::stream::{Settled, Unsettled};
+use super::{Copy, ReplicaConfig, inner, outer, promise_of};
+use crate::id::{PeerId, Term};
+use crate::node::dialler::{Dialler, Due};
+use crate::node::{Effect, Input, Node, Outbox, Server, encode_input};
+use crate::protocol::Message;
+use crate::protocol::message::{End, Heartbeat};
+use crate::protocol::replica::{Electorate, Entry, EntryHeader, EntryKind};
+use crate::time::Time;
+
+/// Whoever leads.
+#[derive(Debug)]
+pub(super) struct Primary {
+    pub(super) copy: Copy,
+    /// The term it began to lead in: connections are counted anew with it.
+    pub(super) began: Term,
+    /// The term of what is kept: by the standby, or by whatever the workers have promised.
+    pub(super) term: Term,
+    /// The latest that it has asked for, or heard of.
+    pub(super) latest: Term,
+    pub(super) follower: Option<Follower>,
+    /// Whose promises count.
+    pub(super) electorate: Electorate,
+    pub(super) unsettled: Unsettled,
+    pub(super) contest: Option<Contest>,
+    /// How the one that led before is found, to be told that it does no more.
+    pub(super) before: Option<Dialler>,
+    pub(super) effects: Outbox,
+}
+
+impl Primary {
+    /// One that leads alone in `term`.
+    pub(super) fn new(copy: Copy, term: Term) -> Self {
+        let electorate = copy.server.electorate();
+        Self {
+            copy,
+            began: term,
+            term,
+            latest: term,
+            follower: None,
+            electorate,
+            unsettled: Unsettled::default(),
+            contest: None,
+            before: None,
+            effects: Outbox::new(),
+        }
+    }
+
+    pub(super) const fn server(&self) -> &Server {
+        &self.copy.server
+    }
+
+    pub(super) fn into_server(self) -> Server {
+        self.copy.server
+    }
+
+    pub(super) fn lease(&self) -> Duration {
+        self.copy.server.job().membership.lease
+    }
+
+    pub(super) fn handle(
+        &mut self,
+        now: Time,
+        input: Input,
+        config: &ReplicaConfig,
+        out: &mut Outbox,
+    ) {
+        if let Some((peer, promise)) = promise_of(&input) {
+            self.on_promise(now, peer, promise, config, out);
+        } else if let Some(input) = self.intercept(now, input, out) {
+            self.hand_in(now, input, out);
+        }
+        if self.contest_at().is_some_and(|at| now >= at) {
+            self.contest(now, config, out);
+        }
+        self.watch_electorate(now, out);
+    }
+
+    /// Takes out what is not for the server; the rest, with the peers that the server knows.
+    pub(super) fn intercept(&mut self, now: Time, input: Input, out: &mut Outbox) -> Option<Input> {
+        let began = self.began;
+        let is_followers = |peer: PeerId| self.follower_peer() == Some(peer);
+        Some(match input {
+            Input::Message(peer, message) if is_followers(peer) => {
+                self.on_follower(now, message, out);
+                return None;
+            }
+            Input::Receiving(peer) if is_followers(peer) => {
+                self.hear(now);
+                return None;
+            }
+            Input::Garbage(peer, error) if is_followers(peer) => {
+                self.lose_follower(now, error.to_string(), out);
+                return None;
+            }
+            Input::Disconnected { peer, why } if is_followers(peer) => {
+                self.lose_follower(now, why, out);
+                return None;
+            }
+            Input::Message(peer, Message::Follow(follow)) => {
+                self.on_follow(now, peer, follow, out);
+                return None;
+            }
+            Input::Message(peer, Message::Deposed(deposed)) => {
+                self.on_deposed(peer, deposed, out);
+                return None;
+            }
+            Input::Dialled(..) | Input::DialFailed { .. } => {
+                self.on_before(now, input, out);
+                return None;
+            }
+            Input::Disconnected { peer, .. }
+            | Input::Message(peer, _)
+            | Input::Garbage(peer, _)
+                if self.is_before(peer) =>
+            {
+                return None;
+            }
+            Input::Wake => return self.on_wake(now, out),
+            Input::Overslept => {
+                self.hear(now);
+                Input::Overslept
+            }
+            Input::Connected(peer, identity) => Input::Connected(inner(began, peer), identity),
+            Input::Message(peer, message) => Input::Message(inner(began, peer), message),
+            Input::Receiving(peer) => Input::Receiving(inner(began, peer)),
+            Input::Garbage(peer, error) => Input::Garbage(inner(began, peer), error),
+            Input::Disconnected { peer, why } => {
+                Input::Disconnected { peer: inner(began, peer), why }
+            }
+            other => other,
+        })
+    }
+
+    /// Hands an input to the server and to the standby.
+    pub(super) fn hand_in(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        let at = self.copy.stream_time(now);
+        if self.follower.is_some() {
+            let mut bytes = Vec::new();
+            let Some(payload) = encode_input(at, &input, &mut bytes) else { return };
+            bytes.extend_from_slice(payload.as_slice());
+            self.write(now, EntryKind::Input, Arc::new(bytes), out);
+        } else {
+            self.copy.entries += 1;
+        }
+        let mut effects = core::mem::take(&mut self.effects);
+        // Whoever asks how the run is doing shall hear that it stands still.
+        let is_question = matches!(input, Input::Message(_, Message::PullStatus(_)));
+        self.copy.server.handle(at, input, &mut effects);
+        if self.is_paired() && !is_question {
+            self.unsettled.hold(effects.drain(..));
+        } else {
+            self.obey(now, effects.drain(..), out);
+        }
+        self.effects = effects;
+    }
+
+    /// The next entry of the stream.
+    pub(super) fn write(
+        &mut self,
+        now: Time,
+        kind: EntryKind,
+        input: Arc<Vec<u8>>,
+        out: &mut Outbox,
+    ) {
+        let (number, lease) = (self.copy.entries, self.lease());
+        self.copy.entries += 1;
+        let Some(follower) = &mut self.follower else { return };
+        if follower.paired {
+            self.unsettled.push(number, kind.clone(), Arc::clone(&input));
+        }
+        if let Some(peer) = follower.link.peer() {
+            follower.link.sent(now, lease);
+            let settled = self.unsettled.first().unwrap_or(number);
+            let term = self.unsettled.claimed().unwrap_or(self.term);
+            let header = EntryHeader { number, term, settled, kind };
+            out.push(Effect::Send(peer, Message::Entry(Entry { header, input })));
+        }
+    }
+
+    /// Effects of the server that nothing holds back.
+    pub(super) fn obey(&self, now: Time, effects: impl Iterator<Item = Effect>, out: &mut Outbox) {
+        for effect in effects {
+            if let (Effect::Done(Ok(reason)), Some(peer)) = (&effect, self.follower_peer()) {
+                out.push(Effect::Send(peer, Message::End(End { reason: *reason })));
+            }
+            out.extend(self.adorn(now, effect));
+        }
+    }
+
+    /// An effect of the server as one of this node: with the connections of its driver.
+    pub(super) fn adorn(&self, now: Time, effect: Effect) -> Option<Effect> {
+        let outer = |peer| outer(self.began, peer);
+        Some(match effect {
+            Effect::Send(peer, Message::Welcome(mut welcome)) => {
+                welcome.term = self.term;
+                welcome.standby = self.standby();
+                Effect::Send(outer(peer)?, Message::Welcome(welcome))
+            }
+            Effect::Send(peer, message) => Effect::Send(outer(peer)?, message),
+            Effect::Limit(peer, limits) => Effect::Limit(outer(peer)?, limits),
+            Effect::Close(peer) => Effect::Close(outer(peer)?),
+            Effect::SendExamples { peer, part, from } => {
+                Effect::SendExamples { peer: outer(peer)?, part, from }
+            }
+            Effect::SendStatus { peer, mut status, links } => {
+                status.standby = self.standby();
+                status.wait = self.wait(now).or(status.wait);
+                let links = links.into_iter().map(|link| link.and_then(outer)).collect();
+                Effect::SendStatus { peer: outer(peer)?, status, links }
+            }
+            other => other,
+        })
+    }
+
+    pub(super) fn is_paired(&self) -> bool {
+        self.follower.as_ref().is_some_and(|follower| follower.paired)
+    }
+
+    pub(super) fn follower_peer(&self) -> Option<PeerId> {
+        self.follower.as_ref().and_then(|follower| follower.link.peer())
+    }
+
+    pub(super) fn hear(&mut self, now: Time) {
+        if let Some(follower) = &mut self.follower {
+            follower.link.hear(now);
+        }
+    }
+
+    /// Where workers find the standby.
+    pub(super) fn standby(&self) -> Option<String> {
+        let follower = self.follower.as_ref().filter(|follower| follower.paired);
+        follower.map(|follower| follower.address.clone())
+    }
+
+    /// The connections of the workers.
+    pub(super) fn workers(&self) -> impl Iterator<Item = PeerId> {
+        self.copy.server.worker_peers().filter_map(|peer| outer(self.began, peer))
+    }
+
+    pub(super) fn settle(&mut self, now: Time, entries: u64, out: &mut Outbox) {
+        let Settled { effects, electorate, term } = self.unsettled.settle(entries);
+        if let Some(term) = term {
+            self.term = term;
+        }
+        if let Some(electorate) = electorate {
+            self.electorate = electorate;
+        }
+        self.obey(now, effects.into_iter(), out);
+    }
+
+    /// If somebody has joined or gone: says whose promises count, one list at a time.
+    pub(super) fn watch_electorate(&mut self, now: Time, out: &mut Outbox) {
+        if !self.is_paired() || self.unsettled.is_proposing() {
+            return;
+        }
+        if !self.copy.server.has_electorate(&self.electorate) {
+            let electorate = self.copy.server.electorate();
+            if !electorate.is_empty() {
+                self.write(now, EntryKind::Electorate(electorate), Arc::default(), out);
+            }
+        }
+    }
+
+    /// Does what is due here; the wake-up is the server's, too, if its time has come.
+    pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) -> Option<Input> {
+        let lease = self.lease();
+        if let Some(dialler) = &mut self.before {
+            let due = dialler.wake(now, lease, out);
+            debug_assert_eq!(due, Due::Nothing, "it is never connected for long");
+        }
+        if let Some(follower) = &mut self.follower {
+            if let Some(silent) = follower.link.silent(now, lease) {
+                self.lose_follower(now, alloc::format!("it has been silent for {silent:?}"), out);
+            } else if follower.link.wants_beat(now) {
+                follower.link.sent(now, lease);
+                let beat = Message::Heartbeat(Heartbeat { incarnation: None });
+                out.extend(follower.link.peer().map(|peer| Effect::Send(peer, beat)));
+            }
+        }
+        let at = self.copy.stream_time(now);
+        self.copy.server.deadline().is_some_and(|due| at >= due).then_some(Input::Wake)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let lease = self.lease();
+        let server = self.copy.server.deadline().map(|at| self.copy.own_time(at));
+        let link = self.follower.as_ref().and_then(|follower| follower.link.deadline(lease));
+        let before = self.before.as_ref().and_then(|dialler| dialler.deadline(lease));
+        [server, link, before, self.contest_at()].into_iter().flatten().min()
+    }
+}

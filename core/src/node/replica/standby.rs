@@ -1,0 +1,492 @@
+//! The one that stands by: keeps the stream of the primary, and leads once that is gone and the
+//! workers have promised.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::contest::Contest;
+use super::primary::Primary;
+use super::{Copy, ReplicaConfig, fail, inner, silence};
+use crate::id::{PeerId, Term};
+use crate::job::Job;
+use crate::node::dialler::{Dialler, Due, Unreachable};
+use crate::node::{
+    Effect, Event, Identity, Input, Node, Outbox, Server, ServerError, WorkerError, decode_input,
+};
+use crate::protocol::message::{End, EndReason, Heartbeat, Hello};
+use crate::protocol::replica::{
+    Electorate, Entry, EntryKind, Follow, Kept, Promise, State, StateHeader,
+};
+use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, Status};
+use crate::saved::Saved;
+use crate::time::Time;
+
+/// Whoever stands by.
+#[derive(Debug)]
+pub(super) struct Standby {
+    config: ReplicaConfig,
+    dialler: Dialler,
+    job: Job,
+    job_digest: [u8; 32],
+    parameters: usize,
+    /// The server of the primary, once its state has come.
+    copy: Option<Copy>,
+    /// The parts of a state that have come.
+    arriving: Option<(StateHeader, Vec<u8>)>,
+    /// Whether the primary does nothing without this one.
+    paired: bool,
+    /// The lists of whose promises count, with the number of their entry: the last that both are
+    /// known to have, and those after it.
+    electorates: VecDeque<(u64, Electorate)>,
+    /// The term of the newest entry.
+    term: Term,
+    /// The latest that it has asked for, or heard of.
+    latest: Term,
+    contest: Option<Contest>,
+    /// Connections that have not said who they are.
+    strangers: BTreeMap<PeerId, (Time, Identity)>,
+    /// Workers that have lost the primary, too.
+    attending: BTreeMap<PeerId, Attending>,
+    /// Since when nobody leads, as far as it knows, and why.
+    lost: Option<(Time, String)>,
+    over: Option<(Time, EndReason)>,
+}
+
+/// A worker that waits for somebody to lead.
+#[derive(Debug)]
+struct Attending {
+    identity: Identity,
+    hello: Hello,
+    heard: Time,
+}
+
+impl Standby {
+    /// One that will dial the primary of `job` at [`Input::Start`].
+    ///
+    /// # Errors
+    /// [`ServerError`] if there can be no server for the job.
+    pub(super) fn new(config: ReplicaConfig, job: Job) -> Result<Self, ServerError> {
+        let server = Server::new(job.clone(), 0)?;
+        Ok(Self {
+            dialler: Dialler::new(config.stream),
+            config,
+            job,
+            job_digest: *server.job_digest(),
+            parameters: server.parameters().len(),
+            copy: None,
+            arriving: None,
+            paired: false,
+            electorates: VecDeque::new(),
+            term: Term(0),
+            latest: Term(0),
+            contest: None,
+            strangers: BTreeMap::new(),
+            attending: BTreeMap::new(),
+            lost: None,
+            over: None,
+        })
+    }
+
+    pub(super) fn server(&self) -> Option<&Server> {
+        self.copy.as_ref().map(|copy| &copy.server)
+    }
+
+    pub(super) fn into_server(self) -> Option<Server> {
+        self.copy.map(|copy| copy.server)
+    }
+
+    const fn lease(&self) -> Duration {
+        self.job.membership.lease
+    }
+
+    pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        match input {
+            Input::Start => self.dialler.start(now, out),
+            Input::Dialled(peer, identity) => self.on_dialled(now, peer, identity, out),
+            Input::DialFailed { why, permanent } if permanent && self.copy.is_none() => {
+                let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
+                fail(WorkerError::Unreachable { why, attempts, tried }, out);
+            }
+            Input::DialFailed { why, .. } => self.redial(now, why, out),
+            Input::Message(from, message) if self.dialler.heard(now, from) => {
+                self.on_primary(now, message, out);
+            }
+            Input::Receiving(from) => {
+                if !self.dialler.heard(now, from)
+                    && let Some(worker) = self.attending.get_mut(&from)
+                {
+                    worker.heard = now;
+                }
+            }
+            Input::Message(from, message) => self.on_message(now, from, message, out),
+            Input::Garbage(peer, error) if self.dialler.peer() == Some(peer) => {
+                self.redial(now, error.to_string(), out);
+            }
+            Input::Disconnected { peer, why } if self.dialler.lost(peer) => {
+                self.redial(now, why, out);
+            }
+            Input::Connected(peer, identity) => {
+                self.strangers.insert(peer, (now, identity));
+                out.push(Effect::Limit(peer, Limits::STRANGER));
+            }
+            Input::Garbage(peer, _) | Input::Disconnected { peer, .. } => self.forget(peer),
+            Input::Drain => out.push(Effect::Done(Ok(EndReason::Stopped))),
+            Input::Overslept => {
+                self.dialler.overslept(now);
+                self.attending.values_mut().for_each(|worker| worker.heard = now);
+            }
+            Input::Wake => self.on_wake(now, out),
+            Input::Prepared(_) | Input::Computed(_) | Input::Evaluated(_) => {}
+        }
+    }
+
+    fn forget(&mut self, peer: PeerId) {
+        self.strangers.remove(&peer);
+        self.attending.remove(&peer);
+    }
+
+    fn on_dialled(&mut self, now: Time, peer: PeerId, identity: Identity, out: &mut Outbox) {
+        self.dialler.connected(now, peer, self.lease());
+        if !identity.may_serve() {
+            let why = alloc::format!("who answers there is {identity}, which is no server");
+            return self.redial(now, why, out);
+        }
+        out.push(Effect::Limit(peer, Limits::of_primary(self.parameters)));
+        let follow = Follow {
+            protocol: PROTOCOL_VERSION,
+            build: String::from(BUILD),
+            id: self.config.id,
+            digest: self.job_digest,
+            address: self.config.address.clone(),
+            kept: self.copy.as_ref().map(|copy| (copy.server.run(), copy.entries)),
+            term: self.latest,
+        };
+        self.tell(now, Message::Follow(follow), out);
+    }
+
+    /// Sends to the primary.
+    fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        if let Some(peer) = self.dialler.peer() {
+            self.dialler.sent(now, self.lease());
+            out.push(Effect::Send(peer, message));
+        }
+    }
+
+    /// Goes away from the primary and comes back after a pause. It gives up with the patience of
+    /// the job, unless it can lead itself: then it waits for workers to come.
+    fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
+        self.arriving = None;
+        self.lost.get_or_insert_with(|| (now, why.clone()));
+        if !self.paired {
+            self.copy = None;
+        }
+        if let Err(Unreachable { why, attempts, tried }) =
+            self.dialler.redial(now, why, self.lease(), out)
+        {
+            fail(WorkerError::Unreachable { why, attempts, tried }, out);
+        }
+    }
+
+    fn on_primary(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::End(end) => self.end(end.reason, out),
+            Message::State(state) => self.on_state(now, state, out),
+            Message::Entry(entry) => self.on_entry(now, entry, out),
+            Message::Refused(why) if why.is_permanent() && !self.paired => {
+                fail(WorkerError::Refused(why), out);
+            }
+            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            other => {
+                let why = alloc::format!("it sent a {:?} message to a standby", other.kind());
+                self.redial(now, why, out);
+            }
+        }
+    }
+
+    fn on_state(&mut self, now: Time, State { header, bytes }: State, out: &mut Outbox) {
+        if self.paired && self.run() != Some(header.run) {
+            let why = String::from("it is another run, which began anew at the same address");
+            return self.redial(now, why, out);
+        }
+        let (begun, mut whole) = self.arriving.take().unwrap_or((header, Vec::new()));
+        let goes_on = StateHeader { from: whole.len() as u64, ..begun };
+        whole.extend_from_slice(&bytes);
+        if header != goes_on || whole.len() as u64 > header.total {
+            return self.redial(now, String::from("its state came in disorder"), out);
+        }
+        if (whole.len() as u64) < header.total {
+            self.arriving = Some((begun, whole));
+            return;
+        }
+        let restored = Saved::of_bytes(&whole).map_err(|error| error.to_string()).and_then(|it| {
+            Server::restore(self.job.clone(), &it).map_err(|error| error.to_string())
+        });
+        match restored {
+            Err(what) => fail(WorkerError::Protocol(what), out),
+            Ok(server) => {
+                let version = server.version();
+                let (entries, clock) = (header.entry, (now, header.at));
+                self.copy = Some(Copy { server, entries, clock });
+                self.paired = false;
+                self.electorates.clear();
+                self.term = header.term;
+                self.latest = self.latest.max(header.term);
+                out.push(Effect::Report(Event::Following { version }));
+                self.keep(now, out);
+            }
+        }
+    }
+
+    fn keep(&mut self, now: Time, out: &mut Outbox) {
+        if let Some(entries) = self.copy.as_ref().map(|copy| copy.entries) {
+            self.tell(now, Message::Kept(Kept { entries }), out);
+        }
+    }
+
+    fn run(&self) -> Option<u64> {
+        self.server().map(Server::run)
+    }
+
+    fn on_entry(&mut self, now: Time, Entry { header, input }: Entry, out: &mut Outbox) {
+        let entries = self.copy.as_ref().map(|copy| copy.entries);
+        if entries.is_none_or(|entries| header.number > entries) {
+            return self.redial(now, String::from("something is missing in its stream"), out);
+        }
+        if header.term < self.latest {
+            // Sent before it heard what this one has asked for.
+            return self.redial(now, String::from("it leads in an earlier term"), out);
+        }
+        (self.term, self.latest) = (header.term, header.term);
+        self.found_again(out);
+        if Some(header.number) == entries {
+            match header.kind {
+                EntryKind::Input => {
+                    if let Err(what) = self.follow(now, &input, out) {
+                        return fail(WorkerError::Protocol(what), out);
+                    }
+                }
+                EntryKind::Electorate(electorate) => {
+                    self.electorates.push_back((header.number, electorate));
+                }
+                EntryKind::Paired(electorate) => {
+                    self.electorates = [(header.number, electorate)].into();
+                    self.paired = true;
+                    let address = self.config.address.clone();
+                    out.push(Effect::Report(Event::StandbyJoined { address }));
+                }
+            }
+            self.copy.iter_mut().for_each(|copy| copy.entries += 1);
+        }
+        // Of those that both have, the last counts.
+        while self.electorates.get(1).is_some_and(|(number, _)| *number < header.settled) {
+            self.electorates.pop_front();
+        }
+        self.keep(now, out);
+    }
+
+    /// The primary leads: there is nothing to wait for here.
+    fn found_again(&mut self, out: &mut Outbox) {
+        self.dialler.welcomed();
+        if self.lost.take().is_none() {
+            return;
+        }
+        self.contest = None;
+        for (peer, _) in core::mem::take(&mut self.attending) {
+            out.push(Effect::Send(peer, Message::Refused(Refusal::Standby)));
+            out.push(Effect::Close(peer));
+        }
+    }
+
+    /// Hands the server an input of the primary's.
+    fn follow(&mut self, now: Time, input: &[u8], out: &mut Outbox) -> Result<(), String> {
+        let (at, input) = decode_input(input).map_err(|error| error.to_string())?;
+        let Some(copy) = &mut self.copy else { return Ok(()) };
+        copy.clock = (now, at);
+        let mut effects = Outbox::new();
+        copy.server.handle(at, input, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Report(event) => out.push(Effect::Report(event)),
+                Effect::Done(Ok(reason)) => self.over = Some((now, reason)),
+                // The primary does it; whatever is not answered is done once this one leads.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn on_message(&mut self, now: Time, from: PeerId, message: Message, out: &mut Outbox) {
+        if let Some(worker) = self.attending.get_mut(&from) {
+            worker.heard = now;
+            match message {
+                Message::Heartbeat(heartbeat) => {
+                    out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
+                }
+                Message::Promise(promise) => self.on_promise(from, promise, out),
+                _ => {
+                    self.attending.remove(&from);
+                    out.push(Effect::Close(from));
+                }
+            }
+            return;
+        }
+        let Some((_, identity)) = self.strangers.remove(&from) else { return };
+        match message {
+            Message::Hello(hello) if self.can_lead() => {
+                self.attend(now, from, Attending { identity, hello, heard: now }, out);
+            }
+            Message::PullStatus(_) if identity.may_control().is_ok() && self.copy.is_some() => {
+                let status = self.copy.as_ref().map(|it| it.server.status(it.stream_time(now)));
+                let status = status.map(|status| Status { stands_by: true, ..status });
+                let status = status.map(|status| Message::Status(Box::new(status)));
+                out.extend(status.map(|status| Effect::Send(from, status)));
+                out.push(Effect::Close(from));
+            }
+            _ => {
+                out.push(Effect::Send(from, Message::Refused(Refusal::Standby)));
+                out.push(Effect::Close(from));
+            }
+        }
+    }
+
+    /// Whether it may ask workers to follow it: it has lost the primary, which can do nothing
+    /// without it.
+    const fn can_lead(&self) -> bool {
+        self.paired && self.dialler.peer().is_none()
+    }
+
+    fn attend(&mut self, now: Time, peer: PeerId, worker: Attending, out: &mut Outbox) {
+        if let Some((_, reason)) = self.over {
+            out.push(Effect::Send(peer, Message::End(End { reason })));
+            return out.push(Effect::Close(peer));
+        }
+        let (latest, lease) = (self.latest.max(worker.hello.term), self.lease());
+        let Some(run) = self.run() else { return };
+        self.attending.insert(peer, worker);
+        let contest = self.contest.get_or_insert_with(|| {
+            let mut contest = Contest::new(latest, now);
+            contest.ask_later(now, lease);
+            contest
+        });
+        self.latest = self.latest.max(contest.term());
+        contest.ask(peer, run, self.term, self.config.id, out);
+    }
+
+    fn on_promise(&mut self, from: PeerId, promise: Promise, out: &mut Outbox) {
+        let (Some(run), Some(contest)) = (self.run(), &mut self.contest) else { return };
+        let asked = contest.term();
+        contest.take(promise);
+        self.latest = self.latest.max(contest.term());
+        if contest.term() > asked {
+            contest.ask(from, run, self.term, self.config.id, out);
+        }
+    }
+
+    /// Leads from now on, if enough workers have promised.
+    pub(super) fn take_over(
+        &mut self,
+        now: Time,
+        config: &ReplicaConfig,
+        out: &mut Outbox,
+    ) -> Option<Primary> {
+        let may = self.can_lead() && self.over.is_none() && !self.electorates.is_empty();
+        let won = self.contest.take_if(|contest| {
+            may && self.electorates.iter().all(|(_, electorate)| contest.has_half_of(electorate))
+        });
+        let ends = may && self.ends_at().is_some_and(|at| now >= at);
+        let term = match won {
+            Some(contest) => contest.term(),
+            None if ends => self.latest.next(),
+            None => return None,
+        };
+        let Copy { server, entries, clock } = self.copy.take()?;
+        let (since, why) = self.lost.take().unwrap_or((now, String::new()));
+        let version = server.version();
+        out.push(Effect::Report(Event::TookOver { term, version, stood: now.since(since), why }));
+        out.extend(server.unanswered());
+        let peers = server.peers();
+        let mut primary = Primary::new(Copy { server, entries, clock }, term);
+        for peer in peers {
+            let why = String::from("its server is gone, and another leads");
+            primary.hand_in(now, Input::Disconnected { peer, why }, out);
+        }
+        // Whoever was silent while nobody led is not to blame.
+        primary.hand_in(now, Input::Overslept, out);
+        for (peer, (_, identity)) in core::mem::take(&mut self.strangers) {
+            primary.hand_in(now, Input::Connected(inner(term, peer), identity), out);
+        }
+        for (peer, Attending { identity, hello, .. }) in core::mem::take(&mut self.attending) {
+            let peer = inner(term, peer);
+            primary.hand_in(now, Input::Connected(peer, identity), out);
+            primary.hand_in(now, Input::Message(peer, Message::Hello(hello)), out);
+        }
+        let mut dialler = Dialler::new(config.stream);
+        let mut unheard = Outbox::new();
+        if dialler.redial(now, String::new(), self.lease(), &mut unheard).is_ok() {
+            primary.depose(dialler);
+        }
+        Some(primary)
+    }
+
+    /// When it sees a run to its end that has ended already: nothing changes any more, whoever leads.
+    fn ends_at(&self) -> Option<Time> {
+        let (since, _) = self.lost.as_ref()?;
+        self.server()?.has_ended().then(|| *since + silence(self.lease()))
+    }
+
+    fn end(&mut self, reason: EndReason, out: &mut Outbox) {
+        for (peer, _) in core::mem::take(&mut self.attending) {
+            out.push(Effect::Send(peer, Message::End(End { reason })));
+        }
+        out.push(Effect::Done(Ok(reason)));
+    }
+
+    fn on_wake(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.lease();
+        match self.dialler.wake(now, lease, out) {
+            Due::Nothing => {}
+            Due::Silence(silent) => {
+                let why = alloc::format!("it has been silent for {silent:?}");
+                return self.redial(now, why, out);
+            }
+            Due::Beat => {
+                let beat = Message::Heartbeat(Heartbeat { incarnation: None });
+                self.tell(now, beat, out);
+            }
+        }
+        if let Some((_, reason)) = self.over.filter(|(since, _)| now >= *since + lease) {
+            return self.end(reason, out);
+        }
+        let (on_time, mut close) = (
+            |since: Time| now < since + lease,
+            |peer: &PeerId| {
+                out.push(Effect::Close(*peer));
+                false
+            },
+        );
+        self.strangers.retain(|peer, (since, _)| on_time(*since) || close(peer));
+        self.attending.retain(|peer, worker| on_time(worker.heard) || close(peer));
+        let Some(run) = self.run() else { return };
+        if let Some(contest) = self.contest.as_mut().filter(|contest| now >= contest.ask_at()) {
+            contest.ask_later(now, lease);
+            for &peer in self.attending.keys() {
+                contest.ask(peer, run, self.term, self.config.id, out);
+            }
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let lease = self.lease();
+        let link = self.dialler.deadline(lease);
+        let contest = self.contest.as_ref().map(Contest::ask_at);
+        let strangers = self.strangers.values().map(|(since, _)| *since + lease).min();
+        let attending = self.attending.values().map(|worker| worker.heard + lease).min();
+        let over = self.over.map(|(since, _)| since + lease);
+        let ends = self.ends_at().filter(|_| self.can_lead() && self.over.is_none());
+        [link, contest, strangers, attending, over, ends].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,144 @@
+//! The messages of a server and its standby, and what both ask of workers.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Incarnation, Term, WorkerId};
+use crate::time::Time;
+
+/// Standby to primary: the first message of its connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Follow {
+    /// The protocol version it speaks.
+    pub protocol: u8,
+    /// Its release ([`super::BUILD`]).
+    pub build: String,
+    /// A number that nobody else has.
+    pub id: u64,
+    /// The digest of the job it was given ([`super::job_digest`]).
+    pub digest: [u8; 32],
+    /// Where workers reach it.
+    pub address: String,
+    /// The run it keeps, and how many of its entries; none if it keeps nothing yet.
+    pub kept: Option<(u64, u64)>,
+    /// The latest term it knows of, or has asked for.
+    pub term: Term,
+}
+
+/// Primary to standby: a part of its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Which part, of which state.
+    pub header: StateHeader,
+    /// The bytes: the payload.
+    pub bytes: Vec<u8>,
+}
+
+/// The fields of a [`State`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateHeader {
+    /// The run.
+    pub run: u64,
+    /// The term of whoever leads.
+    pub term: Term,
+    /// The first entry that is not part of it.
+    pub entry: u64,
+    /// The time it is of, by the clock of the stream.
+    pub at: Time,
+    /// The first byte of this part.
+    pub from: u64,
+    /// Bytes of the whole state.
+    pub total: u64,
+}
+
+/// Bytes of a state in one message, at most.
+pub const STATE_CHUNK_BYTES: usize = 256 * 1024;
+
+/// Primary to standby: the next entry of the stream that both keep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Everything but the input.
+    pub header: EntryHeader,
+    /// An input as [`crate::node::encode_input`] writes it: the payload; empty in other entries.
+    pub input: Arc<Vec<u8>>,
+}
+
+/// The fields of an [`Entry`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntryHeader {
+    /// Its number, from 0 in each run.
+    pub number: u64,
+    /// The term of whoever leads.
+    pub term: Term,
+    /// Entries that both have, as far as the primary knows.
+    pub settled: u64,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    /// An input of the server, which follows.
+    Input,
+    /// The workers whose promises count from here on.
+    Electorate(Electorate),
+    /// From here on nobody sees an effect of an entry that the standby does not have.
+    Paired(Electorate),
+}
+
+/// The workers whose promises decide who leads.
+pub type Electorate = BTreeSet<(WorkerId, Incarnation)>;
+
+/// Standby to primary: so many entries are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// How many.
+    pub entries: u64,
+}
+
+/// A server to a worker: promise that you follow nobody else in an earlier term, or this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidacy {
+    /// The run.
+    pub run: u64,
+    /// The term it wants to lead in.
+    pub term: Term,
+    /// The term of what it has kept.
+    pub kept: Term,
+    /// Who asks.
+    pub id: u64,
+}
+
+/// A worker to a server that wants to lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// The term asked for if it is promised; if not, the one that forbids it.
+    pub term: Term,
+    /// Whether it is promised.
+    pub granted: bool,
+}
+
+/// A server to a worker: where it can go if this one is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standby {
+    /// The address.
+    pub address: String,
+}
+
+/// Whoever leads to a server that does no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deposed {
+    /// The run.
+    pub run: u64,
+    /// The term that has begun.
+    pub term: Term,
+}

@@ -1,0 +1,479 @@
+//! A server, its standbys and workers in one random schedule: processes are killed or stopped,
+//! machines are cut off from one another, and somebody starts a new standby after a while.
+//!
+//! What must hold whatever happens: a version of the parameters is the same to everybody who ever
+//! sees it, and what a push has become is the same whoever says it. Two servers that lead at a time
+//! could not keep that up for long.
+
+#![expect(clippy::expect_used, reason = "a failure here fails the test")]
+
+mod machines;
+
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use pstrain_core::evaluation::Evaluation;
+use pstrain_core::id::{Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::job::Job;
+use pstrain_core::node::{
+    Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, Outbox, Prepared,
+    Replica, ReplicaConfig, Server, Target, Worker, WorkerConfig, WorkerError,
+};
+use pstrain_core::protocol::Message;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rng::{Random, Stream};
+use pstrain_core::time::Time;
+
+use crate::toy::{Toy, parts_of};
+use machines::{Item, Link};
+
+/// What may befall the machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbances {
+    /// Nothing, and there is no standby either.
+    None,
+    /// All there is, as long as no more than one of the two servers is concerned at a time.
+    One,
+}
+
+/// How a schedule went.
+#[derive(Debug)]
+pub struct Replicated {
+    /// How the run ended, by whoever led then.
+    pub reason: Option<EndReason>,
+    /// The parameters there.
+    pub parameters: Vec<f32>,
+    /// The version they are.
+    pub version: Version,
+    /// What became of the mini-batches.
+    pub ledger: Ledger,
+    /// How often a standby took over.
+    pub takeovers: u64,
+    /// How often a primary went on without its standby.
+    pub alone: u64,
+    /// How often a server heard that it leads no more.
+    pub deposed: u64,
+    /// Workers that were given up.
+    pub departed: u64,
+}
+
+/// A process: a replica of the server, or a worker.
+#[derive(Debug)]
+struct Process {
+    node: Box<Machine>,
+    /// The machine it runs on: two that are cut off cannot reach one another.
+    runs: bool,
+    /// Until when it is stopped, with what came meanwhile.
+    stopped: Option<(Time, Vec<(usize, Input)>)>,
+    wake: Option<Time>,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each is in a box of its own")]
+enum Machine {
+    Replica { node: Replica, address: String, paired: bool },
+    Worker(Worker),
+}
+
+impl Machine {
+    fn node(&mut self) -> &mut dyn Node {
+        match self {
+            Self::Replica { node, .. } => node,
+            Self::Worker(node) => node,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Happening {
+    /// An input of a process's own.
+    To(usize, Input),
+    /// Something on a link arrives at one of its ends.
+    Arrives {
+        link: usize,
+        at_callee: bool,
+    },
+    Dialled {
+        by: usize,
+        address: String,
+    },
+    Wake(usize),
+    Disturb,
+    Heal,
+    GoOn(usize),
+    NewStandby,
+}
+
+/// The whole of it.
+#[derive(Debug)]
+struct Lab {
+    toy: Toy,
+    rng: Random,
+    now: Time,
+    order: u64,
+    agenda: BinaryHeap<(std::cmp::Reverse<(Time, u64)>, u64)>,
+    happenings: BTreeMap<u64, Happening>,
+    processes: Vec<Process>,
+    links: Vec<Link>,
+    /// Pairs of processes that cannot reach one another now.
+    cut: Vec<(usize, usize)>,
+    calm: bool,
+    disturbed: bool,
+    delay: Duration,
+    compute: Vec<Duration>,
+    seen: BTreeMap<Version, Vec<f32>>,
+    decided: BTreeMap<(WorkerId, Incarnation, Sequence), bool>,
+    result: Replicated,
+    seed: u64,
+}
+
+const SERVERS: &str = "replica ";
+
+/// Runs the job of `toy` in the schedule that `seed` draws.
+///
+/// # Panics
+/// If an invariant does not hold, or the run does not end.
+#[must_use]
+pub fn run_replicated(toy: &Toy, disturbances: Disturbances, seed: u64) -> Replicated {
+    let mut lab = Lab::new(toy.clone(), seed);
+    lab.spawn_primary();
+    if disturbances == Disturbances::One {
+        lab.after(Duration::from_millis(1), Happening::NewStandby);
+        let every = lab.toy.job.membership.lease * 2;
+        let first = lab.span(every);
+        lab.after(first, Happening::Disturb);
+        lab.disturbed = true;
+    }
+    for worker in 0..toy.job.membership.workers {
+        lab.spawn_worker(worker);
+    }
+    lab.run();
+    lab.result
+}
+
+impl Lab {
+    fn new(toy: Toy, seed: u64) -> Self {
+        let mut rng = Stream::new(seed).fork("replicas", 0).rng();
+        let delay = Duration::from_micros([50, 1000, 20_000][rng.below(3) as usize]);
+        let workers = toy.job.membership.workers;
+        let compute = (0..workers).map(|_| Duration::from_micros(100 + rng.below(30_000)));
+        let compute = compute.collect();
+        Self {
+            toy,
+            rng,
+            now: Time::ZERO,
+            order: 0,
+            agenda: BinaryHeap::new(),
+            happenings: BTreeMap::new(),
+            processes: Vec::new(),
+            links: Vec::new(),
+            cut: Vec::new(),
+            calm: false,
+            disturbed: false,
+            delay,
+            compute,
+            seen: BTreeMap::new(),
+            decided: BTreeMap::new(),
+            result: Replicated {
+                reason: None,
+                parameters: Vec::new(),
+                version: Version(0),
+                ledger: Ledger::default(),
+                takeovers: 0,
+                alone: 0,
+                deposed: 0,
+                departed: 0,
+            },
+            seed,
+        }
+    }
+
+    fn job(&self) -> &Job {
+        &self.toy.job
+    }
+
+    fn span(&mut self, most: Duration) -> Duration {
+        most.mul_f64(self.rng.unit())
+    }
+
+    fn after(&mut self, span: Duration, happening: Happening) {
+        self.order += 1;
+        self.happenings.insert(self.order, happening);
+        self.agenda.push((std::cmp::Reverse((self.now + span, self.order)), self.order));
+    }
+
+    fn stream(&self, process: usize) -> Stream {
+        Stream::new(self.seed).fork("process", process as u64)
+    }
+
+    fn replica(&self, process: usize) -> ReplicaConfig {
+        ReplicaConfig {
+            id: 1000 + process as u64,
+            address: format!("{SERVERS}{process}"),
+            stream: self.stream(process),
+        }
+    }
+
+    fn spawn(&mut self, node: Machine) -> usize {
+        let process = self.processes.len();
+        self.processes.push(Process {
+            node: Box::new(node),
+            runs: true,
+            stopped: None,
+            wake: None,
+        });
+        self.after(Duration::ZERO, Happening::To(process, Input::Start));
+        process
+    }
+
+    fn spawn_primary(&mut self) {
+        let server = Server::new(self.job().clone(), 1).expect("a valid job");
+        let config = self.replica(self.processes.len());
+        let address = String::new();
+        let node = Replica::primary(config, server);
+        self.spawn(Machine::Replica { node, address, paired: false });
+    }
+
+    fn spawn_worker(&mut self, worker: u32) {
+        let config = WorkerConfig {
+            name: format!("worker {worker}"),
+            worker: Some(WorkerId(worker)),
+            wants_examples: false,
+            lease: self.job().membership.lease,
+            stream: self.stream(self.processes.len()),
+        };
+        self.spawn(Machine::Worker(Worker::new(config)));
+    }
+
+    /// Starts a standby for whoever leads, if nobody stands by.
+    fn new_standby(&mut self) {
+        let running: Vec<usize> = self.replicas().collect();
+        let leader = running.iter().copied().find(|&it| self.leads(it));
+        if let ([_], Some(leader)) = (&running[..], leader) {
+            let config = self.replica(self.processes.len());
+            let node = Replica::standby(config, self.job().clone()).expect("a valid job");
+            let address = format!("{SERVERS}{leader}");
+            self.spawn(Machine::Replica { node, address, paired: false });
+        }
+        if !self.ended() {
+            let span = self.job().membership.lease;
+            self.after(span, Happening::NewStandby);
+        }
+    }
+
+    fn replicas(&self) -> impl Iterator<Item = usize> {
+        let is_one = |process: &Process| matches!(*process.node, Machine::Replica { .. });
+        (0..).zip(&self.processes).filter(move |(_, it)| it.runs && is_one(it)).map(|(it, _)| it)
+    }
+
+    fn leads(&self, process: usize) -> bool {
+        matches!(&*self.processes[process].node, Machine::Replica { node, .. } if node.leads())
+    }
+
+    fn ended(&self) -> bool {
+        self.result.reason.is_some()
+    }
+
+    fn run(&mut self) {
+        let limit = Time::ZERO + self.job().membership.lease * 4000;
+        let calm_at = Time::ZERO + self.job().membership.lease * 60;
+        while let Some((std::cmp::Reverse((at, _)), key)) = self.agenda.pop() {
+            self.now = at;
+            self.calm |= at > calm_at;
+            let Some(happening) = self.happenings.remove(&key) else { continue };
+            self.happens(happening);
+            let working = self.processes.iter().any(|process| process.runs);
+            if !working {
+                break;
+            }
+            assert!(at < limit, "seed {}: it never ends", self.seed);
+        }
+    }
+
+    fn happens(&mut self, happening: Happening) {
+        match happening {
+            Happening::To(process, input) => self.input(process, input),
+            Happening::Arrives { link, at_callee } => self.arrives(link, at_callee),
+            Happening::Dialled { by, address } => self.dialled(by, &address),
+            Happening::Wake(process) => self.wake(process),
+            Happening::Disturb => self.disturb(),
+            Happening::Heal => self.cut.clear(),
+            Happening::GoOn(process) => self.go_on(process),
+            Happening::NewStandby => self.new_standby(),
+        }
+    }
+
+    /// Hands an input to a process and obeys what follows.
+    fn input(&mut self, process: usize, input: Input) {
+        let now = self.now;
+        if !self.processes[process].runs {
+            return;
+        }
+        if let Some((_, held)) = &mut self.processes[process].stopped {
+            return held.push((process, input));
+        }
+        if let Input::Message(_, message) = &input {
+            self.look_at(process, message);
+        }
+        let mut out = Outbox::new();
+        self.processes[process].node.node().handle(now, input, &mut out);
+        for effect in out {
+            self.obey(process, effect);
+        }
+        self.plan_wake(process);
+    }
+
+    fn obey(&mut self, process: usize, effect: Effect) {
+        match effect {
+            Effect::Dial(target) => {
+                let takes = self.span(self.delay) + self.delay;
+                let address = match target {
+                    Target::Address(address) => address,
+                    Target::Server => match &*self.processes[process].node {
+                        Machine::Replica { address, .. } => address.clone(),
+                        Machine::Worker(_) => format!("{SERVERS}0"),
+                    },
+                };
+                self.after(takes, Happening::Dialled { by: process, address });
+            }
+            Effect::Send(peer, message) => self.send(process, peer, Item::Message(message)),
+            Effect::Close(peer) => self.close(process, peer),
+            Effect::Prepare(order) => {
+                let parts = parts_of(&self.toy.train, self.job().parts(), &order);
+                let rows = parts.iter().map(|part| part.len() as u64).collect();
+                let train = Some(self.job().data.train.clone());
+                let input = Input::Prepared(Ok(Prepared { rows, train }));
+                self.after(self.delay, Happening::To(process, input));
+            }
+            Effect::Compute(order) => self.compute(process, order),
+            Effect::Evaluate(Evaluate { point, .. }) => {
+                let evaluation =
+                    Evaluation { examples: 0, correct: 0, loss: 0.0, recall: Vec::new() };
+                let input = Input::Evaluated(Evaluated { point, evaluation });
+                self.after(self.delay, Happening::To(process, input));
+            }
+            Effect::Done(result) => self.done(process, result),
+            Effect::Report(event) => self.report(process, &event),
+            Effect::Limit(..) => {}
+            effect => panic!("nobody asks for {effect:?}"),
+        }
+    }
+
+    fn compute(&mut self, process: usize, order: Compute) {
+        let Compute { ticket, task, parameters, .. } = order;
+        let gradient = (0_u64..).zip(parameters.iter()).map(|(key, value)| {
+            let name = Stream::new(task.batch.0).fork("gradient", task.part.0.into());
+            value * 0.1 + name.fork("key", key).rng().unit() as f32
+        });
+        let workers = self.compute.len();
+        let took = self.compute[process % workers];
+        let gradient = gradient.collect();
+        let samples = self.job().batch_size.min(8);
+        let computed = Computed { ticket, gradient, loss: 1.0, samples, took };
+        self.after(took, Happening::To(process, Input::Computed(computed)));
+    }
+
+    /// What a worker is told must be what everybody is told.
+    fn look_at(&mut self, process: usize, message: &Message) {
+        let Machine::Worker(worker) = &*self.processes[process].node else { return };
+        let decided = match message {
+            Message::Parameters(parameters) => {
+                let version = parameters.header.version;
+                let seen = self.seen.entry(version).or_insert_with(|| parameters.values.to_vec());
+                assert_eq!(*seen, *parameters.values, "seed {}: two versions {version}", self.seed);
+                parameters.header.decided
+            }
+            Message::Ack(decided) => Some(*decided),
+            _ => None,
+        };
+        if let (Some(decided), Some(id)) = (decided, worker.id()) {
+            let incarnation = worker.incarnation().expect("it has been welcome");
+            let key = (id, incarnation, decided.sequence);
+            let before = *self.decided.entry(key).or_insert_with(|| decided.dropped.is_some());
+            let seed = self.seed;
+            assert_eq!(
+                before,
+                decided.dropped.is_some(),
+                "seed {seed}: push {key:?} has two fates"
+            );
+        }
+    }
+
+    fn report(&mut self, process: usize, event: &Event) {
+        match event {
+            Event::StandbyJoined { .. } => {
+                if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
+                    *paired = true;
+                }
+            }
+            Event::StandbyLost { .. } => {
+                self.result.alone += 1;
+                if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
+                    *paired = false;
+                }
+            }
+            Event::TookOver { .. } => {
+                self.result.takeovers += 1;
+                if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
+                    *paired = false;
+                }
+            }
+            Event::Departed { how: pstrain_core::node::Departure::Lost, .. } if !self.ended() => {
+                self.result.departed += 1;
+            }
+            _ => {}
+        }
+    }
+
+    fn done(&mut self, process: usize, result: Result<EndReason, WorkerError>) {
+        let seed = self.seed;
+        match (&*self.processes[process].node, result) {
+            (Machine::Replica { node, .. }, Ok(reason)) => {
+                let server = node.server().expect("it had a state");
+                if node.leads() || self.result.reason.is_none() {
+                    self.result.reason = Some(reason);
+                    self.result.parameters.clone_from(server.parameters());
+                    self.result.version = server.version();
+                    self.result.ledger = server.ledger();
+                }
+            }
+            (Machine::Replica { .. }, Err(WorkerError::Deposed { .. })) => self.result.deposed += 1,
+            (Machine::Replica { .. }, Err(WorkerError::Unreachable { .. })) if self.disturbed => {}
+            (Machine::Replica { .. }, Err(WorkerError::Abandoned { .. })) if self.disturbed => {}
+            (Machine::Worker(_), Err(WorkerError::Unreachable { .. })) if self.ended() => {}
+            (Machine::Worker(_), Err(WorkerError::Refused(why))) if self.ended() => {
+                assert_eq!(why, pstrain_core::protocol::Refusal::Over, "seed {seed}");
+            }
+            (_, Err(error)) => panic!("seed {seed}: process {process} failed: {error}"),
+            (Machine::Worker(_), Ok(reason)) => {
+                assert!(reason.is_success(), "seed {seed}: a worker was told: {reason}");
+            }
+        }
+        self.kill(process);
+    }
+
+    fn wake(&mut self, process: usize) {
+        let now = self.now;
+        let Process { node, wake, runs, stopped } = &mut self.processes[process];
+        if !*runs || stopped.is_some() {
+            return;
+        }
+        *wake = wake.filter(|at| *at > now);
+        if node.node().deadline().is_some_and(|at| at <= now) {
+            self.input(process, Input::Wake);
+        }
+        self.plan_wake(process);
+    }
+
+    fn plan_wake(&mut self, process: usize) {
+        let now = self.now;
+        let Process { node, wake, runs, .. } = &mut self.processes[process];
+        let Some(at) = node.node().deadline().filter(|_| *runs) else { return };
+        if wake.is_none_or(|wake| wake > at) {
+            // A moment later than asked, as everywhere; never at once again and again.
+            let at = at.max(now) + Duration::from_micros(1);
+            *wake = Some(at);
+            self.after(at - now, Happening::Wake(process));
+        }
+    }
+}

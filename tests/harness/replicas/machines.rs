@@ -1,0 +1,188 @@
+//! The machines of a lab: their connections, and what befalls them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pstrain_core::id::PeerId;
+use pstrain_core::node::{Identity, Input};
+use pstrain_core::protocol::Message;
+use pstrain_core::time::Time;
+
+use super::{Happening, Lab, Machine, SERVERS};
+
+/// What travels on a connection.
+#[derive(Debug)]
+pub(super) enum Item {
+    Open,
+    Message(Message),
+    Hangup,
+}
+
+/// A connection between two processes: two ways, each in order.
+#[derive(Debug)]
+pub(super) struct Link {
+    caller: usize,
+    callee: usize,
+    to_caller: Way,
+    to_callee: Way,
+}
+
+/// The way to one end of a connection.
+#[derive(Debug, Default)]
+struct Way {
+    items: VecDeque<Item>,
+    last: Time,
+    /// Whether the end at which it arrives has closed it, or knows that it is gone.
+    closed: bool,
+    /// Whether something was lost: nothing that follows arrives, either.
+    broken: bool,
+}
+
+impl Link {
+    fn way(&mut self, to_callee: bool) -> &mut Way {
+        if to_callee { &mut self.to_callee } else { &mut self.to_caller }
+    }
+}
+
+impl Lab {
+    /// Whether two processes can reach one another now.
+    fn can_reach(&self, one: usize, other: usize) -> bool {
+        !self.cut.contains(&(one.min(other), one.max(other)))
+    }
+
+    pub(super) fn dialled(&mut self, by: usize, address: &str) {
+        let callee: usize = address.trim_start_matches(SERVERS).parse().expect("an address");
+        if !self.processes[callee].runs || !self.can_reach(by, callee) {
+            let why = "nobody answers".to_owned();
+            return self.input(by, Input::DialFailed { why, permanent: false });
+        }
+        let link = self.links.len();
+        let (to_caller, to_callee) = (Way::default(), Way::default());
+        self.links.push(Link { caller: by, callee, to_caller, to_callee });
+        self.put(link, true, Item::Open);
+        self.put(link, false, Item::Open);
+    }
+
+    fn put(&mut self, link: usize, to_callee: bool, item: Item) {
+        let takes = self.span(self.delay) + self.delay;
+        let at = self.now + takes;
+        let Link { caller, callee, .. } = self.links[link];
+        let reach = self.can_reach(caller, callee);
+        let way = self.links[link].way(to_callee);
+        way.broken |= !reach;
+        if way.broken {
+            return;
+        }
+        way.last = way.last.max(at);
+        way.items.push_back(item);
+        let span = way.last - self.now;
+        self.after(span, Happening::Arrives { link, at_callee: to_callee });
+    }
+
+    pub(super) fn send(&mut self, process: usize, peer: PeerId, item: Item) {
+        let link = peer.0 as usize;
+        let to_callee = self.links[link].caller == process;
+        if !self.links[link].way(!to_callee).closed {
+            self.put(link, to_callee, item);
+        }
+    }
+
+    pub(super) fn close(&mut self, process: usize, peer: PeerId) {
+        self.send(process, peer, Item::Hangup);
+        let link = peer.0 as usize;
+        let is_caller = self.links[link].caller == process;
+        self.links[link].way(!is_caller).closed = true;
+    }
+
+    pub(super) fn arrives(&mut self, link: usize, at_callee: bool) {
+        let Link { caller, callee, .. } = self.links[link];
+        let process = if at_callee { callee } else { caller };
+        let way = self.links[link].way(at_callee);
+        let Some(item) = way.items.pop_front().filter(|_| !way.closed) else { return };
+        let peer = PeerId(link as u64);
+        let input = match item {
+            Item::Open if at_callee => Input::Connected(peer, Identity::Anyone),
+            Item::Open => Input::Dialled(peer, Identity::Anyone),
+            Item::Message(message) => Input::Message(peer, message),
+            Item::Hangup => {
+                way.closed = true;
+                Input::Disconnected { peer, why: "it was closed".into() }
+            }
+        };
+        self.input(process, input);
+    }
+
+    /// The process is gone, and its system closes what it had open.
+    pub(super) fn kill(&mut self, process: usize) {
+        for link in 0..self.links.len() {
+            let Link { caller, callee, .. } = self.links[link];
+            if caller == process || callee == process {
+                self.close(process, PeerId(link as u64));
+            }
+        }
+        self.processes[process].runs = false;
+    }
+
+    /// Something befalls one of the two servers, if both are there and stand by each other.
+    pub(super) fn disturb(&mut self) {
+        if self.calm || self.ended() {
+            return;
+        }
+        let lease = self.job().membership.lease;
+        let span = self.span(lease * 4);
+        self.after(span, Happening::Disturb);
+        let running: Vec<usize> = self.replicas().collect();
+        let paired = |&it: &usize| {
+            matches!(&*self.processes[it].node, Machine::Replica { paired: true, .. })
+        };
+        let is_stopped = running.iter().any(|&it| self.processes[it].stopped.is_some());
+        let &[one, other] = &running[..] else { return };
+        if !running.iter().all(paired) || is_stopped || !self.cut.is_empty() {
+            return;
+        }
+        let victim = if self.rng.below(2) == 0 { one } else { other };
+        let long = lease.mul_f64(0.1 + 3.0 * self.rng.unit());
+        match self.rng.below(5) {
+            0 | 1 => self.kill(victim),
+            2 => {
+                let until = self.now + long;
+                self.processes[victim].stopped = Some((until, Vec::new()));
+                self.after(long, Happening::GoOn(victim));
+            }
+            3 => {
+                self.cut = vec![(one.min(other), one.max(other))];
+                self.break_off(long);
+            }
+            _ => {
+                let all = (0..self.processes.len()).filter(|&it| it != victim);
+                self.cut = all.map(|it| (it.min(victim), it.max(victim))).collect();
+                self.break_off(long);
+            }
+        }
+    }
+
+    /// What is under way between those that are cut off is lost.
+    fn break_off(&mut self, long: Duration) {
+        for link in 0..self.links.len() {
+            let Link { caller, callee, .. } = self.links[link];
+            if !self.can_reach(caller, callee) {
+                for to_callee in [true, false] {
+                    let way = self.links[link].way(to_callee);
+                    way.broken = true;
+                    way.items.clear();
+                }
+            }
+        }
+        self.after(long, Happening::Heal);
+    }
+
+    /// A process that was stopped goes on.
+    pub(super) fn go_on(&mut self, process: usize) {
+        if let Some((_, held)) = self.processes[process].stopped.take() {
+            self.input(process, Input::Overslept);
+            held.into_iter().for_each(|(process, input)| self.input(process, input));
+            self.wake(process);
+            self.plan_wake(process);
+        }
+    }
+}

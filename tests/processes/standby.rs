@@ -1,0 +1,186 @@
+//! A server and its standby, each a process: either is killed or stopped, and the run goes on.
+
+use std::env;
+use std::thread::sleep;
+use std::time::Duration;
+
+use pstrain_core::rng::Stream;
+use rustix::process::Signal;
+
+use crate::books::check_books;
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path};
+use crate::process::{Process, finish};
+
+const JOB: [&str; 8] =
+    ["--epochs", "6", "--workers", "2", "--optimizer", "momentum", "--lease", "1s"];
+
+/// Starts a standby of `server`, and waits until nothing has an effect without it.
+fn standby_of(server: &Server, parts: &[&[&str]]) -> Server {
+    let of = ["--standby-of", server.address.as_str()];
+    let standby = Server::tcp(&[parts, &[&of]].concat());
+    server.wait_for("standby", |status| status["standby"] == standby.address);
+    standby
+}
+
+/// Kills it.
+fn kill(server: Server) {
+    drop(server);
+}
+
+fn undisturbed(parts: &[&[&str]]) -> serde_json::Value {
+    finish(&[&["run", "--json"], &parts.concat()[..]].concat()).with_code(0).json()
+}
+
+#[test]
+fn bsp_with_servers_that_are_killed_one_after_the_other_has_the_parameters_of_one_that_is_not() {
+    let job: [&[&str]; 2] = [&SLOW, &JOB];
+    let one = undisturbed(&job);
+    let mut server = Server::tcp(&job);
+    let workers = server.workers(2);
+    for updates in [2, 20, 50] {
+        let standby = standby_of(&server, &job);
+        server.wait_for_updates(updates);
+        kill(server);
+        server = standby;
+    }
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
+    assert_eq!(left.summary["batches"], one["batches"]);
+}
+
+#[test]
+fn a_standby_that_was_there_from_the_beginning_has_all_records() {
+    let job: [&[&str]; 3] = [&SLOW, &JOB, &["--consistency", "asp"]];
+    let server = Server::tcp(&job);
+    let standby = standby_of(&server, &job);
+    let workers = server.workers(2);
+    server.wait_for_updates(20);
+    kill(server);
+    let Left { out, summary, _folder } = standby.finish(workers);
+    check_books(&out, &summary);
+    assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
+    let order = out.join("order.log");
+    let again = finish(&["replay", path(&order), "--json"]).with_code(0).json();
+    let told = (&again["identical"], &again["complete"]);
+    assert_eq!(told, (&true.into(), &true.into()), "{again}");
+}
+
+#[test]
+fn a_server_goes_on_without_a_standby_that_is_killed_or_stopped() {
+    let job: [&[&str]; 2] = [&SLOW, &JOB];
+    let one = undisturbed(&job);
+    let server = Server::tcp(&job);
+    let workers = server.workers(2);
+    kill(standby_of(&server, &job));
+    server.wait_for("server alone", |status| status["standby"].is_null());
+    let stopped = standby_of(&server, &job);
+    stopped.process.signal(Signal::STOP);
+    server.wait_for("server alone", |status| status["standby"].is_null());
+    let updates = number(&server.status()["updates"]);
+    server.wait_for_updates(updates + 2);
+    // It has missed something, follows anew, and is as good as any.
+    stopped.process.signal(Signal::CONT);
+    server.wait_for("standby", |status| status["standby"] == stopped.address);
+    kill(server);
+    let left = stopped.finish(workers);
+    assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
+}
+
+#[test]
+fn a_server_that_was_stopped_for_too_long_does_no_more() {
+    let job: [&[&str]; 2] = [&SLOW, &JOB];
+    let one = undisturbed(&job);
+    let server = Server::tcp(&job);
+    let standby = standby_of(&server, &job);
+    let workers = server.workers(2);
+    server.wait_for_updates(5);
+    server.process.signal(Signal::STOP);
+    standby.wait_for("takeover", |status| status["stands_by"] == false);
+    let updates = number(&standby.status()["updates"]);
+    standby.wait_for_updates(updates + 2);
+    server.process.signal(Signal::CONT);
+    let ended = server.process.wait().with_code(1);
+    assert!(ended.stderr.contains("leads in its place (term 2)"), "{}", ended.stderr);
+    let left = standby.finish(workers);
+    assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
+}
+
+#[test]
+fn a_server_that_neither_standby_nor_workers_let_go_on_stands_still_and_says_so() {
+    let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &["--workers", "2", "--lease", "500ms"]];
+    let server = Server::tcp(&job);
+    let standby = standby_of(&server, &job);
+    let workers = server.workers(2);
+    server.wait_for_updates(2);
+    drop(workers);
+    kill(standby);
+    let waits = "the standby, or most workers' promise to do without it";
+    server.wait_for("standstill", |status| status["wait"]["reason"] == waits);
+    let ended = server.process.wait().with_code(1);
+    assert!(ended.stderr.contains("its standby is gone"), "{}", ended.stderr);
+}
+
+#[test]
+fn standbys_that_make_no_sense_are_refused_with_words() {
+    let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &["--workers", "1"]];
+    let server = Server::tcp(&job);
+    let standby = |of: &str, more: &[&[&str]]| {
+        let args = ["server", "--listen", "127.0.0.1:0", "--standby-of", of];
+        Process::start(&[&args[..], &more.concat()].concat())
+    };
+    standby(&server.address, &[&SLOW, &["--epochs", "3"]])
+        .wait()
+        .refused(1, &["its job is another", "the job file and options of the server"]);
+    let first = standby_of(&server, &job);
+    assert_eq!(first.status()["stands_by"], true);
+    let second = standby(&server.address, &job);
+    second.wait_to_say("has a standby already");
+    finish(&["worker", "--server", &first.address, "--lease", "100ms"])
+        .refused(1, &["it is a standby, and the server that it stands by for is there"]);
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let durable = Server::tcp(&[&SLOW, &ENDLESS, &["--durability", "log", "--state", path(&kept)]]);
+    let alone = ["--workers", "2"];
+    standby(&durable.address, &[&SLOW, &ENDLESS, &alone])
+        .wait()
+        .refused(1, &["takes no standby", "without --durability"]);
+}
+
+/// `PSTRAIN_KILLS` runs, or a few: servers, standbys and workers are killed at random moments.
+#[test]
+fn whoever_is_killed_at_random_moments_nothing_is_lost_and_nothing_repeated() {
+    let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(4);
+    let job: [&[&str]; 3] = [&SLOW, &JOB, &["--on-worker-loss", "wait"]];
+    let one = undisturbed(&job);
+    for run in 0..runs {
+        let mut moments = Stream::new(run).fork("kills", 1).rng();
+        let mut server = Server::tcp(&job);
+        let mut workers = server.workers(2);
+        let mut standby = None;
+        for kill_number in 0..4 {
+            let other = standby.take().unwrap_or_else(|| standby_of(&server, &job));
+            sleep(Duration::from_millis(moments.below(250)));
+            match (run + kill_number) % 3 {
+                0 => {
+                    kill(server);
+                    server = other;
+                    server.wait_for("takeover", |status| status["stands_by"] == false);
+                }
+                1 => {
+                    kill(other);
+                    server.wait_for("server alone", |status| status["standby"].is_null());
+                }
+                _ => {
+                    drop(workers.pop());
+                    workers.push(server.worker(&["--id", "2"]));
+                    standby = Some(other);
+                    // Of two workers both are needed to do without a standby.
+                    let updates = number(&server.status()["workers"][1]["updates"]);
+                    server.wait_for_updates_of(1, updates + 1);
+                }
+            }
+        }
+        let left = server.finish(workers);
+        assert_eq!(left.summary["params_sha256"], one["params_sha256"], "run {run}");
+    }
+}

@@ -1,0 +1,73 @@
+//! A server and its standby: killed, stopped and cut off at random, they do what one server does
+//! that nothing happens to.
+
+use std::time::Duration;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::job::OnLoss;
+use pstrain_core::mode::Mode;
+use pstrain_core::node::Ledger;
+use pstrain_tests::{Disturbances, Replicated, Toy, run_replicated};
+
+fn toy(workers: u32, seed: u64) -> Toy {
+    let mut toy = Toy::new(workers, 240);
+    toy.job.seed = seed;
+    toy.job.membership.on_loss = OnLoss::Wait;
+    toy.job.membership.lease = Duration::from_millis(400);
+    toy.job.budget.epochs = 6;
+    toy
+}
+
+/// Runs `seeds` schedules of each of some sizes.
+fn schedules(seeds: u64, mut look: impl FnMut(&Toy, u64, &Replicated), mode: ConsistencySpec) {
+    for seed in 0..seeds {
+        let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
+        toy.job.mode = Mode::of(mode);
+        let done = run_replicated(&toy, Disturbances::One, seed);
+        look(&toy, seed, &done);
+    }
+}
+
+#[test]
+fn whatever_befalls_them_bsp_comes_to_the_same_parameters() {
+    let (mut takeovers, mut alone, mut deposed) = (0, 0, 0);
+    let look = |toy: &Toy, seed: u64, done: &Replicated| {
+        let calm = run_replicated(toy, Disturbances::None, seed);
+        assert_eq!(calm.takeovers + calm.alone, 0);
+        assert_eq!(done.reason, calm.reason, "seed {seed}");
+        assert_eq!(done.version, calm.version, "seed {seed}");
+        assert_eq!(done.parameters, calm.parameters, "seed {seed}");
+        takeovers += done.takeovers;
+        alone += done.alone;
+        deposed += done.deposed;
+    };
+    schedules(400, look, ConsistencySpec::Bsp);
+    assert!(takeovers > 400 && alone > 200 && deposed > 20, "{takeovers} {alone} {deposed}");
+}
+
+#[test]
+fn whatever_befalls_them_each_mini_batch_counts_once() {
+    let consistencies = [
+        ConsistencySpec::Asp,
+        ConsistencySpec::Ssp { slack: 2 },
+        ConsistencySpec::Delay { bound: Some(2) },
+        ConsistencySpec::Buffered { gradients: 3 },
+    ];
+    for mode in consistencies {
+        let mut takeovers = 0;
+        let look = |toy: &Toy, seed: u64, done: &Replicated| {
+            let calm = run_replicated(toy, Disturbances::None, seed);
+            assert_eq!(done.reason, calm.reason, "seed {seed}");
+            let Ledger { assigned, applied, discarded, lost, outstanding } = done.ledger;
+            assert_eq!(assigned, applied + discarded + lost, "seed {seed}");
+            assert_eq!(
+                (applied, discarded, outstanding),
+                (calm.ledger.applied, 0, 0),
+                "seed {seed}"
+            );
+            takeovers += done.takeovers;
+        };
+        schedules(100, look, mode);
+        assert!(takeovers > 100, "{mode}: {takeovers}");
+    }
+}
