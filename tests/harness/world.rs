@@ -107,7 +107,8 @@ struct Process {
     node: Worker,
     wake: Option<Time>,
     speed: Duration,
-    /// Until when it computes or loads what it was last asked for.
+    /// When it begins to compute or load what it was last asked for, and until when it does.
+    begins: Time,
     busy_until: Time,
     runs: bool,
     result: Option<Result<EndReason, WorkerError>>,

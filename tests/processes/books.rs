@@ -51,6 +51,19 @@ pub(crate) fn timeline(folder: &Path) -> Vec<Row> {
     file.deserialize().map(|row| row.unwrap()).collect()
 }
 
+/// Partition and mini-batch of each gradient in order.log.
+pub(crate) fn parts(folder: &Path) -> Vec<(u64, u64)> {
+    let text = fs::read_to_string(folder.join("order.log")).unwrap();
+    let fields = text.lines().skip(1).flat_map(|line| line.split(' ').skip(1));
+    let gradient = |gradient: &str| {
+        let fields: Option<Vec<u64>> =
+            gradient.split(',').map(|field| field.parse().ok()).collect();
+        let fields = fields.filter(|fields| fields.len() >= 7)?;
+        Some((fields.get(7).copied().unwrap_or(fields[0]), fields[3]))
+    };
+    fields.filter_map(gradient).collect()
+}
+
 /// The gradients of each update in order.log, as
 /// `worker,incarnation,sequence,batch,clock,base,samples`.
 fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {

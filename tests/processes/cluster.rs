@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{Process, eventually, finish};
+use crate::process::{Process, eventually};
 
 /// A job whose updates take long enough that something can happen during them.
 pub(crate) const SLOW: [&str; 4] = ["--data", "synthetic:4000", "--model", "mlp:512"];
@@ -22,6 +22,8 @@ pub(crate) struct Server {
     pub(crate) out: PathBuf,
     /// What its clients need to be let in.
     access: Vec<String>,
+    /// The command that starts it and its clients, if they are not started as they are.
+    under: Vec<String>,
     _folder: TempDir,
 }
 
@@ -36,20 +38,26 @@ pub(crate) struct Left {
 impl Server {
     /// A server on a free port of the loopback address, with the flags in `parts`.
     pub(crate) fn tcp(parts: &[&[&str]]) -> Self {
-        Self::listen(|_| "127.0.0.1:0".into(), parts)
+        Self::listen(&[], |_| "127.0.0.1:0".into(), parts)
     }
 
     /// A server on a Unix socket, with the flags in `parts`.
     pub(crate) fn unix(parts: &[&[&str]]) -> Self {
-        Self::listen(|folder| format!("unix:{}/socket", folder.display()), parts)
+        Self::listen(&[], |folder| format!("unix:{}/socket", folder.display()), parts)
     }
 
-    fn listen(address: impl FnOnce(&Path) -> String, parts: &[&[&str]]) -> Self {
+    /// A server at `address` that is started by another command.
+    pub(crate) fn under(command: &[&str], address: &str, parts: &[&[&str]]) -> Self {
+        Self::listen(command, |_| address.to_owned(), parts)
+    }
+
+    fn listen(under: &[&str], address: impl FnOnce(&Path) -> String, parts: &[&[&str]]) -> Self {
+        let under: Vec<String> = under.iter().map(|&word| word.to_owned()).collect();
         let folder = TempDir::new().unwrap();
         let out = folder.path().join("out");
         let address = address(folder.path());
-        let (process, address) = Self::start(&address, &out, parts);
-        Self { process, address, out, access: Vec::new(), _folder: folder }
+        let (process, address) = Self::start(&under, &address, &out, parts);
+        Self { process, address, out, access: Vec::new(), under, _folder: folder }
     }
 
     /// The same server, which lets clients in that have these flags.
@@ -59,10 +67,10 @@ impl Server {
     }
 
     /// A server that says where it listens.
-    fn start(address: &str, out: &Path, parts: &[&[&str]]) -> (Process, String) {
+    fn start(under: &[String], address: &str, out: &Path, parts: &[&[&str]]) -> (Process, String) {
         let mut args = vec!["server", "--listen", address, "--json", "--out", path(out)];
         args.extend(parts.concat());
-        let process = Process::start(&args);
+        let process = started(under, &args);
         let said = process.wait_to_say("listening on ");
         let line = said.lines().find_map(|line| line.split_once("listening on "));
         let address = line.and_then(|(_, rest)| rest.split_whitespace().next());
@@ -71,10 +79,10 @@ impl Server {
 
     /// Kills the server with SIGKILL and starts another at the same address, with other flags.
     pub(crate) fn replace(self, parts: &[&[&str]]) -> Self {
-        let Self { process, address, out, access, _folder } = self;
+        let Self { process, address, out, access, under, _folder } = self;
         drop(process);
-        let (process, address) = Self::start(&address, &out, parts);
-        Self { process, address, out, access, _folder }
+        let (process, address) = Self::start(&under, &address, &out, parts);
+        Self { process, address, out, access, under, _folder }
     }
 
     /// Starts a worker of this server.
@@ -113,7 +121,14 @@ impl Server {
     pub(crate) fn status(&self) -> Value {
         let mut args = vec!["status", &self.address, "--json"];
         args.extend(self.access.iter().map(String::as_str));
-        finish(&args).with_code(0).json()
+        started(&self.under, &args).wait().with_code(0).json()
+    }
+
+    /// What `status` prints.
+    pub(crate) fn table(&self) -> String {
+        let mut args = vec!["status", &self.address];
+        args.extend(self.access.iter().map(String::as_str));
+        started(&self.under, &args).wait().with_code(0).stdout
     }
 
     /// Waits until the status is as wanted.
@@ -133,6 +148,14 @@ impl Server {
     pub(crate) fn wait_for_updates_of(&self, id: usize, updates: u64) -> Value {
         self.wait_for("update", |status| number(&status["workers"][id]["updates"]) >= updates)
     }
+}
+
+/// Has `command` start `pstrain`, or starts it as it is.
+fn started(command: &[String], args: &[&str]) -> Process {
+    if command.is_empty() {
+        return Process::start(args);
+    }
+    Process::start_under(&command.iter().map(String::as_str).collect::<Vec<_>>(), args)
 }
 
 /// A path as an argument.

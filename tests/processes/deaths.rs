@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pstrain_transports::WallClock;
 use rustix::process::Signal;
 
-use crate::books::{Row, called, check_books, timeline};
+use crate::books::{Row, called, check_books, parts, timeline};
 use crate::cluster::{ENDLESS, Left, SLOW, Server, number, real};
 
 #[test]
@@ -155,4 +155,30 @@ fn a_server_that_was_stopped_for_longer_than_a_lease_blames_nobody() {
         let lost = called(&events, "departed").filter(|event| event["how"] == "lost").count();
         assert_eq!((lost, number(&summary["batches"]["lost"])), (0, 0), "{on_loss}");
     }
+}
+
+#[test]
+fn a_killed_workers_data_are_done_by_the_others_and_given_back() {
+    let job = ["--workers", "3", "--lease", "600ms", "--epochs", "20", "--batch-size", "16"];
+    let server = Server::tcp(&[&SLOW, &job, &["--on-worker-loss", "reassign"]]);
+    let mut workers = server.workers(3);
+    server.wait_for_updates_of(2, 20);
+    drop(workers.pop()); // which kills it with SIGKILL
+    let reassigned = |status: &serde_json::Value| number(&status["workers"][2]["reassigned"]);
+    let status = server.wait_for("reassignment", |status| reassigned(status) > 5);
+    assert_eq!(status["workers"][2]["state"], "lost");
+    let table = server.table();
+    assert!(table.lines().any(|line| line.trim_end().ends_with("reassigned")), "{table}");
+    workers.push(server.worker(&["--id", "3"]));
+    let back = number(&status["workers"][2]["updates"]) + 5;
+    server.wait_for_updates_of(2, back);
+    let Left { out, summary, _folder } = server.finish(workers);
+    check_books(&out, &summary);
+    // Each mini-batch of each epoch, once: 3000 training rows make 63 in each of three partitions.
+    let applied: BTreeSet<(u64, u64)> = parts(&out).into_iter().collect();
+    let all: BTreeSet<(u64, u64)> =
+        (1..=3).flat_map(|part| (0..63 * 20).map(move |batch| (part, batch))).collect();
+    assert_eq!(applied, all);
+    assert_eq!(number(&summary["batches"]["applied"]), all.len() as u64, "{summary}");
+    assert_eq!(number(&summary["samples"]), 20 * 3000, "{summary}");
 }

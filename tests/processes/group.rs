@@ -1,7 +1,11 @@
 //! Several servers, each a process, and the run they make together.
 
+use std::env;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
+use pstrain_core::rng::Stream;
 use tempfile::TempDir;
 
 use crate::books::check_books;
@@ -9,7 +13,7 @@ use crate::cluster::{ENDLESS, SLOW, Server, path};
 use crate::process::{Process, finish};
 
 /// Starts servers 2 to `servers` of the job of `server`, on free ports.
-fn others(server: &Server, servers: u32) -> Vec<Process> {
+pub(crate) fn others(server: &Server, servers: u32) -> Vec<Process> {
     let start = |place: u32| {
         let place = format!("{place}/{servers}");
         let args = ["server", "--shard", &place, "--coordinator", &server.address];
@@ -100,6 +104,15 @@ fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() 
     workers.into_iter().for_each(|worker| drop(worker.wait()));
 }
 
+/// Starts the second of two servers; says where it listens.
+fn second(coordinator: &str, listen: &str, how: &[&str]) -> (Process, String) {
+    let args = ["server", "--shard", "2/2", "--coordinator", coordinator, "--listen", listen];
+    let process = Process::start(&[&args[..], how].concat());
+    let said = process.wait_to_say("listening on ");
+    let (_, address) = said.split_once("listening on ").unwrap();
+    (process, address.split_whitespace().next().unwrap().to_owned())
+}
+
 #[test]
 fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
     let folder = TempDir::new().unwrap();
@@ -108,20 +121,13 @@ fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
     let one = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
     let first = ["--servers", "2", "--durability", "log", "--state", &kept("first")];
     let mut server = Server::tcp(&[&SLOW, &job, &first]);
-    let second = |address: &str, listen: &str, how: &[&str]| {
-        let args = ["server", "--shard", "2/2", "--coordinator", address, "--listen", listen];
-        Process::start(&[&args[..], how].concat())
-    };
     let log = ["--durability", "log", "--state", &kept("second")];
-    let mut other = second(&server.address, "127.0.0.1:0", &log);
-    let said = other.wait_to_say("listening on ");
-    let (_, listen) = said.split_once("listening on ").unwrap();
-    let listen = listen.split_whitespace().next().unwrap().to_owned();
+    let (mut other, listen) = second(&server.address, "127.0.0.1:0", &log);
     let workers = server.workers(2);
     for updates in [2, 15, 40] {
         server.wait_for_updates(updates);
         drop(other);
-        other = second(&server.address, &listen, &["--resume", &kept("second")]);
+        (other, _) = second(&server.address, &listen, &["--resume", &kept("second")]);
         server.wait_for_updates(updates + 5);
         server = server.replace(&[&["--resume", &kept("first")]]);
     }
@@ -133,6 +139,49 @@ fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
     let wrong =
         ["server", "--shard", "2/3", "--listen", "127.0.0.1:0", "--resume", &kept("second")];
     finish(&wrong).refused(2, &["is of server 2 of 2", "server 2 of 3"]);
+}
+
+/// `PSTRAIN_KILLS` runs, or a few.
+#[test]
+fn whoever_of_a_group_is_killed_at_random_moments_the_parameters_are_the_same() {
+    let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3);
+    let job = ["--epochs", "4", "--workers", "2", "--lease", "2s", "--on-worker-loss", "wait"];
+    let one = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
+    for run in 0..runs {
+        let folder = TempDir::new().unwrap();
+        let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let log = ["--durability", "log", "--state"];
+        let mut server = Server::tcp(&[&SLOW, &job, &["--servers", "2"], &log, &[&kept("first")]]);
+        let how = [&log[..], &[&kept("second")]].concat();
+        let (mut other, listen) = second(&server.address, "127.0.0.1:0", &how);
+        let mut workers = server.workers(2);
+        server.status();
+        let mut moments = Stream::new(run).fork("kills of a group", 0).rng();
+        for _ in 0..3 {
+            sleep(Duration::from_millis(moments.below(300)));
+            match moments.below(4) {
+                0 => server = server.replace(&[&["--resume", &kept("first")]]),
+                1 => {
+                    drop(other);
+                    (other, _) = second(&server.address, &listen, &["--resume", &kept("second")]);
+                }
+                place => {
+                    let place = place as usize - 2;
+                    // One that had finished is sent home at once.
+                    workers[place] = server.worker(&["--id", &(place + 1).to_string()]);
+                }
+            }
+        }
+        for worker in workers {
+            let ended = worker.wait();
+            let late = ended.code == Some(1) && ended.stderr.contains("over");
+            assert!(ended.code == Some(0) || late, "run {run}: {}", ended.stderr);
+        }
+        let left = server.finish(Vec::new());
+        assert_eq!(left.summary["params_sha256"], one["params_sha256"], "run {run}");
+        check_books(&left.out, &left.summary);
+        other.wait().with_code(0);
+    }
 }
 
 #[test]

@@ -7,6 +7,8 @@
 mod books;
 mod cluster;
 mod control;
+#[cfg(target_os = "linux")]
+mod cuts;
 mod data_files;
 mod deaths;
 mod durable;
@@ -30,6 +32,7 @@ mod signals;
 mod sparse;
 mod standby;
 mod status;
+mod stops;
 mod strangers;
 mod tools;
 mod training;

@@ -64,6 +64,8 @@ impl Printed {
     }
 }
 
+const PSTRAIN: &str = env!("CARGO_BIN_EXE_pstrain");
+
 impl Process {
     /// Starts `pstrain` with `args`.
     pub(crate) fn start(args: &[&str]) -> Self {
@@ -72,9 +74,18 @@ impl Process {
 
     /// Starts `pstrain` with `args` and `variables` in its environment.
     pub(crate) fn start_with(args: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pstrain"))
+        Self::spawn(Command::new(PSTRAIN).envs(variables.iter().copied()), args)
+    }
+
+    /// Has `command` start `pstrain` with `args`, in its own place.
+    pub(crate) fn start_under(command: &[&str], args: &[&str]) -> Self {
+        let (first, more) = command.split_first().expect("a command");
+        Self::spawn(Command::new(first).args(more).arg(PSTRAIN), args)
+    }
+
+    fn spawn(command: &mut Command, args: &[&str]) -> Self {
+        let mut child = command
             .args(args)
-            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

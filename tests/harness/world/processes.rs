@@ -32,6 +32,7 @@ impl World<'_> {
             node: Worker::new(config),
             wake: None,
             speed: self.settings.compute[number % self.settings.compute.len()],
+            begins: self.now,
             busy_until: self.now,
             runs: true,
             result: None,
@@ -137,6 +138,7 @@ impl World<'_> {
     /// not at the same time, for then the answers might change places.
     fn takes(&mut self, process: usize, span: Duration) -> Duration {
         let begin = self.processes[process].busy_until.max(self.now) + Duration::from_nanos(1);
+        self.processes[process].begins = begin;
         self.processes[process].busy_until = begin + span;
         (begin + span) - self.now
     }
@@ -195,6 +197,9 @@ impl World<'_> {
             self.checker.computed(worker, &order, &gradient);
         }
         let span = self.processes[process].speed.mul_f64(0.5 + self.rng.unit());
+        let Process { begins, busy_until, .. } = &mut self.processes[process];
+        // What it has not begun when another order comes it never begins.
+        *busy_until = if *begins > self.now { *begins } else { *busy_until };
         let takes = self.takes(process, span);
         let computed = Computed {
             ticket: order.ticket,
