@@ -150,17 +150,15 @@ impl Virtual {
         let Resolved { mut job, data } =
             layers.resolve_with(|source, settings| cache.prepare(source, settings))?;
         SimulationError::check(&scenario, job.membership.workers)?;
-        if job.servers > 1 {
-            bail!(
-                "servers = {}: virtual time models the links of one server; leave it out, or use \
-                 `pstrain run`",
-                job.servers
-            );
-        }
         let job_sha256 = hexadecimal(&job_digest(&job));
         Model::new(&job.model, job.data.shape)?;
         // Messages and times without arithmetic: the real size is a number, not memory.
         let weight = match &mut job.model {
+            ModelSpec::Timing { .. } if job.servers > 1 => bail!(
+                "servers = {}: a model of times alone has no parameters to share out; use another \
+                 model, or one server",
+                job.servers
+            ),
             ModelSpec::Timing { layers } => {
                 let parameters: u64 = layers.iter().map(|&layer| u64::from(layer)).sum();
                 *layers = vec![1];

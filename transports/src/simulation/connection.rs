@@ -25,21 +25,46 @@ enum Knowledge {
     Closed,
 }
 
-/// A connection between a machine and the server.
+/// Who dialled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// A process of a machine: the machine, and which of its processes.
+    Machine(usize, u32),
+    /// A server that does not coordinate.
+    Follower(usize),
+}
+
+/// A connection to a server. The end that dialled is the worker's, also where a server did.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// The machine that dialled.
-    pub(super) machine: usize,
-    /// Which of its processes did.
-    pub(super) life: u32,
+    pub(super) caller: Caller,
+    /// The server that was dialled; 0 is the coordinator.
+    pub(super) callee: usize,
     ends: [Knowledge; 2],
     /// Whether what is under way is lost.
     broken: bool,
 }
 
 impl Connection {
-    pub(super) const fn new(machine: usize, life: u32) -> Self {
-        Self { machine, life, ends: [Knowledge::Unheard; 2], broken: false }
+    pub(super) const fn new(caller: Caller, callee: usize) -> Self {
+        Self { caller, callee, ends: [Knowledge::Unheard; 2], broken: false }
+    }
+
+    /// The machine that dialled, if one did.
+    pub(super) const fn machine(&self) -> Option<usize> {
+        match self.caller {
+            Caller::Machine(machine, _) => Some(machine),
+            Caller::Follower(_) => None,
+        }
+    }
+
+    /// The server at an end, if there is one.
+    pub(super) const fn server_at(&self, end: End) -> Option<usize> {
+        match (end, self.caller) {
+            (End::Server, _) => Some(self.callee),
+            (End::Worker, Caller::Follower(place)) => Some(1 + place),
+            (End::Worker, Caller::Machine(..)) => None,
+        }
     }
 
     /// The end hears of the connection; false if it does not want it any more.
@@ -58,6 +83,11 @@ impl Connection {
         let news = *knowledge != Knowledge::Closed;
         *knowledge = Knowledge::Closed;
         news
+    }
+
+    /// Whether the end has closed it, or knows that it is gone.
+    pub(super) fn is_closed(&self, end: End) -> bool {
+        self.ends[end as usize] == Knowledge::Closed
     }
 
     pub(super) fn is_open(&self, end: End) -> bool {

@@ -22,8 +22,8 @@ pub(super) struct Machine {
     /// Counts its processes. What is meant for an earlier one is void.
     pub(super) life: u32,
     wake: Option<Time>,
-    /// The connection it dialled last.
-    pub(super) connection: Option<u32>,
+    /// The connections that its process dialled.
+    pub(super) connections: Vec<u32>,
     up: Pipe,
     down: Pipe,
     /// Whether the time on the way up, and down, depends on the size.
@@ -69,7 +69,7 @@ impl Machine {
             node: None,
             life: 0,
             wake: None,
-            connection: None,
+            connections: Vec::new(),
             weighs,
             first_bytes,
             up,
@@ -151,7 +151,7 @@ impl<H: Host> Simulation<'_, H> {
                 Effect::Report(event) => {
                     self.host.report(self.now, Origin::Worker(worker), event);
                 }
-                Effect::Dial(_) => self.dial(machine),
+                Effect::Dial(target) => self.dial(machine, &target),
                 Effect::Close(peer) => self.close(peer.0 as u32, End::Worker),
                 Effect::Prepare(order) => {
                     let prepared = self.host.prepare(worker, order);
@@ -173,10 +173,10 @@ impl<H: Host> Simulation<'_, H> {
         self.plan_wake(machine);
     }
 
-    /// A process is gone, and its system closes its connection.
+    /// A process is gone, and its system closes its connections.
     fn end_process(&mut self, machine: usize) {
         self.machines[machine].node = None;
-        if let Some(connection) = self.machines[machine].connection {
+        for connection in std::mem::take(&mut self.machines[machine].connections) {
             self.close(connection, End::Worker);
         }
     }

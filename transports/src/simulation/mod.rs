@@ -8,6 +8,7 @@
 mod agenda;
 mod connection;
 mod error;
+mod follower;
 mod host;
 mod machine;
 mod shared;
@@ -31,6 +32,7 @@ pub use shared::LinkUsage;
 use crate::scenario::{Fault, Scenario};
 use agenda::Agenda;
 use connection::{Connection, End};
+use follower::Follower;
 use machine::Machine;
 use shared::SharedLink;
 use trace::Trace;
@@ -66,7 +68,7 @@ pub struct Outcome {
     pub trace: [u8; 32],
     /// Things that happened: messages arrived, gradients done, wake-ups, faults.
     pub events: u64,
-    /// What went over the link that all share at the server, to it; none if it has no rate.
+    /// What went over the link that all share at the (first) server, to it; none if it has no rate.
     pub shared_up: Option<LinkUsage>,
     /// And from it.
     pub shared_down: Option<LinkUsage>,
@@ -96,13 +98,14 @@ pub fn simulate<H: Host>(setup: Setup<'_>, host: &mut H) -> Result<Outcome, Simu
 enum Due {
     WakeServer,
     Wake(usize),
+    WakeFollower(usize),
     ToServer(Input),
     /// An input for a process of a machine, if that one still runs.
     ToWorker(usize, u32, Input),
     /// An item comes out of a link at one end.
     Arrive(u32, End, Item),
-    /// An item of so many bytes reaches the link that all share at the server.
-    Merge(u32, Item, u64),
+    /// An item of so many bytes reaches the link that all share at the server at one end.
+    Merge(u32, End, Item, u64),
     /// Part of a large message has come.
     Receiving(u32, End),
     /// A dial has taken as long as one may.
@@ -131,10 +134,12 @@ struct Simulation<'a, H> {
     server_wake: Option<Time>,
     reason: Option<EndReason>,
     machines: Vec<Machine>,
+    /// The servers that do not coordinate: server 2 first.
+    followers: Vec<Follower>,
     connections: Vec<Connection>,
-    /// The link that all share at the server, each way.
-    shared_up: Option<SharedLink>,
-    shared_down: Option<SharedLink>,
+    /// The link that all share at each server, each way; the coordinator's first.
+    shared_up: Vec<Option<SharedLink>>,
+    shared_down: Vec<Option<SharedLink>>,
     weight: Option<u64>,
     trace: Trace,
     outbox: Outbox,
@@ -151,6 +156,11 @@ mod kind {
     pub(super) const FAULT: u8 = 133;
     pub(super) const RECEIVING: u8 = 135;
     pub(super) const RESET: u8 = 134;
+}
+
+/// What went over the coordinator's link.
+fn first(links: Vec<Option<SharedLink>>) -> Option<LinkUsage> {
+    links.into_iter().next().flatten().map(SharedLink::into_usage)
 }
 
 /// Whom an event of the trace concerns, if not a worker.
@@ -172,6 +182,10 @@ impl<'a, H: Host> Simulation<'a, H> {
             .map(|worker| Machine::new(config(worker), worker, scenario, stream, measured))
             .collect::<Result<Vec<_>, _>>()?;
         let shared = scenario.links.server();
+        let servers = server.job().servers;
+        let followers = (0..servers as usize - 1)
+            .map(|place| Follower::new(place, servers, membership.lease, stream))
+            .collect();
         let mut agenda = Agenda::new();
         for (at, worker, fault) in scenario.faults.resolve(membership.workers, stream) {
             agenda.put(at, Due::Fault(worker, fault));
@@ -184,9 +198,10 @@ impl<'a, H: Host> Simulation<'a, H> {
             server_wake: None,
             reason: None,
             machines,
+            followers,
             connections: Vec::new(),
-            shared_up: shared.up.map(SharedLink::new),
-            shared_down: shared.down.map(SharedLink::new),
+            shared_up: (0..servers).map(|_| shared.up.map(SharedLink::new)).collect(),
+            shared_down: (0..servers).map(|_| shared.down.map(SharedLink::new)).collect(),
             weight,
             trace: Trace::new(),
             outbox: Outbox::new(),
@@ -196,6 +211,9 @@ impl<'a, H: Host> Simulation<'a, H> {
 
     fn begin(&mut self) {
         self.server_input(Input::Start);
+        for place in 0..self.followers.len() {
+            self.follower_input(place, Input::Start);
+        }
         for machine in 0..self.machines.len() {
             self.start(machine);
         }
@@ -209,8 +227,8 @@ impl<'a, H: Host> Simulation<'a, H> {
             workers: self.machines.into_iter().map(|machine| machine.ended).collect(),
             ended: self.now,
             events,
-            shared_up: self.shared_up.map(SharedLink::into_usage),
-            shared_down: self.shared_down.map(SharedLink::into_usage),
+            shared_up: first(self.shared_up),
+            shared_down: first(self.shared_down),
         }
     }
 
@@ -223,13 +241,14 @@ impl<'a, H: Host> Simulation<'a, H> {
         match due {
             Due::WakeServer => self.wake_server(at),
             Due::Wake(machine) => self.wake(machine, at),
+            Due::WakeFollower(place) => self.wake_follower(place, at),
             Due::ToServer(input) => {
                 self.trace.note(at, kind::INPUT, SERVER, 0);
                 self.server_input(input);
             }
             Due::ToWorker(machine, life, input) => self.done(machine, life, input),
             Due::Arrive(connection, end, item) => self.arrive(connection, end, item),
-            Due::Merge(connection, item, bytes) => self.merge(connection, item, bytes),
+            Due::Merge(connection, end, item, bytes) => self.merge(connection, end, item, bytes),
             Due::Receiving(connection, end) => self.receiving(connection, end),
             Due::DialOver(connection) => self.dial_over(connection),
             Due::Fault(worker, fault) => {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use pstrain_core::node::{Identity, Input};
+use pstrain_core::node::{Identity, Input, Target};
 use pstrain_core::protocol::{Message, frame_len, payload};
 use pstrain_core::time::Time;
 
-use super::connection::{Connection, End};
+use super::connection::{Caller, Connection, End};
+use super::follower::Follower;
 use super::{Due, Host, Item, SERVER, Simulation, kind};
 
 /// What opening or closing a connection weighs: a TCP segment without data.
@@ -15,14 +16,30 @@ const EMPTY_SEGMENT_BYTES: u64 = 60;
 const DIAL: Duration = Duration::from_secs(5);
 
 impl<H: Host> Simulation<'_, H> {
-    /// Begins a connection from a machine to the server.
-    pub(super) fn dial(&mut self, machine: usize) {
-        let number = self.connections.len() as u32;
-        self.connections.push(Connection::new(machine, self.machines[machine].life));
-        self.machines[machine].connection = Some(number);
+    /// Begins a connection from a machine to a server.
+    pub(super) fn dial(&mut self, machine: usize, target: &Target) {
+        let life = self.machines[machine].life;
+        let Some(callee) = Follower::callee(target).filter(|it| *it <= self.followers.len()) else {
+            let why = String::from("there is no such server");
+            let input = Input::DialFailed { why, permanent: true };
+            return self.agenda.put(self.now, Due::ToWorker(machine, life, input));
+        };
         self.machines[machine].pipe(End::Server).reconnect();
+        let number = self.connect(Caller::Machine(machine, life), callee);
+        let open = |number: &u32| !self.connections[*number as usize].is_closed(End::Worker);
+        let mut connections = std::mem::take(&mut self.machines[machine].connections);
+        connections.retain(open);
+        connections.push(number);
+        self.machines[machine].connections = connections;
+    }
+
+    /// Begins a connection.
+    pub(super) fn connect(&mut self, caller: Caller, callee: usize) -> u32 {
+        let number = self.connections.len() as u32;
+        self.connections.push(Connection::new(caller, callee));
         self.carry(number, End::Server, Item::Open);
         self.agenda.put(self.now + DIAL, Due::DialOver(number));
+        number
     }
 
     pub(super) fn dial_over(&mut self, number: u32) {
@@ -31,9 +48,19 @@ impl<H: Host> Simulation<'_, H> {
             return;
         }
         connection.close(End::Worker);
-        let (machine, life) = (connection.machine, connection.life);
         let why = format!("no answer within {DIAL:?}");
-        self.worker_input(machine, life, Input::DialFailed { why, permanent: false });
+        self.hand(number, End::Worker, Input::DialFailed { why, permanent: false });
+    }
+
+    /// Hands an input to whoever is at an end of a connection.
+    fn hand(&mut self, number: u32, end: End, input: Input) {
+        let connection = &self.connections[number as usize];
+        match (connection.server_at(end), connection.caller) {
+            (Some(0), _) => self.server_input(input),
+            (Some(server), _) => self.follower_input(server - 1, input),
+            (None, Caller::Machine(machine, life)) => self.worker_input(machine, life, input),
+            (None, Caller::Follower(_)) => {}
+        }
     }
 
     /// Sends an item over an open connection towards `to`.
@@ -48,34 +75,37 @@ impl<H: Host> Simulation<'_, H> {
         if self.connections[number as usize].close(end) {
             self.carry(number, end.other(), Item::Hangup);
         }
-        if end == End::Server {
+        if self.connections[number as usize].server_at(end) == Some(0) {
             self.host.closed(Self::peer(number));
         }
     }
 
     /// Puts an item into the link.
     fn carry(&mut self, number: u32, to: End, item: Item) {
-        let machine = self.connections[number as usize].machine;
-        let weighs = self.machines[machine].weighs(to);
-        let shared = match to {
-            End::Server => self.shared_up.is_some(),
-            End::Worker => self.shared_down.is_some(),
-        };
+        let connection = &self.connections[number as usize];
+        let machine = connection.machine();
+        let [source, goal] = [to.other(), to].map(|end| connection.server_at(end));
+        let weighs = machine.is_some_and(|machine| self.machines[machine].weighs(to));
+        let leaves = source.filter(|&server| self.shared_down[server].is_some());
+        let enters = goal.filter(|&server| self.shared_up[server].is_some());
+        let shared = leaves.is_some() || enters.is_some();
         let bytes = if weighs || shared { self.bytes(&item) } else { 0 };
         let mut at = self.now;
-        if to == End::Worker
-            && let Some(shared) = &mut self.shared_down
-        {
+        if let Some(shared) = leaves.and_then(|server| self.shared_down[server].as_mut()) {
             at = shared.pass(at, bytes);
         }
-        at = self.machines[machine].pipe(to).send(at, bytes);
+        let mut begin = Some(self.now);
+        if let Some(machine) = machine {
+            at = self.machines[machine].pipe(to).send(at, bytes);
+            begin = self.machines[machine].first_bytes(to, self.now);
+        }
         if (weighs || shared)
-            && let Some(begin) = self.machines[machine].first_bytes(to, self.now)
+            && let Some(begin) = begin
         {
             self.trickle(number, to, begin, at);
         }
-        let due = if to == End::Server && shared {
-            Due::Merge(number, item, bytes)
+        let due = if enters.is_some() {
+            Due::Merge(number, to, item, bytes)
         } else {
             Due::Arrive(number, to, item)
         };
@@ -108,36 +138,46 @@ impl<H: Host> Simulation<'_, H> {
     /// Part of a message comes out of the link, unless that is cut.
     pub(super) fn receiving(&mut self, number: u32, end: End) {
         let connection = &self.connections[number as usize];
-        let (machine, life) = (connection.machine, connection.life);
         let heard = connection.is_open(end) && !connection.is_broken();
-        if !heard || self.machines[machine].is_cut {
+        if !heard || self.is_cut(number) {
             return;
         }
-        self.trace.note(self.now, kind::RECEIVING, machine as u32, end as u64);
-        let input = Input::Receiving(Self::peer(number));
-        match end {
-            End::Server => self.server_input(input),
-            End::Worker => self.worker_input(machine, life, input),
+        self.trace.note(self.now, kind::RECEIVING, self.caller_traced(number), end as u64);
+        self.hand(number, end, Input::Receiving(Self::peer(number)));
+    }
+
+    /// Whether the way of the machine that dialled is cut.
+    fn is_cut(&self, number: u32) -> bool {
+        let machine = self.connections[number as usize].machine();
+        machine.is_some_and(|machine| self.machines[machine].is_cut)
+    }
+
+    /// Whoever dialled, in the trace.
+    fn caller_traced(&self, number: u32) -> u32 {
+        match self.connections[number as usize].caller {
+            Caller::Machine(machine, _) => machine as u32,
+            Caller::Follower(place) => Follower::traced(place),
         }
     }
 
-    /// An item has come over a worker's link to the one that all share at the server.
-    pub(super) fn merge(&mut self, number: u32, item: Item, bytes: u64) {
-        let at = self.shared_up.as_mut().map_or(self.now, |shared| shared.pass(self.now, bytes));
-        self.trickle(number, End::Server, self.now, at);
-        self.agenda.put(at, Due::Arrive(number, End::Server, item));
+    /// An item has come over a link to the one that all share at the server at that end.
+    pub(super) fn merge(&mut self, number: u32, end: End, item: Item, bytes: u64) {
+        let server = self.connections[number as usize].server_at(end);
+        let shared = server.and_then(|server| self.shared_up[server].as_mut());
+        let at = shared.map_or(self.now, |shared| shared.pass(self.now, bytes));
+        self.trickle(number, end, self.now, at);
+        self.agenda.put(at, Due::Arrive(number, end, item));
     }
 
     /// An item comes out of the link, unless that is cut.
     pub(super) fn arrive(&mut self, number: u32, end: End, item: Item) {
         let connection = &self.connections[number as usize];
-        let machine = &mut self.machines[connection.machine];
         if connection.is_broken() && !matches!(item, Item::Reset) {
             return;
         }
-        if machine.is_cut {
+        if let Some(machine) = connection.machine().filter(|_| self.is_cut(number)) {
             // TCP sends it again until it comes through.
-            machine.held_back.push((number, end, item));
+            self.machines[machine].held_back.push((number, end, item));
             return;
         }
         self.take_note(number, end, &item);
@@ -151,9 +191,10 @@ impl<H: Host> Simulation<'_, H> {
     }
 
     fn take_note(&mut self, number: u32, end: End, item: &Item) {
-        let whom = match end {
-            End::Server => SERVER,
-            End::Worker => self.connections[number as usize].machine as u32,
+        let whom = match (end, self.connections[number as usize].callee) {
+            (End::Server, 0) => SERVER,
+            (End::Server, server) => Follower::traced(server - 1),
+            (End::Worker, _) => self.caller_traced(number),
         };
         let (kind, sequence) = match item {
             Item::Open => (kind::OPEN, 0),
@@ -171,23 +212,23 @@ impl<H: Host> Simulation<'_, H> {
         self.trace.note(self.now, kind, whom, u64::from(number) << 40 ^ sequence);
     }
 
-    /// The server is dialled.
+    /// A server is dialled.
     fn called(&mut self, number: u32) {
         let connection = &mut self.connections[number as usize];
         connection.open(End::Server);
-        let machine = connection.machine;
-        self.machines[machine].pipe(End::Worker).reconnect();
+        if let Some(machine) = connection.machine() {
+            self.machines[machine].pipe(End::Worker).reconnect();
+        }
         self.carry(number, End::Worker, Item::Open);
-        self.server_input(Input::Connected(Self::peer(number), Identity::Anyone));
+        let input = Input::Connected(Self::peer(number), Identity::Anyone);
+        self.hand(number, End::Server, input);
     }
 
     /// A dial has been answered.
     fn answered(&mut self, number: u32) {
-        let connection = &mut self.connections[number as usize];
-        if connection.open(End::Worker) {
-            let (machine, life) = (connection.machine, connection.life);
+        if self.connections[number as usize].open(End::Worker) {
             let input = Input::Dialled(Self::peer(number), Identity::Anyone);
-            self.worker_input(machine, life, input);
+            self.hand(number, End::Worker, input);
         } else {
             self.carry(number, End::Server, Item::Hangup);
         }
@@ -198,17 +239,13 @@ impl<H: Host> Simulation<'_, H> {
         if !connection.is_open(end) {
             return;
         }
-        let (machine, life) = (connection.machine, connection.life);
-        let input = |message| Input::Message(Self::peer(number), message);
-        match end {
-            End::Worker => self.worker_input(machine, life, input(message)),
-            End::Server => {
-                let is_push = matches!(message, Message::Push(_));
-                self.server_input(input(message));
-                if is_push && std::mem::take(&mut self.machines[machine].loses_next_answer) {
-                    self.break_down(number);
-                }
-            }
+        let is_push = connection.server_at(end) == Some(0) && matches!(message, Message::Push(_));
+        let machine = connection.machine().filter(|_| is_push);
+        self.hand(number, end, Input::Message(Self::peer(number), message));
+        if let Some(machine) = machine
+            && std::mem::take(&mut self.machines[machine].loses_next_answer)
+        {
+            self.break_down(number);
         }
     }
 
@@ -217,18 +254,17 @@ impl<H: Host> Simulation<'_, H> {
         let connection = &mut self.connections[number as usize];
         let (was_awaited, was_open) = (connection.is_awaited(end), connection.is_open(end));
         connection.close(end);
-        let (machine, life) = (connection.machine, connection.life);
+        let is_first = connection.server_at(end) == Some(0);
         let (peer, why) = (Self::peer(number), String::from(why));
         match end {
-            End::Server if was_open => {
-                self.host.closed(peer);
-                self.server_input(Input::Disconnected { peer, why });
-            }
-            End::Worker if was_open => {
-                self.worker_input(machine, life, Input::Disconnected { peer, why });
+            _ if was_open => {
+                if is_first {
+                    self.host.closed(peer);
+                }
+                self.hand(number, end, Input::Disconnected { peer, why });
             }
             End::Worker if was_awaited => {
-                self.worker_input(machine, life, Input::DialFailed { why, permanent: false });
+                self.hand(number, end, Input::DialFailed { why, permanent: false });
             }
             _ => {}
         }
