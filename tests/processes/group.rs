@@ -172,7 +172,8 @@ fn whoever_of_a_group_is_killed_at_random_moments_the_parameters_are_the_same() 
         let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let log = ["--durability", "log", "--state"];
         let mut server = Server::tcp(&[&SLOW, &job, &["--servers", "2"], &log, &[&kept("first")]]);
-        let how = [&log[..], &[&kept("second")]].concat();
+        let state = kept("second");
+        let how = [&log[..], &[&state]].concat();
         let (mut other, listen) = second(&server.address, "127.0.0.1:0", &how);
         let mut workers = server.workers(2);
         server.status();
