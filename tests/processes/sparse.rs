@@ -91,7 +91,11 @@ fn what_does_not_go_together_is_refused_with_words() {
     let with = |more: &[&'static str]| [&logistic[..], more].concat();
     refused(&data, &[], &["sparse rows, which only model = logistic reads"]);
     refused("synthetic:100", &logistic, &["model = logistic reads sparse rows of two classes"]);
-    refused(&data, &with(&["--aggregation", "median"]), &["needs a value for every key"]);
+    refused(
+        &data,
+        &with(&["--aggregation", "median", "--workers", "3"]),
+        &["needs a value for every key"],
+    );
     refused(&data, &with(&["--consistency", "auto"]), &["consistency = auto", "leave it away"]);
     refused(&data, &with(&["--filters", "kkt"]), &["kkt", "proximal = l1:LAMBDA"]);
     refused(&data, &with(&["--pull-filter", "some"]), &["changed[:DELTA]"]);
