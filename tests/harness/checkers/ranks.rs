@@ -248,7 +248,9 @@ impl Ranks {
             (given.worker, given.incarnation, given.clock) == (worker, incarnation, clock)
         };
         let place = self.pending.iter().position(same);
-        let place = place.unwrap_or_else(|| panic!("{worker} gave nothing at clock {clock}"));
+        let place = place.unwrap_or_else(|| {
+            panic!("{worker} gave nothing at clock {clock}, of {:?}", self.pending)
+        });
         let given = self.pending.remove(place);
         self.round.push(Given { staleness: stale, ..given });
     }
