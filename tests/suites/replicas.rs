@@ -60,11 +60,10 @@ fn whatever_befalls_them_each_mini_batch_counts_once() {
             assert_eq!(done.reason, calm.reason, "seed {seed}");
             let Ledger { assigned, applied, discarded, lost, outstanding } = done.ledger;
             assert_eq!(assigned, applied + discarded + lost, "seed {seed}");
-            assert_eq!(
-                (applied, discarded, outstanding),
-                (calm.ledger.applied, 0, 0),
-                "seed {seed}"
-            );
+            assert_eq!((applied, outstanding), (calm.ledger.applied, 0), "seed {seed}");
+            // What is under way when the budget is used up comes too late: one of each worker.
+            let workers = u64::from(toy.job.membership.workers);
+            assert!(discarded <= workers, "seed {seed}: {discarded}");
             takeovers += done.takeovers;
         };
         schedules(100, look, mode);
