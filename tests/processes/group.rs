@@ -201,7 +201,8 @@ fn whoever_of_a_group_is_killed_at_random_moments_the_parameters_are_the_same() 
         let left = server.finish(Vec::new());
         assert_eq!(left.summary["params_sha256"], one["params_sha256"], "run {run}");
         check_books(&left.out, &left.summary);
-        other.wait().with_code(0);
+        // One that comes back when all is over may find nobody.
+        drop(other);
     }
 }
 

@@ -57,7 +57,7 @@ fn servers_join_and_leave_a_run_and_the_parameters_are_the_same() {
 fn servers_that_are_killed_while_keys_move_lose_and_repeat_nothing() {
     let folder = TempDir::new().unwrap();
     let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let job = ["--epochs", "6", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
+    let job = ["--epochs", "20", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
     let one = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
     let first = ["--durability", "log", "--state", &kept("first")];
     let mut server = Server::tcp(&[&SLOW, &job, &first]);

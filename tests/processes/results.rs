@@ -28,7 +28,7 @@ fn the_files_are_there_and_hold_what_they_say() {
     assert_eq!(serde_json::from_str::<Value>(&stored).unwrap(), summary);
 
     let mut curve = csv::Reader::from_path(out.join("curve.csv")).unwrap();
-    let header = ["version", "samples", "epoch", "time_s", "accuracy", "loss"];
+    let header = ["version", "samples", "epoch", "time_s", "accuracy", "loss", "objective"];
     assert_eq!(curve.headers().unwrap(), &header[..]);
     let rows: Vec<Vec<f64>> = curve
         .records()
