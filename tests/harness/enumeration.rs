@@ -3,8 +3,8 @@
 //!
 //! The nodes are the real ones. What they hold is what their `Debug` shows, so two states of the world
 //! with the same texts, the same messages under way and the same crashes left are one state. Each node
-//! is asked once for each of its states and inputs ([`Automaton`]); the world is a table of numbers
-//! after that.
+//! is asked once for each of its states and inputs ([`Automaton`](automaton::Automaton)); the world is
+//! a table of numbers after that.
 //!
 //! What is left out changes nothing for anybody: the time (nothing is ever silent for a lease, and a
 //! pause before a dial is over at once, which is a message that takes longer), data that are ready and

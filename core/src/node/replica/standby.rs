@@ -354,9 +354,10 @@ impl Standby {
     }
 
     /// Whether it may ask workers to follow it: it has lost the primary, which can do nothing
-    /// without it.
+    /// without it, and has heard nothing of what that does since. A connection alone says nothing: the
+    /// system of a process that is stopped takes it, too.
     const fn can_lead(&self) -> bool {
-        self.paired && self.dialler.peer().is_none()
+        self.paired && self.lost.is_some()
     }
 
     fn attend(&mut self, now: Time, peer: PeerId, worker: Attending, out: &mut Outbox) {
@@ -406,6 +407,7 @@ impl Standby {
         let Copy { server, entries, clock } = self.copy.take()?;
         let (since, why) = self.lost.take().unwrap_or((now, String::new()));
         let version = server.version();
+        out.extend(self.dialler.peer().map(Effect::Close));
         out.push(Effect::Report(Event::TookOver { term, version, stood: now.since(since), why }));
         out.extend(server.unanswered());
         let peers = server.peers();

@@ -161,7 +161,8 @@ impl Server {
             self.group.tell(|| Decision::Admit { worker, incarnation });
         }
         self.schedule_lease_check(now);
-        out.push(Effect::Limit(peer, Limits::of_worker(self.store.parameters().len())));
+        // A push that is repeated may be of an earlier key map, when this server had more keys.
+        out.push(Effect::Limit(peer, Limits::of_worker(self.keys.len() as usize)));
         out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
         let welcome = Welcome {
             protocol: PROTOCOL_VERSION,

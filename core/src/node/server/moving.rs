@@ -420,14 +420,12 @@ impl Server {
     /// Tells the workers who are there of the key map. Whoever has not said that it goes by it is given
     /// nothing.
     fn tell_workers(&mut self, out: &mut Outbox) {
-        let limits = Limits::of_worker(self.store.parameters().len());
         let there = self.roster.iter().filter_map(|(worker, slot)| Some((worker, slot.peer?)));
         for (worker, peer) in there.collect::<Vec<_>>() {
             self.waiting.remove(&worker);
             if let Some(slot) = self.roster.slot_mut(worker) {
                 slot.seat.remapping = true;
             }
-            out.push(Effect::Limit(peer, limits));
             out.push(Effect::Send(peer, Message::Holders(self.group.table())));
         }
     }

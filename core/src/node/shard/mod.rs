@@ -78,6 +78,8 @@ struct Following {
     run: u64,
     server: ServerId,
     job: Box<Job>,
+    /// Those of the whole model.
+    parameters: usize,
     /// The version of the key map.
     map: u64,
     /// None before it has keys.
@@ -253,7 +255,9 @@ impl Shard {
             out.push(Effect::Report(Event::Enlisted { job: Box::new(job.clone()), server, keys }));
         }
         let (job, begun) = (Box::new(job), store.is_some());
-        self.following = Some(Following { run, server, job, map: 0, store, begun, moving: None });
+        let (parameters, map) = (model.parameters(), 0);
+        let following = Following { run, server, job, parameters, map, store, begun, moving: None };
+        self.following = Some(following);
         Ok(())
     }
 

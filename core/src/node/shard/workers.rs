@@ -269,7 +269,9 @@ impl Shard {
             self.workers.peers.remove(&older);
             out.push(Effect::Close(older));
         }
-        out.push(Effect::Limit(peer, Limits::of_worker(keys.len() as usize)));
+        // A push that is repeated may be of an earlier key map, when this server had more keys.
+        let most = self.following.as_ref().map_or(0, |following| following.parameters);
+        out.push(Effect::Limit(peer, Limits::of_worker(most)));
         out.push(Effect::Send(peer, Message::Attached(Attached { map, keys })));
     }
 }
