@@ -24,7 +24,7 @@ use crate::node::{Effect, Event, Outbox};
 use crate::params::{KeyMap, Move};
 use crate::protocol::group::{Begin, Mapped, Portion};
 use crate::protocol::message::{Begun, Control, End, EndReason};
-use crate::protocol::{Limits, Message, Refusal};
+use crate::protocol::{Message, Refusal};
 use crate::saved::{Archive, SavedError};
 use crate::store::{Coming, Decision, PartError, Store};
 use crate::time::Time;
