@@ -119,6 +119,8 @@ struct Lab {
     cut: Vec<(usize, usize)>,
     calm: bool,
     disturbed: bool,
+    /// Until when the two get over what befell them: what befalls both at a time may end the run.
+    settles_until: Time,
     delay: Duration,
     compute: Vec<Duration>,
     seen: BTreeMap<Version, Vec<f32>>,
@@ -170,6 +172,7 @@ impl Lab {
             cut: Vec::new(),
             calm: false,
             disturbed: false,
+            settles_until: Time::ZERO,
             delay,
             compute,
             seen: BTreeMap::new(),

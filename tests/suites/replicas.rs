@@ -42,7 +42,7 @@ fn whatever_befalls_them_bsp_comes_to_the_same_parameters() {
         deposed += done.deposed;
     };
     schedules(400, look, ConsistencySpec::Bsp);
-    assert!(takeovers > 400 && alone > 200 && deposed > 20, "{takeovers} {alone} {deposed}");
+    assert!(takeovers > 200 && alone > 100 && deposed > 20, "{takeovers} {alone} {deposed}");
 }
 
 #[test]
@@ -67,6 +67,6 @@ fn whatever_befalls_them_each_mini_batch_counts_once() {
             takeovers += done.takeovers;
         };
         schedules(100, look, mode);
-        assert!(takeovers > 100, "{mode}: {takeovers}");
+        assert!(takeovers > 20, "{mode}: {takeovers}");
     }
 }

@@ -141,7 +141,11 @@ impl Lab {
             return;
         }
         let victim = if self.rng.below(2) == 0 { one } else { other };
+        if self.now < self.settles_until {
+            return;
+        }
         let long = lease.mul_f64(0.1 + 3.0 * self.rng.unit());
+        self.settles_until = self.now + long + lease * 2;
         match self.rng.below(5) {
             0 | 1 => self.kill(victim),
             2 => {

@@ -60,7 +60,7 @@ pub(super) struct Standby {
 struct Attending {
     identity: Identity,
     hello: Hello,
-    heard: Time,
+    since: Time,
 }
 
 impl Standby {
@@ -115,11 +115,7 @@ impl Standby {
                 self.on_primary(now, message, out);
             }
             Input::Receiving(from) => {
-                if !self.dialler.heard(now, from)
-                    && let Some(worker) = self.attending.get_mut(&from)
-                {
-                    worker.heard = now;
-                }
+                let _is_primary = self.dialler.heard(now, from);
             }
             Input::Message(from, message) => self.on_message(now, from, message, out),
             Input::Garbage(peer, error) if self.dialler.peer() == Some(peer) => {
@@ -136,7 +132,7 @@ impl Standby {
             Input::Drain => out.push(Effect::Done(Ok(EndReason::Stopped))),
             Input::Overslept => {
                 self.dialler.overslept(now);
-                self.attending.values_mut().for_each(|worker| worker.heard = now);
+                self.attending.values_mut().for_each(|worker| worker.since = now);
             }
             Input::Wake => self.on_wake(now, out),
             Input::Prepared(_) | Input::Computed(_) | Input::Evaluated(_) => {}
@@ -320,8 +316,7 @@ impl Standby {
     }
 
     fn on_message(&mut self, now: Time, from: PeerId, message: Message, out: &mut Outbox) {
-        if let Some(worker) = self.attending.get_mut(&from) {
-            worker.heard = now;
+        if self.attending.contains_key(&from) {
             match message {
                 Message::Heartbeat(heartbeat) => {
                     out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
@@ -337,7 +332,7 @@ impl Standby {
         let Some((_, identity)) = self.strangers.remove(&from) else { return };
         match message {
             Message::Hello(hello) if self.can_lead() => {
-                self.attend(now, from, Attending { identity, hello, heard: now }, out);
+                self.attend(now, from, Attending { identity, hello, since: now }, out);
             }
             Message::PullStatus(_) if identity.may_control().is_ok() && self.copy.is_some() => {
                 let status = self.copy.as_ref().map(|it| it.server.status(it.stream_time(now)));
@@ -463,15 +458,15 @@ impl Standby {
         if let Some((_, reason)) = self.over.filter(|(since, _)| now >= *since + lease) {
             return self.end(reason, out);
         }
-        let (on_time, mut close) = (
-            |since: Time| now < since + lease,
-            |peer: &PeerId| {
-                out.push(Effect::Close(*peer));
-                false
-            },
-        );
+        let on_time = |since: Time| now < since + lease;
+        let mut close = |peer: &PeerId| {
+            out.push(Effect::Send(*peer, Message::Refused(Refusal::Standby)));
+            out.push(Effect::Close(*peer));
+            false
+        };
         self.strangers.retain(|peer, (since, _)| on_time(*since) || close(peer));
-        self.attending.retain(|peer, worker| on_time(worker.heard) || close(peer));
+        // Its promise stays, and it may come again; but the primary may be there for it.
+        self.attending.retain(|peer, worker| on_time(worker.since) || close(peer));
         let Some(run) = self.run() else { return };
         if let Some(contest) = self.contest.as_mut().filter(|contest| now >= contest.ask_at()) {
             contest.ask_later(now, lease);
@@ -486,7 +481,7 @@ impl Standby {
         let link = self.dialler.deadline(lease);
         let contest = self.contest.as_ref().map(Contest::ask_at);
         let strangers = self.strangers.values().map(|(since, _)| *since + lease).min();
-        let attending = self.attending.values().map(|worker| worker.heard + lease).min();
+        let attending = self.attending.values().map(|worker| worker.since + lease).min();
         let over = self.over.map(|(since, _)| since + lease);
         let ends = self.ends_at().filter(|_| self.can_lead() && self.over.is_none());
         [link, contest, strangers, attending, over, ends].into_iter().flatten().min()
