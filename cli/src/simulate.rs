@@ -20,7 +20,7 @@ use pstrain_data::{Encoded, Prepared, Settings, Source};
 use pstrain_transports::WallClock;
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
-    self, Laboratory, LinkUsage, Origin, Outcome, Setup, SimulationError,
+    self, Failover, Failure, Laboratory, LinkUsage, Origin, Outcome, Setup, SimulationError,
 };
 use serde::Serialize;
 
@@ -95,6 +95,12 @@ pub(crate) struct VirtualReport {
     /// The computing time of a mini-batch that was measured, where the job asks for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) measured_s: Option<f64>,
+    /// How the run came through what befell its servers, where there is a standby or such a fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failover: Option<FailoverReport>,
+    /// Whether nobody was left to lead before the run was over.
+    #[serde(skip)]
+    pub(crate) is_leaderless: bool,
     /// The digest of the job as it was given, before what has only a size became a number.
     #[serde(skip)]
     pub(crate) job_sha256: String,
@@ -117,6 +123,55 @@ pub(crate) struct WayReport {
     pub(crate) use_share: f64,
 }
 
+/// How a run came through what befell its servers.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FailoverReport {
+    takeovers: u64,
+    /// How often a server went on without its standby.
+    alone: u64,
+    failures: Vec<FailureReport>,
+    /// Pushes that a worker was told are accepted.
+    acknowledged: u64,
+    /// Of these, such as whoever leads at the end has never heard of; all, if nobody does.
+    lost: u64,
+    /// Updates that a worker has seen and whoever leads at the end has not made.
+    updates_lost: u64,
+    /// Pushes that became part of an update more than once.
+    repeated: u64,
+    /// To the machine of the server from that of its standby.
+    up_bytes: u64,
+    down_bytes: u64,
+}
+
+/// Something that befell a server that led or had a standby, or the standby of one.
+#[derive(Clone, Debug, Serialize)]
+struct FailureReport {
+    at_s: f64,
+    /// The time from then to the first update by whoever led after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resumed_s: Option<f64>,
+}
+
+impl FailoverReport {
+    fn of(failover: &Failover) -> Self {
+        let failure = |failure: &Failure| FailureReport {
+            at_s: failure.at.as_secs_f64(),
+            resumed_s: failure.resumed.map(|span| span.as_secs_f64()),
+        };
+        Self {
+            takeovers: failover.takeovers,
+            alone: failover.alone,
+            failures: failover.failures.iter().map(failure).collect(),
+            acknowledged: failover.acknowledged,
+            lost: failover.lost,
+            updates_lost: failover.updates_lost,
+            repeated: failover.repeated,
+            up_bytes: failover.up_bytes,
+            down_bytes: failover.down_bytes,
+        }
+    }
+}
+
 impl ServerLinkReport {
     fn of(outcome: &Outcome) -> Option<Self> {
         let way = |usage: &Option<LinkUsage>| {
@@ -136,6 +191,8 @@ impl VirtualReport {
             virtual_time_s: outcome.ended.as_secs_f64(),
             events: outcome.events,
             server_link: ServerLinkReport::of(outcome),
+            failover: outcome.failover.as_ref().map(FailoverReport::of),
+            is_leaderless: outcome.reason.is_none(),
             measured_s: run.measured.map(|time| time.as_secs_f64()),
             job_sha256: run.job_sha256.clone(),
         }
@@ -150,6 +207,7 @@ impl Virtual {
         let Resolved { mut job, data } =
             layers.resolve_with(|source, settings| cache.prepare(source, settings))?;
         SimulationError::check(&scenario, job.membership.workers)?;
+        scenario.check_servers(job.servers)?;
         let job_sha256 = hexadecimal(&job_digest(&job));
         Model::new(&job.model, job.data.shape)?;
         // Messages and times without arithmetic: the real size is a number, not memory.
@@ -158,6 +216,10 @@ impl Virtual {
                 "servers = {}: a model of times alone has no parameters to share out; use another \
                  model, or one server",
                 job.servers
+            ),
+            ModelSpec::Timing { .. } if scenario.links.standby().is_some() => bail!(
+                "link = standby.*: a model of times alone has nothing that a standby could keep; \
+                 use another model, or no standby"
             ),
             ModelSpec::Timing { layers } => {
                 let parameters: u64 = layers.iter().map(|&layer| u64::from(layer)).sum();
@@ -182,7 +244,7 @@ impl Virtual {
     /// Runs the job, or as far as it comes until `stop` is raised; `report` hears everything.
     pub(crate) fn run(
         &self,
-        server: &mut Server,
+        server: Server,
         stop: &AtomicBool,
         report: impl FnMut(Time, Origin, Event),
     ) -> anyhow::Result<Outcome> {

@@ -61,7 +61,7 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
     job.scenario = scenario.to_text();
     let (parts, seed) = (job.parts(), job.seed);
     let model = Model::new(&job.model, job.data.shape).unwrap();
-    let mut server = Server::new(job, seed).unwrap();
+    let server = Server::new(job, seed).unwrap();
     let mut events = Vec::new();
     let load =
         |order: &Prepare| Ok((parts_of(&toy.train, parts, order), toy.job.data.train.clone()));
@@ -73,7 +73,7 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
     };
     let mut host = Laboratory::new(load, model, &toy.train, partition, report);
     let setup = Setup {
-        server: &mut server,
+        server,
         scenario: &scenario,
         stream: Stream::new(seed).fork("scenario", 0),
         measured: None,
@@ -81,13 +81,14 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
         stop: &AtomicBool::new(false),
     };
     let outcome = simulate(setup, &mut host).unwrap();
+    let (server, reason) = (outcome.server, outcome.reason.unwrap());
     let again = Server::restore(server.job().clone(), &server.save()).unwrap();
     assert!(format!("{again:?}") == format!("{server:?}"), "what is restored is another server");
     let ledger = server.ledger();
     let Ledger { assigned, applied, discarded, lost, outstanding } = ledger;
     assert_eq!(assigned, applied + discarded + lost + outstanding, "{ledger:?}");
     Dealt {
-        reason: outcome.reason,
+        reason,
         parameters: server.parameters().to_vec(),
         point: server.point(),
         ledger,

@@ -163,7 +163,7 @@ impl VirtualRun {
         let mut job = self.job.clone();
         job.scenario = self.scenario.to_text();
         let seed = job.seed;
-        let mut server = Server::new(job, seed).unwrap();
+        let server = Server::new(job, seed).unwrap();
         let rows: Vec<u64> = self.partitions.iter().map(|part| part.len() as u64).collect();
         let model = Model::new(&self.job.model, self.job.data.shape).unwrap();
         let load = |order: &Prepare| {
@@ -186,7 +186,7 @@ impl VirtualRun {
             scratch: Vec::new(),
         };
         let setup = Setup {
-            server: &mut server,
+            server,
             scenario: &self.scenario,
             stream: self.stream,
             measured: self.measured,
@@ -194,9 +194,10 @@ impl VirtualRun {
             stop: &AtomicBool::new(false),
         };
         let outcome = simulate(setup, &mut watcher)?;
-        watcher.checker.finish(&server, outcome.reason);
+        let (server, reason) = (outcome.server, outcome.reason.unwrap());
+        watcher.checker.finish(&server, reason);
         Ok(Simulated {
-            reason: outcome.reason,
+            reason,
             ended: outcome.ended,
             trace: outcome.trace,
             happened: outcome.events,

@@ -125,6 +125,13 @@ pub(crate) fn real_time(layers: &Layers) -> anyhow::Result<Scenario> {
             layers.text("faults")
         );
     }
+    if scenario.links.standby().is_some() {
+        bail!(
+            "link = {:?}: the link of a standby is modelled in virtual time only; start a standby \
+             with `pstrain server --standby-of`, and leave standby.* out",
+            layers.text("link")
+        );
+    }
     Ok(scenario)
 }
 
@@ -252,18 +259,19 @@ impl Host {
     }
 
     /// Runs in virtual time until the run is over.
-    pub(crate) fn simulate(&mut self, run: &Virtual) -> anyhow::Result<EndReason> {
+    pub(crate) fn simulate(mut self, run: &Virtual) -> anyhow::Result<(Self, Option<EndReason>)> {
         let recorder = self.recorder.clone();
         let stop = signals::flag_on_signal(
             "draining: letting outstanding gradients come back (again to abort)",
         )?;
-        let Role::Server(server) = &mut self.role else { bail!("virtual time has no standbys") };
+        let Role::Server(server) = self.role else { bail!("it runs over sockets") };
         let outcome = run.run(server, &stop, |now, from, event| match from {
             Origin::Server => recorder.note(now, &event),
             Origin::Worker(worker) => recorder.note_worker(now, worker, &event),
         })?;
         self.virtual_time = Some(VirtualReport::of(&outcome, run));
-        Ok(outcome.reason)
+        self.role = Role::Server(outcome.server);
+        Ok((self, outcome.reason))
     }
 
     /// Servers of the job.

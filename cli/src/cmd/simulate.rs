@@ -6,7 +6,8 @@ use pstrain_core::protocol::message::EndReason;
 
 use super::server::{Host, gather};
 use crate::args::SimulateArgs;
-use crate::exit::{self, Ending};
+use crate::exit::{self, Ending, Failed};
+use crate::record::LEADERLESS;
 use crate::simulate::{DataCache, Virtual};
 
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
@@ -14,8 +15,9 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
     let run = Virtual::resolve(&layers, &DataCache::default())?;
     let server = run.server()?;
     let data = Arc::clone(&run.data);
-    let mut host = Host::new(server, data, &layers.to_toml(), &args.output, false)?;
-    let reason: EndReason = host.simulate(&run)?;
+    let host = Host::new(server, data, &layers.to_toml(), &args.output, false)?;
+    let (host, reason): (Host, Option<EndReason>) = host.simulate(&run)?;
     host.finish("virtual", &args.output)?;
-    exit::of_reason(reason)
+    let gone = || Failed(format!("the run ended early: {LEADERLESS}")).into();
+    reason.ok_or_else(gone).and_then(exit::of_reason)
 }

@@ -72,13 +72,13 @@ impl VirtualTime {
 impl Execute for VirtualTime {
     fn execute(&self, run: &Run<'_>, _stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
         let ready = Virtual::resolve(&run.layers()?, &self.data)?;
-        let mut server = ready.server()?;
+        let server = ready.server()?;
         let mut summary = Summary::new(&ready.job);
         let lambda = ready.job.update.l1();
         let mut record = run.record();
         // A run is whole or not at all; those under way are short and are let finish.
         let outcome =
-            ready.run(&mut server, &AtomicBool::new(false), |now, from, event| match from {
+            ready.run(server, &AtomicBool::new(false), |now, from, event| match from {
                 Origin::Server => {
                     summary.note(now, &event);
                     if let Event::Evaluated { point, evaluation } = &event {
@@ -96,7 +96,7 @@ impl Execute for VirtualTime {
                 }
                 Origin::Worker(worker) => summary.note_worker(now, worker, &event),
             })?;
-        let mut report = summary.report(&server, ready.data.spec.classes(), "virtual");
+        let mut report = summary.report(&outcome.server, ready.data.spec.classes(), "virtual");
         report.was_virtual(VirtualReport::of(&outcome, &ready));
         record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
         record.staleness = summary.staleness_histogram().clone();

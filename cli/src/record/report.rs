@@ -145,10 +145,16 @@ impl WorkerReport {
     }
 }
 
+/// How a run ended whose servers were gone before it was over.
+pub(crate) const LEADERLESS: &str = "its server was gone, and nobody took its place";
+
 impl Report {
     /// Adds what only virtual time can say.
     pub(crate) fn was_virtual(&mut self, virtual_time: VirtualReport) {
         self.job_sha256.clone_from(&virtual_time.job_sha256);
+        if virtual_time.is_leaderless {
+            LEADERLESS.clone_into(&mut self.ended);
+        }
         self.virtual_time = Some(virtual_time);
     }
 }

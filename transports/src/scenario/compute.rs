@@ -182,7 +182,7 @@ impl ComputeTimes {
                 Some((who, key)) => (Who::read(who)?, key, value),
             },
         };
-        if who == Who::Server {
+        if matches!(who, Who::Server | Who::Standby) {
             return Err("the server computes no gradients; say it of a worker or of all".into());
         }
         let mut said = self.said.get(&who).cloned().unwrap_or_default();

@@ -15,20 +15,31 @@ use super::quantity::{Span, span};
 
 const SETTING: &str = "faults";
 
-/// Something that goes wrong with a worker, or is mended.
+/// Something that goes wrong with a worker or a server, or is mended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// Its process dies.
     Crash,
-    /// Its process starts anew.
+    /// Its process starts anew; that of a server as the standby of the other.
     Restart,
     /// Nothing gets through to it or from it any more. Nobody is told: either side notices when it
     /// has heard nothing for too long.
     Cut,
     /// Its way is whole again, and what was held up arrives.
     Heal,
-    /// The answer to its next push is lost with the connection, so that the push comes twice.
+    /// A worker's only: the answer to its next push is lost with the connection, so that the push comes twice.
     Duplicate,
+}
+
+/// Whom it befalls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Victim {
+    /// A worker.
+    Worker(WorkerId),
+    /// The machine on which the server begins.
+    Server,
+    /// The machine on which its standby begins.
+    Standby,
 }
 
 /// What goes wrong, and when.
@@ -45,6 +56,9 @@ enum Item {
     At { who: Who, fault: Fault, at: Time },
     Random { count: u32, seed: Option<u64>, begin: Time, length: Duration },
 }
+
+/// Why there is nobody that a server could follow.
+const NO_STANDBY: &str = "there is no standby; say what its link to the server is like, such as --link standby.delay=1ms";
 
 /// The most random incidents of one item.
 const MOST_RANDOM: u32 = 1_000_000;
@@ -69,18 +83,46 @@ impl FaultPlan {
         Ok(())
     }
 
+    /// Refuses items about servers that a job lacks: of several servers none is befallen by
+    /// anything, and only one with a standby has somebody to follow when it starts anew.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] names the item.
+    pub(super) fn check_servers(&self, servers: u32, standby: bool) -> Result<(), ScenarioError> {
+        for item in &self.items {
+            let Item::At { who, fault, .. } = item else { continue };
+            let problem = match who {
+                Who::Server | Who::Standby if servers > 1 => {
+                    "faults are those of workers where a job has several servers"
+                }
+                Who::Standby if !standby => NO_STANDBY,
+                Who::Server if !standby && *fault == Fault::Restart => NO_STANDBY,
+                _ => continue,
+            };
+            return Err(ScenarioError::new(SETTING, item, problem.into()));
+        }
+        Ok(())
+    }
+
     /// All faults in the order of their times. Chance comes from `stream`, unless an item has a
     /// seed of its own.
     #[must_use]
-    pub fn resolve(&self, workers: u32, stream: Stream) -> Vec<(Time, WorkerId, Fault)> {
+    pub fn resolve(&self, workers: u32, stream: Stream) -> Vec<(Time, Victim, Fault)> {
         let mut faults = Vec::new();
         for (index, item) in self.items.iter().enumerate() {
             match *item {
                 Item::At { who: Who::Worker(worker), fault, at } => {
-                    faults.push((at, worker, fault));
+                    faults.push((at, Victim::Worker(worker), fault));
                 }
-                Item::At { fault, at, .. } => {
-                    faults.extend((0..workers).map(|worker| (at, WorkerId(worker), fault)));
+                Item::At { who: Who::Server, fault, at } => {
+                    faults.push((at, Victim::Server, fault));
+                }
+                Item::At { who: Who::Standby, fault, at } => {
+                    faults.push((at, Victim::Standby, fault));
+                }
+                Item::At { who: Who::All, fault, at } => {
+                    let all = (0..workers).map(|worker| Victim::Worker(WorkerId(worker)));
+                    faults.extend(all.map(|worker| (at, worker, fault)));
                 }
                 Item::Random { count, seed, begin, length } => {
                     let stream =
@@ -104,9 +146,9 @@ fn incident(
     begin: Time,
     length: Duration,
     random: &mut Random,
-    faults: &mut Vec<(Time, WorkerId, Fault)>,
+    faults: &mut Vec<(Time, Victim, Fault)>,
 ) {
-    let worker = WorkerId(random.below(workers.into()) as u32);
+    let worker = Victim::Worker(WorkerId(random.below(workers.into()) as u32));
     let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
     let at = begin + Duration::from_nanos(random.below(length));
     let mended = at + Duration::from_nanos(1 + random.below(length / 4));
@@ -136,10 +178,11 @@ impl FromStr for Item {
             );
         };
         let who = Who::read(who)?;
-        if who == Who::Server {
-            return Err("faults are those of workers; name one by its number, or all".into());
+        let fault = fault.parse()?;
+        if matches!(who, Who::Server | Who::Standby) && fault == Fault::Duplicate {
+            return Err("only workers push; name one by its number, or all".into());
         }
-        Ok(Self::At { who, fault: fault.parse()?, at: Time::ZERO + span(at)? })
+        Ok(Self::At { who, fault, at: Time::ZERO + span(at)? })
     }
 }
 
@@ -235,20 +278,24 @@ mod tests {
 
     use super::*;
 
-    fn resolve(text: &str, seed: u64) -> Vec<(Time, WorkerId, Fault)> {
+    fn resolve(text: &str, seed: u64) -> Vec<(Time, Victim, Fault)> {
         text.parse::<FaultPlan>().unwrap().resolve(3, Stream::new(seed))
     }
 
     #[test]
     fn faults_come_in_the_order_of_their_times() {
         let s = |seconds| Time::ZERO + Duration::from_secs(seconds);
-        let faults = resolve("1.restart@12s 1.crash@10s all.cut@11s", 1);
+        let faults =
+            resolve("1.restart@12s 1.crash@10s all.cut@11s standby.cut@14s server.crash@13s", 1);
+        let worker = |worker| Victim::Worker(WorkerId(worker));
         let expected = [
-            (s(10), WorkerId(0), Fault::Crash),
-            (s(11), WorkerId(0), Fault::Cut),
-            (s(11), WorkerId(1), Fault::Cut),
-            (s(11), WorkerId(2), Fault::Cut),
-            (s(12), WorkerId(0), Fault::Restart),
+            (s(10), worker(0), Fault::Crash),
+            (s(11), worker(0), Fault::Cut),
+            (s(11), worker(1), Fault::Cut),
+            (s(11), worker(2), Fault::Cut),
+            (s(12), worker(0), Fault::Restart),
+            (s(13), Victim::Server, Fault::Crash),
+            (s(14), Victim::Standby, Fault::Cut),
         ];
         assert_eq!(faults, expected);
     }
@@ -284,7 +331,7 @@ mod tests {
             ("1.crash@x", "faults: 1.crash@x: \"x\" is no time"),
             ("random:0@0s+1s", "faults: random:0@0s+1s: write random:COUNT@START+LENGTH"),
             ("random:9", "faults: random:9: write random:COUNT@START+LENGTH"),
-            ("server.crash@1s", "faults: server.crash@1s: faults are those of workers"),
+            ("server.duplicate@1s", "faults: server.duplicate@1s: only workers push"),
         ] {
             let error = text.parse::<FaultPlan>().unwrap_err().to_string();
             assert!(error.starts_with(told), "{error}");
@@ -294,13 +341,18 @@ mod tests {
     proptest! {
         #[test]
         fn the_canonical_text_reads_back(
-            plan in prop::collection::vec((0_u32..4, 0_usize..5, 0_u64..u64::MAX), 0..9),
+            plan in prop::collection::vec((0_u32..6, 0_usize..5, 0_u64..u64::MAX), 0..9),
             random in prop::option::of((1_u32..9, prop::option::of(any::<u64>()), any::<u32>())),
         ) {
             let mut items: Vec<Item> = plan
                 .into_iter()
                 .map(|(who, fault, at)| Item::At {
-                    who: if who == 0 { Who::All } else { Who::Worker(WorkerId(who)) },
+                    who: match who {
+                        0 => Who::All,
+                        4 if fault < 4 => Who::Server,
+                        5 if fault < 4 => Who::Standby,
+                        _ => Who::Worker(WorkerId(who)),
+                    },
                     fault: FAULTS[fault].1,
                     at: Time::from_nanos(at),
                 })

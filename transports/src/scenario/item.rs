@@ -37,6 +37,7 @@ impl std::error::Error for ScenarioError {}
 pub(super) enum Who {
     All,
     Server,
+    Standby,
     Worker(WorkerId),
 }
 
@@ -46,6 +47,7 @@ impl Who {
         match word {
             "all" => Ok(Self::All),
             "server" => Ok(Self::Server),
+            "standby" => Ok(Self::Standby),
             _ => word.parse().map(Self::Worker).map_err(|_not_a_worker| {
                 format!("{word:?} is nobody; write a worker's number (they count from 1), or all")
             }),
@@ -68,6 +70,7 @@ impl fmt::Display for Who {
         match self {
             Self::All => f.write_str("all"),
             Self::Server => f.write_str("server"),
+            Self::Standby => f.write_str("standby"),
             Self::Worker(worker) => worker.fmt(f),
         }
     }

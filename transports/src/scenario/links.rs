@@ -26,12 +26,12 @@ pub struct Links {
 
 as_text!(Links);
 
-/// Both directions of one worker's link.
+/// Both directions of the link of a worker, or of a standby.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerLink {
-    /// From the worker to the server.
+    /// To the server.
     pub up: LinkSpec,
-    /// From the server to the worker.
+    /// From the server.
     pub down: LinkSpec,
 }
 
@@ -158,6 +158,21 @@ impl Links {
             said.apply(&mut spec);
         }
         Some(spec)
+    }
+
+    /// The link between the server and its standby, up to the server and down from it; none if
+    /// nothing was said about it, and there is no standby.
+    #[must_use]
+    pub fn standby(&self) -> Option<WorkerLink> {
+        let way = |direction| {
+            let said = self.said.get(&(Who::Standby, direction))?;
+            let mut spec = LinkSpec::default();
+            said.apply(&mut spec);
+            Some(spec)
+        };
+        let (up, down) = (way(Direction::Up), way(Direction::Down));
+        let is_said = up.is_some() || down.is_some();
+        is_said.then(|| WorkerLink { up: up.unwrap_or_default(), down: down.unwrap_or_default() })
     }
 
     /// The link that all share.
@@ -397,6 +412,9 @@ mod tests {
     fn nothing_said_is_told_from_nothing_to_wait() {
         assert_eq!(links("2.delay=0ms server.rate=1gbit").of(WorkerId(0)), None);
         assert_eq!(links("2.delay=0ms").of(WorkerId(1)), Some(WorkerLink::default()));
+        assert_eq!(links("all.delay=1ms").standby(), None);
+        let standby = links("all.delay=1ms standby.down.delay=2ms").standby().unwrap();
+        assert_eq!(standby.round_trip(), Duration::from_millis(2));
         assert!(links(" none ").is_none());
     }
 
@@ -450,6 +468,7 @@ mod tests {
         let who = prop_oneof![
             Just(String::new()),
             Just("all.".to_owned()),
+            Just("standby.".to_owned()),
             (1_u32..5).prop_map(|worker| format!("{worker}.")),
         ];
         let direction = prop_oneof![Just(""), Just("up."), Just("down.")];

@@ -18,7 +18,7 @@ mod quantity;
 mod tcp;
 
 pub use compute::{ComputeSpec, ComputeTimes, Slowdown, TimeModel};
-pub use faults::{Fault, FaultPlan};
+pub use faults::{Fault, FaultPlan, Victim};
 pub use item::ScenarioError;
 pub use links::{Distribution, LinkSpec, Links, ServerLink, WorkerLink};
 pub use outage::Outage;
@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// The links between the workers and the server.
+    /// The links of the workers to the server, and of a standby.
     pub links: Links,
     /// How long mini-batches take.
     pub compute: ComputeTimes,
@@ -70,6 +70,19 @@ impl Scenario {
         self.links.check(workers)?;
         self.compute.check(workers)?;
         self.faults.check(workers)
+    }
+
+    /// Refuses standbys, and faults of servers, that a job with so many servers does not have.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] names the item.
+    pub fn check_servers(&self, servers: u32) -> Result<(), ScenarioError> {
+        let standby = self.links.standby().is_some();
+        if standby && servers > 1 {
+            let problem = "only a job with one server has a standby in virtual time".into();
+            return Err(ScenarioError::new("link", "standby", problem));
+        }
+        self.faults.check_servers(servers, standby)
     }
 
     /// The scenario as one text, as a job carries it: empty if nothing is modelled.
@@ -115,6 +128,26 @@ mod tests {
         assert_eq!(Scenario::from_text(""), Ok(none));
         let error = Scenario::from_text("{}").unwrap_err().to_string();
         assert!(error.contains("links"), "{error}");
+    }
+
+    #[test]
+    fn servers_that_the_job_lacks_are_refused() {
+        let told = |link: &str, faults: &str, servers| {
+            let scenario = Scenario::parse(link, "", faults).unwrap();
+            scenario.check_servers(servers).map_err(|error| error.to_string())
+        };
+        let faults = "server.crash@1s server.restart@2s standby.cut@3s standby.heal@4s";
+        assert_eq!(told("standby.delay=1ms", faults, 1), Ok(()));
+        assert_eq!(told("", "server.crash@1s", 1), Ok(()));
+        for (link, faults, servers, wanted) in [
+            ("", "server.restart@1s", 1, "faults: server.restart@1s: there is no standby; say"),
+            ("", "standby.cut@1s", 1, "faults: standby.cut@1s: there is no standby; say"),
+            ("", "server.crash@1s", 2, "faults: server.crash@1s: faults are those of workers"),
+            ("standby.delay=1ms", "", 2, "link: standby: only a job with one server has"),
+        ] {
+            let error = told(link, faults, servers).unwrap_err();
+            assert!(error.starts_with(wanted), "{error}");
+        }
     }
 
     #[test]

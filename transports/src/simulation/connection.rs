@@ -32,6 +32,8 @@ pub(super) enum Caller {
     Machine(usize, u32),
     /// A server that does not coordinate.
     Follower(usize),
+    /// The server, or its standby: which of the two.
+    Replica(usize),
 }
 
 /// A connection to a server. The end that dialled is the worker's, also where a server did.
@@ -54,7 +56,7 @@ impl Connection {
     pub(super) const fn machine(&self) -> Option<usize> {
         match self.caller {
             Caller::Machine(machine, _) => Some(machine),
-            Caller::Follower(_) => None,
+            Caller::Follower(_) | Caller::Replica(_) => None,
         }
     }
 
@@ -63,6 +65,7 @@ impl Connection {
         match (end, self.caller) {
             (End::Server, _) => Some(self.callee),
             (End::Worker, Caller::Follower(place)) => Some(1 + place),
+            (End::Worker, Caller::Replica(seat)) => Some(seat),
             (End::Worker, Caller::Machine(..)) => None,
         }
     }

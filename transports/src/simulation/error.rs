@@ -17,6 +17,8 @@ pub enum SimulationError {
     Compute(WorkerId),
     /// A worker's mini-batches take as long as on this machine, but that was not measured.
     Measured(WorkerId),
+    /// There can be no standby of the server.
+    Standby,
     /// Nothing will ever happen again, but the server has not finished.
     Stuck {
         /// When that was, in virtual time.
@@ -55,6 +57,7 @@ impl fmt::Display for SimulationError {
                 f,
                 "worker {worker} computes as fast as this machine, but that was not measured"
             ),
+            Self::Standby => f.write_str("there can be no standby for this job"),
             Self::Stuck { at } => {
                 write!(f, "at {at} nothing is under way any more, but the run is not over")
             }

@@ -4,13 +4,13 @@
 //! the other servers. Between servers there is no other link and no delay: they stand side by side.
 
 use pstrain_core::id::ServerId;
-use pstrain_core::node::{Effect, Input, Node, Shard, ShardConfig, Target};
+use pstrain_core::node::{Effect, Input, Node, Shard, ShardConfig};
 use pstrain_core::protocol::group::Place;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 
 use super::connection::{Caller, End};
-use super::{Due, Host, Item, SERVER, Simulation, kind};
+use super::{Due, Host, Item, Simulation, kind, traced};
 
 /// What a server's address begins with; its place among those that do not coordinate follows.
 const ADDRESS: &str = "virtual server ";
@@ -41,19 +41,9 @@ impl Follower {
         Self { node: Some(node), wake: None }
     }
 
-    /// Which server is to be dialled, as [`super::connection::Connection::callee`].
-    pub(super) fn callee(target: &Target) -> Option<usize> {
-        match target {
-            Target::Server => Some(0),
-            Target::Address(address) => {
-                Some(1 + address.strip_prefix(ADDRESS)?.parse::<usize>().ok()?)
-            }
-        }
-    }
-
-    /// Whom an event of the trace concerns.
-    pub(super) const fn traced(place: usize) -> u32 {
-        SERVER - 1 - place as u32
+    /// Which server has an address, as [`super::connection::Connection::callee`].
+    pub(super) fn callee(address: &str) -> Option<usize> {
+        Some(1 + address.strip_prefix(ADDRESS)?.parse::<usize>().ok()?)
     }
 }
 
@@ -108,7 +98,7 @@ impl<H: Host> Simulation<'_, H> {
         follower.wake = None;
         let deadline = follower.node.as_ref().and_then(Node::deadline);
         if deadline.is_some_and(|deadline| deadline <= at) {
-            self.trace.note(at, kind::WAKE, Follower::traced(place), 0);
+            self.trace.note(at, kind::WAKE, traced(1 + place), 0);
             self.follower_input(place, Input::Wake);
         } else {
             self.plan_follower_wake(place);

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{Incarnation, WorkerId};
 use pstrain_core::node::{Effect, Input, Node, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 
 use super::connection::End;
+use super::way::Ways;
 use super::{Due, Host, Item, Origin, Simulation, SimulationError, kind};
-use crate::scenario::{Fault, LinkSpec, Loss, Pace, Pipe, Scenario};
+use crate::scenario::{Fault, Pace, Scenario};
 
 /// A machine with a worker on it.
 #[derive(Debug)]
@@ -24,13 +25,9 @@ pub(super) struct Machine {
     wake: Option<Time>,
     /// The connections that its process dialled.
     pub(super) connections: Vec<u32>,
-    up: Pipe,
-    down: Pipe,
-    /// Whether the time on the way up, and down, depends on the size.
-    weighs: [bool; 2],
-    /// How long after its beginning the first of a long message arrives, where that is
-    /// the same all the time.
-    first_bytes: [Option<Duration>; 2],
+    pub(super) ways: Ways,
+    /// The server whose address its process was given: whoever led when it became a member.
+    pub(super) server: usize,
     pace: Pace,
     pub(super) is_cut: bool,
     /// What would have arrived since the link was cut.
@@ -55,14 +52,6 @@ impl Machine {
             (true, Some(measured)) => compute.with_measured(measured),
             (true, None) => return Err(SimulationError::Measured(worker)),
         };
-        let weighs = |link: &LinkSpec| {
-            link.rate.is_some() || link.slow_start || link.loss != Loss::default()
-        };
-        let ways = [&link.up, &link.down];
-        let weighs = ways.map(weighs);
-        let is_constant = |way: &LinkSpec| way.outages.is_empty() && way.later.is_empty();
-        let first_bytes = ways.map(|way| is_constant(way).then_some(way.delay));
-        let (up, down) = link.pipes(worker, stream);
         Ok(Self {
             worker,
             config,
@@ -70,10 +59,8 @@ impl Machine {
             life: 0,
             wake: None,
             connections: Vec::new(),
-            weighs,
-            first_bytes,
-            up,
-            down,
+            ways: Ways::new(link, worker, stream),
+            server: 0,
             pace: compute.pace(worker, stream),
             is_cut: false,
             held_back: Vec::new(),
@@ -82,22 +69,9 @@ impl Machine {
         })
     }
 
-    /// The way towards an end.
-    pub(super) const fn pipe(&mut self, to: End) -> &mut Pipe {
-        match to {
-            End::Server => &mut self.up,
-            End::Worker => &mut self.down,
-        }
-    }
-
-    /// When the other end hears the first of a message that begins at `now`, if it does.
-    pub(super) fn first_bytes(&self, to: End, now: Time) -> Option<Time> {
-        self.first_bytes[to as usize].map(|delay| now + delay)
-    }
-
-    /// Whether the time that an item takes towards an end depends on its size.
-    pub(super) const fn weighs(&self, to: End) -> bool {
-        self.weighs[to as usize]
+    /// The incarnation of its process, once that is a member.
+    pub(super) fn incarnation(&self) -> Option<Incarnation> {
+        self.node.as_ref().and_then(Worker::incarnation)
     }
 }
 
@@ -210,7 +184,7 @@ impl<H: Host> Simulation<'_, H> {
     }
 
     /// Lets a fault happen. One that cannot (a crash of what does not run, say) changes nothing.
-    pub(super) fn fault(&mut self, worker: WorkerId, fault: Fault) {
+    pub(super) fn worker_fault(&mut self, worker: WorkerId, fault: Fault) {
         let machine = worker.0 as usize;
         let Some(host) = self.machines.get_mut(machine) else { return };
         // Nobody starts again what has come to its end; one that gave up may be tried again.

@@ -9,39 +9,46 @@ mod agenda;
 mod connection;
 mod error;
 mod follower;
+mod history;
 mod host;
 mod machine;
+mod seat;
 mod shared;
 mod trace;
 mod traffic;
+mod way;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pstrain_core::id::{PeerId, WorkerId};
-use pstrain_core::node::{Effect, Input, Node, Outbox, Server, WorkerConfig, WorkerError};
+use pstrain_core::node::{Input, Outbox, Server, WorkerConfig, WorkerError};
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 
 pub use error::SimulationError;
+pub use history::{Failover, Failure};
 pub use host::{Host, Laboratory, Origin};
 pub use shared::LinkUsage;
 
-use crate::scenario::{Fault, Scenario};
+use crate::scenario::{Fault, Scenario, Victim};
 use agenda::Agenda;
 use connection::{Connection, End};
 use follower::Follower;
+use history::History;
 use machine::Machine;
+use seat::Seat;
 use shared::SharedLink;
 use trace::Trace;
+use way::Ways;
 
 /// What is simulated.
 #[derive(Debug)]
 pub struct Setup<'a> {
     /// The server, before its start.
-    pub server: &'a mut Server,
+    pub server: Server,
     /// Links, machines and faults.
     pub scenario: &'a Scenario,
     /// The stream of everything that is drawn for them.
@@ -58,8 +65,10 @@ pub struct Setup<'a> {
 /// What came out.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Why the run ended.
-    pub reason: EndReason,
+    /// Why the run ended; none if its servers were gone before.
+    pub reason: Option<EndReason>,
+    /// The server of whoever led last, as it was then.
+    pub server: Server,
     /// How each worker's last process ended; none if it died, or was still there.
     pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
     /// When the server had finished, in virtual time.
@@ -72,6 +81,9 @@ pub struct Outcome {
     pub shared_up: Option<LinkUsage>,
     /// And from it.
     pub shared_down: Option<LinkUsage>,
+    /// How the run came through what befell its servers, where there is a standby or a fault of
+    /// one of them.
+    pub failover: Option<Failover>,
 }
 
 /// Runs the job of `setup` in virtual time.
@@ -83,23 +95,25 @@ pub fn simulate<H: Host>(setup: Setup<'_>, host: &mut H) -> Result<Outcome, Simu
     let mut simulation = Simulation::new(setup, host)?;
     simulation.begin();
     let mut stopping = false;
-    while simulation.reason.is_none() {
+    while simulation.reason.is_none() && simulation.seats.iter().any(|seat| seat.runs) {
         simulation.step()?;
-        if !stopping && stop.load(Ordering::Relaxed) {
+        let leader = simulation.leader;
+        if !stopping && stop.load(Ordering::Relaxed) && simulation.seats[leader].runs {
             stopping = true;
-            simulation.server_input(Input::Drain);
+            simulation.server_input(leader, Input::Drain);
         }
     }
-    Ok(simulation.finish())
+    simulation.finish()
 }
 
 /// Something that will happen.
 #[derive(Debug)]
 enum Due {
-    WakeServer,
+    WakeServer(usize),
     Wake(usize),
     WakeFollower(usize),
-    ToServer(Input),
+    /// An input for a process of the server or its standby, if that one still runs.
+    ToServer(usize, u32, Input),
     /// An input for a process of a machine, if that one still runs.
     ToWorker(usize, u32, Input),
     /// An item comes out of a link at one end.
@@ -110,7 +124,7 @@ enum Due {
     Receiving(u32, End),
     /// A dial has taken as long as one may.
     DialOver(u32),
-    Fault(WorkerId, Fault),
+    Fault(Victim, Fault),
 }
 
 /// What travels over a link.
@@ -130,9 +144,18 @@ struct Simulation<'a, H> {
     host: &'a mut H,
     now: Time,
     agenda: Agenda<Due>,
-    server: &'a mut Server,
-    server_wake: Option<Time>,
+    /// Where the server is, and its standby if there is one.
+    seats: Vec<Seat>,
+    /// The one of them that leads, or did last.
+    leader: usize,
+    /// The server of one that led, when its process ended.
+    remains: Option<Server>,
+    /// The link between them.
+    standby_ways: Option<Ways>,
+    history: Option<History>,
     reason: Option<EndReason>,
+    heartbeat: Duration,
+    stream: Stream,
     machines: Vec<Machine>,
     /// The servers that do not coordinate: server 2 first.
     followers: Vec<Follower>,
@@ -164,7 +187,9 @@ fn first(links: Vec<Option<SharedLink>>) -> Option<LinkUsage> {
 }
 
 /// Whom an event of the trace concerns, if not a worker.
-const SERVER: u32 = u32::MAX;
+const fn traced(server: usize) -> u32 {
+    u32::MAX - server as u32
+}
 
 impl<'a, H: Host> Simulation<'a, H> {
     fn new(setup: Setup<'a>, host: &'a mut H) -> Result<Self, SimulationError> {
@@ -183,25 +208,38 @@ impl<'a, H: Host> Simulation<'a, H> {
             .collect::<Result<Vec<_>, _>>()?;
         let shared = scenario.links.server();
         let servers = server.job().servers;
-        let followers = (0..servers as usize - 1)
+        let followers: Vec<_> = (0..servers as usize - 1)
             .map(|place| Follower::new(place, servers, membership.lease, stream))
             .collect();
+        let faults = scenario.faults.resolve(membership.workers, stream);
+        let is_servers = |(_, victim, _): &(Time, Victim, Fault)| {
+            matches!(victim, Victim::Server | Victim::Standby)
+        };
+        let standby = scenario.links.standby();
+        let has_history = standby.is_some() || faults.iter().any(is_servers);
         let mut agenda = Agenda::new();
-        for (at, worker, fault) in scenario.faults.resolve(membership.workers, stream) {
-            agenda.put(at, Due::Fault(worker, fault));
+        for (at, victim, fault) in faults {
+            agenda.put(at, Due::Fault(victim, fault));
         }
+        let seats = Seat::all(server, standby.is_some(), stream)?;
+        let links = seats.len() + followers.len();
         Ok(Self {
             host,
             now: Time::ZERO,
             agenda,
-            server,
-            server_wake: None,
+            seats,
+            leader: 0,
+            remains: None,
+            standby_ways: standby.map(|link| Ways::of_standby(link, stream)),
+            history: has_history.then(History::default),
             reason: None,
+            heartbeat: membership.heartbeat(),
+            stream,
             machines,
             followers,
             connections: Vec::new(),
-            shared_up: (0..servers).map(|_| shared.up.map(SharedLink::new)).collect(),
-            shared_down: (0..servers).map(|_| shared.down.map(SharedLink::new)).collect(),
+            shared_up: (0..links).map(|_| shared.up.map(SharedLink::new)).collect(),
+            shared_down: (0..links).map(|_| shared.down.map(SharedLink::new)).collect(),
             weight,
             trace: Trace::new(),
             outbox: Outbox::new(),
@@ -210,7 +248,9 @@ impl<'a, H: Host> Simulation<'a, H> {
     }
 
     fn begin(&mut self) {
-        self.server_input(Input::Start);
+        for seat in 0..self.seats.len() {
+            self.server_input(seat, Input::Start);
+        }
         for place in 0..self.followers.len() {
             self.follower_input(place, Input::Start);
         }
@@ -219,17 +259,27 @@ impl<'a, H: Host> Simulation<'a, H> {
         }
     }
 
-    fn finish(self) -> Outcome {
+    fn finish(mut self) -> Result<Outcome, SimulationError> {
+        let at = self.now;
+        let seat = self.seats.swap_remove(self.leader);
+        let (leads, ended) = (seat.leads(), self.reason.is_some());
+        let survives = ended || (leads && seat.runs);
+        let led = seat.into_server();
+        let last = if leads || ended { led } else { self.remains.or(led) };
+        let server = last.ok_or(SimulationError::Stuck { at })?;
+        let survivor = survives.then_some(&server);
         let events = self.trace.events();
-        Outcome {
-            trace: self.trace.finish(self.server.parameters()),
-            reason: self.reason.unwrap_or(EndReason::Stopped),
+        Ok(Outcome {
+            trace: self.trace.finish(server.parameters()),
+            reason: self.reason,
+            failover: self.history.map(|history| history.finish(survivor)),
+            server,
             workers: self.machines.into_iter().map(|machine| machine.ended).collect(),
             ended: self.now,
             events,
             shared_up: first(self.shared_up),
             shared_down: first(self.shared_down),
-        }
+        })
     }
 
     /// Lets the next thing happen.
@@ -239,90 +289,34 @@ impl<'a, H: Host> Simulation<'a, H> {
         };
         self.now = at;
         match due {
-            Due::WakeServer => self.wake_server(at),
+            Due::WakeServer(seat) => self.wake_server(seat, at),
             Due::Wake(machine) => self.wake(machine, at),
             Due::WakeFollower(place) => self.wake_follower(place, at),
-            Due::ToServer(input) => {
-                self.trace.note(at, kind::INPUT, SERVER, 0);
-                self.server_input(input);
+            Due::ToServer(seat, life, input) if self.seats[seat].life == life => {
+                self.trace.note(at, kind::INPUT, traced(seat), 0);
+                self.server_input(seat, input);
             }
+            Due::ToServer(..) => {}
             Due::ToWorker(machine, life, input) => self.done(machine, life, input),
             Due::Arrive(connection, end, item) => self.arrive(connection, end, item),
             Due::Merge(connection, end, item, bytes) => self.merge(connection, end, item, bytes),
             Due::Receiving(connection, end) => self.receiving(connection, end),
             Due::DialOver(connection) => self.dial_over(connection),
-            Due::Fault(worker, fault) => {
-                self.trace.note(at, kind::FAULT, worker.0, fault as u64);
-                self.fault(worker, fault);
+            Due::Fault(victim, fault) => {
+                let whom = match victim {
+                    Victim::Worker(worker) => worker.0,
+                    Victim::Server => traced(0),
+                    Victim::Standby => traced(1),
+                };
+                self.trace.note(at, kind::FAULT, whom, fault as u64);
+                match victim {
+                    Victim::Worker(worker) => self.worker_fault(worker, fault),
+                    Victim::Server => self.server_fault(0, fault),
+                    Victim::Standby => self.server_fault(1, fault),
+                }
             }
         }
         Ok(())
-    }
-
-    /// Hands an input to the server and obeys what follows.
-    fn server_input(&mut self, input: Input) {
-        if self.reason.is_some() {
-            return;
-        }
-        self.host.before_server(self.now, &input);
-        let mut outbox = std::mem::take(&mut self.outbox);
-        self.server.handle(self.now, input, &mut outbox);
-        for effect in outbox.drain(..) {
-            match effect {
-                Effect::Send(peer, message) => {
-                    self.send(peer.0 as u32, End::Worker, Item::Message(message));
-                }
-                Effect::SendStatus { peer, status, .. } => {
-                    let item = Item::Message(Message::Status(status));
-                    self.send(peer.0 as u32, End::Worker, item);
-                }
-                Effect::Report(event) => self.host.report(self.now, Origin::Server, event),
-                Effect::Close(peer) => self.close(peer.0 as u32, End::Server),
-                Effect::Evaluate(order) => {
-                    // Off the training path: it costs no training time.
-                    let evaluated = self.host.evaluate(order);
-                    self.agenda.put(self.now, Due::ToServer(Input::Evaluated(evaluated)));
-                }
-                Effect::SendExamples { peer, part, from } => match self.host.examples(part, from) {
-                    Some(chunk) => {
-                        let item = Item::Message(Message::Examples(chunk));
-                        self.send(peer.0 as u32, End::Worker, item);
-                    }
-                    None => self.close(peer.0 as u32, End::Server),
-                },
-                Effect::Done(result) => self.reason = result.ok(),
-                // Limits guard against hostile bytes, and there are no bytes here. The others are
-                // a worker's.
-                Effect::Limit(..) | Effect::Dial(_) | Effect::Prepare(_) | Effect::Compute(_) => {}
-            }
-        }
-        self.outbox = outbox;
-        self.host.after_server(self.now, self.server);
-        self.plan_server_wake();
-    }
-
-    fn wake_server(&mut self, at: Time) {
-        if self.server_wake != Some(at) {
-            return; // an earlier one was planned after this
-        }
-        self.server_wake = None;
-        if self.server.deadline().is_some_and(|deadline| deadline <= at) {
-            self.trace.note(at, kind::WAKE, SERVER, 0);
-            self.server_input(Input::Wake);
-        } else {
-            self.plan_server_wake();
-        }
-    }
-
-    /// Most deadlines move on before they come, so one wake-up is planned and looks again then.
-    fn plan_server_wake(&mut self) {
-        if let Some(at) = self.server.deadline()
-            && self.server_wake.is_none_or(|wake| at < wake)
-        {
-            let at = at.max(self.now);
-            self.server_wake = Some(at);
-            self.agenda.put(at, Due::WakeServer);
-        }
     }
 
     fn peer(connection: u32) -> PeerId {

@@ -2,29 +2,38 @@
 
 use std::time::Duration;
 
+use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Identity, Input, Target};
 use pstrain_core::protocol::{Message, frame_len, payload};
 use pstrain_core::time::Time;
 
 use super::connection::{Caller, Connection, End};
 use super::follower::Follower;
-use super::{Due, Host, Item, SERVER, Simulation, kind};
+use super::seat::Seat;
+use super::way::Ways;
+use super::{Due, Host, Item, Simulation, kind, traced};
 
 /// What opening or closing a connection weighs: a TCP segment without data.
 const EMPTY_SEGMENT_BYTES: u64 = 60;
 /// How long a dial may take, as for a socket.
 const DIAL: Duration = Duration::from_secs(5);
 
+/// Whose way is cut.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    Machine(usize),
+    Seat(usize),
+}
+
 impl<H: Host> Simulation<'_, H> {
     /// Begins a connection from a machine to a server.
     pub(super) fn dial(&mut self, machine: usize, target: &Target) {
         let life = self.machines[machine].life;
-        let Some(callee) = Follower::callee(target).filter(|it| *it <= self.followers.len()) else {
+        let Some(callee) = self.callee(machine, target) else {
             let why = String::from("there is no such server");
             let input = Input::DialFailed { why, permanent: true };
             return self.agenda.put(self.now, Due::ToWorker(machine, life, input));
         };
-        self.machines[machine].pipe(End::Server).reconnect();
         let number = self.connect(Caller::Machine(machine, life), callee);
         let open = |number: &u32| !self.connections[*number as usize].is_closed(End::Worker);
         let mut connections = std::mem::take(&mut self.machines[machine].connections);
@@ -33,10 +42,32 @@ impl<H: Host> Simulation<'_, H> {
         self.machines[machine].connections = connections;
     }
 
+    /// Which server a process of a machine wants to reach.
+    fn callee(&mut self, machine: usize, target: &Target) -> Option<usize> {
+        match target {
+            Target::Server => {
+                let leader = self.leader;
+                let host = &mut self.machines[machine];
+                if host.incarnation().is_none() {
+                    host.server = leader;
+                }
+                Some(host.server)
+            }
+            Target::Address(address) => {
+                let servers = self.seats.len() + self.followers.len();
+                let server = Seat::of_address(address).or_else(|| Follower::callee(address));
+                server.filter(|server| *server < servers)
+            }
+        }
+    }
+
     /// Begins a connection.
     pub(super) fn connect(&mut self, caller: Caller, callee: usize) -> u32 {
         let number = self.connections.len() as u32;
         self.connections.push(Connection::new(caller, callee));
+        if let Some((ways, to)) = self.ways(number, End::Server) {
+            ways.pipe(to).reconnect();
+        }
         self.carry(number, End::Server, Item::Open);
         self.agenda.put(self.now + DIAL, Due::DialOver(number));
         number
@@ -56,10 +87,24 @@ impl<H: Host> Simulation<'_, H> {
     fn hand(&mut self, number: u32, end: End, input: Input) {
         let connection = &self.connections[number as usize];
         match (connection.server_at(end), connection.caller) {
-            (Some(0), _) => self.server_input(input),
+            (Some(seat), _) if seat < self.seats.len() => self.server_input(seat, input),
             (Some(server), _) => self.follower_input(server - 1, input),
             (None, Caller::Machine(machine, life)) => self.worker_input(machine, life, input),
-            (None, Caller::Follower(_)) => {}
+            (None, Caller::Follower(_) | Caller::Replica(_)) => {}
+        }
+    }
+
+    /// The modelled ways of a connection, if any are, and which of the two leads towards `to`.
+    fn ways(&mut self, number: u32, to: End) -> Option<(&mut Ways, End)> {
+        let connection = &self.connections[number as usize];
+        match connection.caller {
+            Caller::Machine(machine, _) => Some((&mut self.machines[machine].ways, to)),
+            Caller::Follower(_) => None,
+            Caller::Replica(_) => {
+                let is_up = connection.server_at(to) == Some(0);
+                let way = if is_up { End::Server } else { End::Worker };
+                self.standby_ways.as_mut().map(|ways| (ways, way))
+            }
         }
     }
 
@@ -83,21 +128,25 @@ impl<H: Host> Simulation<'_, H> {
     /// Puts an item into the link.
     fn carry(&mut self, number: u32, to: End, item: Item) {
         let connection = &self.connections[number as usize];
-        let machine = connection.machine();
         let [source, goal] = [to.other(), to].map(|end| connection.server_at(end));
-        let weighs = machine.is_some_and(|machine| self.machines[machine].weighs(to));
+        let is_counted = matches!(connection.caller, Caller::Replica(_));
+        let weighs = self.ways(number, to).is_some_and(|(ways, to)| ways.weighs(to));
         let leaves = source.filter(|&server| self.shared_down[server].is_some());
         let enters = goal.filter(|&server| self.shared_up[server].is_some());
         let shared = leaves.is_some() || enters.is_some();
-        let bytes = if weighs || shared { self.bytes(&item) } else { 0 };
+        let bytes = if weighs || shared || is_counted { self.bytes(&item) } else { 0 };
+        if is_counted && let (Some(history), Some(goal)) = (&mut self.history, goal) {
+            history.carried(goal, bytes);
+        }
         let mut at = self.now;
         if let Some(shared) = leaves.and_then(|server| self.shared_down[server].as_mut()) {
             at = shared.pass(at, bytes);
         }
-        let mut begin = Some(self.now);
-        if let Some(machine) = machine {
-            at = self.machines[machine].pipe(to).send(at, bytes);
-            begin = self.machines[machine].first_bytes(to, self.now);
+        let now = self.now;
+        let mut begin = Some(now);
+        if let Some((ways, to)) = self.ways(number, to) {
+            at = ways.pipe(to).send(at, bytes);
+            begin = ways.first_bytes(to, now);
         }
         if (weighs || shared)
             && let Some(begin) = begin
@@ -127,11 +176,10 @@ impl<H: Host> Simulation<'_, H> {
     /// A message that is under way for long comes in parts, from which the other end hears that
     /// its sender is alive.
     fn trickle(&mut self, number: u32, to: End, begin: Time, end: Time) {
-        let step = self.server.job().membership.heartbeat();
-        let mut at = begin + step;
+        let mut at = begin + self.heartbeat;
         while at < end {
             self.agenda.put(at, Due::Receiving(number, to));
-            at = at + step;
+            at = at + self.heartbeat;
         }
     }
 
@@ -139,24 +187,31 @@ impl<H: Host> Simulation<'_, H> {
     pub(super) fn receiving(&mut self, number: u32, end: End) {
         let connection = &self.connections[number as usize];
         let heard = connection.is_open(end) && !connection.is_broken();
-        if !heard || self.is_cut(number) {
+        if !heard || self.held_back_by(number).is_some() {
             return;
         }
         self.trace.note(self.now, kind::RECEIVING, self.caller_traced(number), end as u64);
         self.hand(number, end, Input::Receiving(Self::peer(number)));
     }
 
-    /// Whether the way of the machine that dialled is cut.
-    fn is_cut(&self, number: u32) -> bool {
-        let machine = self.connections[number as usize].machine();
-        machine.is_some_and(|machine| self.machines[machine].is_cut)
+    /// The first of those at its ends whose way is cut, if any is.
+    fn held_back_by(&self, number: u32) -> Option<Cut> {
+        let connection = &self.connections[number as usize];
+        let machine = connection.machine().filter(|&machine| self.machines[machine].is_cut);
+        let is_cut = |seat: &usize| self.seats.get(*seat).is_some_and(|seat| seat.is_cut);
+        let seat = || {
+            let seats = [End::Server, End::Worker].map(|end| connection.server_at(end));
+            seats.into_iter().flatten().find(is_cut)
+        };
+        machine.map(Cut::Machine).or_else(|| seat().map(Cut::Seat))
     }
 
     /// Whoever dialled, in the trace.
     fn caller_traced(&self, number: u32) -> u32 {
         match self.connections[number as usize].caller {
             Caller::Machine(machine, _) => machine as u32,
-            Caller::Follower(place) => Follower::traced(place),
+            Caller::Follower(place) => traced(1 + place),
+            Caller::Replica(seat) => traced(seat),
         }
     }
 
@@ -175,25 +230,34 @@ impl<H: Host> Simulation<'_, H> {
         if connection.is_broken() && !matches!(item, Item::Reset) {
             return;
         }
-        if let Some(machine) = connection.machine().filter(|_| self.is_cut(number)) {
+        if let Some(cut) = self.held_back_by(number) {
             // TCP sends it again until it comes through.
-            self.machines[machine].held_back.push((number, end, item));
-            return;
+            let held_back = match cut {
+                Cut::Machine(machine) => &mut self.machines[machine].held_back,
+                Cut::Seat(seat) => &mut self.seats[seat].held_back,
+            };
+            return held_back.push((number, end, item));
         }
         self.take_note(number, end, &item);
         match (item, end) {
             (Item::Open, End::Server) => self.called(number),
             (Item::Open, End::Worker) => self.answered(number),
             (Item::Hangup, end) => self.hung_up(number, end, "closed by the other side"),
+            (Item::Reset, End::Worker) if self.is_awaited(number) => {
+                self.hung_up(number, End::Worker, "connection refused");
+            }
             (Item::Reset, end) => self.hung_up(number, end, "connection reset"),
             (Item::Message(message), end) => self.deliver(number, end, message),
         }
     }
 
+    fn is_awaited(&self, number: u32) -> bool {
+        self.connections[number as usize].is_awaited(End::Worker)
+    }
+
     fn take_note(&mut self, number: u32, end: End, item: &Item) {
         let whom = match (end, self.connections[number as usize].callee) {
-            (End::Server, 0) => SERVER,
-            (End::Server, server) => Follower::traced(server - 1),
+            (End::Server, server) => traced(server),
             (End::Worker, _) => self.caller_traced(number),
         };
         let (kind, sequence) = match item {
@@ -215,9 +279,13 @@ impl<H: Host> Simulation<'_, H> {
     /// A server is dialled.
     fn called(&mut self, number: u32) {
         let connection = &mut self.connections[number as usize];
+        if self.seats.get(connection.callee).is_some_and(|seat| !seat.runs) {
+            connection.close(End::Server);
+            return self.carry(number, End::Worker, Item::Reset);
+        }
         connection.open(End::Server);
-        if let Some(machine) = connection.machine() {
-            self.machines[machine].pipe(End::Worker).reconnect();
+        if let Some((ways, to)) = self.ways(number, End::Worker) {
+            ways.pipe(to).reconnect();
         }
         self.carry(number, End::Worker, Item::Open);
         let input = Input::Connected(Self::peer(number), Identity::Anyone);
@@ -239,8 +307,15 @@ impl<H: Host> Simulation<'_, H> {
         if !connection.is_open(end) {
             return;
         }
-        let is_push = connection.server_at(end) == Some(0) && matches!(message, Message::Push(_));
+        let to_seat = connection.server_at(end).is_some_and(|server| server < self.seats.len());
+        let is_push = to_seat && matches!(message, Message::Push(_));
         let machine = connection.machine().filter(|_| is_push);
+        if let (End::Worker, Some(place)) = (end, connection.machine())
+            && let Some(history) = &mut self.history
+            && let Some(incarnation) = self.machines[place].incarnation()
+        {
+            history.told_worker(WorkerId(place as u32), incarnation, &message);
+        }
         self.hand(number, end, Input::Message(Self::peer(number), message));
         if let Some(machine) = machine
             && std::mem::take(&mut self.machines[machine].loses_next_answer)
@@ -281,7 +356,13 @@ impl<H: Host> Simulation<'_, H> {
     /// The way of a machine is whole again: what was held back comes now, in order.
     pub(super) fn heal(&mut self, machine: usize) {
         self.machines[machine].is_cut = false;
-        for (number, end, item) in std::mem::take(&mut self.machines[machine].held_back) {
+        let held_back = std::mem::take(&mut self.machines[machine].held_back);
+        self.arrive_late(held_back);
+    }
+
+    /// What was held back comes now, in order.
+    pub(super) fn arrive_late(&mut self, held_back: Vec<(u32, End, Item)>) {
+        for (number, end, item) in held_back {
             self.arrive(number, end, item);
         }
     }
