@@ -30,6 +30,7 @@ pub fn experiments() -> &'static [Shipped] {
         "contention-roundrobin",
         "hetero-partition",
         "osdi-delay",
+        "osdi-failover",
         "osdi-filters",
         "paeleke-fig1",
         "paeleke-fig2",

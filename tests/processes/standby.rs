@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use pstrain_core::rng::Stream;
 use rustix::process::Signal;
+use serde_json::Value;
 
-use crate::books::check_books;
-use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path};
+use crate::books::{called, check_books, events, timeline};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real};
 use crate::process::{Process, finish};
 
 const JOB: [&str; 8] =
@@ -144,6 +145,97 @@ fn standbys_that_make_no_sense_are_refused_with_words() {
     standby(&durable.address, &[&SLOW, &ENDLESS, &alone])
         .wait()
         .refused(1, &["takes no standby", "without --durability"]);
+}
+
+/// A job in virtual time, with a standby.
+const VIRTUAL: [&str; 14] = [
+    "simulate",
+    "--json",
+    "--data",
+    "synthetic:2000",
+    "--epochs",
+    "6",
+    "--lease",
+    "500ms",
+    "--on-worker-loss",
+    "wait",
+    "--compute",
+    "lognormal:4ms,0.3",
+    "--link",
+    "all.delay=1ms standby.delay=2ms standby.down.delay=2ms standby.down.rate=10mbit",
+];
+
+#[test]
+fn in_virtual_time_the_records_are_those_of_one_history() {
+    let folder = tempfile::tempdir().unwrap();
+    for (number_of_run, (consistency, faults, takeovers, alone)) in [
+        ("bsp", "server.crash@400ms", 1, 0),
+        ("ssp:2", "server.crash@400ms", 1, 0),
+        ("asp", "server.crash@400ms server.restart@800ms standby.cut@1200ms", 2, 0),
+        ("asp", "standby.crash@400ms", 0, 1),
+        ("bsp", "standby.cut@400ms", 0, 1),
+        ("delay:2", "server.cut@400ms server.heal@2s", 1, 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = folder.path().join(number_of_run.to_string());
+        let args = ["--consistency", consistency, "--faults", faults, "--out", path(&out)];
+        let summary = finish(&[&VIRTUAL, &args[..]].concat()).with_code(0).json();
+        check_books(&out, &summary);
+        let failover = &summary["virtual_time"]["failover"];
+        let counts = ["takeovers", "alone", "lost", "updates_lost", "repeated"];
+        let counts = counts.map(|count| number(&failover[count]));
+        assert_eq!(counts, [takeovers, alone, 0, 0, 0], "{faults}: {failover}");
+        assert!(number(&failover["acknowledged"]) > 100, "{failover}");
+        let order = out.join("order.log");
+        let again = finish(&["replay", path(&order), "--json"]).with_code(0).json();
+        let told = (&again["identical"], &again["complete"]);
+        assert_eq!(told, (&true.into(), &true.into()), "{faults}: {again}");
+        let events = events(&out);
+        assert_eq!(called(&events, "took_over").count() as u64, takeovers, "{faults}");
+        assert_eq!(called(&events, "standby_lost").count() as u64, alone, "{faults}");
+        assert_eq!(called(&events, "ended").count(), 1);
+        let times: Vec<f64> = events.iter().map(|event| real(&event["time_s"])).collect();
+        assert!(times.is_sorted(), "{faults}");
+        // One seed, one trace.
+        let same = finish(&[&VIRTUAL, &args[..4]].concat()).with_code(0).json();
+        let trace = |summary: &Value| summary["virtual_time"]["trace_sha256"].clone();
+        assert_eq!(trace(&same), trace(&summary));
+    }
+}
+
+#[test]
+fn in_virtual_time_a_server_that_dies_alone_ends_the_run_with_its_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let job = ["simulate", "--data", "synthetic:2000", "--link", "delay=1ms", "--compute", "4ms"];
+    let args = ["--faults", "server.crash@100ms", "--json", "--out", path(&out)];
+    let ended = finish(&[&job, &args[..]].concat()).with_code(1);
+    let gone = "its server was gone, and nobody took its place";
+    assert!(ended.stderr.contains(gone), "{}", ended.stderr);
+    let summary = ended.json();
+    assert_eq!(summary["ended"], gone);
+    let failover = &summary["virtual_time"]["failover"];
+    assert_eq!(failover["lost"], failover["acknowledged"], "{failover}");
+    assert!(number(&summary["updates"]) > 10, "{summary}");
+    assert!(!timeline(&out).is_empty());
+}
+
+#[test]
+fn standbys_that_virtual_time_does_not_have_are_refused_with_words() {
+    let job = ["simulate", "--data", "synthetic:2000", "--compute", "4ms", "--link", "delay=1ms"];
+    let standby = ["--link", "standby.delay=1ms"];
+    for (flags, told) in [
+        (&["--faults", "standby.crash@1s"][..], "standby.crash@1s: there is no standby"),
+        (&["--faults", "server.restart@1s"], "server.restart@1s: there is no standby"),
+        (&["--servers", "2", standby[0], standby[1]], "only a job with one server has a standby"),
+        (&["--model", "timing:100", standby[0], standby[1]], "nothing that a standby could keep"),
+    ] {
+        finish(&[&job, flags].concat()).refused(2, &[told]);
+    }
+    let run = ["run", "--data", "synthetic:2000", standby[0], standby[1]];
+    finish(&run).refused(2, &["virtual time only", "pstrain server --standby-of"]);
 }
 
 /// `PSTRAIN_KILLS` runs, or a few: servers, standbys and workers are killed at random moments.

@@ -13,6 +13,8 @@ mod fault_schedules;
 mod links;
 #[path = "simulation/round_robin.rs"]
 mod round_robin;
+#[path = "simulation/standby.rs"]
+mod standby;
 #[path = "simulation/time_spent.rs"]
 mod time_spent;
 #[path = "simulation/traffic.rs"]

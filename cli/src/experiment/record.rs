@@ -70,6 +70,16 @@ pub(crate) struct CurvePoint {
 /// What of a report tells of the process and the machine, not of the run: it differs each time.
 const OF_THE_PROCESS: [&str; 2] = ["peak_rss_mib", "first_update_s"];
 
+/// The digest of the parameters: it counts as a number, too, so that claims can tell whether two
+/// runs ended at the same bits.
+const PARAMETERS: &str = "params_sha256";
+
+/// The first digits of a digest as a number: as many as a number holds exactly.
+fn head(digest: &str) -> Option<f64> {
+    let digits = digest.get(..13)?;
+    Some(u64::from_str_radix(digits, 16).ok()? as f64)
+}
+
 impl Record {
     /// Keeps what a report says. `repeatable` leaves out what differs from time to time.
     pub(crate) fn keep(&mut self, report: &Value, repeatable: bool) {
@@ -96,6 +106,9 @@ impl Record {
                 }
             }
             Value::String(text) => {
+                if path == PARAMETERS {
+                    self.metrics.extend(head(text).map(|head| (path.to_owned(), head)));
+                }
                 self.texts.insert(path.to_owned(), text.clone());
             }
             // Workers are numbered from 1.
@@ -138,6 +151,7 @@ mod tests {
             "ended": "the budget is used up",
             "accuracy": null,
             "peak_rss_mib": 12.5,
+            "params_sha256": "000000000002affe",
             "staleness": { "mean": 1.0 },
             "workers": [{ "id": 1, "updates": 5 }, { "id": 2, "updates": 7 }],
         });
@@ -145,6 +159,7 @@ mod tests {
         record.keep(&report, true);
         let paths: Vec<_> = record.metrics.keys().map(String::as_str).collect();
         let expected = [
+            "params_sha256",
             "staleness.mean",
             "workers.1.id",
             "workers.1.updates",
@@ -155,6 +170,7 @@ mod tests {
         assert_eq!(record.ended(), "the budget is used up");
         assert!(record.reached_its_goal() && !Record::default().reached_its_goal());
         assert_eq!(record.workers().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(record.metrics["params_sha256"], f64::from(0x2a));
         record.keep(&report, false);
         assert_eq!(record.metrics["peak_rss_mib"], 12.5);
     }

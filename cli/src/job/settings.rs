@@ -220,7 +220,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     items(
         "link",
         "ITEMS|none",
-        "Shape links: [WORKER.|all.|server.][up.|down.]KEY=VALUE with delay, jitter, distribution, \
+        "Shape links: [WORKER.|all.|server.|standby.][up.|down.]KEY=VALUE with delay, jitter, distribution, \
          later, rate, loss, outage or slow-start, such as 1.delay=100ms; may be repeated",
     ),
     items(
@@ -232,8 +232,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     items(
         "faults",
         "ITEMS|none",
-        "What goes wrong, in virtual time: WORKER.FAULT@TIME with crash, restart, cut, heal or \
-         duplicate, or random:COUNT[,SEED]@START+LENGTH; may be repeated",
+        "What goes wrong, in virtual time: WHO.FAULT@TIME with a worker, server or standby and crash, \
+         restart, cut, heal or duplicate, or random:COUNT[,SEED]@START+LENGTH; may be repeated",
     ),
 ];
 

@@ -78,6 +78,7 @@ pub(super) fn of_job(
     obstacle(job.mode.max_staleness.is_some(), "gradients that are dropped when too stale");
     obstacle(job.mode.in_flight.is_some_and(|most| most > 1), "several mini-batches in flight");
     obstacle(!scenario.faults.is_none(), "faults");
+    obstacle(scenario.links.standby().is_some(), "a standby");
     obstacle(job.redundancy != Redundancy::None, "rounds that close without everybody");
     obstacle(job.work != WorkSpec::Equal, "work that is not divided equally");
     let shared = scenario.links.server();

@@ -25,7 +25,7 @@
 //! - I9, a switch of the policy loses and mixes nothing: `Ranks` and `Books` go on under the new one,
 //!   with nothing under way.
 //!
-//! I8 (a server that crashes and recovers) is about what servers cannot do yet. And the links themselves are held to what TCP promises: see [`super::links`].
+//! I8 (a server that crashes, and another takes its place) is about [`super::standby`]. And the links themselves are held to what TCP promises: see [`super::links`].
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

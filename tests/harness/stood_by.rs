@@ -1,0 +1,149 @@
+//! A job with a standby in virtual time, and what its one history must be whatever befell the two.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use pstrain_core::id::{PartId, Version, WorkerId};
+use pstrain_core::model::Model;
+use pstrain_core::node::{
+    Compute, Computed, Evaluate, Evaluated, Event, Ledger, Prepare, Prepared, Server,
+};
+use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
+use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+use pstrain_transports::scenario::Scenario;
+use pstrain_transports::simulation::{
+    Failover, Host, Laboratory, Origin, Outcome, Setup, simulate,
+};
+
+use crate::toy::{Toy, partition_of, parts_of};
+
+/// How a job went that had a standby, or a server that something befell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoodBy {
+    /// How it ended; none if nobody was left to lead.
+    pub reason: Option<EndReason>,
+    /// The final parameters.
+    pub parameters: Vec<f32>,
+    /// What became of the mini-batches.
+    pub ledger: Ledger,
+    /// The history.
+    pub events: Vec<(Time, Event)>,
+    /// How it came through.
+    pub failover: Option<Failover>,
+    /// The hash of all that happened.
+    pub trace: [u8; 32],
+}
+
+impl StoodBy {
+    /// When the parameters got new versions.
+    #[must_use]
+    pub fn updates(&self) -> Vec<Time> {
+        let updated =
+            |(at, event): &(Time, Event)| matches!(event, Event::Updated { .. }).then_some(*at);
+        self.events.iter().filter_map(updated).collect()
+    }
+}
+
+/// Runs a job in virtual time over `link`, with the computation times `compute` and `faults`.
+///
+/// # Panics
+/// If the texts make no sense, or the history is not one: if a worker sees another version than
+/// the others, a version is missing, a push counts twice, or the server at the end is not what the
+/// history made it.
+#[must_use]
+#[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> StoodBy {
+    let scenario = Scenario::parse(link, compute, faults).unwrap();
+    scenario.check_servers(1).unwrap();
+    let mut job = toy.job.clone();
+    job.scenario = scenario.to_text();
+    let (parts, seed) = (job.parts(), job.seed);
+    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let server = Server::new(job, seed).unwrap();
+    let load =
+        |order: &Prepare| Ok((parts_of(&toy.train, parts, order), toy.job.data.train.clone()));
+    let partition = |part: PartId| partition_of(&toy.train, parts, part);
+    let ignore: fn(Time, Origin, Event) = |_, _, _| {};
+    let mut witness = Witness {
+        laboratory: Laboratory::new(load, model, &toy.train, partition, ignore),
+        seen: BTreeMap::new(),
+        events: Vec::new(),
+    };
+    let setup = Setup {
+        server,
+        scenario: &scenario,
+        stream: Stream::new(seed).fork("scenario", 0),
+        measured: None,
+        weight: None,
+        stop: &AtomicBool::new(false),
+    };
+    let Outcome { reason, server, failover, trace, .. } = simulate(setup, &mut witness).unwrap();
+    let events = witness.events;
+    check_history(&events, &server);
+    if let Some(last) = witness.seen.get(&server.version()) {
+        assert_eq!(last.as_slice(), server.parameters(), "the last version");
+    }
+    let (parameters, ledger) = (server.parameters().to_vec(), server.ledger());
+    StoodBy { reason, parameters, ledger, events, failover, trace }
+}
+
+/// Checks that the events are one history, of which `server` is the end.
+fn check_history(events: &[(Time, Event)], server: &Server) {
+    assert!(events.is_sorted_by_key(|(at, _)| *at), "one thing after the other");
+    let (mut version, mut applied, mut pushed) = (Version(0), BTreeSet::new(), 0);
+    for (_, event) in events {
+        match event {
+            Event::Applied { worker, incarnation, sequence, .. } => {
+                let push = (*worker, *incarnation, *sequence);
+                assert!(applied.insert(push), "{push:?} counts twice");
+            }
+            Event::Updated { point, .. } => {
+                version = version.next();
+                assert_eq!(point.version, version, "versions without a gap");
+            }
+            Event::Pushed { .. } => pushed += 1,
+            _ => {}
+        }
+    }
+    let Ledger { assigned, applied: counted, discarded, lost, outstanding } = server.ledger();
+    assert_eq!(server.version(), version, "updates");
+    assert_eq!(applied.len() as u64, counted, "gradients applied");
+    assert!(pushed >= counted, "pushes");
+    assert_eq!(assigned, counted + discarded + lost + outstanding, "{:?}", server.ledger());
+}
+
+/// The host of a run, who remembers which parameters workers have seen.
+struct Witness<'a> {
+    laboratory: Laboratory<'a, fn(Time, Origin, Event)>,
+    seen: BTreeMap<Version, Arc<Vec<f32>>>,
+    events: Vec<(Time, Event)>,
+}
+
+impl Host for Witness<'_> {
+    fn report(&mut self, now: Time, from: Origin, event: Event) {
+        if from == Origin::Server {
+            self.events.push((now, event));
+        }
+    }
+
+    fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String> {
+        self.laboratory.prepare(worker, order)
+    }
+
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed {
+        let version = order.ticket.base;
+        let seen = self.seen.entry(version).or_insert_with(|| Arc::clone(&order.parameters));
+        assert_eq!(*seen, order.parameters, "two versions {version}");
+        self.laboratory.compute(worker, order)
+    }
+
+    fn evaluate(&mut self, order: Evaluate) -> Evaluated {
+        self.laboratory.evaluate(order)
+    }
+
+    fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
+        self.laboratory.examples(part, from)
+    }
+}

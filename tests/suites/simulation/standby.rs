@@ -1,0 +1,222 @@
+//! A standby in virtual time: what it costs, what becomes of the run when either server dies or is
+//! cut off, and random schedules of that.
+//!
+//! What must hold whatever happens is checked in every run: workers see one history, of which the
+//! server at the end is the end ([`pstrain_tests::run_stood_by`]).
+
+use std::env;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::job::OnLoss;
+use pstrain_core::mode::Mode;
+use pstrain_core::node::Event;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
+use pstrain_tests::{StoodBy, Toy, run_stood_by};
+
+const LINK: &str = "all.delay=1ms all.down.delay=1ms";
+const STANDBY: &str = "all.delay=1ms all.down.delay=1ms standby.delay=4ms standby.down.delay=3ms";
+const LEASE: Duration = Duration::from_millis(500);
+
+fn toy(workers: u32, consistency: ConsistencySpec) -> Toy {
+    let mut toy = Toy::new(workers, 240);
+    toy.job.mode = Mode::of(consistency);
+    toy.job.membership.on_loss = OnLoss::Wait;
+    toy.job.membership.lease = LEASE;
+    toy.job.budget.epochs = 12;
+    toy
+}
+
+/// The time from a failure to the first update after it.
+fn resumed(run: &StoodBy, failure: usize) -> Duration {
+    run.failover.as_ref().unwrap().failures[failure].resumed.unwrap()
+}
+
+/// Checks that nothing was lost, and how often one of the two went on without the other.
+#[track_caller]
+fn came_through(run: &StoodBy, takeovers: u64, alone: u64) {
+    let failover = run.failover.as_ref().unwrap();
+    assert_eq!(run.reason, Some(EndReason::BudgetReached), "{failover:?}");
+    assert!(failover.acknowledged > 0);
+    assert_eq!((failover.lost, failover.updates_lost, failover.repeated), (0, 0, 0));
+    assert_eq!((failover.takeovers, failover.alone), (takeovers, alone), "{failover:?}");
+}
+
+#[test]
+fn an_update_takes_as_much_longer_as_the_way_to_the_standby_and_back() {
+    let toy = toy(3, ConsistencySpec::Bsp);
+    let [without, with] = [LINK, STANDBY].map(|link| run_stood_by(&toy, link, "5ms", "none"));
+    came_through(&with, 0, 0);
+    assert_eq!(without.failover, None);
+    assert_eq!(with.parameters, without.parameters);
+    for (run, round) in [(&without, 7), (&with, 14)] {
+        // Once the standby is there, which takes some updates, the rounds are all alike.
+        let updates = run.updates().split_off(20);
+        let rounds = updates.windows(2).map(|pair| pair[1].since(pair[0]));
+        assert!(rounds.clone().count() > 50);
+        rounds.for_each(|took| assert_eq!(took, Duration::from_millis(round)));
+    }
+    // Each push goes there once more, and more comes of it than goes back.
+    let failover = with.failover.unwrap();
+    assert!(failover.down_bytes > failover.up_bytes && failover.up_bytes > 0, "{failover:?}");
+}
+
+#[test]
+fn without_a_standby_the_run_is_over_with_its_server() {
+    let toy = toy(2, ConsistencySpec::Bsp);
+    let run = run_stood_by(&toy, LINK, "5ms", "server.crash@300ms");
+    let failover = run.failover.unwrap();
+    assert_eq!(run.reason, None);
+    assert!(failover.acknowledged > 10 && failover.updates_lost > 10, "{failover:?}");
+    assert_eq!(failover.lost, failover.acknowledged);
+    assert_eq!(failover.failures.len(), 1);
+    assert_eq!(failover.failures[0].resumed, None);
+}
+
+#[test]
+fn whichever_of_the_two_dies_or_is_cut_off_bsp_ends_at_the_same_parameters() {
+    let toy = toy(3, ConsistencySpec::Bsp);
+    let calm = run_stood_by(&toy, LINK, "5ms", "none");
+    for (faults, takeovers, alone, least, most) in [
+        ("server.crash@300ms", 1, 0, 0, 250),
+        ("standby.crash@300ms", 0, 1, 0, 250),
+        // A worker must be without a sign of life for a lease, and the standby answers then.
+        ("server.cut@300ms", 1, 0, 400, 1000),
+        ("standby.cut@300ms", 0, 1, 250, 500),
+        // Nobody notices: what was under way arrives.
+        ("server.cut@300ms server.heal@350ms", 0, 0, 50, 70),
+    ] {
+        let run = run_stood_by(&toy, STANDBY, "5ms", faults);
+        came_through(&run, takeovers, alone);
+        assert_eq!(run.parameters, calm.parameters, "{faults}");
+        let took = resumed(&run, 0);
+        let span = Duration::from_millis(least)..=Duration::from_millis(most);
+        assert!(span.contains(&took), "{faults}: {took:?}");
+        // One seed, one trace.
+        assert_eq!(run, run_stood_by(&toy, STANDBY, "5ms", faults));
+        assert_ne!(run.trace, calm.trace);
+    }
+}
+
+#[test]
+fn a_server_that_comes_back_stands_by_for_the_other_and_leads_again() {
+    let mut toy = toy(3, ConsistencySpec::Bsp);
+    toy.job.budget.epochs = 24;
+    let calm = run_stood_by(&toy, LINK, "5ms", "none");
+    // The second time it is cut off, hears that the other leads, and is started anew.
+    let faults = "server.crash@200ms server.restart@700ms standby.crash@1s standby.restart@1500ms \
+                  server.cut@2s server.heal@4s server.restart@4500ms";
+    let run = run_stood_by(&toy, STANDBY, "5ms", faults);
+    came_through(&run, 3, 0);
+    assert_eq!(run.parameters, calm.parameters);
+    let joined = run.events.iter().filter(|(_, it)| matches!(it, Event::StandbyJoined { .. }));
+    assert_eq!(joined.count(), 4);
+    let failover = run.failover.unwrap();
+    assert!(failover.failures.iter().all(|failure| failure.resumed.is_some()), "{failover:?}");
+}
+
+#[test]
+fn if_both_die_nobody_is_left() {
+    let toy = toy(2, ConsistencySpec::Asp);
+    let run = run_stood_by(&toy, STANDBY, "5ms", "server.crash@300ms standby.crash@301ms");
+    assert_eq!(run.reason, None);
+    let failover = run.failover.unwrap();
+    assert_eq!(failover.lost, failover.acknowledged);
+}
+
+/// Times at which something befalls one of the two servers, with a while between them in which
+/// they get over it; and what befalls the workers in such a while.
+fn faults(workers: u32, end: Duration, seed: u64) -> String {
+    let mut random = Stream::new(seed).fork("failures", 0).rng();
+    let mut part = |most: Duration| most.mul_f64(random.unit());
+    let mut text = String::new();
+    let mut say = |who: &str, what: &str, at: Duration| {
+        let _written = write!(text, "{who}.{what}@{}ns ", at.as_nanos());
+    };
+    let mut at = LEASE / 2 + part(LEASE * 3);
+    while at < end {
+        let victim = if part(LEASE) < LEASE / 2 { "server" } else { "standby" };
+        let mended = at + LEASE / 20 + part(LEASE * 3);
+        if part(LEASE) < LEASE / 2 {
+            say(victim, "crash", at);
+        } else {
+            say(victim, "cut", at);
+            say(victim, "heal", mended);
+        }
+        let worker = (1 + part(LEASE).as_nanos() as u32 % workers).to_string();
+        if part(LEASE) < LEASE / 2 {
+            say(&worker, "duplicate", at + part(LEASE * 2) - LEASE);
+        }
+        // One that has been deposed hears of it before that, and can start anew.
+        let anew = mended + LEASE * 3;
+        say(victim, "restart", anew);
+        let calm = anew + LEASE;
+        match part(LEASE).as_millis() * 3 / LEASE.as_millis() {
+            0 => {
+                say(&worker, "crash", calm);
+                say(&worker, "restart", calm + part(LEASE));
+            }
+            1 => {
+                say(&worker, "cut", calm);
+                say(&worker, "heal", calm + part(LEASE));
+            }
+            _ => {}
+        }
+        at = calm + LEASE * 3 + part(LEASE * 2);
+    }
+    text
+}
+
+/// The seeds to try, unless the environment asks for others.
+fn seeds(few: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| env::var(name).ok().and_then(|value| value.parse().ok());
+    match number("PSTRAIN_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("PSTRAIN_SEEDS").map_or(few, |seeds: u64| seeds.div_ceil(25)),
+    }
+}
+
+#[test]
+fn whatever_befalls_them_at_random_the_history_is_one_and_bsp_is_the_same() {
+    let consistencies = [
+        ConsistencySpec::Bsp,
+        ConsistencySpec::Asp,
+        ConsistencySpec::Bsp,
+        ConsistencySpec::Ssp { slack: 2 },
+        ConsistencySpec::Delay { bound: Some(2) },
+    ];
+    let (mut takeovers, mut alone) = (0, 0);
+    for seed in seeds(40) {
+        let consistency = consistencies[(seed % 5) as usize];
+        let workers = 1 + (seed / 5 % 4) as u32;
+        let mut toy = toy(workers, consistency);
+        toy.job.seed = seed;
+        // Long enough for some of it: nothing befalls a run that is over.
+        toy.job.budget.epochs = 12 * workers;
+        let delay = ["50us", "1ms", "15ms"][(seed / 3 % 3) as usize];
+        let link = format!("all.delay={delay} all.down.delay={delay} all.jitter=50us");
+        let compute = "exponential:20ms";
+        let calm = run_stood_by(&toy, &link, compute, "none");
+        let end = calm.updates().last().map_or(Duration::ZERO, |at| at.since(Time::ZERO)) * 3;
+        let rate = ["", " standby.down.rate=5mbit"][(seed % 2) as usize];
+        let link = format!("{link} standby.delay={delay} standby.down.jitter={delay}{rate}");
+        let faults = faults(workers, end, seed);
+        let run = run_stood_by(&toy, &link, compute, &faults);
+        let failover = run.failover.as_ref().unwrap();
+        let case = format!("seed {seed}, {consistency}, {workers} workers, {faults}: {failover:?}");
+        assert_eq!(run.reason, Some(EndReason::BudgetReached), "{case}");
+        assert_eq!(failover.lost, 0, "{case}");
+        assert_eq!((failover.updates_lost, failover.repeated), (0, 0), "{case}");
+        assert_eq!(run.ledger.outstanding, 0, "{case}");
+        if consistency == ConsistencySpec::Bsp {
+            assert!(run.parameters == calm.parameters, "{case}");
+        }
+        takeovers += failover.takeovers;
+        alone += failover.alone;
+    }
+    let asked = env::var_os("PSTRAIN_SEED").is_some();
+    assert!(asked || (takeovers > 20 && alone > 20), "{takeovers} {alone}");
+}
