@@ -81,7 +81,7 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
         stop: &AtomicBool::new(false),
     };
     let outcome = simulate(setup, &mut host).unwrap();
-    let (server, reason) = (outcome.server, outcome.reason.unwrap());
+    let (mut server, reason) = (outcome.server, outcome.reason.unwrap());
     let again = Server::restore(server.job().clone(), &server.save()).unwrap();
     assert!(format!("{again:?}") == format!("{server:?}"), "what is restored is another server");
     let ledger = server.ledger();

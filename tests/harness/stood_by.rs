@@ -70,6 +70,7 @@ pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> Stood
         laboratory: Laboratory::new(load, model, &toy.train, partition, ignore),
         seen: BTreeMap::new(),
         events: Vec::new(),
+        limit: Time::ZERO + toy.job.membership.lease * 2000,
     };
     let setup = Setup {
         server,
@@ -83,7 +84,7 @@ pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> Stood
     let events = witness.events;
     check_history(&events, &server);
     if let Some(last) = witness.seen.get(&server.version()) {
-        assert_eq!(last.as_slice(), server.parameters(), "the last version");
+        assert_eq!(last, server.parameters(), "the last version");
     }
     let (parameters, ledger) = (server.parameters().to_vec(), server.ledger());
     StoodBy { reason, parameters, ledger, events, failover, trace }
@@ -119,10 +120,12 @@ struct Witness<'a> {
     laboratory: Laboratory<'a, fn(Time, Origin, Event)>,
     seen: BTreeMap<Version, Arc<Vec<f32>>>,
     events: Vec<(Time, Event)>,
+    limit: Time,
 }
 
 impl Host for Witness<'_> {
     fn report(&mut self, now: Time, from: Origin, event: Event) {
+        assert!(now < self.limit, "it never ends: {from:?} {event:?}");
         if from == Origin::Server {
             self.events.push((now, event));
         }

@@ -104,7 +104,7 @@ fn whichever_of_the_two_dies_or_is_cut_off_bsp_ends_at_the_same_parameters() {
 #[test]
 fn a_server_that_comes_back_stands_by_for_the_other_and_leads_again() {
     let mut toy = toy(3, ConsistencySpec::Bsp);
-    toy.job.budget.epochs = 24;
+    toy.job.budget.epochs = 60;
     let calm = run_stood_by(&toy, LINK, "5ms", "none");
     // The second time it is cut off, hears that the other leads, and is started anew.
     let faults = "server.crash@200ms server.restart@700ms standby.crash@1s standby.restart@1500ms \
@@ -148,7 +148,7 @@ fn faults(workers: u32, end: Duration, seed: u64) -> String {
         }
         let worker = (1 + part(LEASE).as_nanos() as u32 % workers).to_string();
         if part(LEASE) < LEASE / 2 {
-            say(&worker, "duplicate", at + part(LEASE * 2) - LEASE);
+            say(&worker, "duplicate", at + part(LEASE));
         }
         // One that has been deposed hears of it before that, and can start anew.
         let anew = mended + LEASE * 3;

@@ -195,6 +195,12 @@ impl History {
         }
     }
 
+    /// Whether one of the two has told all there is, so that its server is what came of it: a
+    /// primary may have had inputs that it had not settled.
+    pub(super) const fn is_whole(&self, place: usize) -> bool {
+        self.by[place] == self.told
+    }
+
     /// How it came through, with the server of whoever leads at the end.
     pub(super) fn finish(self, survivor: Option<&Server>) -> Failover {
         let Books { mut failover, pushed, acknowledged, seen, .. } = self.books;
@@ -226,7 +232,8 @@ impl Books {
             }
             Event::Updated { .. } => {
                 for failure in &mut self.failover.failures {
-                    if failure.settled && failure.resumed.is_none() {
+                    // What was on its way to the standby happened before.
+                    if failure.settled && failure.resumed.is_none() && at > failure.at {
                         failure.resumed = Some(at.since(failure.at));
                     }
                 }

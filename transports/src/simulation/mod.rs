@@ -67,7 +67,7 @@ pub struct Setup<'a> {
 pub struct Outcome {
     /// Why the run ended; none if its servers were gone before.
     pub reason: Option<EndReason>,
-    /// The server of whoever led last, as it was then.
+    /// The server of whoever leads; if nobody does, as it was last.
     pub server: Server,
     /// How each worker's last process ended; none if it died, or was still there.
     pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
@@ -261,12 +261,12 @@ impl<'a, H: Host> Simulation<'a, H> {
 
     fn finish(mut self) -> Result<Outcome, SimulationError> {
         let at = self.now;
-        let seat = self.seats.swap_remove(self.leader);
-        let (leads, ended) = (seat.leads(), self.reason.is_some());
-        let survives = ended || (leads && seat.runs);
-        let led = seat.into_server();
-        let last = if leads || ended { led } else { self.remains.or(led) };
-        let server = last.ok_or(SimulationError::Stuck { at })?;
+        let leader = &self.seats[self.leader];
+        let survives = self.reason.is_some() || (leader.leads() && leader.runs);
+        let last = self.last_place(survives);
+        let replaced = self.remains.take();
+        let server = self.seats.swap_remove(last).into_server().or(replaced);
+        let server = server.ok_or(SimulationError::Stuck { at })?;
         let survivor = survives.then_some(&server);
         let events = self.trace.events();
         Ok(Outcome {
@@ -280,6 +280,14 @@ impl<'a, H: Host> Simulation<'a, H> {
             shared_up: first(self.shared_up),
             shared_down: first(self.shared_down),
         })
+    }
+
+    /// Where the server is that the run has come to.
+    fn last_place(&self, survives: bool) -> usize {
+        let other = (self.seats.len() - 1).saturating_sub(self.leader);
+        let is_whole = |place| self.history.as_ref().is_some_and(|it| it.is_whole(place));
+        let has_all = is_whole(other) && self.seats[other].server().is_some();
+        if survives || !has_all { self.leader } else { other }
     }
 
     /// Lets the next thing happen.

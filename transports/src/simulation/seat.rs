@@ -90,7 +90,7 @@ impl Seat {
         }
     }
 
-    fn server(&self) -> Option<&Server> {
+    pub(super) fn server(&self) -> Option<&Server> {
         match &self.process {
             Process::Server(server) => Some(server),
             Process::Replica(replica) => replica.server(),

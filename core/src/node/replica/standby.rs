@@ -228,6 +228,8 @@ impl Standby {
                 let (entries, clock) = (header.entry, (now, header.at));
                 self.copy = Some(Copy { server, entries, clock });
                 self.paired = false;
+                // Whatever it asked for while it was paired, it cannot lead with this.
+                self.contest = None;
                 self.electorates.clear();
                 self.term = header.term;
                 self.latest = self.latest.max(header.term);
