@@ -184,7 +184,7 @@ fn a_measured_computing_time_is_that_of_all_runs_and_told_with_each() {
 #[test]
 fn what_is_shipped_is_listed_and_shown() {
     let listed = finish(&["experiment", "list"]).with_code(0).stdout;
-    for name in ["paeleke-fig1", "paeleke-fig2", "paeleke-outlook"] {
+    for name in ["osdi-failover", "paeleke-fig1", "paeleke-fig2", "paeleke-outlook"] {
         assert!(listed.contains(name), "{listed}");
         let shown = finish(&["experiment", "show", name]).with_code(0).stdout;
         assert!(shown.contains(&format!("name = \"{name}\"")), "{shown}");

@@ -12,9 +12,12 @@ fn what_is_shipped_can_be_run() {
             check_settings(&Run::new(&spec, cell, 0).unwrap()).unwrap();
         }
     }
-    for (name, count, runs) in
-        [("paeleke-fig1", 4, 80), ("paeleke-fig2", 18, 360), ("paeleke-outlook", 462, 1386)]
-    {
+    for (name, count, runs) in [
+        ("paeleke-fig1", 4, 80),
+        ("paeleke-fig2", 18, 360),
+        ("paeleke-outlook", 462, 1386),
+        ("osdi-failover", 108, 324),
+    ] {
         let spec = Spec::find(name).unwrap();
         let count_made = cells(&spec).len();
         assert_eq!((count_made, count_made * spec.reps as usize), (count, runs), "{name}");
