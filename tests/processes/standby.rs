@@ -28,7 +28,7 @@ fn kill(server: Server) {
     drop(server);
 }
 
-fn undisturbed(parts: &[&[&str]]) -> serde_json::Value {
+fn undisturbed(parts: &[&[&str]]) -> Value {
     finish(&[&["run", "--json"], &parts.concat()[..]].concat()).with_code(0).json()
 }
 
