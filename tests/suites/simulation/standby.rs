@@ -32,13 +32,14 @@ fn toy(workers: u32, consistency: ConsistencySpec) -> Toy {
 
 /// The time from a failure to the first update after it.
 fn resumed(run: &StoodBy, failure: usize) -> Duration {
-    run.failover.as_ref().unwrap().failures[failure].resumed.unwrap()
+    let failover = run.failover.as_ref().expect("it has a standby");
+    failover.failures[failure].resumed.expect("it goes on")
 }
 
 /// Checks that nothing was lost, and how often one of the two went on without the other.
 #[track_caller]
 fn came_through(run: &StoodBy, takeovers: u64, alone: u64) {
-    let failover = run.failover.as_ref().unwrap();
+    let failover = run.failover.as_ref().expect("it has a standby");
     assert_eq!(run.reason, Some(EndReason::BudgetReached), "{failover:?}");
     assert!(failover.acknowledged > 0);
     assert_eq!((failover.lost, failover.updates_lost, failover.repeated), (0, 0, 0));
