@@ -282,13 +282,6 @@ impl Job {
     /// [`JobError`] says what would need all keys in one place.
     pub fn check_several(&self, mode: &Mode) -> Result<(), JobError> {
         match () {
-            () if self.update.clip_norm.is_some() => Err(JobError::SeveralServers("clip-norm")),
-            () if self.update.clip_contribution.is_some() => {
-                Err(JobError::SeveralServers("clip-contribution"))
-            }
-            () if matches!(self.aggregation, Aggregation::Krum { .. }) => {
-                Err(JobError::SeveralServers("aggregation = krum"))
-            }
             () if mode.consistency == ConsistencySpec::Auto
                 || self.switches.iter().any(|switch| switch.to == ConsistencySpec::Auto) =>
             {

@@ -133,7 +133,7 @@ fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() 
     for_seeds("saved_and_restored", LARGEST / 4, |seed| {
         let mut settings = of_all_kinds(seed);
         if seed % 5 == 0 {
-            settings = settings.with_servers(2 + (seed % 3) as u32);
+            settings = settings.with_servers(2 + (seed % 3) as u32).measuring();
         }
         settings.saves = 10 + seed % 100;
         settings.crashes = seed % 30;
@@ -173,7 +173,11 @@ fn of_all_kinds(seed: u64) -> Settings {
 fn several_servers_do_together_what_one_does() {
     let (several, crashes, reasons) = (Cell::new(0), Cell::new(0), RefCell::new(BTreeSet::new()));
     for_seeds("several_servers", LARGEST / 2, |seed| {
-        let mut settings = Settings::draw(seed).with_servers(2 + (seed % 3) as u32);
+        let mut settings = Settings::draw(seed);
+        if seed % 5 < 2 {
+            settings = settings.measuring();
+        }
+        settings = settings.with_servers(2 + (seed % 3) as u32);
         if seed % 4 == 0 {
             settings = settings.switching();
         }

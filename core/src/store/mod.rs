@@ -8,6 +8,7 @@
 mod contributions;
 mod decision;
 mod lists;
+mod making;
 mod moving;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -16,10 +17,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 pub use contributions::Contribution;
 use contributions::{Contributions, Gathered};
 pub use decision::Decision;
 use lists::Lists;
+use making::Making;
 pub use moving::{Coming, Part, PartError};
 
 use crate::aggregate::{Aggregator, Merging};
@@ -29,11 +33,12 @@ use crate::id::{Clock, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::Mode;
 use crate::model::Model;
-use crate::optim::{OptimError, UpdateSpec};
+use crate::optim::OptimError;
 use crate::params::{KeyList, KeyRange};
 use crate::protocol::keys::{Keys, KeysHeader};
 use crate::protocol::message::{Parameters, ParametersHeader};
 use crate::saved::{Archive, SavedError};
+use crate::sum::ExactSum;
 
 /// Parameters that were given to a worker, the oldest first.
 type Given = VecDeque<Kept>;
@@ -44,9 +49,10 @@ pub struct Store {
     keys: KeyRange,
     parameters: Arc<Vec<f32>>,
     aggregator: Aggregator,
-    update: UpdateSpec,
     /// Those of the open round.
     contributions: Contributions,
+    /// The update that is being made of some of them.
+    making: Option<Making>,
     /// What workers were given of late, where that is needed once their gradients come.
     bases: BTreeMap<WorkerId, Given>,
     /// The working sets of workers, if the model is sparse.
@@ -82,7 +88,7 @@ impl Answer {
 }
 
 /// The contributions that become an update, until they have.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Chosen(Range<usize>);
 
 impl Store {
@@ -103,8 +109,8 @@ impl Store {
             keys,
             parameters: Arc::new(parameters),
             aggregator,
-            update: job.update,
             contributions: Contributions::default(),
+            making: None,
             bases: BTreeMap::new(),
             lists: job.is_sparse().then(Lists::default),
             pull: job.filters.pull,
@@ -248,12 +254,18 @@ impl Store {
         lists.learn(worker, keys.header, list, self.keys)
     }
 
-    /// Adds a gradient to the open round: one value for each key of the worker's vectors here.
-    pub fn gather(&mut self, contribution: Contribution, mut gradient: Arc<Vec<f32>>) {
+    /// Adds `factor` times a gradient to the open round, or it as it is: one value for each key of the
+    /// worker's vectors here.
+    pub fn gather(
+        &mut self,
+        contribution: Contribution,
+        mut gradient: Arc<Vec<f32>>,
+        factor: Option<f32>,
+    ) {
         let listed = self.lists.as_ref().map(|lists| lists.of(contribution.worker));
         // One without a list, or of another length, is refused before it comes here.
         let keys = listed.map(|listed| listed.map_or_else(KeyList::default, |it| it.list.clone()));
-        if let Some(factor) = self.update.shortening(&gradient) {
+        if let Some(factor) = factor {
             Arc::make_mut(&mut gradient).iter_mut().for_each(|value| *value *= factor);
         }
         let base = self.base(contribution.worker, contribution.base);
@@ -305,47 +317,32 @@ impl Store {
         self.contributions.at(taken.clone()).iter().map(|gathered| &gathered.contribution)
     }
 
-    /// Makes the next version of the parameters, which are `version`, of what was chosen; each
-    /// gradient counts as its one of `weights` says, or without them as the mode does. Returns what
-    /// became part of it.
-    pub fn update(
-        &mut self,
-        Chosen(taken): Chosen,
-        closing: Closing,
-        version: Version,
-        weights: Option<&[f32]>,
-    ) -> impl Iterator<Item = Contribution> {
-        let Self { contributions, aggregator, parameters, .. } = self;
-        let chosen = contributions.at(taken.clone());
-        let gradients = chosen.iter().map(|gathered| gathered.gradient(version));
-        match weights {
-            None => aggregator.update(gradients, parameters, closing, version),
-            Some(weights) => {
-                let values = gradients.map(|gradient| gradient.values);
-                aggregator.combine_with(weights.iter().copied().zip(values));
-                let parameters: &mut Vec<f32> = Arc::make_mut(parameters);
-                aggregator.apply(parameters, version);
-            }
-        }
-        contributions.take(taken).map(|gathered| gathered.contribution)
-    }
-
     /// Does to the parameters what was decided, unless that is about gradients that have come, or
-    /// about nothing that is here.
-    pub fn follow(&mut self, decision: &Decision) {
+    /// about nothing that is here. Returns the part here of what the coordinator must know of all
+    /// keys before this goes on.
+    pub fn follow(&mut self, decision: &Decision) -> Option<Vec<ExactSum>> {
         match decision {
             Decision::Forget { worker } => self.forget(*worker),
             Decision::Rows { worker, rows } => self.set_rows(*worker, *rows),
             Decision::Merge { version } => self.merge(*version),
             Decision::Close { closing, oldest, version, weights } => {
                 let chosen = self.choose(*closing, *oldest, *version);
-                self.update(chosen, *closing, *version, weights.as_deref()).for_each(drop);
+                return self.update(chosen, *closing, *version, weights.as_deref()).or_else(|| {
+                    self.finish().for_each(drop);
+                    None
+                });
+            }
+            Decision::Found(found) => {
+                return self.go_on(found).or_else(|| {
+                    self.finish().for_each(drop);
+                    None
+                });
             }
             Decision::Discard => self.discard(),
             Decision::Mode(mode) => self.set_mode(mode),
             Decision::Admit { .. }
             | Decision::Give { .. }
-            | Decision::Gather(_)
+            | Decision::Gather { .. }
             | Decision::Drop { .. }
             | Decision::Show { .. }
             | Decision::Seen { .. }
@@ -353,6 +350,7 @@ impl Store {
             | Decision::Stay
             | Decision::Map(_) => {}
         }
+        None
     }
 
     /// Saves or restores everything.
@@ -360,11 +358,15 @@ impl Store {
     /// # Errors
     /// [`SavedError`] if that is not what was saved, for the same keys.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let Self { parameters, aggregator, contributions, bases, lists, pulled, .. } = self;
+        let Self { parameters, aggregator, contributions, making, bases, lists, pulled, .. } = self;
         archive.shared("parameters", parameters)?;
         aggregator.archive(archive)?;
         lists.iter_mut().try_for_each(|lists| lists.archive(archive))?;
         contributions.archive(archive, lists.as_ref())?;
+        archive.small(making)?;
+        if making.as_ref().is_some_and(Making::is_combined) {
+            aggregator.archive_combined(archive)?;
+        }
         archive.small(bases)?;
         for base in bases.values_mut().flatten() {
             archive.shared("base", &mut base.parameters)?;
@@ -378,8 +380,9 @@ impl Store {
         Ok(())
     }
 
-    /// Throws away what is in the open round.
+    /// Throws away what is in the open round, with an update that is being made of it.
     pub fn discard(&mut self) {
+        self.making = None;
         self.contributions.clear();
     }
 }

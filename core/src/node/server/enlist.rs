@@ -145,6 +145,7 @@ impl Server {
                 self.group.prune();
             }
             Message::Arrived(arrived) => self.on_arrived(now, server, arrived, out),
+            Message::Measured(measured) => self.on_measured(now, peer, server, &measured, out),
             Message::Portion(portion) => self.on_portion(now, server, portion, out),
             Message::Taken(taken) => self.on_taken(now, server, taken.cut, out),
             Message::Leave(_) => self.on_leave(now, server, out),

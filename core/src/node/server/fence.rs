@@ -160,7 +160,8 @@ impl Server {
     /// Begins a mode that was ordered, if nothing is left before the fence; whether it did.
     pub(super) fn pass_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
         // One after the other: what moves is of the mode it was taken under.
-        let may = self.may_change() && self.group.changes.cut().is_none();
+        let is_free = self.group.changes.cut().is_none() && !self.is_measuring();
+        let may = self.may_change() && is_free;
         let Some(ordered) = self.ordered.as_ref().filter(|_| may) else {
             return false;
         };
@@ -189,7 +190,7 @@ impl Server {
                 return false; // no round closes while too few workers are there
             }
             self.close(now, self.policy.flushes(), out);
-            if self.end.is_some() {
+            if self.end.is_some() || self.is_measuring() {
                 return false;
             }
         }

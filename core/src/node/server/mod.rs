@@ -8,6 +8,7 @@ mod group;
 mod handshake;
 mod keys;
 mod liveness;
+mod measuring;
 mod moving;
 mod push;
 mod roster;
@@ -16,7 +17,7 @@ mod saving;
 mod status;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -25,6 +26,7 @@ use core::fmt;
 pub use fence::LEAVE_SERVER;
 use fence::Ordered;
 use group::Group;
+use measuring::Measuring;
 use roster::Roster;
 use round::Round;
 pub use saving::RestoreError;
@@ -68,6 +70,10 @@ pub struct Server {
     dealer: Option<Box<dyn Dealer>>,
     cohort: Cohort,
     round: Round,
+    /// What the other servers were asked and have not all answered.
+    measuring: Option<Measuring>,
+    /// Workers whose pushes are here whole and wait for that.
+    due: VecDeque<WorkerId>,
     roster: Roster,
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeSet<(Time, PeerId)>,
@@ -189,6 +195,8 @@ impl Server {
                 .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?,
             cohort: Cohort::default(),
             round: Round::default(),
+            measuring: None,
+            due: VecDeque::new(),
             roster: Roster::new(job.membership.workers),
             strangers: BTreeSet::new(),
             identities: BTreeMap::new(),
@@ -417,6 +425,7 @@ impl Node for Server {
             | Input::Prepared(_)
             | Input::Computed(_) => {}
         }
+        self.take_due(now, out);
         self.group.flush(out);
     }
 

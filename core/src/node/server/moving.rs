@@ -232,7 +232,7 @@ impl Server {
     /// Moves keys if somebody wants to come or to go, as far as that is possible now; whether they
     /// have moved.
     pub(super) fn move_keys(&mut self, now: Time, out: &mut Outbox) -> bool {
-        if !self.may_change() {
+        if !self.may_change() || self.is_measuring() {
             return false;
         }
         match &self.group.changes.attempt {

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Server;
+use super::measuring::What;
 use super::roster::{Grant, Presence, Slot};
 use crate::consistency::Closing;
 use crate::id::{Clock, WorkerId};
@@ -33,6 +34,7 @@ impl Server {
         now: Time,
         mut contribution: Contribution,
         gradient: Arc<Vec<f32>>,
+        factor: Option<f32>,
     ) {
         let worker = contribution.worker;
         contribution.clock = self.cohort.contribute(worker);
@@ -40,7 +42,7 @@ impl Server {
             dealer.took(worker, contribution.task);
             self.cohort.set_covered(dealer.is_covered());
         }
-        self.gather(contribution, gradient);
+        self.gather(contribution, gradient, factor);
         self.policy.contributed(&self.cohort, worker, now);
         let Some(slot) = self.roster.slot(worker) else { return };
         if slot.batches.accepted() >= self.quota(slot.rows) {
@@ -57,7 +59,7 @@ impl Server {
             && let Some(slot) = self.roster.slot_mut(worker)
         {
             slot.clock = clock;
-            self.policy.left(&self.cohort, worker);
+            self.left(worker);
             if let Some(auto) = &mut self.auto {
                 auto.left(worker);
             }
@@ -100,6 +102,7 @@ impl Server {
         }
         self.watch_attendance(now, out);
         let before = self.version();
+        self.weigh(now, out);
         loop {
             while self.step(now, out) {}
             self.order_due(now);
@@ -109,13 +112,14 @@ impl Server {
         }
         self.next_turn = None;
         let is_fenced = self.ordered.is_some() || self.is_fenced();
-        if self.phase == Phase::Training && !self.is_short() && !is_fenced {
+        let is_open = !is_fenced && !self.is_measuring();
+        if self.phase == Phase::Training && !self.is_short() && is_open {
             if self.version() > before && self.policy.cancels() {
                 self.supersede(out);
             }
             self.give_out(now, out);
         }
-        if self.phase == Phase::Draining && self.busy == 0 {
+        if self.phase == Phase::Draining && self.busy == 0 && !self.is_measuring() {
             self.end(now, EndReason::Stopped, out);
         }
         if !self.group.gone.is_empty() {
@@ -148,7 +152,7 @@ impl Server {
 
     /// One change of the cohort or the version; false when there is none to make.
     fn step(&mut self, now: Time, out: &mut Outbox) -> bool {
-        if !matches!(self.phase, Phase::Training | Phase::Draining) {
+        if !matches!(self.phase, Phase::Training | Phase::Draining) || self.is_measuring() {
             return false;
         }
         if self.cohort.contributions() > 0 {
@@ -231,7 +235,8 @@ impl Server {
         if self.policy.joins_in_front() { self.cohort.fastest() } else { self.cohort.slowest() }
     }
 
-    /// Applies the contributions that `closing` chooses as one update.
+    /// Applies the contributions that `closing` chooses as one update; or begins to, where that takes
+    /// something that all servers have to be asked for.
     pub(super) fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
         if closing == Closing::NotYet {
             return;
@@ -244,22 +249,43 @@ impl Server {
             dealer.weights(&self.store.chosen(&chosen).map(share).collect::<Vec<_>>())
         });
         let factors = weights.as_ref().map(|weights| weights.factors.as_slice());
-        let epochs = self.samples / self.job.data.train.rows;
+        let number = self.group.next();
         self.tell_close(closing, factors);
-        for contribution in self.store.update(chosen, closing, version, factors) {
-            let Contribution { worker, incarnation, sequence, task, clock, base, samples, granted } =
-                contribution;
-            if weights.is_none() {
-                self.samples += u64::from(samples);
+        let sums = self.store.update(chosen, closing, version, factors);
+        let samples = weights.map(|weights| weights.samples);
+        match sums {
+            None => self.finish_close(now, closing, samples, out),
+            Some(sums) => {
+                self.measure(number, What::Update { closing, samples }, sums);
+                self.weigh(now, out);
+            }
+        }
+    }
+
+    /// The update that `closing` chose is made: of `samples` examples, if not of as many as its
+    /// gradients are from.
+    pub(super) fn finish_close(
+        &mut self,
+        now: Time,
+        closing: Closing,
+        samples: Option<u64>,
+        out: &mut Outbox,
+    ) {
+        let version = self.cohort.version();
+        let epochs = self.samples / self.job.data.train.rows;
+        self.samples += samples.unwrap_or(0);
+        for contribution in self.store.finish() {
+            let Contribution { worker, incarnation, sequence, task, clock, base, .. } = contribution;
+            if samples.is_none() {
+                self.samples += u64::from(contribution.samples);
             }
             self.ledger.applied += 1;
             self.ledger.outstanding -= 1;
+            let staleness = version.since(base);
             if let Some(slot) = self.roster.slot_mut(worker) {
                 slot.updates += 1;
-                slot.account.staleness = version.since(base);
+                slot.account.staleness = staleness;
             }
-            let staleness = version.since(base);
-            let age = now.since(granted);
             out.push(Effect::Report(Event::Applied {
                 worker,
                 incarnation,
@@ -270,11 +296,10 @@ impl Server {
                 clock,
                 base,
                 staleness,
-                samples,
-                age,
+                samples: contribution.samples,
+                age: now.since(contribution.granted),
             }));
         }
-        self.samples += weights.map_or(0, |weights| weights.samples);
         self.cohort.close(closing);
         if let Some(dealer) = &mut self.dealer {
             dealer.updated(&self.cohort);

@@ -195,6 +195,8 @@ impl Server {
     /// Who is there, and what they do.
     fn archive_members(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(&mut self.cohort)?;
+        archive.small(&mut self.measuring)?;
+        archive.small(&mut self.due)?;
         self.roster.archive(archive)?;
         archive.small(&mut self.strangers)?;
         archive.small(&mut self.identities)?;
