@@ -4,8 +4,10 @@
 //! Several servers have a part of it each, and one has all of it: for both to come to the same bits the
 //! sum is made exactly and rounded once. A product of two numbers of single precision is a whole number
 //! of 2^-298 and below 2^256, so that 640 bits hold 2^63 of them: a long accumulator (Kulisch, Computer
-//! Arithmetic and Validity, 2008). Products go to one small sum for each exponent first (Neal, Fast
-//! exact summation using small and large superaccumulators, 2015), which costs a few instructions each.
+//! Arithmetic and Validity, 2008). Products of about one size are cut in two at the same bit, so that both
+//! parts add up without rounding in double precision (Rump, Ogita and Oishi, Accurate floating-point
+//! summation I, SIAM J. Sci. Comput. 2008); others go to one small sum for each exponent first (Neal,
+//! Fast exact summation using small and large superaccumulators, 2015).
 
 use core::ops::AddAssign;
 
@@ -16,6 +18,10 @@ const FRACTION: i32 = 298;
 const LIMBS: usize = 10;
 /// Products that are made at once.
 const BLOCK: usize = 512;
+/// Sums that are made side by side.
+const LANES: usize = 8;
+/// Exponents that products of about one size differ by, at most.
+const ALIKE: u64 = 39;
 /// Blocks that go to the small sums before these are emptied: half of the products to each, of 48 bits
 /// each, so that both together fit 63.
 const ROOM: usize = 32;
@@ -68,6 +74,9 @@ impl ExactSum {
                 *product = f64::from(one) * f64::from(other);
                 count += 1;
             }
+            if count == BLOCK && self.add_alike(&products) {
+                continue;
+            }
             let products = &products[..count];
             let (twos, last) = products.as_chunks::<2>();
             for &[one, other] in twos {
@@ -85,6 +94,51 @@ impl ExactSum {
         }
     }
 
+    /// Adds products if they are of about one size; whether they are.
+    fn add_alike(&mut self, products: &[f64; BLOCK]) -> bool {
+        let (least, most) = range(products);
+        if most == 0.0 {
+            return products.iter().all(|&product| product == 0.0); // not one of them is no number
+        }
+        let (lowest, highest) = (least.to_bits() >> 52, most.to_bits() >> 52);
+        if highest == NOT_FINITE || highest > lowest + ALIKE {
+            return false;
+        }
+        // Adding this and taking it away again rounds to 42 bits below the greatest, so that 512 of them
+        // have 51 bits; what that leaves are 8 to 53 bits for all, as long as they are alike.
+        let cut = f64::from_bits(((highest + 11) << 52) | (1 << 51));
+        let (mut heads, mut tails) = ([0.0; LANES], [0.0; LANES]);
+        for products in products.as_chunks::<LANES>().0 {
+            for lane in 0..LANES {
+                let head = (products[lane] + cut) - cut;
+                heads[lane] += head;
+                tails[lane] += products[lane] - head;
+            }
+        }
+        let sums = [heads, tails].map(|lanes| lanes.into_iter().sum::<f64>());
+        if !sums.iter().all(|sum| sum.is_finite()) {
+            return false;
+        }
+        sums.into_iter().for_each(|sum| self.add_number(sum));
+        true
+    }
+
+    /// Adds a sum of products that is exact.
+    fn add_number(&mut self, number: f64) {
+        let (sign, exponent, digits) = parts(number);
+        let digits = (digits as i64 ^ sign) - sign;
+        self.add_digits(digits, exponent as i32 - 1023 - 52 + FRACTION);
+    }
+
+    /// Adds whole digits at so many bits above the lowest. Below that they are 0: nothing that is added is
+    /// less than the unit.
+    fn add_digits(&mut self, digits: i64, shift: i32) {
+        match u32::try_from(shift) {
+            Ok(shift) => self.add(digits, shift),
+            Err(_negative) => self.add(digits >> shift.unsigned_abs().min(63), 0),
+        }
+    }
+
     /// Moves what the small sums have to this one.
     fn empty(&mut self, [ones, others]: &mut [[i64; EXPONENTS]; 2]) {
         for (place, (one, other)) in ones.iter_mut().zip(others).enumerate().take(USED) {
@@ -93,12 +147,7 @@ impl ExactSum {
                 continue;
             }
             // Of the 53 bits of a product the 5 lowest are 0, and not in the sum.
-            let shift = (place as u64 + LEAST) as i32 - 1023 - 52 + 5 + FRACTION;
-            match u32::try_from(shift) {
-                Ok(shift) => self.add(sum, shift),
-                // The bits that are lost are 0: no product is less than the unit.
-                Err(_negative) => self.add(sum >> shift.unsigned_abs(), 0),
-            }
+            self.add_digits(sum, (place as u64 + LEAST) as i32 - 1023 - 52 + 5 + FRACTION);
         }
     }
 
@@ -145,12 +194,35 @@ impl ExactSum {
     }
 }
 
+/// The sign as 0 or -1, the exponent as it is in the bits, and the digits as a whole number; of 0, or of
+/// a number that has all its 53 digits.
+const fn parts(number: f64) -> (i64, u64, u64) {
+    let bits = number.to_bits();
+    let exponent = (bits >> 52) & NOT_FINITE;
+    let digits = (bits & ((1 << 52) - 1)) | (((exponent != 0) as u64) << 52);
+    (bits as i64 >> 63, exponent, digits)
+}
+
+/// The least size of those that are not 0, or a little less, and the greatest. What is no number is not
+/// seen.
+fn range(products: &[f64; BLOCK]) -> (f64, f64) {
+    let (mut least, mut most) = ([f64::INFINITY; LANES], [0.0_f64; LANES]);
+    for products in products.as_chunks::<LANES>().0 {
+        for lane in 0..LANES {
+            let size = products[lane].abs();
+            most[lane] = if size > most[lane] { size } else { most[lane] };
+            // One step less; of 0 it is no number, which is not less than anything.
+            let less = f64::from_bits(size.to_bits().wrapping_sub(1) & (u64::MAX >> 1));
+            least[lane] = if less < least[lane] { less } else { least[lane] };
+        }
+    }
+    let (least, most) = (least.into_iter(), most.into_iter());
+    (least.fold(f64::INFINITY, f64::min), most.fold(0.0, f64::max))
+}
+
 /// Adds a product to the small sum of its exponent; whether it is no finite number.
 fn put(sums: &mut [i64; EXPONENTS], product: f64) -> bool {
-    let bits = product.to_bits();
-    let exponent = (bits >> 52) & NOT_FINITE;
-    let digits = (bits & ((1 << 52) - 1)) | (u64::from(exponent != 0) << 52);
-    let sign = bits as i64 >> 63;
+    let (sign, exponent, digits) = parts(product);
     let place = exponent.wrapping_sub(LEAST) as usize % EXPONENTS;
     sums[place] += ((digits >> 5) as i64 ^ sign) - sign;
     exponent == NOT_FINITE
@@ -198,7 +270,8 @@ mod tests {
         let pair = (one.clone(), one);
         (prop::collection::vec(pair, 0..700), any::<bool>()).prop_map(|(mut pairs, cancels)| {
             if cancels {
-                let back: Vec<_> = pairs.iter().skip(1).map(|&(one, other)| (-one, other)).collect();
+                let back: Vec<_> =
+                    pairs.iter().skip(1).map(|&(one, other)| (-one, other)).collect();
                 pairs.extend(back);
             }
             pairs
@@ -211,13 +284,12 @@ mod tests {
         sum
     }
 
-    /// A number as whole units, as a sum of bits set in a number of 700 bits: slow, and in no way like
-    /// the sum under test.
+    /// The sum rounded once, bit by bit: slow, and in no way like the sum under test.
     fn reference(pairs: &[(f32, f32)]) -> f64 {
         // One number for each bit, so that none overflows; what is positive and what is negative apart.
         let mut bits = [[0_i64; 700]; 2];
         for (one, other) in pairs {
-            let ((one, low), (other, high)) = (parts(*one), parts(*other));
+            let ((one, low), (other, high)) = (whole(*one), whole(*other));
             let product = i128::from(one) * i128::from(other);
             let side = usize::from(product < 0);
             for bit in (0..96).filter(|bit| product.unsigned_abs() >> bit & 1 == 1) {
@@ -250,7 +322,7 @@ mod tests {
     }
 
     /// A number as a whole number times 2 to the power of the second less 149.
-    fn parts(value: f32) -> (i64, usize) {
+    fn whole(value: f32) -> (i64, usize) {
         let exponent = (value.to_bits() >> 23 & 0xff) as usize;
         let digits = i64::from(value.to_bits() & 0x7f_ffff);
         let digits = if exponent == 0 { digits } else { digits | 0x80_0000 };
@@ -280,6 +352,22 @@ mod tests {
             }
             parts += &sum(rest);
             prop_assert_eq!(&parts, &sum(&ordered));
+        }
+
+        #[test]
+        fn numbers_of_about_one_size_are_added_up_no_less_exactly(
+            all in prop::collection::vec((-1.0_f32..1.0, 0..30_i32), 1300),
+            scale in -100..100_i32,
+            (spread, zeros) in (1..30_i32, 0..3_usize),
+        ) {
+            let number = |(place, &(value, power)): (usize, &(f32, i32))| {
+                let zero = zeros > 0 && place % (3 * zeros) == 0;
+                if zero { 0.0 } else { libm::ldexpf(value, scale - power % spread) }
+            };
+            let all: Vec<f32> = all.iter().enumerate().map(number).collect();
+            let pairs: Vec<_> = all.iter().zip(all.iter().skip(1)).map(|(a, b)| (*a, *b)).collect();
+            let (value, wanted) = (sum(&pairs).value(), reference(&pairs));
+            prop_assert_eq!(value.to_bits(), wanted.to_bits(), "{} {}", value, wanted);
         }
     }
 

@@ -173,13 +173,15 @@ fn of_all_kinds(seed: u64) -> Settings {
 fn several_servers_do_together_what_one_does() {
     let (several, crashes, reasons) = (Cell::new(0), Cell::new(0), RefCell::new(BTreeSet::new()));
     for_seeds("several_servers", LARGEST / 2, |seed| {
-        let mut settings = Settings::draw(seed);
-        if seed % 5 < 2 {
-            settings = settings.measuring();
-        }
-        settings = settings.with_servers(2 + (seed % 3) as u32);
+        let mut settings = Settings::draw(seed).with_servers(2 + (seed % 3) as u32);
         if seed % 4 == 0 {
             settings = settings.switching();
+        }
+        if seed % 7 == 0 {
+            settings = settings.choosing();
+        }
+        if seed % 5 < 2 {
+            settings = settings.measuring();
         }
         if seed % 2 == 0 {
             settings.crashes = 1 + seed % 20;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Contribution;
 use crate::aggregate::Found;
-use crate::consistency::Closing;
+use crate::consistency::{Closing, Look};
 use crate::id::{Clock, Incarnation, Sequence, Version, WorkerId};
 use crate::mode::Mode;
 use crate::params::{KeyMap, Move};
@@ -87,6 +87,12 @@ pub enum Decision {
         /// Their version.
         version: Version,
     },
+    /// `auto` looks at the current parameters.
+    Look(Look),
+    /// What it has looked at is forgotten.
+    ForgetLooks,
+    /// The parameters that it can go back to become the current ones; the optimiser begins anew.
+    GoBack,
     /// The coordinator has all parameters of a version that it wanted.
     Seen {
         /// The version.

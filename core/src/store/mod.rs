@@ -17,8 +17,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use serde::{Deserialize, Serialize};
-
 pub use contributions::Contribution;
 use contributions::{Contributions, Gathered};
 pub use decision::Decision;
@@ -27,7 +25,7 @@ use making::Making;
 pub use moving::{Coming, Part, PartError};
 
 use crate::aggregate::{Aggregator, Merging};
-use crate::consistency::{Closing, Kept};
+use crate::consistency::{Closing, Kept, Look, Looks};
 use crate::filter::{Encoded, PullFilter};
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::Job;
@@ -53,6 +51,8 @@ pub struct Store {
     contributions: Contributions,
     /// The update that is being made of some of them.
     making: Option<Making>,
+    /// What `auto` has looked at.
+    looks: Looks,
     /// What workers were given of late, where that is needed once their gradients come.
     bases: BTreeMap<WorkerId, Given>,
     /// The working sets of workers, if the model is sparse.
@@ -88,7 +88,7 @@ impl Answer {
 }
 
 /// The contributions that become an update, until they have.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub struct Chosen(Range<usize>);
 
 impl Store {
@@ -111,6 +111,7 @@ impl Store {
             aggregator,
             contributions: Contributions::default(),
             making: None,
+            looks: Looks::default(),
             bases: BTreeMap::new(),
             lists: job.is_sparse().then(Lists::default),
             pull: job.filters.pull,
@@ -158,10 +159,23 @@ impl Store {
         self.aggregator.set_mode(mode);
     }
 
-    /// Puts other parameters in the place of the current ones; the optimiser begins anew.
-    pub fn restore(&mut self, parameters: Arc<Vec<f32>>) {
-        self.parameters = parameters;
-        self.aggregator.restart();
+    /// Looks at the current parameters, as `auto` does; the part here of what it wants to know of that.
+    pub fn look(&mut self, look: Look) -> Option<Vec<ExactSum>> {
+        self.looks.look(look, &self.parameters)
+    }
+
+    /// Forgets what was looked at.
+    pub fn forget_looks(&mut self) {
+        self.looks.forget();
+    }
+
+    /// Puts the parameters that can be gone back to in the place of the current ones; the optimiser
+    /// begins anew.
+    pub fn go_back(&mut self) {
+        if let Some(good) = self.looks.good() {
+            self.parameters = good.parameters.clone();
+            self.aggregator.restart();
+        }
     }
 
     /// Notes that `worker` is given the current parameters, which are `version`.
@@ -327,19 +341,18 @@ impl Store {
             Decision::Merge { version } => self.merge(*version),
             Decision::Close { closing, oldest, version, weights } => {
                 let chosen = self.choose(*closing, *oldest, *version);
-                return self.update(chosen, *closing, *version, weights.as_deref()).or_else(|| {
-                    self.finish().for_each(drop);
-                    None
-                });
+                self.update(chosen, *closing, *version, weights.as_deref());
+                return self.sums();
             }
             Decision::Found(found) => {
-                return self.go_on(found).or_else(|| {
-                    self.finish().for_each(drop);
-                    None
-                });
+                self.go_on(found);
+                return self.sums();
             }
             Decision::Discard => self.discard(),
             Decision::Mode(mode) => self.set_mode(mode),
+            Decision::Look(look) => return self.look(*look),
+            Decision::ForgetLooks => self.forget_looks(),
+            Decision::GoBack => self.go_back(),
             Decision::Admit { .. }
             | Decision::Give { .. }
             | Decision::Gather { .. }
@@ -358,15 +371,18 @@ impl Store {
     /// # Errors
     /// [`SavedError`] if that is not what was saved, for the same keys.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let Self { parameters, aggregator, contributions, making, bases, lists, pulled, .. } = self;
+        let Self {
+            parameters, aggregator, contributions, making, looks, bases, lists, pulled, ..
+        } = self;
         archive.shared("parameters", parameters)?;
         aggregator.archive(archive)?;
         lists.iter_mut().try_for_each(|lists| lists.archive(archive))?;
         contributions.archive(archive, lists.as_ref())?;
         archive.small(making)?;
-        if making.as_ref().is_some_and(Making::is_combined) {
-            aggregator.archive_combined(archive)?;
-        }
+        let mut making = making.iter_mut();
+        making.try_for_each(|making| making.archive(archive, aggregator, lists.as_ref()))?;
+        archive.small(looks)?;
+        looks.archive(archive)?;
         archive.small(bases)?;
         for base in bases.values_mut().flatten() {
             archive.shared("base", &mut base.parameters)?;
@@ -380,9 +396,8 @@ impl Store {
         Ok(())
     }
 
-    /// Throws away what is in the open round, with an update that is being made of it.
+    /// Throws away what is in the open round.
     pub fn discard(&mut self) {
-        self.making = None;
         self.contributions.clear();
     }
 }

@@ -417,7 +417,8 @@ impl Books {
         let own = server.key_map().keys_of(ServerId::COORDINATOR).expect("it has some");
         let whole = [replayed.len(), own.indices().len()].contains(&parameters.len());
         let replayed = &replayed[..parameters.len()];
-        let same = whole && same_bits(parameters, replayed);
+        // Those of several servers may have to wait until something is known of all keys.
+        let same = server.is_measuring() || whole && same_bits(parameters, replayed);
         assert!(same, "the replay gives other parameters");
     }
 

@@ -1,7 +1,7 @@
 //! Who counts and how far each one is, recomputed from events alone, and held against what the
 //! policy promises.
 
-use pstrain_core::consistency::{Closing, DropReason};
+use pstrain_core::consistency::{Closing, ConsistencySpec, DropReason};
 use pstrain_core::id::{Incarnation, Version, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
 use pstrain_core::mode::Mode;
@@ -22,6 +22,9 @@ pub(super) struct Ranks {
     ended: bool,
     /// Whether another mode may be wanted.
     pub(super) may_switch: bool,
+    /// Whether the server waits for what others know of an update, or of the parameters: what follows
+    /// from that comes in a later step.
+    pub(super) measures: bool,
     /// Whether somebody asked the server to stop.
     pub(super) drained: bool,
     /// Whether the membership has not changed since the start.
@@ -61,6 +64,7 @@ impl Ranks {
             started: false,
             may_switch: !job.switches.is_empty(),
             ended: false,
+            measures: false,
             drained: false,
             fixed: true,
             version: Version(0),
@@ -260,10 +264,13 @@ impl Ranks {
     fn is_flush(&self, later: &[Event], books: &Books) -> bool {
         let is_update =
             |event: &&Event| matches!(event, Event::Applied { .. } | Event::Updated { .. });
+        let may_end = self.may_switch || books.deck.as_ref().is_some_and(Deck::is_empty);
         let makes_way = match later.iter().find(|event| !is_update(event)) {
             Some(Event::Switched { mode, .. }) => !mode.counts_like(&self.mode),
-            Some(Event::Ended { .. }) => {
-                self.may_switch || books.deck.as_ref().is_some_and(Deck::is_empty)
+            Some(Event::Ended { .. }) => may_end,
+            // It cannot be known yet whether it does.
+            None => {
+                self.measures && (may_end || self.job.mode.consistency == ConsistencySpec::Auto)
             }
             _ => false,
         };
@@ -337,7 +344,8 @@ impl Ranks {
     /// After each step of the server: nobody computes too far ahead, or waits for nothing.
     pub(super) fn check(&self) {
         let computing = self.somebody_computes();
-        assert!(computing || self.ended || !self.drained, "there is nothing left to wait for");
+        let over = self.ended || self.measures || !self.drained;
+        assert!(computing || over, "there is nothing left to wait for");
         let (most, Some(slowest)) = (self.promises.most_lead(), self.slowest()) else { return };
         if self.promises.in_rounds() {
             return; // whoever contributed is ahead until the update, and may not go on

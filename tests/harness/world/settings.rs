@@ -228,7 +228,6 @@ impl Settings {
     #[must_use]
     pub fn with_moves(mut self) -> Self {
         let mut rng = Stream::new(self.network).fork("moves", 0).rng();
-        self.job.switches.retain(|switch| switch.to != ConsistencySpec::Auto);
         for fault in [Fault::ServerJoins, Fault::ServerLeaves] {
             self.faults.weights[fault as usize] = 1 + rng.below(10);
         }
@@ -330,9 +329,6 @@ impl Settings {
                 SwitchAt::Time(time)
             };
             self.job.switches.push(Switch { to, at });
-        }
-        if self.job.check_servers(&self.job.mode).is_err() {
-            self.job.switches.retain(|switch| switch.to != ConsistencySpec::Auto);
         }
         self
     }

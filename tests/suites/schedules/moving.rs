@@ -18,9 +18,6 @@ fn servers_come_and_go_and_nothing_is_lost_or_repeated() {
     let (moves, seen) = (Cell::new(0), RefCell::new(BTreeSet::new()));
     for_seeds("servers_come_and_go", LARGEST / 2, |seed| {
         let mut settings = of_all_kinds(seed).with_servers(1 + (seed % 4) as u32).with_moves();
-        if settings.job.check_several(&settings.job.mode).is_err() {
-            settings.job.mode = Mode::of(ConsistencySpec::Bsp);
-        }
         if seed % 3 > 0 {
             settings.crashes = 1 + seed % 20;
         }

@@ -213,7 +213,7 @@ impl Server {
         let lost = EndReason::ServerLost(lost);
         // What it has of the parameters is not coming.
         let never = core::mem::take(&mut self.group.shown).len();
-        if never > 0 && self.end.is_some() {
+        if (self.stop_measuring() || never > 0) && self.end.is_some() {
             self.end = Some(lost); // with part of the result
         }
         if let Some(other) = self.group.others.get_mut(place) {

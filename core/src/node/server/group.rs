@@ -347,7 +347,6 @@ impl Server {
     }
 
     pub(super) fn discard(&mut self) {
-        self.measuring = None;
         self.store.discard();
         self.group.tell(|| Decision::Discard);
     }

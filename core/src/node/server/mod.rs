@@ -17,7 +17,7 @@ mod saving;
 mod status;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -71,9 +71,7 @@ pub struct Server {
     cohort: Cohort,
     round: Round,
     /// What the other servers were asked and have not all answered.
-    measuring: Option<Measuring>,
-    /// Workers whose pushes are here whole and wait for that.
-    due: VecDeque<WorkerId>,
+    measuring: Measuring,
     roster: Roster,
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeSet<(Time, PeerId)>,
@@ -195,8 +193,7 @@ impl Server {
                 .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?,
             cohort: Cohort::default(),
             round: Round::default(),
-            measuring: None,
-            due: VecDeque::new(),
+            measuring: Measuring::default(),
             roster: Roster::new(job.membership.workers),
             strangers: BTreeSet::new(),
             identities: BTreeMap::new(),

@@ -81,6 +81,9 @@ impl Server {
         worker: WorkerId,
         out: &mut Outbox,
     ) {
+        if self.is_measuring() {
+            return self.grant_later(peer, worker);
+        }
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let Some(first) = slot.seat.grants.front_mut() else { return };
         first.at = now;

@@ -59,7 +59,7 @@ impl Server {
             && let Some(slot) = self.roster.slot_mut(worker)
         {
             slot.clock = clock;
-            self.left(worker);
+            self.policy.left(&self.cohort, worker);
             if let Some(auto) = &mut self.auto {
                 auto.left(worker);
             }
@@ -102,7 +102,8 @@ impl Server {
         }
         self.watch_attendance(now, out);
         let before = self.version();
-        self.weigh(now, out);
+        let made = self.weigh(now, out);
+        self.grant_owed(now, out);
         loop {
             while self.step(now, out) {}
             self.order_due(now);
@@ -114,7 +115,7 @@ impl Server {
         let is_fenced = self.ordered.is_some() || self.is_fenced();
         let is_open = !is_fenced && !self.is_measuring();
         if self.phase == Phase::Training && !self.is_short() && is_open {
-            if self.version() > before && self.policy.cancels() {
+            if (made || self.version() > before) && self.policy.cancels() {
                 self.supersede(out);
             }
             self.give_out(now, out);
@@ -235,8 +236,8 @@ impl Server {
         if self.policy.joins_in_front() { self.cohort.fastest() } else { self.cohort.slowest() }
     }
 
-    /// Applies the contributions that `closing` chooses as one update; or begins to, where that takes
-    /// something that all servers have to be asked for.
+    /// Applies the contributions that `closing` chooses as one update. Where that takes something that
+    /// all servers have to be asked for, nobody is given parameters until they have answered.
     pub(super) fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
         if closing == Closing::NotYet {
             return;
@@ -249,43 +250,23 @@ impl Server {
             dealer.weights(&self.store.chosen(&chosen).map(share).collect::<Vec<_>>())
         });
         let factors = weights.as_ref().map(|weights| weights.factors.as_slice());
-        let number = self.group.next();
-        self.tell_close(closing, factors);
-        let sums = self.store.update(chosen, closing, version, factors);
-        let samples = weights.map(|weights| weights.samples);
-        match sums {
-            None => self.finish_close(now, closing, samples, out),
-            Some(sums) => {
-                self.measure(number, What::Update { closing, samples }, sums);
-                self.weigh(now, out);
-            }
-        }
-    }
-
-    /// The update that `closing` chose is made: of `samples` examples, if not of as many as its
-    /// gradients are from.
-    pub(super) fn finish_close(
-        &mut self,
-        now: Time,
-        closing: Closing,
-        samples: Option<u64>,
-        out: &mut Outbox,
-    ) {
-        let version = self.cohort.version();
         let epochs = self.samples / self.job.data.train.rows;
-        self.samples += samples.unwrap_or(0);
-        for contribution in self.store.finish() {
-            let Contribution { worker, incarnation, sequence, task, clock, base, .. } = contribution;
-            if samples.is_none() {
-                self.samples += u64::from(contribution.samples);
+        let decision = self.group.next();
+        self.tell_close(closing, factors);
+        for contribution in self.store.update(chosen, closing, version, factors) {
+            let Contribution { worker, incarnation, sequence, task, clock, base, samples, granted } =
+                contribution;
+            if weights.is_none() {
+                self.samples += u64::from(samples);
             }
             self.ledger.applied += 1;
             self.ledger.outstanding -= 1;
-            let staleness = version.since(base);
             if let Some(slot) = self.roster.slot_mut(worker) {
                 slot.updates += 1;
-                slot.account.staleness = staleness;
+                slot.account.staleness = version.since(base);
             }
+            let staleness = version.since(base);
+            let age = now.since(granted);
             out.push(Effect::Report(Event::Applied {
                 worker,
                 incarnation,
@@ -296,10 +277,11 @@ impl Server {
                 clock,
                 base,
                 staleness,
-                samples: contribution.samples,
-                age: now.since(contribution.granted),
+                samples,
+                age,
             }));
         }
+        self.samples += weights.map_or(0, |weights| weights.samples);
         self.cohort.close(closing);
         if let Some(dealer) = &mut self.dealer {
             dealer.updated(&self.cohort);
@@ -310,7 +292,19 @@ impl Server {
         let point = self.point();
         out.push(Effect::Report(Event::Updated { point, closing }));
         self.admit_joining();
-        if self.samples / self.job.data.train.rows > epochs {
+        let evaluates = self.samples / self.job.data.train.rows > epochs;
+        match self.store.sums() {
+            None => self.updated(now, evaluates, out),
+            Some(sums) => {
+                self.measure(decision, What::Update { evaluates }, sums);
+                self.weigh(now, out);
+            }
+        }
+    }
+
+    /// The parameters are those of the current version.
+    pub(super) fn updated(&mut self, now: Time, evaluates: bool, out: &mut Outbox) {
+        if evaluates {
             self.evaluate(out);
         }
         self.count_down(now, out);
@@ -330,6 +324,9 @@ impl Server {
 
     /// Asks for an evaluation of the current parameters, unless they were evaluated.
     pub(super) fn evaluate(&mut self, out: &mut Outbox) {
+        if self.evaluates_later() {
+            return;
+        }
         let behind = self.evaluations_due() >= MOST_EVALUATIONS && self.end.is_none();
         if behind || self.last_evaluated == Some(self.version()) {
             return;
@@ -445,7 +442,7 @@ impl Server {
     /// been heard again nothing more is sent: over a slow link versions would pile up.
     pub(super) fn supersede_for(&mut self, worker: WorkerId, out: &mut Outbox) {
         let version = self.version();
-        if self.phase != Phase::Training || !self.policy.cancels() {
+        if self.phase != Phase::Training || !self.policy.cancels() || self.is_measuring() {
             return;
         }
         let Some(slot) = self.roster.slot_mut(worker) else { return };

@@ -331,7 +331,10 @@ impl Shard {
             | Decision::Close { .. }
             | Decision::Found(_)
             | Decision::Discard
-            | Decision::Mode(_)) => {
+            | Decision::Mode(_)
+            | Decision::Look(_)
+            | Decision::ForgetLooks
+            | Decision::GoBack) => {
                 let sums = store.as_mut().and_then(|store| store.follow(&decision));
                 if let Some(sums) = sums {
                     let measured = Measured { decision: self.followed, sums };
