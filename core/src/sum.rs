@@ -241,7 +241,9 @@ fn add_limbs<'l>(limbs: impl Iterator<Item = (&'l mut u64, u64)>) {
 impl AddAssign<&Self> for ExactSum {
     fn add_assign(&mut self, other: &Self) {
         add_limbs(self.limbs.iter_mut().zip(other.limbs));
-        self.broken |= other.broken;
+        if other.broken {
+            self.broken = true;
+        }
     }
 }
 
