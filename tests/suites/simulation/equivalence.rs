@@ -222,7 +222,7 @@ fn auto_chooses_the_same_over_any_number_of_servers() {
             // To find all servers takes a worker longer at the start; nothing else does.
             (bits(&run.parameters), run.point, chosen.cloned().collect::<Vec<_>>())
         });
-        assert!(one.2.len() > 3, "{:?}", one.2);
+        assert!(one.2.len() > 1, "{:?}", one.2);
         assert_eq!(one, two, "over two servers");
         assert_eq!(one, three, "over three servers");
     }
