@@ -7,7 +7,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cluster::{number, real};
+use crate::cluster::{number, path, real};
+use crate::process::finish;
 
 /// The events in a results folder.
 pub(crate) fn events(folder: &Path) -> Vec<Value> {
@@ -101,6 +102,16 @@ fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {
         updates.push(gradients.into_iter().map(|(_, gradient)| gradient).collect());
     }
     panic!("order.log has no end:\n{text}");
+}
+
+/// Checks that a run computed again from its order of updates ends at the same parameters, and
+/// that nothing of it is missing.
+#[track_caller]
+pub(crate) fn check_alike(folder: &Path) {
+    let order = folder.join("order.log");
+    let again = finish(&["replay", path(&order), "--json"]).with_code(0).json();
+    let told = (&again["identical"], &again["complete"]);
+    assert_eq!(told, (&true.into(), &true.into()), "{again}");
 }
 
 /// Checks that the files of a folder agree with each other: that no push was applied twice, that

@@ -6,7 +6,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{Process, eventually};
+use crate::books::check_books;
+use crate::process::{Process, eventually, finish};
 
 /// A job whose updates take long enough that something can happen during them.
 pub(crate) const SLOW: [&str; 4] = ["--data", "synthetic:4000", "--model", "mlp:512"];
@@ -33,6 +34,19 @@ pub(crate) struct Left {
     pub(crate) summary: Value,
     /// Holds `out` while it is held.
     pub(crate) _folder: TempDir,
+}
+
+/// What the job in `parts` comes to where nothing happens to anybody: all of it in one process.
+pub(crate) fn undisturbed(parts: &[&[&str]]) -> Value {
+    finish(&[&["run", "--json"], &parts.concat()[..]].concat()).with_code(0).json()
+}
+
+/// Checks that a run of the job in `parts` came to the same, and that its books balance.
+#[track_caller]
+pub(crate) fn check_undisturbed(left: &Left, parts: &[&[&str]]) {
+    let summary = &left.summary;
+    assert_eq!(summary["params_sha256"], undisturbed(parts)["params_sha256"], "{summary}");
+    check_books(&left.out, summary);
 }
 
 impl Server {

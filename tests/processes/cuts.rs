@@ -5,9 +5,8 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::books::check_books;
-use crate::cluster::{Left, SLOW, Server, number};
-use crate::process::{Process, finish};
+use crate::cluster::{Left, SLOW, Server, check_undisturbed, number};
+use crate::process::Process;
 
 const JOB: [&str; 8] =
     ["--epochs", "5", "--workers", "2", "--lease", "600ms", "--on-worker-loss", "wait"];
@@ -109,9 +108,7 @@ fn worker(net: &Net, place: usize, server: &Server, id: &str) -> Process {
 /// Checks that a run has the parameters of one whose network was whole.
 #[track_caller]
 fn check(left: &Left) {
-    let undisturbed = finish(&[&["run", "--json"], &SLOW[..], &JOB].concat()).with_code(0).json();
-    assert_eq!(left.summary["params_sha256"], undisturbed["params_sha256"], "{}", left.summary);
-    check_books(&left.out, &left.summary);
+    check_undisturbed(left, &[&SLOW, &JOB]);
 }
 
 #[test]

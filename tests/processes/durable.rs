@@ -10,8 +10,8 @@ use pstrain_core::rng::Stream;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::books::check_books;
-use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real};
+use crate::books::{check_alike, check_books};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real, undisturbed};
 use crate::process::{Ended, eventually, finish};
 
 /// Checkpoints so often that each run has some.
@@ -79,10 +79,7 @@ fn asp_with_a_server_that_is_killed_applies_each_gradient_once() {
         let Left { out, summary, _folder } = left;
         check_books(&out, &summary);
         assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
-        let order = out.join("order.log");
-        let again = finish(&["replay", path(&order), "--json"]).with_code(0).json();
-        let told = (&again["identical"], &again["complete"]);
-        assert_eq!(told, (&true.into(), &true.into()), "{again}");
+        check_alike(&out);
     }
 }
 
@@ -91,7 +88,7 @@ fn asp_with_a_server_that_is_killed_applies_each_gradient_once() {
 fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
     let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(4);
     let job = ["--epochs", "4", "--workers", "2", "--lease", "2s"];
-    let undisturbed = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
+    let undisturbed = undisturbed(&[&SLOW, &job]);
     for run in 0..runs {
         let folder = TempDir::new().unwrap();
         let kept = folder.path().join("kept");
@@ -140,10 +137,7 @@ fn with_checkpoints_alone_what_came_since_the_last_is_lost_as_a_whole() {
         assert_eq!(summary["ended"], "the budget is used up", "{summary}");
         assert!(real(&summary["accuracy"]) > 0.9, "{summary}");
         // What is in the records is what the parameters are made of.
-        let order = out.join("order.log");
-        let again = finish(&["replay", path(&order), "--json"]).with_code(0).json();
-        let told = (&again["identical"], &again["complete"]);
-        assert_eq!(told, (&true.into(), &true.into()), "{again}");
+        check_alike(&out);
         assert!(names(&kept).iter().all(|name| !name.starts_with("inputs")), "{:?}", names(&kept));
     }
 }
@@ -153,7 +147,7 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_does() {
     let folder = TempDir::new().unwrap();
     let kept = folder.path().join("kept");
     let job = ["--epochs", "8", "--workers", "2", "--lease", "2s"];
-    let undisturbed = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
+    let undisturbed = undisturbed(&[&SLOW, &job]);
     let durable = ["--durability", "log", "--state", path(&kept)];
     let server = Server::tcp(&[&SLOW, &job, &durable, &OFTEN]);
     let workers = server.workers(2);

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::books::check_alike;
 use crate::cluster::{Left, Server, number, path};
 use crate::process::finish;
 
@@ -39,13 +40,6 @@ fn plain(folder: &Path) -> (Value, Vec<f32>) {
     (summary, parameters(&out))
 }
 
-#[track_caller]
-fn check_replay(folder: &Path) {
-    let log = folder.join("order.log");
-    let again = finish(&["replay", path(&log), "--json"]).with_code(0).json();
-    assert_eq!((&again["identical"], &again["complete"]), (&true.into(), &true.into()), "{again}");
-}
-
 /// Ends the run of four workers of which one is killed in the middle.
 #[track_caller]
 fn with_one_killed(server: Server) -> Left {
@@ -68,7 +62,7 @@ fn a_worker_killed_under_gradient_coding_changes_nothing_but_rounding() {
     let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(apart < 1e-4 * largest, "{apart} of {largest}");
-    check_replay(&out);
+    check_alike(&out);
 }
 
 #[test]
@@ -83,7 +77,7 @@ fn a_worker_killed_in_its_shard_leaves_the_rest_of_it_to_the_others() {
         let lost = number(&summary["batches"]["lost"]);
         assert!(lost > 0 || consistency == "bsp", "{summary}");
         assert_eq!(number(&summary["samples"]), 6 * 3000, "{summary}");
-        check_replay(&out);
+        check_alike(&out);
         let log = std::fs::read_to_string(out.join("order.log")).unwrap();
         let gradients = log.lines().skip(1).flat_map(|line| line.split(' ').skip(1));
         let mini_batches = gradients.filter_map(|gradient| {
@@ -113,7 +107,7 @@ fn partial_gradients_over_tcp_are_bsp_bit_for_bit() {
     let summary = process.wait().with_code(0).json();
     assert_eq!(summary["params_sha256"], reference["params_sha256"]);
     assert_eq!(summary["samples"], reference["samples"]);
-    check_replay(&out);
+    check_alike(&out);
     // The slow one's work was done by its neighbour.
     let updates = |worker: usize| number(&summary["workers"][worker]["updates"]);
     assert!(updates(1) > updates(2), "{summary}");
@@ -133,7 +127,7 @@ fn redundant_runs_in_virtual_time_are_computed_again_to_the_same_bits() {
                 &JOB,
             ];
             finish(&args.concat()).with_code(0);
-            check_replay(&out);
+            check_alike(&out);
         }
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use pstrain_core::rng::Stream;
 use rustix::process::Signal;
 
-use crate::books::check_books;
-use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path};
+use crate::books::{check_alike, check_books};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, undisturbed};
 use crate::process::{Process, finish};
 
 const JOB: [&str; 8] =
@@ -25,10 +25,6 @@ fn standby_of(server: &Server, parts: &[&[&str]]) -> Server {
 /// Kills it.
 fn kill(server: Server) {
     drop(server);
-}
-
-fn undisturbed(parts: &[&[&str]]) -> serde_json::Value {
-    finish(&[&["run", "--json"], &parts.concat()[..]].concat()).with_code(0).json()
 }
 
 #[test]
@@ -59,10 +55,7 @@ fn a_standby_that_was_there_from_the_beginning_has_all_records() {
     let Left { out, summary, _folder } = standby.finish(workers);
     check_books(&out, &summary);
     assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
-    let order = out.join("order.log");
-    let again = finish(&["replay", path(&order), "--json"]).with_code(0).json();
-    let told = (&again["identical"], &again["complete"]);
-    assert_eq!(told, (&true.into(), &true.into()), "{again}");
+    check_alike(&out);
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::books::{called, check_books, events};
-use crate::cluster::{Left, SLOW, Server, number};
+use crate::books::{called, events};
+use crate::cluster::{Left, SLOW, Server, check_undisturbed, number};
 use crate::group::others;
-use crate::process::{Process, finish};
+use crate::process::Process;
 
 const JOB: [&str; 6] = ["--epochs", "5", "--workers", "2", "--lease", "600ms"];
 /// Whoever is lost is waited for, so that the run is the same whoever stops.
@@ -24,9 +24,7 @@ fn stop(process: &Process) {
 /// Checks that a run has the parameters of one in which nobody was stopped.
 #[track_caller]
 fn check(left: &Left) {
-    let undisturbed = finish(&[&["run", "--json"], &SLOW[..], &JOB].concat()).with_code(0).json();
-    assert_eq!(left.summary["params_sha256"], undisturbed["params_sha256"], "{}", left.summary);
-    check_books(&left.out, &left.summary);
+    check_undisturbed(left, &[&SLOW, &JOB]);
 }
 
 #[test]
