@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pstrain_core::aggregate::{Aggregator, Gradient, ParticipationSpec, StalenessSpec};
-use pstrain_core::consistency::{Auto, Choice, Closing, ConsistencySpec, Seen};
+use pstrain_core::consistency::{Auto, Choice, Closing, ConsistencySpec, Looks, Seen};
 use pstrain_core::id::{Clock, PartId, Version, WorkerId};
 use pstrain_core::job::Aggregation;
 use pstrain_core::mode::Mode;
@@ -38,6 +38,7 @@ struct Bench {
     mode: Mode,
     aggregator: Aggregator,
     auto: Option<Auto>,
+    looks: Looks,
     parameters: Arc<Vec<f32>>,
     version: u64,
     /// Nanoseconds a push, of each turn.
@@ -57,6 +58,7 @@ impl Bench {
             mode,
             aggregator,
             auto,
+            looks: Looks::default(),
             parameters: Arc::new(vec![0.5; d]),
             version: 0,
             times: Vec::new(),
@@ -81,18 +83,19 @@ impl Bench {
             };
             if let Some(auto) = &mut self.auto {
                 let compute = Duration::from_millis(5);
-                let choice = auto.pushed(
-                    &self.mode,
-                    Seen {
-                        worker: gradient.worker,
-                        now: Time::ZERO + compute * self.version as u32,
-                        compute,
-                        loss: 0.5,
-                        rows: 1000,
-                        version: Version(self.version),
-                        parameters: &self.parameters,
-                    },
-                );
+                let seen = Seen {
+                    worker: gradient.worker,
+                    now: Time::ZERO + compute * self.version as u32,
+                    compute,
+                    loss: 0.5,
+                    rows: 1000,
+                    version: Version(self.version),
+                };
+                let mut choice = auto.pushed(&self.mode, seen);
+                if let Some(Choice::Look(look)) = choice {
+                    let sums = self.looks.look(look, &self.parameters).unwrap_or_default();
+                    choice = auto.looked(&self.mode, &sums);
+                }
                 if let Some(Choice::Mode { mode, .. }) = choice {
                     self.aggregator.set_mode(&mode);
                     self.mode = mode;

@@ -12,7 +12,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use crate::aggregate::{Aggregation, AggregationError};
-use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
+use crate::consistency::ImpossibleConsistency;
 use crate::examples::Shape;
 use crate::filter::{ErrorFeedback, FilterError, Filters, KeyCaching};
 use crate::fingerprint::Fingerprint;
@@ -243,7 +243,9 @@ impl Job {
             let mode = self.mode.with(switch.to);
             self.check_aggregation(&mode).map_err(JobError::Aggregation)?;
         }
-        self.check_servers(&self.mode)?;
+        if self.servers == 0 || self.servers > MAX_SERVERS {
+            return Err(JobError::Servers(self.servers));
+        }
         self.check_sparse(&self.mode)?;
         self.check_work(&self.mode).map_err(JobError::Work)
     }
@@ -261,41 +263,6 @@ impl Job {
             return Err(AggregationError::Needs { aggregation, needs });
         }
         Ok(())
-    }
-
-    /// Checks whether several servers can do what is asked of them under `mode`, if there are any.
-    ///
-    /// # Errors
-    /// [`JobError`] says what would need all keys in one place.
-    pub fn check_servers(&self, mode: &Mode) -> Result<(), JobError> {
-        match self.servers {
-            1 => Ok(()),
-            servers if servers == 0 || servers > MAX_SERVERS => Err(JobError::Servers(servers)),
-            _ => self.check_several(mode),
-        }
-    }
-
-    /// Checks whether several servers can do what is asked of them under `mode`, however many there
-    /// are to begin with.
-    ///
-    /// # Errors
-    /// [`JobError`] says what would need all keys in one place.
-    pub fn check_several(&self, mode: &Mode) -> Result<(), JobError> {
-        match () {
-            () if self.update.clip_norm.is_some() => Err(JobError::SeveralServers("clip-norm")),
-            () if self.update.clip_contribution.is_some() => {
-                Err(JobError::SeveralServers("clip-contribution"))
-            }
-            () if matches!(self.aggregation, Aggregation::Krum { .. }) => {
-                Err(JobError::SeveralServers("aggregation = krum"))
-            }
-            () if mode.consistency == ConsistencySpec::Auto
-                || self.switches.iter().any(|switch| switch.to == ConsistencySpec::Auto) =>
-            {
-                Err(JobError::SeveralServers("consistency = auto"))
-            }
-            () => Ok(()),
-        }
     }
 
     /// The parameters that training begins with, all keys of `model`.
@@ -362,8 +329,6 @@ pub enum JobError {
     Switch(SwitchError),
     /// No servers, or too many.
     Servers(u32),
-    /// A setting that looks at all keys at once, where no server has them all.
-    SeveralServers(&'static str),
     /// A setting that needs a value for every key, where gradients of a sparse model have some.
     Sparse(&'static str),
     /// A scenario of too many bytes.
@@ -405,11 +370,6 @@ impl fmt::Display for JobError {
             Self::Servers(servers) => {
                 write!(f, "servers = {servers}: must be 1 to {MAX_SERVERS}")
             }
-            Self::SeveralServers(setting) => write!(
-                f,
-                "{setting} looks at all parameters at once, but with several servers none has them \
-                 all: use servers = 1, or leave it away"
-            ),
             Self::Sparse(setting) => write!(
                 f,
                 "{setting} needs a value for every key, but the gradients of model = logistic have \

@@ -28,6 +28,7 @@ pub mod protocol;
 pub mod rng;
 pub mod saved;
 pub mod store;
+pub mod sum;
 pub mod time;
 pub mod trainer;
 pub mod work;

@@ -58,6 +58,8 @@ pub(crate) struct Checker {
     map: u64,
     /// Whether anybody ever wanted keys to move.
     moves: bool,
+    /// Whether the server waits for what others know of an update, or of the parameters.
+    measures: bool,
     /// When the last update was made, or since when the next one is possible.
     progress: Time,
     /// The longest time without an update though enough workers were there.
@@ -90,6 +92,7 @@ impl Checker {
             short_since: None,
             map: 0,
             moves: false,
+            measures: false,
             holders: (1..server.job().servers).map(ServerId).collect(),
             away: (1..server.job().servers).map(|it| (ServerId(it), Time::ZERO)).collect(),
             progress: Time::ZERO,
@@ -202,6 +205,8 @@ impl Checker {
         events: &[Event],
         peer: Option<PeerId>,
     ) {
+        self.measures = server.is_measuring();
+        self.ranks.measures = self.measures;
         let mut fenced = self.askers.keys().any(|asker| Some(*asker) != peer);
         for (place, event) in events.iter().enumerate() {
             fenced &= !matches!(event, Event::Switched { .. } | Event::KeysMoved { .. });
@@ -225,14 +230,17 @@ impl Checker {
         // A run that is being stopped says no more that it is short.
         let short = self.ranks.present() < self.job.membership.needed_to_run();
         let stopping = self.drained && short && self.ranks.in_rounds();
-        let held = self.short_since.is_some() || stopping || !self.books.has_open_round();
+        // Nothing is decided of a round while the update before it is being made.
+        let waits = self.measures || !self.books.has_open_round();
+        let held = self.short_since.is_some() || stopping || waits;
         let ranks = &self.ranks;
         assert!(held || ranks.awaits_more(), "a round waits for nobody who counts: {ranks:?}");
         let global = self.job.budget.kind == BudgetKind::Global;
         let reached = global && self.books.samples >= server.samples_wanted();
-        assert!(!reached || self.ended.is_some(), "it goes on past its budget");
+        let ended = self.ended.is_some() || self.measures;
+        assert!(!reached || ended, "it goes on past its budget");
         let used_up = self.books.deck.as_ref().is_some_and(Deck::is_empty);
-        let more = ranks.somebody_computes() || self.ended.is_some();
+        let more = ranks.somebody_computes() || ended;
         assert!(!used_up || more || self.short_since.is_some(), "there is nothing left to do");
         self.check_times(now, server);
     }
@@ -246,7 +254,7 @@ impl Checker {
     pub(crate) fn check_askers(&self) {
         let held = self.short_since.is_some() && self.books.has_open_round();
         // Keys that move are waited for, too, and who wants that is not all seen here.
-        let waits = held || self.ranks.somebody_computes() || self.moves;
+        let waits = held || self.ranks.somebody_computes() || self.moves || self.measures;
         let over = self.ended.is_some() || !(self.ranks.running() || self.moves);
         assert!(self.askers.is_empty() || (waits && !over), "in vain: {:?}", self.askers);
     }

@@ -34,7 +34,7 @@ use pstrain_core::work::Task;
 use crate::toy::Toy;
 
 /// How many kinds of messages there are.
-pub const KINDS: u64 = 42;
+pub const KINDS: u64 = 50;
 
 /// The bytes of `message` on the wire.
 #[must_use]
@@ -101,7 +101,7 @@ impl Messages {
                 key: self.text(),
                 value: self.text(),
             }),
-            18..=25 | 34..=39 => self.of_group(kind),
+            18..=25 | 34..=39 | 50 => self.of_group(kind),
             26..=33 => self.of_replicas(kind),
             40 => Message::UseKeys(self.keys_header()),
             41 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),

@@ -176,7 +176,7 @@ impl VirtualRun {
         let mut watcher = Watcher {
             laboratory: Laboratory::new(load, model, &self.evaluation, partition, ignore),
             checker: Checker::new(&server, Duration::ZERO, rows),
-            wire: Wire::default(),
+            wire: (self.job.servers == 1).then(Wire::default),
             step: Vec::new(),
             peer: None,
             events: Vec::new(),
@@ -226,7 +226,8 @@ impl VirtualRun {
 struct Watcher<'a> {
     laboratory: Laboratory<'a, fn(Time, Origin, Event)>,
     checker: Checker,
-    wire: Wire,
+    /// Of one server: what goes to others is not seen to arrive.
+    wire: Option<Wire>,
     /// What the server reported in this step.
     step: Vec<Event>,
     /// Who made it take this step.
@@ -278,14 +279,16 @@ impl Host for Watcher<'_> {
             }
             Input::Message(peer, message) => {
                 self.checker.heard(now, *peer);
-                self.wire.arrived(*peer, message);
+                self.wire.iter_mut().for_each(|wire| wire.arrived(*peer, message));
                 let is_push = matches!(message, Message::Push(_));
                 let bytes = frame_len(message, &mut self.scratch);
                 self.arrivals.push(Arrival { at: now, peer: *peer, is_push, bytes });
                 self.peer = Some(*peer);
             }
             Input::Receiving(peer) => self.checker.heard(now, *peer),
-            Input::Disconnected { peer, why } => self.wire.hung_up(*peer, why),
+            Input::Disconnected { peer, why } => {
+                self.wire.iter().for_each(|wire| wire.hung_up(*peer, why));
+            }
             Input::Evaluated(_) => self.evaluations -= 1,
             _ => {}
         }
@@ -307,6 +310,6 @@ impl Host for Watcher<'_> {
         if let Message::Push(push) = message {
             self.checker.sent(worker, push);
         }
-        self.wire.sent(worker, message);
+        self.wire.iter_mut().for_each(|wire| wire.sent(worker, message));
     }
 }

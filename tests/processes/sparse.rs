@@ -94,7 +94,8 @@ fn what_does_not_go_together_is_refused_with_words() {
         &with(&["--aggregation", "median", "--workers", "3"]),
         &["needs a value for every key"],
     );
-    refused(&data, &with(&["--consistency", "auto"]), &["consistency = auto", "leave it away"]);
+    let ringleader = with(&["--consistency", "ringleader"]);
+    refused(&data, &ringleader, &["consistency = ringleader", "leave it away"]);
     refused(&data, &with(&["--filters", "kkt"]), &["kkt", "proximal = l1:LAMBDA"]);
     refused(&data, &with(&["--pull-filter", "some"]), &["changed[:DELTA]"]);
     refused("synthetic:100", &["--hash-features", "9"], &["hash-features", "none"]);

@@ -133,7 +133,7 @@ fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() 
     for_seeds("saved_and_restored", LARGEST / 4, |seed| {
         let mut settings = of_all_kinds(seed);
         if seed % 5 == 0 {
-            settings = settings.with_servers(2 + (seed % 3) as u32);
+            settings = settings.with_servers(2 + (seed % 3) as u32).measuring();
         }
         settings.saves = 10 + seed % 100;
         settings.crashes = seed % 30;
@@ -176,6 +176,12 @@ fn several_servers_do_together_what_one_does() {
         let mut settings = Settings::draw(seed).with_servers(2 + (seed % 3) as u32);
         if seed % 4 == 0 {
             settings = settings.switching();
+        }
+        if seed % 7 == 0 {
+            settings = settings.choosing();
+        }
+        if seed % 5 < 2 {
+            settings = settings.measuring();
         }
         if seed % 2 == 0 {
             settings.crashes = 1 + seed % 20;

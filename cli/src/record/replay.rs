@@ -183,7 +183,8 @@ impl Replay {
             if let Some(filtering) = &mut self.filtering {
                 filtering.filter(contribution, gradient, parameters)?;
             }
-            if let Some(factor) = self.update.shortening(gradient) {
+            let squares = self.update.squares(gradient);
+            if let Some(factor) = squares.and_then(|squares| self.update.shortening(&squares)) {
                 gradient.iter_mut().for_each(|value| *value *= factor);
             }
         }

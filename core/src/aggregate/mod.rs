@@ -8,6 +8,7 @@
 mod blocks;
 mod correction;
 mod iterations;
+mod measure;
 mod merging;
 mod plan;
 mod robust;
@@ -25,6 +26,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use iterations::MOST_OPEN_ITERATIONS;
+pub use measure::Found;
 pub use merging::Merging;
 pub use rule::{Aggregation, AggregationError, UnknownAggregation};
 pub use spec::{GREATEST_POWER, ParticipationSpec, StalenessSpec, UnknownRule};
@@ -40,7 +42,7 @@ use self::weights::Factors;
 use crate::consistency::{Closing, ConsistencySpec};
 use crate::id::{Clock, PartId, Version, WorkerId};
 use crate::mode::Mode;
-use crate::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater, norm};
+use crate::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater};
 use crate::saved::{Archive, SavedError};
 
 /// A gradient with what decides how much it counts.
@@ -274,8 +276,8 @@ impl Aggregator {
         closing: Closing,
     ) {
         if self.is_robust() {
-            self.combined.resize(self.parameters, 0.0);
-            return robust::combine(self.aggregation, gradients, &mut self.combined);
+            let nearest = self.nearest(&self.distances(gradients.clone()));
+            return self.combine_nearest(gradients, &nearest);
         }
         match self.merged(gradients.clone(), parameters, closing) {
             None => self.combine_merged(gradients, parameters, closing),
@@ -327,18 +329,28 @@ impl Aggregator {
     /// The L2 norm of the combined gradient, before it is clipped.
     #[must_use]
     pub fn norm(&self) -> f64 {
-        norm(&self.combined)
+        self.squares().root()
     }
 
-    /// Makes version `version` of `parameters` the next one with the combined gradient.
+    /// Makes version `version` of `parameters` the next one with the combined gradient, which is all
+    /// there is.
     ///
     /// # Panics
     /// If the parameters, or the gradients combined before, are not as many values as the
     /// aggregator was made for.
     pub fn apply(&mut self, parameters: &mut [f32], version: Version) {
+        let factor = if self.updater.clips() { self.scale(&self.squares()) } else { 1.0 };
+        self.apply_scaled(parameters, version, factor);
+    }
+
+    /// Makes version `version` of `parameters` the next one with `factor` times the combined gradient.
+    ///
+    /// # Panics
+    /// If the parameters, or the gradients combined before, are not as many values as the
+    /// aggregator was made for.
+    pub fn apply_scaled(&mut self, parameters: &mut [f32], version: Version, factor: f32) {
         assert_eq!(parameters.len(), self.parameters, "length of the parameters");
         assert_eq!(self.combined.len(), self.parameters, "length of the gradient");
-        let factor = self.updater.clip(&self.combined);
         let learning_rate = self.updater.begin(version);
         let Self { correction, updater, scratch, combined, .. } = self;
         for keys in blocks(self.parameters) {

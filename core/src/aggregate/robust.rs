@@ -11,11 +11,14 @@ use alloc::vec::Vec;
 use super::Gradient;
 use crate::id::WorkerId;
 use crate::job::Aggregation;
+use crate::sum::ExactSum;
 
-/// Combines gradients, of which those of a worker follow each other, into `combined`.
+/// Combines gradients, of which those of a worker follow each other, into `combined`; where some are
+/// chosen, those at the places `nearest` among the workers.
 pub(super) fn combine<'a>(
     aggregation: Aggregation,
     gradients: impl Iterator<Item = Gradient<'a>>,
+    nearest: &[u32],
     combined: &mut [f32],
 ) {
     let workers = by_worker(gradients);
@@ -28,13 +31,9 @@ pub(super) fn combine<'a>(
             let most = workers.len().saturating_sub(1) / 2;
             trimmed(&workers, most.min(each as usize), combined);
         }
-        Aggregation::Krum { faulty, chosen } => {
-            let mut order = by_score(&workers, faulty as usize);
-            order.truncate(chosen.max(1) as usize);
-            // In the workers' order, whatever their scores.
-            order.sort_unstable();
-            let chosen: Vec<&Vector<'_>> = order.iter().map(|&place| &workers[place]).collect();
-            mean(&chosen, combined);
+        Aggregation::Krum { .. } => {
+            let chosen = nearest.iter().filter_map(|&place| workers.get(place as usize));
+            mean(&chosen.collect::<Vec<_>>(), combined);
         }
         // These are sums with factors, which are made elsewhere.
         Aggregation::Mean | Aggregation::Sum => {
@@ -103,37 +102,42 @@ fn mean_of<'v>(values: impl ExactSizeIterator<Item = &'v f32>) -> f32 {
     (values.map(|&value| f64::from(value)).sum::<f64>() / count) as f32
 }
 
-/// The workers' places, the best score of Krum first; of equal ones the first worker.
-fn by_score(workers: &[Vector<'_>], faulty: usize) -> Vec<usize> {
-    let count = workers.len();
-    let near = count.saturating_sub(faulty + 2).max(1).min(count.saturating_sub(1));
-    let mut distances = vec![0.0; count * count];
-    for one in 0..count {
-        for other in 0..one {
-            let distance = squared_distance(workers[one].values(), workers[other].values());
-            distances[one * count + other] = distance;
-            distances[other * count + one] = distance;
-        }
-    }
+/// The squared distance of each two workers' vectors, as far as they are here: of the second to the first,
+/// of the third to the first and the second, and so on.
+pub(super) fn distances<'a>(gradients: impl Iterator<Item = Gradient<'a>>) -> Vec<ExactSum> {
+    let workers = by_worker(gradients);
+    let values = || workers.iter().map(Vector::values);
+    let before = |(place, one)| values().take(place).map(move |other| (one, other));
+    let pairs = values().enumerate().flat_map(before);
+    pairs.map(|(one, other)| ExactSum::of_squared_distance(one, other)).collect()
+}
+
+/// The places of the `chosen` workers whose score by Krum is best, in the workers' order, from the
+/// distances of each two; of equal scores the first.
+pub(super) fn nearest(distances: &[ExactSum], faulty: u32, chosen: u32) -> Vec<u32> {
+    // As many pairs as `count (count - 1) / 2`.
+    let count = (0..).find(|count| count * (count + 1) / 2 >= distances.len()).unwrap_or(0) + 1;
+    let near = count.saturating_sub(faulty as usize + 2).max(1).min(count - 1);
+    // One that is beyond all numbers is as far as can be.
+    let far = |distance: f64| if distance.is_nan() { f64::INFINITY } else { distance };
+    let values: Vec<f64> = distances.iter().map(|sum| far(sum.value())).collect();
+    let distance = |one: usize, other: usize| {
+        let (low, high) = (one.min(other), one.max(other));
+        values[high * (high - 1) / 2 + low]
+    };
     let score = |place: usize| {
-        let own = &distances[place * count..(place + 1) * count];
-        let others = own.iter().enumerate().filter(|(other, _)| *other != place);
-        let mut others: Vec<f64> = others.map(|(_, distance)| *distance).collect();
+        let others = (0..count).filter(|&other| other != place);
+        let mut others: Vec<f64> = others.map(|other| distance(place, other)).collect();
         others.sort_unstable_by(f64::total_cmp);
         others.iter().take(near).sum::<f64>()
     };
     let scores: Vec<f64> = (0..count).map(score).collect();
-    let mut places: Vec<usize> = (0..count).collect();
-    places.sort_by(|&one, &other| scores[one].total_cmp(&scores[other]));
+    let mut places: Vec<u32> = (0..count as u32).collect();
+    places.sort_by(|&one, &other| scores[one as usize].total_cmp(&scores[other as usize]));
+    places.truncate(chosen.max(1) as usize);
+    // In the workers' order, whatever their scores.
+    places.sort_unstable();
     places
-}
-
-fn squared_distance(one: &[f32], other: &[f32]) -> f64 {
-    let apart = |(one, other): (&f32, &f32)| {
-        let apart = f64::from(*one) - f64::from(*other);
-        apart * apart
-    };
-    one.iter().zip(other).map(apart).sum()
 }
 
 #[cfg(test)]
@@ -146,8 +150,19 @@ mod tests {
     fn combined(aggregation: Aggregation, vectors: &[Vec<f32>]) -> Vec<f32> {
         let mut combined = vec![0.0; vectors[0].len()];
         let gradients = vectors.iter().zip(0..).map(|(values, worker)| gradient(worker, values));
-        combine(aggregation, gradients, &mut combined);
+        let nearest = match aggregation {
+            Aggregation::Krum { faulty, chosen } => {
+                nearest(&distances(gradients.clone()), faulty, chosen)
+            }
+            _ => Vec::new(),
+        };
+        combine(aggregation, gradients, &nearest, &mut combined);
         combined
+    }
+
+    /// The squared distance of two.
+    fn apart(one: &[f32], other: &[f32]) -> f64 {
+        ExactSum::of_squared_distance(one, other).value()
     }
 
     fn gradient(worker: u32, values: &[f32]) -> Gradient<'_> {
@@ -192,7 +207,7 @@ mod tests {
         let mut combined = [0.0];
         let gradients = [(0, &one), (1, &bad), (1, &bad), (1, &bad), (2, &other)];
         let gradients = gradients.map(|(worker, values)| gradient(worker, values));
-        combine(Aggregation::Median, gradients.into_iter(), &mut combined);
+        combine(Aggregation::Median, gradients.into_iter(), &[], &mut combined);
         assert_eq!(combined, [2.0]);
     }
 
@@ -248,10 +263,10 @@ mod tests {
             prop_assert!(vectors.contains(&chosen));
             // Its score is at most that of an honest one, which has n - f - 2 honest neighbours.
             let widest = honest.iter().flat_map(|one| {
-                honest.iter().map(|other| squared_distance(one, other))
+                honest.iter().map(|other| apart(one, other))
             }).fold(0.0, f64::max);
             let near = vectors.len() - faulty.len() - 2;
-            let nearest = honest.iter().map(|other| squared_distance(&chosen, other))
+            let nearest = honest.iter().map(|other| apart(&chosen, other))
                 .fold(f64::MAX, f64::min);
             prop_assert!(nearest <= near as f64 * widest, "{nearest} {widest}");
         }

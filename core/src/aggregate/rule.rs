@@ -45,6 +45,9 @@ pub enum Aggregation {
     },
 }
 
+/// Workers that are compared with each other, at most: what one server says of each two is a message.
+const MOST_COMPARED: u32 = 500;
+
 const KNOWN: &str = "mean, sum, median, trimmed:B, krum:F or krum:F,M with whole numbers above 0";
 
 impl Aggregation {
@@ -82,6 +85,9 @@ impl Aggregation {
         }
         if redundancy != Redundancy::None {
             return Err(error("redundancy = none: it looks at the gradients of single workers"));
+        }
+        if matches!(self, Self::Krum { .. }) && contributors > MOST_COMPARED {
+            return Err(error("at most 500 workers in a round: it compares each two of them"));
         }
         let least = self.least_contributors();
         if contributors < least {

@@ -29,28 +29,29 @@
 //! more than it sends takes larger steps; and then the workers go in step (BSP). After each cut the
 //! windows rest, longer each time, before they may grow again.
 //!
-//! Knows the times and losses of pushes, and parameters; gradients, messages and clocks it does not.
+//! Knows the times and losses of pushes, and how parameters moved; gradients, messages and clocks it
+//! does not.
 
 mod course;
+mod looks;
 mod pace;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use self::course::Course;
-pub use self::course::Kept;
-use self::pace::Pace;
+pub use self::looks::{Kept, Look, Looks};
+use self::pace::{Measured, Pace};
 use super::ConsistencySpec;
 use crate::aggregate::ParticipationSpec;
 use crate::id::{Version, WorkerId};
 use crate::mode::{MOST_IN_FLIGHT, Mode};
 use crate::saved::{Archive, SavedError};
+use crate::sum::ExactSum;
 use crate::time::Time;
 
 /// The loss climbs when it is above its minimum by this factor ...
@@ -80,11 +81,25 @@ pub struct Auto {
     settled: u64,
     /// Whether workers have data of their own, which may be counted by their shares.
     has_shares: bool,
+    /// The look that is being taken.
+    looking: Option<Looking>,
+}
+
+/// A push at which the parameters are looked at, until what is seen of them is known.
+#[derive(Debug, Serialize, Deserialize)]
+struct Looking {
+    worker: WorkerId,
+    /// What came out of a measurement that it ended.
+    measured: Option<Measured>,
+    /// Updates between two looks.
+    spacing: u64,
+    /// Whether the loss was up.
+    is_up: bool,
 }
 
 /// A push, as far as the controller wants to know it.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct Seen {
     /// Whose.
     pub worker: WorkerId,
     /// When it came.
@@ -97,13 +112,14 @@ pub struct Seen<'a> {
     pub rows: u64,
     /// The current version, without it.
     pub version: Version,
-    /// The parameters of that.
-    pub parameters: &'a Arc<Vec<f32>>,
 }
 
 /// What the controller has chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
+    /// To look at the current parameters: what is seen of them goes to [`Auto::looked`], before any
+    /// other push.
+    Look(Look),
     /// Another window for a worker.
     Window {
         /// Whose.
@@ -117,8 +133,9 @@ pub enum Choice {
     Mode {
         /// The mode.
         mode: Mode,
-        /// The parameters that it begins with, if not the current ones.
-        restore: Option<Kept>,
+        /// The version of the parameters that it begins with, if not the current one: that which can
+        /// be gone back to.
+        restore: Option<Version>,
         /// Why, in words.
         why: String,
     },
@@ -149,6 +166,7 @@ impl Auto {
             is_plain: false,
             settled: 0,
             has_shares: true,
+            looking: None,
         }
     }
 
@@ -164,8 +182,7 @@ impl Auto {
     /// # Errors
     /// [`SavedError`] if that is not what was saved.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        archive.small(self)?;
-        self.course.archive(archive)
+        archive.small(self)
     }
 
     /// The mode it begins with.
@@ -189,7 +206,7 @@ impl Auto {
     }
 
     /// Takes note of an accepted push under `mode`; says what is to change, if anything.
-    pub fn pushed(&mut self, mode: &Mode, seen: Seen<'_>) -> Option<Choice> {
+    pub fn pushed(&mut self, mode: &Mode, seen: Seen) -> Option<Choice> {
         let Self { under_way, climb, .. } = self;
         let pace = self.paces.entry(seen.worker).or_insert_with(|| {
             *under_way += 1;
@@ -203,19 +220,29 @@ impl Auto {
             return None;
         }
         let measured = pace.measure(&seen);
-        self.watch_loss(mode).or_else(|| self.watch_course(mode, &seen)).or_else(|| {
-            let measured = measured?;
-            let ceiling = if self.may_grow() { self.ceiling } else { 0 };
-            let pace = self.paces.get_mut(&seen.worker)?;
-            let before = pace.window;
-            let Some(why) = pace.resize(measured, ceiling) else { return self.share(mode) };
-            let window = pace.window;
-            self.under_way = self.under_way - u64::from(before) + u64::from(window);
-            if window > before {
-                self.settled = 0;
-            }
-            Some(Choice::Window { worker: seen.worker, in_flight: window, why })
-        })
+        self.watch_loss(mode)
+            .or_else(|| self.look(&seen, measured))
+            .or_else(|| self.resize(mode, seen.worker, measured))
+    }
+
+    /// Gives a worker the window that would do, by what came out of a measurement, if one ended.
+    fn resize(
+        &mut self,
+        mode: &Mode,
+        worker: WorkerId,
+        measured: Option<Measured>,
+    ) -> Option<Choice> {
+        let measured = measured?;
+        let ceiling = if self.may_grow() { self.ceiling } else { 0 };
+        let pace = self.paces.get_mut(&worker)?;
+        let before = pace.window;
+        let Some(why) = pace.resize(measured, ceiling) else { return self.share(mode) };
+        let window = pace.window;
+        self.under_way = self.under_way - u64::from(before) + u64::from(window);
+        if window > before {
+            self.settled = 0;
+        }
+        Some(Choice::Window { worker, in_flight: window, why })
     }
 
     /// Counts workers by their shares once no window grows any more, or none has for long.
@@ -278,19 +305,31 @@ impl Auto {
         None
     }
 
-    /// Cuts the windows when the parameters swing, and lets them grow when they have long not.
-    fn watch_course(&mut self, mode: &Mode, seen: &Seen<'_>) -> Option<Choice> {
+    /// Looks at the parameters, if that is due.
+    fn look(&mut self, seen: &Seen, measured: Option<Measured>) -> Option<Choice> {
         if !self.course.is_due() {
             return None;
         }
-        let current = Kept { version: seen.version, parameters: Arc::clone(seen.parameters) };
         let spacing = Course::spacing(self.under_way, self.settled > 16 * self.patience());
-        self.course.look(current, spacing);
         let loss = self.loss();
         let is_up = self.climb.climbs(loss, EASY);
-        if loss.is_some() && !is_up {
-            self.course.approve();
-        }
+        let Seen { worker, version, .. } = *seen;
+        let approved = loss.is_some() && !is_up;
+        let anew = self.course.look(version, spacing, approved);
+        self.looking = Some(Looking { worker, measured, spacing, is_up });
+        Some(Choice::Look(Look { version, anew, approved }))
+    }
+
+    /// Takes note of what was seen of the parameters: what [`Looks::look`] says, added up over all
+    /// keys, or nothing where it says nothing. Says what is to change, if anything.
+    pub fn looked(&mut self, mode: &Mode, sums: &[ExactSum]) -> Option<Choice> {
+        let Looking { worker, measured, spacing, is_up } = self.looking.take()?;
+        self.course.looked(sums);
+        self.watch_course(mode, spacing, is_up).or_else(|| self.resize(mode, worker, measured))
+    }
+
+    /// Cuts the windows when the parameters swing, and lets them grow when they have long not.
+    fn watch_course(&mut self, mode: &Mode, spacing: u64, is_up: bool) -> Option<Choice> {
         if let Some(swing) = self.course.swing().filter(|_| is_up && self.widest() > 1) {
             let story = format!(
                 "the parameters swing: what {spacing} updates change, the next take back (cosine \
@@ -312,12 +351,12 @@ impl Auto {
 
     /// Goes on with windows half as large, or, where they cannot be, with less of what else can
     /// do harm.
-    fn cut(&mut self, mode: &Mode, restore: Option<Kept>, story: &str) -> Option<Choice> {
+    fn cut(&mut self, mode: &Mode, restore: Option<Version>, story: &str) -> Option<Choice> {
         self.climb.calm = 0;
         self.climb.times += u32::from(restore.is_some());
         self.course.begin_anew(2 * self.under_way);
         let again = match &restore {
-            Some(kept) => format!("{story}; again from version {}", kept.version),
+            Some(version) => format!("{story}; again from version {version}"),
             None => String::from(story),
         };
         let widest = self.widest();

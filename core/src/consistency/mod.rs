@@ -26,7 +26,7 @@ use core::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 pub use asp::Asp;
-pub use auto::{Auto, Choice, Kept, Seen};
+pub use auto::{Auto, Choice, Kept, Look, Looks, Seen};
 pub use batches::{Buffered, KBatchSync};
 pub use bsp::Bsp;
 pub use cohort::Cohort;

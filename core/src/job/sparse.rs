@@ -43,8 +43,6 @@ impl Job {
             "participation = incremental"
         } else if mode.consistency == ConsistencySpec::Ringleader {
             "consistency = ringleader"
-        } else if mode.consistency == ConsistencySpec::Auto {
-            "consistency = auto"
         } else if has_low_rank {
             "filters = powersgd"
         } else {

@@ -8,6 +8,7 @@ use super::error::{check_not_negative, check_positive};
 use super::{OptimError, Optimizer, OptimizerSpec, Proximal, Schedule, Step};
 use crate::id::Version;
 use crate::saved::{Archive, SavedError};
+use crate::sum::ExactSum;
 
 /// Keys of a block: what is done to it stays in the innermost cache until the block is done with.
 pub(crate) const BLOCK: usize = 1024;
@@ -62,11 +63,19 @@ impl UpdateSpec {
         }
     }
 
-    /// What a worker's gradient is multiplied with before it counts; none if it counts as it is.
+    /// The sum of the squares of a worker's gradient, or of a part of it, where that decides what it
+    /// is multiplied with before it counts.
     #[must_use]
-    pub fn shortening(&self, gradient: &[f32]) -> Option<f32> {
+    pub fn squares(&self, gradient: &[f32]) -> Option<ExactSum> {
+        self.clip_contribution.map(|_most| ExactSum::of_squares(gradient))
+    }
+
+    /// What a worker's gradient with this sum of squares is multiplied with before it counts; none if it
+    /// counts as it is.
+    #[must_use]
+    pub fn shortening(&self, squares: &ExactSum) -> Option<f32> {
         let most = f64::from(self.clip_contribution?);
-        let norm = norm(gradient);
+        let norm = squares.root();
         (norm > most).then(|| (most / norm) as f32)
     }
 }
@@ -102,7 +111,7 @@ impl Updater {
     pub fn apply(&mut self, params: &mut [f32], gradient: &[f32], version: Version) {
         assert_eq!(params.len(), self.parameters, "length of the parameters");
         assert_eq!(gradient.len(), self.parameters, "length of the gradient");
-        let scale = self.clip(gradient);
+        let scale = if self.clips() { self.scale(&ExactSum::of_squares(gradient)) } else { 1.0 };
         let learning_rate = self.begin(version);
         let blocks = params.chunks_mut(BLOCK).zip(gradient.chunks(BLOCK));
         for (first, (params, gradient)) in (0..).step_by(BLOCK).zip(blocks) {
@@ -144,15 +153,15 @@ impl Updater {
         self.optimizer.archive(archive)
     }
 
-    /// Whether a step needs the whole gradient before its first part.
+    /// Whether a step needs the norm of the whole gradient before its first part.
     pub(crate) const fn clips(&self) -> bool {
         self.spec.clip_norm.is_some()
     }
 
-    /// What `gradient` is to be multiplied with, so that it is not longer than it may be: PyTorch's
-    /// `clip_grad_norm_`.
-    pub(crate) fn clip(&self, gradient: &[f32]) -> f32 {
-        let factor = |most| (f64::from(most) / (norm(gradient) + 1e-6)) as f32;
+    /// What a gradient with this sum of squares is to be multiplied with, so that it is not longer than
+    /// it may be: PyTorch's `clip_grad_norm_`.
+    pub(crate) fn scale(&self, squares: &ExactSum) -> f32 {
+        let factor = |most| (f64::from(most) / (squares.root() + 1e-6)) as f32;
         self.spec.clip_norm.map_or(1.0, |most| factor(most).min(1.0))
     }
 }

@@ -12,6 +12,7 @@ use crate::id::{Incarnation, Sequence, ServerId, Version, WorkerId};
 use crate::job::Job;
 use crate::params::{KeyMap, KeyRange};
 use crate::store::Decision;
+use crate::sum::ExactSum;
 
 /// A server to the coordinator: the first message of its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +105,7 @@ pub struct Followed {
 }
 
 /// A server to the coordinator: its part of a gradient has come, and is kept until it is decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrived {
     /// Whose.
     pub worker: WorkerId,
@@ -116,6 +117,18 @@ pub struct Arrived {
     pub base: Version,
     /// What is wrong with its values.
     pub fault: Option<Fault>,
+    /// The sum of their squares, if the length of the whole is limited.
+    pub squares: Option<ExactSum>,
+}
+
+/// A server to the coordinator: its part of what must be known of all keys before the update goes on
+/// that the coordinator has decided on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The number of the decision.
+    pub decision: u64,
+    /// Its part of each sum.
+    pub sums: Vec<ExactSum>,
 }
 
 /// Values that are no numbers.

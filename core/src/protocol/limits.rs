@@ -23,11 +23,11 @@ impl Limits {
     }
 
     /// For the coordinator once another server is in: parts of the parameters of a model with so
-    /// many, and of what moves.
+    /// many, of what moves, and of the distances of each two workers.
     #[must_use]
     pub const fn of_holder(parameters: usize) -> Self {
         let (values, piece) = (bytes_of(parameters), super::group::MOST_PORTION_BYTES);
-        Self { payload: if values > piece { values } else { piece }, ..Self::of_worker(parameters) }
+        Self { payload: if values > piece { values } else { piece }, ..Self::DIALER }
     }
 
     /// For a server that has dialled the coordinator: a job, decisions, and what moves.
@@ -69,11 +69,34 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
+    use crate::aggregate::Aggregation;
+    use crate::consistency::ConsistencySpec;
     use crate::fingerprint::Fingerprint;
     use crate::id::PartId;
+    use crate::mode::Mode;
+    use crate::protocol::group::Measured;
     use crate::protocol::message::Ready;
     use crate::protocol::{Decoder, Message, encode};
-    use crate::work::MOST_SHARDS;
+    use crate::sum::ExactSum;
+    use crate::work::{MOST_SHARDS, Redundancy};
+
+    #[test]
+    fn the_distances_of_the_most_workers_are_within_the_limit() {
+        let krum = Aggregation::Krum { faulty: 1, chosen: 1 };
+        let check =
+            |workers| krum.check(&Mode::of(ConsistencySpec::Bsp), workers, Redundancy::None);
+        let most = (1..1000).rfind(|&workers| check(workers).is_ok()).unwrap() as usize;
+        // No sum is longer than that of a small number and a large one.
+        let sum =
+            ExactSum::of_squares(&[f32::MAX, f32::MIN_POSITIVE * f32::EPSILON, 1e-9, 1e-3, 7.0]);
+        let sums = vec![sum; most * (most - 1) / 2];
+        let measured = Message::Measured(Measured { decision: u64::MAX, sums });
+        let mut bytes = Vec::new();
+        encode(&measured, &mut bytes);
+        let mut decoder = Decoder::new(Limits::of_holder(10));
+        decoder.feed(&bytes);
+        assert_eq!(decoder.next(), Ok(Some(measured)));
+    }
 
     #[test]
     fn the_fingerprint_of_the_most_classes_is_within_the_limit() {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Holders, Leave,
-    Mapped, Portion, Slice, Taken,
+    Mapped, Measured, Portion, Slice, Taken,
 };
 use super::keys::{Keys, KeysHeader, KeysKnown};
 use super::replica::{Candidacy, Deposed, Entry, Follow, Kept, Promise, Standby, State};
@@ -74,6 +74,8 @@ pub enum Message {
     Arrived(Arrived),
     /// Server to coordinator: my part of the parameters.
     Slice(Slice),
+    /// Server to coordinator: my part of what must be known of all keys.
+    Measured(Measured),
     /// Worker to server: I am a worker of the job.
     Attach(Attach),
     /// Server to worker: you are.

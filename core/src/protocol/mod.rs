@@ -62,7 +62,13 @@
 //!   Parameters + values of its keys ----------------------------------------------->
 //! ```
 //! The coordinator decides on a push once every server has its part of it, and the others follow its
-//! decisions in order ([`crate::store::Decision`]).
+//! decisions in order ([`crate::store::Decision`]). An update that goes by a norm or by distances takes
+//! one more turn for each: all say what their keys add to it, and then how it goes on is decided.
+//! ```text
+//!                                     <-   Decisions(close)
+//!   Measured(sums)                    ->
+//!                                     <-   Decisions(found, give, ...)
+//! ```
 //!
 //! # Keys that move
 //! Once nothing is under way. `from` has the keys, `to` shall; one of them may be the coordinator.
@@ -115,7 +121,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 7;
+pub const PROTOCOL_VERSION: u8 = 8;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

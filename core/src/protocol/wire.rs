@@ -82,6 +82,7 @@ kinds! {
     UseKeys = 40,
     KeysKnown = 41,
     Keys = 42,
+    Measured = 50,
 }
 
 impl Message {
@@ -116,6 +117,7 @@ impl Message {
             Self::Decisions(fields) => fields.append(bytes),
             Self::Followed(fields) => codec::append(fields, bytes),
             Self::Arrived(fields) => codec::append(fields, bytes),
+            Self::Measured(fields) => codec::append(fields, bytes),
             Self::Slice(slice) => codec::append(&slice.header, bytes),
             Self::Attach(fields) => codec::append(fields, bytes),
             Self::Attached(fields) => codec::append(fields, bytes),
@@ -201,6 +203,7 @@ impl Message {
             Kind::Decisions => Self::Decisions(Decisions::read(control)?),
             Kind::Followed => Self::Followed(codec::read(control)?),
             Kind::Arrived => Self::Arrived(codec::read(control)?),
+            Kind::Measured => Self::Measured(codec::read(control)?),
             Kind::Attach => Self::Attach(codec::read(control)?),
             Kind::Attached => Self::Attached(codec::read(control)?),
             Kind::Follow => Self::Follow(codec::read(control)?),

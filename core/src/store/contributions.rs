@@ -59,6 +59,24 @@ impl Contribution {
 }
 
 impl Gathered {
+    /// Saves or restores the arrays, once serde has been over the rest.
+    pub(super) fn archive(
+        &mut self,
+        archive: &mut Archive<'_>,
+        lists: Option<&Lists>,
+    ) -> Result<(), SavedError> {
+        let Self { contribution, base, keys, values } = self;
+        base.iter_mut().try_for_each(|base| archive.shared("base", base))?;
+        // A list does not change while something waits that has values for its keys.
+        *keys =
+            lists.and_then(|lists| lists.of(contribution.worker)).map(|listed| listed.list.clone());
+        let mut save = |values| match keys {
+            Some(keys) => archive.shared_of("gradient", values, keys.len()),
+            None => archive.shared("gradient", values),
+        };
+        values.iter_mut().try_for_each(&mut save)
+    }
+
     /// The gradient, as part of the update that is made on `version`.
     pub(super) fn gradient(&self, version: Version) -> Gradient<'_> {
         let Contribution { worker, task, clock, samples, base, .. } = self.contribution;
@@ -97,19 +115,7 @@ impl Contributions {
         lists: Option<&Lists>,
     ) -> Result<(), SavedError> {
         archive.small(self)?;
-        for Gathered { contribution, base, keys, values } in &mut self.all {
-            base.iter_mut().try_for_each(|base| archive.shared("base", base))?;
-            // A list does not change while something waits that has values for its keys.
-            *keys = lists
-                .and_then(|lists| lists.of(contribution.worker))
-                .map(|listed| listed.list.clone());
-            let mut save = |values| match keys {
-                Some(keys) => archive.shared_of("gradient", values, keys.len()),
-                None => archive.shared("gradient", values),
-            };
-            values.iter_mut().try_for_each(&mut save)?;
-        }
-        Ok(())
+        self.all.iter_mut().try_for_each(|gathered| gathered.archive(archive, lists))
     }
 
     /// Whether something of `worker` is here.

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::Contribution;
-use crate::consistency::Closing;
+use crate::aggregate::Found;
+use crate::consistency::{Closing, Look};
 use crate::id::{Clock, Incarnation, Sequence, Version, WorkerId};
 use crate::mode::Mode;
 use crate::params::{KeyMap, Move};
@@ -44,7 +45,12 @@ pub enum Decision {
         headers: Vec<ParametersHeader>,
     },
     /// A gradient becomes part of the open round.
-    Gather(Contribution),
+    Gather {
+        /// Which.
+        contribution: Contribution,
+        /// What it is multiplied with, if it is longer than a worker's may be.
+        factor: Option<f32>,
+    },
     /// A gradient is thrown away.
     Drop {
         /// Whose.
@@ -57,7 +63,9 @@ pub enum Decision {
         /// The current version.
         version: Version,
     },
-    /// The next version of the parameters is made.
+    /// The next version of the parameters is made. Where that goes by something that is known once all
+    /// keys are looked at, every server says what its part of that is, and goes on with
+    /// [`Self::Found`].
     Close {
         /// Of what.
         closing: Closing,
@@ -68,6 +76,8 @@ pub enum Decision {
         /// What each gradient counts, if not what the mode says; in the order of the update.
         weights: Option<Vec<f32>>,
     },
+    /// What came of the parts of all servers.
+    Found(Found),
     /// The open round is thrown away.
     Discard,
     /// Another mode begins.
@@ -77,6 +87,12 @@ pub enum Decision {
         /// Their version.
         version: Version,
     },
+    /// `auto` looks at the current parameters.
+    Look(Look),
+    /// What it has looked at is forgotten.
+    ForgetLooks,
+    /// The parameters that it can go back to become the current ones; the optimiser begins anew.
+    GoBack,
     /// The coordinator has all parameters of a version that it wanted.
     Seen {
         /// The version.

@@ -8,6 +8,7 @@
 mod contributions;
 mod decision;
 mod lists;
+mod making;
 mod moving;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -20,20 +21,22 @@ pub use contributions::Contribution;
 use contributions::{Contributions, Gathered};
 pub use decision::Decision;
 use lists::Lists;
+use making::Making;
 pub use moving::{Coming, Part, PartError};
 
 use crate::aggregate::{Aggregator, Merging};
-use crate::consistency::{Closing, Kept};
+use crate::consistency::{Closing, Kept, Look, Looks};
 use crate::filter::{Encoded, PullFilter};
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::Mode;
 use crate::model::Model;
-use crate::optim::{OptimError, UpdateSpec};
+use crate::optim::OptimError;
 use crate::params::{KeyList, KeyRange};
 use crate::protocol::keys::{Keys, KeysHeader};
 use crate::protocol::message::{Parameters, ParametersHeader};
 use crate::saved::{Archive, SavedError};
+use crate::sum::ExactSum;
 
 /// Parameters that were given to a worker, the oldest first.
 type Given = VecDeque<Kept>;
@@ -44,9 +47,12 @@ pub struct Store {
     keys: KeyRange,
     parameters: Arc<Vec<f32>>,
     aggregator: Aggregator,
-    update: UpdateSpec,
     /// Those of the open round.
     contributions: Contributions,
+    /// The update that is being made of some of them.
+    making: Option<Making>,
+    /// What `auto` has looked at.
+    looks: Looks,
     /// What workers were given of late, where that is needed once their gradients come.
     bases: BTreeMap<WorkerId, Given>,
     /// The working sets of workers, if the model is sparse.
@@ -103,8 +109,9 @@ impl Store {
             keys,
             parameters: Arc::new(parameters),
             aggregator,
-            update: job.update,
             contributions: Contributions::default(),
+            making: None,
+            looks: Looks::default(),
             bases: BTreeMap::new(),
             lists: job.is_sparse().then(Lists::default),
             pull: job.filters.pull,
@@ -152,10 +159,23 @@ impl Store {
         self.aggregator.set_mode(mode);
     }
 
-    /// Puts other parameters in the place of the current ones; the optimiser begins anew.
-    pub fn restore(&mut self, parameters: Arc<Vec<f32>>) {
-        self.parameters = parameters;
-        self.aggregator.restart();
+    /// Looks at the current parameters, as `auto` does; the part here of what it wants to know of that.
+    pub fn look(&mut self, look: Look) -> Option<Vec<ExactSum>> {
+        self.looks.look(look, &self.parameters)
+    }
+
+    /// Forgets what was looked at.
+    pub fn forget_looks(&mut self) {
+        self.looks.forget();
+    }
+
+    /// Puts the parameters that can be gone back to in the place of the current ones; the optimiser
+    /// begins anew.
+    pub fn go_back(&mut self) {
+        if let Some(good) = self.looks.good() {
+            self.parameters = good.parameters.clone();
+            self.aggregator.restart();
+        }
     }
 
     /// Notes that `worker` is given the current parameters, which are `version`.
@@ -248,12 +268,18 @@ impl Store {
         lists.learn(worker, keys.header, list, self.keys)
     }
 
-    /// Adds a gradient to the open round: one value for each key of the worker's vectors here.
-    pub fn gather(&mut self, contribution: Contribution, mut gradient: Arc<Vec<f32>>) {
+    /// Adds `factor` times a gradient to the open round, or it as it is: one value for each key of the
+    /// worker's vectors here.
+    pub fn gather(
+        &mut self,
+        contribution: Contribution,
+        mut gradient: Arc<Vec<f32>>,
+        factor: Option<f32>,
+    ) {
         let listed = self.lists.as_ref().map(|lists| lists.of(contribution.worker));
         // One without a list, or of another length, is refused before it comes here.
         let keys = listed.map(|listed| listed.map_or_else(KeyList::default, |it| it.list.clone()));
-        if let Some(factor) = self.update.shortening(&gradient) {
+        if let Some(factor) = factor {
             Arc::make_mut(&mut gradient).iter_mut().for_each(|value| *value *= factor);
         }
         let base = self.base(contribution.worker, contribution.base);
@@ -305,47 +331,31 @@ impl Store {
         self.contributions.at(taken.clone()).iter().map(|gathered| &gathered.contribution)
     }
 
-    /// Makes the next version of the parameters, which are `version`, of what was chosen; each
-    /// gradient counts as its one of `weights` says, or without them as the mode does. Returns what
-    /// became part of it.
-    pub fn update(
-        &mut self,
-        Chosen(taken): Chosen,
-        closing: Closing,
-        version: Version,
-        weights: Option<&[f32]>,
-    ) -> impl Iterator<Item = Contribution> {
-        let Self { contributions, aggregator, parameters, .. } = self;
-        let chosen = contributions.at(taken.clone());
-        let gradients = chosen.iter().map(|gathered| gathered.gradient(version));
-        match weights {
-            None => aggregator.update(gradients, parameters, closing, version),
-            Some(weights) => {
-                let values = gradients.map(|gradient| gradient.values);
-                aggregator.combine_with(weights.iter().copied().zip(values));
-                let parameters: &mut Vec<f32> = Arc::make_mut(parameters);
-                aggregator.apply(parameters, version);
-            }
-        }
-        contributions.take(taken).map(|gathered| gathered.contribution)
-    }
-
     /// Does to the parameters what was decided, unless that is about gradients that have come, or
-    /// about nothing that is here.
-    pub fn follow(&mut self, decision: &Decision) {
+    /// about nothing that is here. Returns the part here of what the coordinator must know of all
+    /// keys before this goes on.
+    pub fn follow(&mut self, decision: &Decision) -> Option<Vec<ExactSum>> {
         match decision {
             Decision::Forget { worker } => self.forget(*worker),
             Decision::Rows { worker, rows } => self.set_rows(*worker, *rows),
             Decision::Merge { version } => self.merge(*version),
             Decision::Close { closing, oldest, version, weights } => {
                 let chosen = self.choose(*closing, *oldest, *version);
-                self.update(chosen, *closing, *version, weights.as_deref()).for_each(drop);
+                self.update(chosen, *closing, *version, weights.as_deref());
+                return self.sums();
+            }
+            Decision::Found(found) => {
+                self.go_on(found);
+                return self.sums();
             }
             Decision::Discard => self.discard(),
             Decision::Mode(mode) => self.set_mode(mode),
+            Decision::Look(look) => return self.look(*look),
+            Decision::ForgetLooks => self.forget_looks(),
+            Decision::GoBack => self.go_back(),
             Decision::Admit { .. }
             | Decision::Give { .. }
-            | Decision::Gather(_)
+            | Decision::Gather { .. }
             | Decision::Drop { .. }
             | Decision::Show { .. }
             | Decision::Seen { .. }
@@ -353,6 +363,7 @@ impl Store {
             | Decision::Stay
             | Decision::Map(_) => {}
         }
+        None
     }
 
     /// Saves or restores everything.
@@ -360,11 +371,18 @@ impl Store {
     /// # Errors
     /// [`SavedError`] if that is not what was saved, for the same keys.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let Self { parameters, aggregator, contributions, bases, lists, pulled, .. } = self;
+        let Self {
+            parameters, aggregator, contributions, making, looks, bases, lists, pulled, ..
+        } = self;
         archive.shared("parameters", parameters)?;
         aggregator.archive(archive)?;
         lists.iter_mut().try_for_each(|lists| lists.archive(archive))?;
         contributions.archive(archive, lists.as_ref())?;
+        archive.small(making)?;
+        let mut making = making.iter_mut();
+        making.try_for_each(|making| making.archive(archive, aggregator, lists.as_ref()))?;
+        archive.small(looks)?;
+        looks.archive(archive)?;
         archive.small(bases)?;
         for base in bases.values_mut().flatten() {
             archive.shared("base", &mut base.parameters)?;

@@ -218,7 +218,10 @@ impl Coming {
             return Err(PartError::Keys);
         }
         let mut store = Store::of_parts(job, model, self.keys, alloc::vec![part])?;
-        since.iter().for_each(|decision| store.follow(decision));
+        since.iter().for_each(|decision| {
+            // Whoever has the keys has said what is to be known of them.
+            let _measured = store.follow(decision);
+        });
         store.part(self.keys).ok_or(PartError::Keys)
     }
 

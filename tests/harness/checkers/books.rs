@@ -65,6 +65,8 @@ struct Made {
     task: Task,
     parameters: Arc<Vec<f32>>,
     gradient: Vec<f32>,
+    /// What counts of it, once it is part of an update.
+    counts: Vec<f32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -115,7 +117,7 @@ impl Books {
                 };
                 Twin::new(fresh, Aggregator::archive, keys)
             },
-            updater: (!has_a_rule(&job.mode)).then(|| {
+            updater: (!has_a_rule(&job.mode) && !job.aggregation.is_robust()).then(|| {
                 let (update, keys) = (job.update, initial.len());
                 let fresh = move || Updater::new(&update, keys).expect("a valid job");
                 Twin::new(fresh, Updater::archive, keys)
@@ -140,6 +142,7 @@ impl Books {
             task: order.task,
             parameters: Arc::clone(&order.parameters),
             gradient: gradient.to_vec(),
+            counts: Vec::new(),
         };
         let before = self.computed.insert((key, order.ticket.base), made);
         assert!(before.is_none(), "{key:?} was computed twice");
@@ -313,10 +316,12 @@ impl Books {
         assert!(!self.round.is_empty(), "version {version} was made from nothing");
         let part = |key: Key| part_of(&self.computed, &self.sent, key);
         self.round.sort_unstable_by_key(|&(key, clock)| (part(key), key, clock));
+        self.shorten();
+        let part = |key: Key| part_of(&self.computed, &self.sent, key);
         let current = self.history.last().expect("the initial ones");
         let gradients = self.round.iter().map(|&(key, clock)| {
             let (base, samples) = self.sent[&key];
-            let values = self.computed[&(key, base)].gradient.as_slice();
+            let values = self.computed[&(key, base)].counts.as_slice();
             let staleness = version.0 - 1 - base.0;
             let base = Some(self.history[base.0 as usize].as_slice());
             let (worker, part) = (key.0, part(key));
@@ -331,6 +336,19 @@ impl Books {
         }
         self.history.push(parameters);
         self.round.clear();
+    }
+
+    /// Makes of the gradients of the round what counts of them.
+    fn shorten(&mut self) {
+        let update = self.job.update;
+        for (key, _) in &self.round {
+            let made = self.computed.get_mut(&(*key, self.sent[key].0)).expect("it was computed");
+            made.counts.clone_from(&made.gradient);
+            let squares = update.squares(&made.gradient);
+            if let Some(factor) = squares.and_then(|squares| update.shortening(&squares)) {
+                made.counts.iter_mut().for_each(|value| *value *= factor);
+            }
+        }
     }
 
     /// The update without the aggregator, where that has no rule of its own: what a worker gave to
@@ -351,7 +369,7 @@ impl Books {
             for (key, _) in group {
                 let factor = if mean { (samples(key) / samples(&first)) as f32 } else { 1.0 };
                 let made = &self.computed[&(*key, self.sent[key].0)];
-                add(&mut sum, factor, &made.gradient);
+                add(&mut sum, factor, &made.counts);
             }
             let factor = if mean { (samples(&first) / all) as f32 } else { 1.0 };
             match self.keys.get(first.0.0 as usize) {
@@ -399,7 +417,8 @@ impl Books {
         let own = server.key_map().keys_of(ServerId::COORDINATOR).expect("it has some");
         let whole = [replayed.len(), own.indices().len()].contains(&parameters.len());
         let replayed = &replayed[..parameters.len()];
-        let same = whole && same_bits(parameters, replayed);
+        // Those of several servers may have to wait until something is known of all keys.
+        let same = server.is_measuring() || whole && same_bits(parameters, replayed);
         assert!(same, "the replay gives other parameters");
     }
 

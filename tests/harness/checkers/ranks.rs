@@ -22,6 +22,9 @@ pub(super) struct Ranks {
     ended: bool,
     /// Whether another mode may be wanted.
     pub(super) may_switch: bool,
+    /// Whether the server waits for what others know of an update, or of the parameters: what follows
+    /// from that comes in a later step.
+    pub(super) measures: bool,
     /// Whether somebody asked the server to stop.
     pub(super) drained: bool,
     /// Whether the membership has not changed since the start.
@@ -33,6 +36,16 @@ pub(super) struct Ranks {
     pending: Vec<Given>,
     /// Those that were applied since the last update.
     round: Vec<Given>,
+    /// What happened since an update of which it is not known yet whether it makes way for another mode.
+    unclear: Vec<Unclear>,
+}
+
+/// Something that is held against what is promised once it is known under which circumstances.
+#[derive(Clone, Debug)]
+enum Unclear {
+    Updated { closing: Closing, taken: Vec<Given>, members: Vec<Member>, fixed: bool, idle: bool },
+    Wanted(u64),
+    Left(WorkerId),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,18 +74,26 @@ impl Ranks {
             started: false,
             may_switch: !job.switches.is_empty(),
             ended: false,
+            measures: false,
             drained: false,
             fixed: true,
             version: Version(0),
             accepted: 0,
             pending: Vec::new(),
             round: Vec::new(),
+            unclear: Vec::new(),
             job: job.clone(),
         }
     }
 
     /// The server reported something; the books are up to date with it.
     pub(super) fn event(&mut self, event: &Event, later: &[Event], books: &Books) {
+        match event {
+            Event::Granted { .. } | Event::Pushed { .. } => self.clear_up(false),
+            Event::Switched { mode, .. } => self.clear_up(!mode.counts_like(&self.mode)),
+            Event::Ended { .. } => self.clear_up(self.may_end(books)),
+            _ => {}
+        }
         match event {
             Event::Joined { worker, resumed: false, incarnation, .. } => {
                 let rank = self.rank(*worker);
@@ -104,7 +125,7 @@ impl Ranks {
             Event::Updated { point, closing } => {
                 self.version = point.version;
                 self.updated(*closing, self.is_flush(later, books));
-                self.promises.set_wanted(wanted(&self.job, books.samples));
+                self.told(Unclear::Wanted(wanted(&self.job, books.samples)));
             }
             Event::Switched { mode, .. } => self.switched(mode, books),
             Event::Restored { point, .. } => self.version = point.version,
@@ -240,7 +261,7 @@ impl Ranks {
         let quota = rank.rows.div_ceil(job.batch_size.into()) * u64::from(job.budget.epochs);
         if job.budget.kind == BudgetKind::Partition && books.accepted(worker) >= quota {
             (rank.finished, rank.counts) = (true, false);
-            self.promises.left(worker);
+            self.told(Unclear::Left(worker));
         }
         self.accepted += 1;
         self.pending.push(given);
@@ -260,17 +281,47 @@ impl Ranks {
 
     /// Whether an update is one of those that clear the way for another mode, or the last of all
     /// that there was to do: nothing is under way, and the mode or the end comes right after them.
-    fn is_flush(&self, later: &[Event], books: &Books) -> bool {
+    /// None if that is not known before the update is made.
+    fn is_flush(&self, later: &[Event], books: &Books) -> Option<bool> {
         let is_update =
             |event: &&Event| matches!(event, Event::Applied { .. } | Event::Updated { .. });
         let makes_way = match later.iter().find(|event| !is_update(event)) {
             Some(Event::Switched { mode, .. }) => !mode.counts_like(&self.mode),
-            Some(Event::Ended { .. }) => {
-                self.may_switch || books.deck.as_ref().is_some_and(Deck::is_empty)
-            }
+            Some(Event::Ended { .. }) => self.may_end(books),
+            None if self.measures => return None,
             _ => false,
         };
-        makes_way && !self.somebody_computes()
+        Some(makes_way && !self.somebody_computes())
+    }
+
+    /// Whether the end may come before all that was promised.
+    fn may_end(&self, books: &Books) -> bool {
+        self.may_switch || books.deck.as_ref().is_some_and(Deck::is_empty)
+    }
+
+    /// It is known now whether the updates before made way for another mode.
+    fn clear_up(&mut self, makes_way: bool) {
+        for unclear in std::mem::take(&mut self.unclear) {
+            match unclear {
+                Unclear::Updated { taken, fixed, idle: true, .. } if makes_way => {
+                    self.promises.flushed(&taken, fixed);
+                }
+                Unclear::Updated { closing, taken, members, fixed, .. } => {
+                    self.promises.updated(closing, &taken, &members, fixed);
+                }
+                Unclear::Wanted(wanted) => self.promises.set_wanted(wanted),
+                Unclear::Left(worker) => self.promises.left(worker),
+            }
+        }
+    }
+
+    /// Tells those who promise, at once if nothing is unclear.
+    fn told(&mut self, unclear: Unclear) {
+        let is_clear = self.unclear.is_empty();
+        self.unclear.push(unclear);
+        if is_clear {
+            self.clear_up(false);
+        }
     }
 
     /// Another mode begins.
@@ -298,15 +349,12 @@ impl Ranks {
         self.ranks.iter().any(|rank| rank.under_way > 0)
     }
 
-    fn updated(&mut self, closing: Closing, is_flush: bool) {
+    fn updated(&mut self, closing: Closing, is_flush: Option<bool>) {
         let mut taken = std::mem::take(&mut self.round);
         taken.sort_by_key(|given| given.number);
-        let members = self.members();
-        if is_flush {
-            self.promises.flushed(&taken, self.fixed);
-        } else {
-            self.promises.updated(closing, &taken, &members, self.fixed);
-        }
+        let (members, fixed, idle) = (self.members(), self.fixed, !self.somebody_computes());
+        self.unclear.push(Unclear::Updated { closing, taken, members, fixed, idle });
+        is_flush.into_iter().for_each(|is_flush| self.clear_up(is_flush));
         if self.pending.is_empty() {
             self.ranks.iter_mut().for_each(|rank| rank.contributed = false);
         }
@@ -333,14 +381,18 @@ impl Ranks {
         rank.counts &= over || keeps;
         rank.joining = false;
         if counted && !rank.counts {
-            self.promises.left(worker);
+            self.told(Unclear::Left(worker));
         }
     }
 
     /// After each step of the server: nobody computes too far ahead, or waits for nothing.
-    pub(super) fn check(&self) {
+    pub(super) fn check(&mut self) {
+        if !self.measures {
+            self.clear_up(false);
+        }
         let computing = self.somebody_computes();
-        assert!(computing || self.ended || !self.drained, "there is nothing left to wait for");
+        let over = self.ended || self.measures || !self.drained;
+        assert!(computing || over, "there is nothing left to wait for");
         let (most, Some(slowest)) = (self.promises.most_lead(), self.slowest()) else { return };
         if self.promises.in_rounds() {
             return; // whoever contributed is ahead until the update, and may not go on

@@ -1,14 +1,16 @@
 //! Those between servers, and between workers and servers that do not coordinate.
 
+use pstrain_core::aggregate::Found;
 use pstrain_core::consistency::Closing;
 use pstrain_core::id::{Clock, Incarnation, Sequence, ServerId, Version, WorkerId};
 use pstrain_core::params::{KeyMap, Move};
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Fault, Followed, Holders, Leave,
-    Mapped, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
+    Mapped, Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
 };
 use pstrain_core::store::{Contribution, Decision};
+use pstrain_core::sum::ExactSum;
 use pstrain_core::time::Time;
 
 use super::Messages;
@@ -39,6 +41,7 @@ impl Messages {
                 incarnation: Incarnation(self.number()),
                 sequence: Sequence(self.number()),
                 base: Version(self.number()),
+                squares: self.coin().then(|| self.sum()),
                 fault: self.coin().then(|| Fault { key: self.number(), has_diverged: self.coin() }),
             }),
             23 => Message::Slice(Slice {
@@ -71,6 +74,10 @@ impl Messages {
                 bytes: self.bytes(),
             }),
             38 => Message::Taken(Taken { cut: self.number() }),
+            50 => Message::Measured(Measured {
+                decision: self.number(),
+                sums: (0..self.count()).map(|_| self.sum()).collect(),
+            }),
             _ => Message::Leave(Leave),
         }
     }
@@ -84,6 +91,11 @@ impl Messages {
         let map = KeyMap::even(servers, 5 + self.number() / 2);
         let map = map.unwrap_or_default();
         map.joined(ServerId(servers)).filter(|_| self.coin()).unwrap_or(map)
+    }
+
+    fn sum(&mut self) -> ExactSum {
+        let values: Vec<f32> = (0..self.count()).map(|_| self.number() as f32 - 7.0).collect();
+        ExactSum::of_squares(&values)
     }
 
     fn a_move(&mut self) -> Move {
@@ -103,21 +115,24 @@ impl Messages {
     fn decision(&mut self) -> Decision {
         let worker = WorkerId(self.small());
         let version = Version(self.number());
-        match self.rng.below(14) {
+        match self.rng.below(15) {
             0 => Decision::Admit { worker, incarnation: Incarnation(self.number()) },
             1 => Decision::Forget { worker },
             2 => Decision::Rows { worker, rows: self.number() },
             3 => Decision::Give { worker, headers: vec![self.parameters().header] },
-            4 => Decision::Gather(Contribution {
-                worker,
-                incarnation: Incarnation(self.number()),
-                sequence: Sequence(self.number()),
-                task: self.task(),
-                clock: Clock(self.number()),
-                base: version,
-                samples: self.small(),
-                granted: Time::from_nanos(self.number()),
-            }),
+            4 => Decision::Gather {
+                contribution: Contribution {
+                    worker,
+                    incarnation: Incarnation(self.number()),
+                    sequence: Sequence(self.number()),
+                    task: self.task(),
+                    clock: Clock(self.number()),
+                    base: version,
+                    samples: self.small(),
+                    granted: Time::from_nanos(self.number()),
+                },
+                factor: self.coin().then_some(0.25),
+            },
             5 => Decision::Drop { worker, sequence: Sequence(self.number()) },
             6 => Decision::Merge { version },
             7 => Decision::Close {
@@ -131,6 +146,11 @@ impl Messages {
             10 => Decision::Cut { moves: (0..self.count()).map(|_| self.a_move()).collect() },
             11 => Decision::Stay,
             12 => Decision::Map(self.map()),
+            13 if self.coin() => Decision::Found(Found::Scale(0.75)),
+            13 => {
+                let places = (0..self.count()).map(|_| self.small());
+                Decision::Found(Found::Nearest(places.collect()))
+            }
             _ => Decision::Show { version },
         }
     }

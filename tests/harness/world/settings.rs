@@ -217,7 +217,6 @@ impl Settings {
     /// The same with so many servers, as far as the job allows them.
     #[must_use]
     pub fn with_servers(mut self, servers: u32) -> Self {
-        self.job.update.clip_norm = None;
         self.job.servers = servers;
         if self.job.validate().is_err() {
             self.job.servers = 1;
@@ -229,8 +228,6 @@ impl Settings {
     #[must_use]
     pub fn with_moves(mut self) -> Self {
         let mut rng = Stream::new(self.network).fork("moves", 0).rng();
-        self.job.update.clip_norm = None;
-        self.job.switches.retain(|switch| switch.to != ConsistencySpec::Auto);
         for fault in [Fault::ServerJoins, Fault::ServerLeaves] {
             self.faults.weights[fault as usize] = 1 + rng.below(10);
         }
@@ -294,6 +291,27 @@ impl Settings {
         self
     }
 
+    /// The same with updates that go by norms, or by distances where the mode has such rounds.
+    #[must_use]
+    pub fn measuring(mut self) -> Self {
+        let mut rng = Stream::new(self.network).fork("measuring", 0).rng();
+        let update = &mut self.job.update;
+        let norms = [None, Some(0.01), Some(0.5), Some(1e6)];
+        update.clip_norm = norms[rng.below(4) as usize];
+        update.clip_contribution = norms[rng.below(4) as usize];
+        let (before, chosen) = (self.job.aggregation, 1 + rng.below(3) as u32);
+        if rng.below(2) == 0 {
+            self.job.aggregation = Aggregation::Krum { faulty: rng.below(2) as u32, chosen };
+        }
+        if self.job.validate().is_err() {
+            self.job.aggregation = before;
+        }
+        if self.job.validate().is_err() {
+            self.job.update.clip_contribution = None;
+        }
+        self
+    }
+
     /// The same with modes that change as the job foresees it.
     #[must_use]
     pub fn switching_as_foreseen(mut self) -> Self {
@@ -311,9 +329,6 @@ impl Settings {
                 SwitchAt::Time(time)
             };
             self.job.switches.push(Switch { to, at });
-        }
-        if self.job.check_servers(&self.job.mode).is_err() {
-            self.job.switches.retain(|switch| switch.to != ConsistencySpec::Auto);
         }
         self
     }

@@ -19,7 +19,13 @@ fn working_sets_change_nothing_but_which_values_travel() {
         if seed % 4 == 0 {
             settings = settings.switching();
         }
+        if seed % 9 == 0 {
+            settings = settings.choosing();
+        }
         settings = settings.sparse();
+        if seed % 11 < 3 {
+            settings = settings.measuring();
+        }
         if seed % 3 == 0 {
             settings = settings.with_servers(2 + (seed % 4) as u32);
         }
@@ -45,7 +51,11 @@ fn working_sets_change_nothing_but_which_values_travel() {
 #[test]
 fn a_server_that_is_restored_knows_the_working_sets_it_knew() {
     for_seeds("a_server_that_is_restored_knows", LARGEST / 4, |seed| {
-        let mut settings = Settings::draw(seed).with_any_optimizer().sparse();
+        let mut settings = Settings::draw(seed).with_any_optimizer();
+        if seed % 8 == 0 {
+            settings = settings.choosing();
+        }
+        settings = settings.sparse();
         if seed % 3 == 0 {
             settings.job.filters.pull = PullFilter::Changed { delta: 0.0 };
         }
@@ -61,6 +71,9 @@ fn so_many_servers_are_one_server_bit_for_bit() {
     for_seeds("so_many_servers_are_one", 300, |seed| {
         let mut settings = Settings::draw(seed).sparse().peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        if seed % 2 == 0 {
+            settings = settings.measuring();
+        }
         // What is random about these goes by the place of a key.
         settings.job.filters.chain.retain(|filter| filter.is_lossless());
         let alone = bits(&let_happen(&settings.clone().with_servers(1)));

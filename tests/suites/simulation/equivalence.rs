@@ -6,6 +6,7 @@ use std::time::Duration;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::WorkerId;
 use pstrain_core::job::{BudgetKind, DataFrom, Exchange};
+use pstrain_core::node::Event;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_tests::{Kind, Simulated, Toy, VirtualRun, run_cluster, sequential_bsp, within};
@@ -159,4 +160,70 @@ fn what_is_missing_is_an_error_and_never_zero() {
     run.measured = Some(Duration::from_millis(3));
     let said = VirtualRun::new(&toy, "delay=1ms", "1ms 2.time=3ms");
     assert_eq!(run.run().point, said.run().point, "measured is what was measured");
+}
+
+/// How updates are made that look at all keys, and how many workers that takes.
+fn looking_at_all_keys() -> Vec<Toy> {
+    let toys = [
+        (3, "mean", Some(0.05), None),
+        (3, "mean", None, Some(0.05)),
+        (5, "krum:1", None, None),
+        (5, "krum:1,3", Some(0.02), Some(0.1)),
+        (2, "sum", Some(1e6), Some(1e6)),
+    ];
+    let toys = toys.map(|(workers, aggregation, norm, contribution)| {
+        let mut toy = Toy::new(workers, 203);
+        toy.job.aggregation = aggregation.parse().expect("an aggregation");
+        (toy.job.update.clip_norm, toy.job.update.clip_contribution) = (norm, contribution);
+        toy
+    });
+    toys.into()
+}
+
+#[test]
+fn what_looks_at_all_keys_comes_to_the_same_bits_over_any_number_of_servers() {
+    for mut toy in looking_at_all_keys() {
+        for policy in ["bsp", "k-sync:4", "delay:2", "asp"] {
+            toy.job.mode.consistency = policy.parse().expect("a policy");
+            if toy.job.validate().is_err() {
+                continue; // krum has rounds of all workers
+            }
+            let ends = [1, 2, 4].map(|servers| {
+                toy.job.servers = servers;
+                let run =
+                    VirtualRun::new(&toy, "delay=1ms down.delay=2ms 1.delay=9ms", "3ms").run();
+                assert_eq!(run.reason, EndReason::BudgetReached, "{policy} over {servers}");
+                (bits(&run.parameters), run.point, run.ledger)
+            });
+            let [one, two, four] = ends;
+            let update = toy.job.update;
+            assert_eq!(one, two, "{policy} with {update:?} over two servers");
+            assert_eq!(one, four, "{policy} with {update:?} over four servers");
+            toy.job.servers = 1;
+        }
+    }
+}
+
+#[test]
+fn auto_chooses_the_same_over_any_number_of_servers() {
+    for (scenario, rate) in [(SCENARIOS[1], 0.1), (("delay=30ms down.delay=30ms", "2ms"), 4.0)] {
+        let mut toy = Toy::new(3, 1000);
+        toy.job.mode.consistency = ConsistencySpec::Auto;
+        toy.job.update.learning_rate = rate;
+        toy.job.budget.epochs = 8;
+        let [one, two, three] = [1, 2, 3].map(|servers| {
+            toy.job.servers = servers;
+            let run = VirtualRun::new(&toy, scenario.0, scenario.1).run();
+            let is_chosen = |event: &&Event| {
+                use Event as E;
+                matches!(event, E::Switched { .. } | E::Adjusted { .. } | E::Restored { .. })
+            };
+            let chosen = run.events.iter().map(|(_, _, event)| event).filter(is_chosen);
+            // To find all servers takes a worker longer at the start; nothing else does.
+            (bits(&run.parameters), run.point, chosen.cloned().collect::<Vec<_>>())
+        });
+        assert!(one.2.len() > 1, "{:?}", one.2);
+        assert_eq!(one, two, "over two servers");
+        assert_eq!(one, three, "over three servers");
+    }
 }

@@ -13,51 +13,33 @@
 //! of its own could not tell.
 
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::Version;
-use crate::saved::{Archive, SavedError};
+use crate::sum::ExactSum;
 
 /// The fewest updates between two looks: one costs as much as several updates.
 const FEWEST: u64 = 16;
 /// The same when nothing has changed for long.
 const FEWEST_AT_REST: u64 = 64;
-
-/// Parameters that can be gone back to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
-    /// Their version.
-    pub version: Version,
-    /// The values.
-    #[serde(skip)]
-    pub parameters: Arc<Vec<f32>>,
-}
+/// Looks that are remembered: two moves.
+pub(super) const LOOKS: usize = 3;
 
 /// What was seen of the parameters.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Course {
-    /// Those of the last looks, the oldest first.
-    looks: VecDeque<Kept>,
+    /// The versions of the last looks, the oldest first.
+    looks: VecDeque<Version>,
     /// Pushes until the next look.
     wait: u64,
     /// The cosines of the last two pairs of moves, the later one first.
     cosines: [Option<f64>; 2],
-    /// Those whose gradients were the last to be known as good.
-    good: Option<Kept>,
+    /// The version whose gradients were the last to be known as good.
+    good: Option<Version>,
 }
 
 impl Course {
-    /// Saves or restores the parameters, once serde has been over the rest.
-    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        for kept in self.looks.iter_mut().chain(&mut self.good) {
-            archive.shared("kept", &mut kept.parameters)?;
-        }
-        Ok(())
-    }
-
     /// Takes note of a push; whether it is time for a look.
     pub(super) const fn is_due(&mut self) -> bool {
         self.wait = self.wait.saturating_sub(1);
@@ -71,25 +53,27 @@ impl Course {
         if rests { half * (FEWEST_AT_REST.div_ceil(half) | 1) } else { half }
     }
 
-    /// Looks at the current parameters; the next time after `wait` pushes.
-    pub(super) fn look(&mut self, current: Kept, wait: u64) {
+    /// Looks at the current parameters, which are `version`; the next time after `wait` pushes. If the
+    /// loss was low all the time since the last look but one, what was there before can be gone back
+    /// to. Whether it is the first look of a course.
+    pub(super) fn look(&mut self, version: Version, wait: u64, approved: bool) -> bool {
+        let is_first = self.looks.is_empty();
         self.wait = wait;
-        self.good.get_or_insert_with(|| current.clone());
-        if self.looks.len() == 3 {
+        self.good.get_or_insert(version);
+        if self.looks.len() == LOOKS {
             self.looks.pop_front();
         }
-        self.looks.push_back(current);
-        if let [first, second, third] = self.looks.make_contiguous() {
-            let cosine = cosine(&first.parameters, &second.parameters, &third.parameters);
-            self.cosines = [Some(cosine), self.cosines[0]];
+        self.looks.push_back(version);
+        if approved && self.looks.len() == LOOKS {
+            self.good = self.looks.front().copied();
         }
+        is_first
     }
 
-    /// The loss was low all the time since the last look but one: what was there before can be
-    /// gone back to.
-    pub(super) fn approve(&mut self) {
-        if self.looks.len() == 3 {
-            self.good = self.looks.front().cloned();
+    /// Takes note of the sums that belong to the last look, if there were two moves before it.
+    pub(super) fn looked(&mut self, sums: &[ExactSum]) {
+        if let [product, one, other] = sums {
+            self.cosines = [Some(cosine(product, one, other)), self.cosines[0]];
         }
     }
 
@@ -113,65 +97,35 @@ impl Course {
     }
 
     /// What to go back to.
-    pub(super) fn good(&self) -> Option<Kept> {
-        self.good.clone()
+    pub(super) const fn good(&self) -> Option<Version> {
+        self.good
     }
 }
 
-/// Keys whose products are added up as they are, before they go to a sum with more digits.
-const BLOCK: usize = 512;
-/// Sums that are kept at once, in a fixed order.
-const LANES: usize = 8;
-
-/// The cosine of the angle between two moves; 0 if there was none.
-fn cosine(first: &[f32], second: &[f32], third: &[f32]) -> f64 {
-    let mut sums = [0.0_f64; 3];
-    let blocks = first.chunks(BLOCK).zip(second.chunks(BLOCK)).zip(third.chunks(BLOCK));
-    for ((first, second), third) in blocks {
-        let products = products(first, second, third);
-        for (sum, lanes) in sums.iter_mut().zip(products) {
-            *sum += lanes.into_iter().map(f64::from).sum::<f64>();
-        }
-    }
-    let [product, one, other] = sums;
-    let norms = libm::sqrt(one) * libm::sqrt(other);
-    if norms > 0.0 { product / norms } else { 0.0 }
-}
-
-/// The sums of the products of two moves, of the squares of one, and of the other.
-fn products(first: &[f32], second: &[f32], third: &[f32]) -> [[f32; LANES]; 3] {
-    let mut sums = [[0.0; LANES]; 3];
-    let mut add = |lane: usize, [first, second, third]: [f32; 3]| {
-        let (before, after) = (second - first, third - second);
-        sums[0][lane] += before * after;
-        sums[1][lane] += before * before;
-        sums[2][lane] += after * after;
-    };
-    let ((firsts, a), (seconds, b), (thirds, c)) =
-        (first.as_chunks::<LANES>(), second.as_chunks::<LANES>(), third.as_chunks::<LANES>());
-    for ((first, second), third) in firsts.iter().zip(seconds).zip(thirds) {
-        for lane in 0..LANES {
-            add(lane, [first[lane], second[lane], third[lane]]);
-        }
-    }
-    for (lane, ((first, second), third)) in a.iter().zip(b).zip(c).enumerate() {
-        add(lane, [*first, *second, *third]);
-    }
-    sums
+/// The cosine of the angle between two moves, from the sum of their products and those of their squares;
+/// 0 if there was none.
+fn cosine(product: &ExactSum, one: &ExactSum, other: &ExactSum) -> f64 {
+    let norms = one.root() * other.root();
+    if norms > 0.0 { product.value() / norms } else { 0.0 }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::sync::Arc;
+
+    use super::super::{Look, Looks};
     use super::*;
 
     /// What is seen of `x -> x - step x(tau updates ago)`, after a while.
     fn seen(step: f64, tau: usize) -> Course {
         let mut x = alloc::vec![1.0_f64; tau + 1];
-        let mut course = Course::default();
+        let (mut course, mut looks) = (Course::default(), Looks::default());
         for _ in 0..40 * (tau + 1) {
             if course.is_due() {
                 let values = Arc::new(alloc::vec![*x.last().unwrap() as f32]);
-                course.look(Kept { version: Version(0), parameters: values }, 2 * tau as u64);
+                let anew = course.look(Version(0), 2 * tau as u64, false);
+                let look = Look { version: Version(0), anew, approved: false };
+                course.looked(&looks.look(look, &values).unwrap_or_default());
             }
             x.push(x[x.len() - 1] - step * x[x.len() - 1 - tau]);
         }

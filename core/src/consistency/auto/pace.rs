@@ -40,7 +40,7 @@ pub(super) struct Pace {
 }
 
 /// What came out of a measurement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     /// The share of the time in which the worker computed.
     busy: f64,
@@ -67,7 +67,7 @@ impl Pace {
     }
 
     /// Notes the loss of a push.
-    pub(super) fn lose(&mut self, seen: &Seen<'_>) {
+    pub(super) fn lose(&mut self, seen: &Seen) {
         let loss = f64::from(seen.loss);
         self.rows = seen.rows;
         self.loss = Some(self.loss.map_or(loss, |mean| mean + LOSS_SHARE * (loss - mean)));
@@ -83,7 +83,7 @@ impl Pace {
     }
 
     /// Notes a push; what came out of the measurement that it ends, if it ends one.
-    pub(super) fn measure(&mut self, seen: &Seen<'_>) -> Option<Measured> {
+    pub(super) fn measure(&mut self, seen: &Seen) -> Option<Measured> {
         if self.skip > 0 {
             self.skip -= 1;
             return None;

@@ -1,5 +1,6 @@
 //! The controller against workers whose speed is known.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::*;
@@ -16,6 +17,7 @@ struct Link {
 /// A controller with its workers.
 struct Bench {
     auto: Auto,
+    looks: Looks,
     mode: Mode,
     links: Vec<Link>,
     clocks: Vec<f64>,
@@ -27,6 +29,7 @@ impl Bench {
     fn new(links: &[Link]) -> Self {
         Self {
             auto: Auto::new(),
+            looks: Looks::default(),
             mode: Auto::first(),
             links: links.to_vec(),
             clocks: alloc::vec![0.0; links.len()],
@@ -58,10 +61,15 @@ impl Bench {
                 loss: loss(now) as f32,
                 rows: 100,
                 version: Version(self.pushes),
-                parameters: &Arc::new(alloc::vec![course(self.pushes)]),
             };
+            let parameters = Arc::new(alloc::vec![course(self.pushes)]);
             self.pushes += 1;
-            if let Some(choice) = self.auto.pushed(&self.mode, seen) {
+            let mut choice = self.auto.pushed(&self.mode, seen);
+            if let Some(Choice::Look(look)) = choice {
+                let sums = self.looks.look(look, &parameters).unwrap_or_default();
+                choice = self.auto.looked(&self.mode, &sums);
+            }
+            if let Some(choice) = choice {
                 if let Choice::Mode { mode, .. } = &choice {
                     self.mode = *mode;
                 }
@@ -107,7 +115,7 @@ fn workers_count_by_their_shares_once_the_windows_have_settled() {
         .iter()
         .filter_map(|choice| match choice {
             Choice::Mode { mode, .. } => Some(mode),
-            Choice::Window { .. } => None,
+            Choice::Window { .. } | Choice::Look(_) => None,
         })
         .collect();
     assert_eq!(modes.len(), 1, "{:?}", bench.chosen);
@@ -149,7 +157,7 @@ fn a_climbing_loss_halves_the_windows_and_ends_in_step() {
         .iter()
         .filter_map(|choice| match choice {
             Choice::Mode { mode, .. } => mode.in_flight.filter(|in_flight| *in_flight < before[0]),
-            Choice::Window { .. } => None,
+            Choice::Window { .. } | Choice::Look(_) => None,
         })
         .collect();
     assert!(cuts.len() >= 3 && cuts.is_sorted_by(|a, b| a >= b), "{cuts:?} from {before:?}");
@@ -192,16 +200,14 @@ fn a_loss_that_climbs_brings_back_parameters_from_before() {
     let begin = bench.pushes;
     bench.go(300, |_| 2.0);
     let restored = bench.chosen.iter().find_map(|choice| match choice {
-        Choice::Mode { restore: Some(kept), .. } => Some(kept),
+        Choice::Mode { restore: Some(version), .. } => Some(version),
         _ => None,
     });
-    let kept = restored.expect("the loss climbed");
+    let version = *restored.expect("the loss climbed");
     // At most three looks and one that was not due yet.
     let spacing = Course::spacing(2 * 6, true);
-    assert!(
-        kept.version.0 < begin && kept.version.0 + 4 * spacing > begin,
-        "{} {begin}",
-        kept.version
-    );
+    assert!(version.0 < begin && version.0 + 4 * spacing > begin, "{version} {begin}");
+    let kept = bench.looks.good().expect("it was looked at");
     assert_eq!(*kept.parameters, [kept.version.0 as f32]);
+    assert_eq!(kept.version, bench.auto.course.good().expect("it is known"));
 }

@@ -14,6 +14,7 @@ use crate::node::Outbox;
 use crate::protocol::group::{Arrived, Fault};
 use crate::protocol::message::{Push, PushHeader};
 use crate::saved::{Archive, SavedError};
+use crate::sum::ExactSum;
 use crate::time::Time;
 
 /// A push of which every server has a part.
@@ -22,8 +23,23 @@ pub(super) struct Arriving {
     /// The part of this server.
     own: Option<Own>,
     /// The other servers that have theirs.
-    others: BTreeMap<ServerId, Version>,
+    others: BTreeMap<ServerId, Part>,
     fault: Option<Fault>,
+}
+
+/// What another server says of its part.
+#[derive(Debug, Serialize, Deserialize)]
+struct Part {
+    base: Version,
+    squares: Option<ExactSum>,
+}
+
+/// What the other servers say of their parts of a push.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere {
+    pub(super) fault: Option<Fault>,
+    /// The sum of the squares of its values.
+    pub(super) squares: ExactSum,
 }
 
 /// The part of a push that is this server's.
@@ -49,7 +65,7 @@ impl Server {
         let sequence = push.header.sequence;
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         if !slot.seat.grants.iter().any(|grant| grant.sequence == sequence) {
-            return self.judge_push(now, peer, worker, push, None, out); // which will refuse it
+            return self.judge_push(now, peer, worker, push, Elsewhere::default(), out); // which will refuse it
         }
         let Push { header, gradient, encoded } = push;
         let own = Own { peer, header, gradient, encoded: encoded.map(Arc::unwrap_or_clone) };
@@ -64,39 +80,46 @@ impl Server {
         arrived: Arrived,
         out: &mut Outbox,
     ) {
-        let Arrived { worker, incarnation, sequence, base, fault } = arrived;
+        let Arrived { worker, incarnation, sequence, base, fault, squares } = arrived;
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let is_granted = slot.seat.grants.iter().any(|grant| grant.sequence == sequence);
         if slot.incarnation != incarnation || !is_granted {
             return; // decided, or of one that is gone
         }
         let arriving = slot.seat.arriving.entry(sequence).or_default();
-        arriving.others.insert(server, base);
+        arriving.others.insert(server, Part { base, squares });
         arriving.fault = arriving.fault.or(fault);
         self.take_whole(now, worker, out);
     }
 
-    /// Decides the pushes of `worker` of which all servers have their parts.
-    fn take_whole(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
+    /// Decides the pushes of `worker` of which all servers have their parts, one after the other: while
+    /// something is being measured nothing else is decided of the open round.
+    pub(super) fn take_whole(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let wanted = self.group.others();
         loop {
+            if self.is_measuring() {
+                return self.take_later(worker);
+            }
             let Some(slot) = self.roster.slot_mut(worker) else { return };
-            let Some((sequence, peer, push, fault)) = next_whole(slot, wanted) else { return };
+            let Some((sequence, peer, push, elsewhere)) = next_whole(slot, wanted) else { return };
             slot.seat.arriving.remove(&sequence);
-            self.judge_push(now, peer, worker, push, fault, out);
+            self.judge_push(now, peer, worker, push, elsewhere, out);
         }
     }
 }
 
 /// The next push that is due, if all of it is there.
-fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push, Option<Fault>)> {
+fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push, Elsewhere)> {
     let sequence = slot.seat.grants.front()?.sequence;
     let arriving = slot.seat.arriving.get_mut(&sequence)?;
     let base = arriving.own.as_ref()?.header.base;
-    let all = arriving.others.values().filter(|&&theirs| theirs == base).count() == wanted;
+    let all = arriving.others.values().filter(|part| part.base == base).count() == wanted;
     let Own { peer, header, gradient, encoded } = arriving.own.take_if(|_| all)?;
     let push = Push { header, gradient, encoded: encoded.map(Arc::new) };
-    Some((sequence, peer, push, arriving.fault))
+    let mut elsewhere = Elsewhere { fault: arriving.fault, ..Elsewhere::default() };
+    let squares = arriving.others.values().filter_map(|part| part.squares.as_ref());
+    squares.for_each(|squares| elsewhere.squares += squares);
+    Some((sequence, peer, push, elsewhere))
 }
 
 impl Arriving {

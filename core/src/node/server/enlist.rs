@@ -145,6 +145,7 @@ impl Server {
                 self.group.prune();
             }
             Message::Arrived(arrived) => self.on_arrived(now, server, arrived, out),
+            Message::Measured(measured) => self.on_measured(now, peer, server, &measured, out),
             Message::Portion(portion) => self.on_portion(now, server, portion, out),
             Message::Taken(taken) => self.on_taken(now, server, taken.cut, out),
             Message::Leave(_) => self.on_leave(now, server, out),
@@ -212,7 +213,7 @@ impl Server {
         let lost = EndReason::ServerLost(lost);
         // What it has of the parameters is not coming.
         let never = core::mem::take(&mut self.group.shown).len();
-        if never > 0 && self.end.is_some() {
+        if (self.stop_measuring() || never > 0) && self.end.is_some() {
             self.end = Some(lost); // with part of the result
         }
         if let Some(other) = self.group.others.get_mut(place) {

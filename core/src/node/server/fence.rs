@@ -12,15 +12,16 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::measuring::What;
 use super::{Server, controller};
-use crate::consistency::{Choice, ConsistencySpec, Kept, Seen};
-use crate::id::{PeerId, WorkerId};
+use crate::consistency::{Choice, ConsistencySpec, Seen};
+use crate::id::{PeerId, Version, WorkerId};
 use crate::mode::Mode;
 use crate::node::{Cause, Effect, Event, Outbox};
 use crate::protocol::message::{Begun, Control, Controlled};
 use crate::protocol::{Message, Phase};
-use crate::saved::{Archive, SavedError};
 use crate::store::Decision;
+use crate::sum::ExactSum;
 use crate::time::Time;
 
 /// The order that a server shall go, as [`Control::key`]; its value is the server's number.
@@ -31,18 +32,11 @@ pub const LEAVE_SERVER: &str = "leave-server";
 pub(super) struct Ordered {
     pub(super) mode: Mode,
     cause: Cause,
-    /// The parameters it begins with, if not the current ones.
-    restore: Option<Kept>,
+    /// The version of the parameters it begins with, if not the current one.
+    restore: Option<Version>,
     pub(super) since: Time,
     /// Clients that want to know when it has, and what each of them wanted.
     pub(super) askers: Vec<(PeerId, Control)>,
-}
-
-impl Ordered {
-    /// Saves or restores the arrays, once serde has been over the rest.
-    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        self.restore.iter_mut().try_for_each(|kept| archive.shared("kept", &mut kept.parameters))
-    }
 }
 
 impl Server {
@@ -72,9 +66,6 @@ impl Server {
             mode.consistency.check(workers).map_err(|error| error.to_string())?;
             self.job.check_work(&mode).map_err(|error| error.to_string())?;
             self.job.check_aggregation(&mode).map_err(|error| error.to_string())?;
-            if !self.group.is_alone() || self.is_fenced() {
-                self.job.check_several(&mode).map_err(|error| error.to_string())?;
-            }
             self.job.check_sparse(&mode).map_err(|error| error.to_string())?;
             Ok(mode)
         });
@@ -143,10 +134,34 @@ impl Server {
             return;
         }
         let rows = self.roster.slot(worker).map_or(0, |slot| slot.rows);
-        let (version, parameters) = (self.cohort.version(), self.store.parameters());
-        let seen = Seen { worker, now, compute, loss, rows, version, parameters };
-        match auto.pushed(&self.mode, seen) {
+        let version = self.cohort.version();
+        let seen = Seen { worker, now, compute, loss, rows, version };
+        let choice = auto.pushed(&self.mode, seen);
+        self.follow_auto(now, choice, out);
+    }
+
+    /// Lets `auto` know what was seen of the parameters that it wanted to look at, added up over all
+    /// keys.
+    pub(super) fn looked(&mut self, now: Time, sums: &[ExactSum], out: &mut Outbox) {
+        let choice = self.auto.as_mut().and_then(|auto| auto.looked(&self.mode, sums));
+        // Somebody may have ordered another mode while it was being measured, and another `auto`.
+        self.follow_auto(now, choice.filter(|_| self.ordered.is_none()), out);
+    }
+
+    fn follow_auto(&mut self, now: Time, choice: Option<Choice>, out: &mut Outbox) {
+        match choice {
             None => {}
+            Some(Choice::Look(look)) => {
+                let number = self.group.next();
+                self.group.tell(|| Decision::Look(look));
+                match self.store.look(look) {
+                    None => self.looked(now, &[], out),
+                    Some(sums) => {
+                        self.measure(number, What::Look, sums);
+                        self.weigh(now, out);
+                    }
+                }
+            }
             Some(Choice::Window { worker, in_flight, why }) => {
                 out.push(Effect::Report(Event::Adjusted { worker, in_flight, why }));
             }
@@ -160,7 +175,8 @@ impl Server {
     /// Begins a mode that was ordered, if nothing is left before the fence; whether it did.
     pub(super) fn pass_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
         // One after the other: what moves is of the mode it was taken under.
-        let may = self.may_change() && self.group.changes.cut().is_none();
+        let is_free = self.group.changes.cut().is_none() && !self.is_measuring();
+        let may = self.may_change() && is_free;
         let Some(ordered) = self.ordered.as_ref().filter(|_| may) else {
             return false;
         };
@@ -189,7 +205,7 @@ impl Server {
                 return false; // no round closes while too few workers are there
             }
             self.close(now, self.policy.flushes(), out);
-            if self.end.is_some() {
+            if self.end.is_some() || self.is_measuring() {
                 return false;
             }
         }
@@ -201,6 +217,7 @@ impl Server {
         if !matches!(cause, Cause::Chosen(_)) {
             self.auto = (mode.consistency == ConsistencySpec::Auto).then(|| controller(&self.job));
         }
+        let keeps_looks = matches!(cause, Cause::Chosen(_));
         let (wished, mode) = (mode, mode.at_start());
         let is_same = mode.counts_like(&self.mode);
         self.mode = mode;
@@ -215,8 +232,12 @@ impl Server {
             self.cohort.level();
             self.admit_joining();
         }
-        if let Some(kept) = restore {
-            self.go_back(kept, out);
+        if let Some(from) = restore {
+            self.go_back(from, out);
+        }
+        if !keeps_looks {
+            self.store.forget_looks();
+            self.group.tell(|| Decision::ForgetLooks);
         }
         for (asker, Control { key, value, .. }) in askers {
             let is_in_force = wished.set(&key, &value) == Ok(wished);
@@ -227,11 +248,12 @@ impl Server {
     }
 
     /// Makes a new version of the parameters of an earlier one. Nothing is under way.
-    fn go_back(&mut self, kept: Kept, out: &mut Outbox) {
-        self.store.restore(kept.parameters);
+    fn go_back(&mut self, from: Version, out: &mut Outbox) {
+        self.store.go_back();
+        self.group.tell(|| Decision::GoBack);
         self.cohort.renew();
         let point = self.point();
-        out.push(Effect::Report(Event::Restored { point, from: kept.version }));
+        out.push(Effect::Report(Event::Restored { point, from }));
     }
 
     /// Whether `peer` waits for a mode that it ordered.

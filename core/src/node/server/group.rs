@@ -330,9 +330,14 @@ impl Server {
         self.group.tell(|| Decision::Rows { worker, rows });
     }
 
-    pub(super) fn gather(&mut self, contribution: Contribution, gradient: Arc<Vec<f32>>) {
-        self.store.gather(contribution, gradient);
-        self.group.tell(|| Decision::Gather(contribution));
+    pub(super) fn gather(
+        &mut self,
+        contribution: Contribution,
+        gradient: Arc<Vec<f32>>,
+        factor: Option<f32>,
+    ) {
+        self.store.gather(contribution, gradient, factor);
+        self.group.tell(|| Decision::Gather { contribution, factor });
     }
 
     pub(super) fn merge(&mut self) {

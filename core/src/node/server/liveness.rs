@@ -162,6 +162,7 @@ impl Server {
         self.phase_since = now;
         self.group.begin_phase(now);
         self.discard_round();
+        self.stop_looking();
         self.waiting.clear();
         self.asking.clear();
         out.push(Effect::Report(Event::Ended { reason }));

@@ -8,6 +8,7 @@ mod group;
 mod handshake;
 mod keys;
 mod liveness;
+mod measuring;
 mod moving;
 mod push;
 mod roster;
@@ -25,6 +26,7 @@ use core::fmt;
 pub use fence::LEAVE_SERVER;
 use fence::Ordered;
 use group::Group;
+use measuring::Measuring;
 use roster::Roster;
 use round::Round;
 pub use saving::RestoreError;
@@ -68,6 +70,8 @@ pub struct Server {
     dealer: Option<Box<dyn Dealer>>,
     cohort: Cohort,
     round: Round,
+    /// What the other servers were asked and have not all answered.
+    measuring: Measuring,
     roster: Roster,
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeSet<(Time, PeerId)>,
@@ -189,6 +193,7 @@ impl Server {
                 .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?,
             cohort: Cohort::default(),
             round: Round::default(),
+            measuring: Measuring::default(),
             roster: Roster::new(job.membership.workers),
             strangers: BTreeSet::new(),
             identities: BTreeMap::new(),
@@ -417,6 +422,7 @@ impl Node for Server {
             | Input::Prepared(_)
             | Input::Computed(_) => {}
         }
+        self.take_due(now, out);
         self.group.flush(out);
     }
 

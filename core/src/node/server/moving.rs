@@ -161,7 +161,7 @@ impl Server {
         if servers >= MAX_SERVERS {
             return Err(alloc::format!("there are {servers} servers, and no more are possible"));
         }
-        self.job.check_several(&self.chosen_mode()).map_err(|error| error.to_string())
+        Ok(())
     }
 
     /// A server wants to go.
@@ -232,7 +232,7 @@ impl Server {
     /// Moves keys if somebody wants to come or to go, as far as that is possible now; whether they
     /// have moved.
     pub(super) fn move_keys(&mut self, now: Time, out: &mut Outbox) -> bool {
-        if !self.may_change() {
+        if !self.may_change() || self.is_measuring() {
             return false;
         }
         match &self.group.changes.attempt {
@@ -254,10 +254,8 @@ impl Server {
         if self.busy > 0 || self.group.first_away().is_some() {
             return;
         }
-        let modes = [Some(self.chosen_mode()), self.ordered.as_ref().map(|ordered| ordered.mode)];
-        let possible = modes.iter().flatten().all(|mode| self.job.check_several(mode).is_ok());
         let map = match change {
-            Change::Join(server) => self.group.map.joined(server).filter(|_| possible),
+            Change::Join(server) => self.group.map.joined(server),
             Change::Leave(server) => self.group.map.left(server),
         };
         let Some(map) = map else { return self.turn_away(change, out) };
@@ -297,7 +295,7 @@ impl Server {
 
     /// What somebody wants is not possible.
     fn turn_away(&mut self, change: Change, out: &mut Outbox) {
-        let why = "there are not enough keys, or the mode needs them all in one place";
+        let why = "there are not enough keys";
         if let Some(wanted) = self.group.changes.wanted.pop_front() {
             wanted.askers.into_iter().for_each(|asker| answer(asker, Err(why.into()), out));
         }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Server;
+use super::arriving::Elsewhere;
 use super::roster::Grant;
 use crate::consistency::{Admission, DropReason};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
@@ -80,6 +81,9 @@ impl Server {
         worker: WorkerId,
         out: &mut Outbox,
     ) {
+        if self.is_measuring() {
+            return self.grant_later(peer, worker);
+        }
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let Some(first) = slot.seat.grants.front_mut() else { return };
         first.at = now;
@@ -157,19 +161,20 @@ impl Server {
         if !self.group.is_alone() {
             return self.on_own_part(now, peer, worker, push, out);
         }
-        self.judge_push(now, peer, worker, push, None, out);
+        self.judge_push(now, peer, worker, push, Elsewhere::default(), out);
     }
 
-    /// Decides a push that is here whole; `fault` is what other servers say of their parts.
+    /// Decides a push that is here whole, and `elsewhere` as other servers say.
     pub(super) fn judge_push(
         &mut self,
         now: Time,
         peer: PeerId,
         worker: WorkerId,
         push: Push,
-        fault: Option<Fault>,
+        elsewhere: Elsewhere,
         out: &mut Outbox,
     ) {
+        let fault = elsewhere.fault;
         let sequence = push.header.sequence;
         let checked = self.check_push(worker, &push).and(match fault {
             Some(Fault { key, .. }) => Err(Refusal::NotFinite { sequence, key }),
@@ -181,11 +186,11 @@ impl Server {
             let alone = self.roster.ready() <= 1;
             if matches!(why, Refusal::NotFinite { .. }) && (alone || has_diverged) {
                 self.end(now, EndReason::Diverged(self.version()), out);
-                return self.take_push(now, peer, worker, push, out); // others may follow it
+                return self.take_push(now, peer, worker, push, &elsewhere, out); // others may follow it
             }
             return self.refuse(now, peer, why, out);
         }
-        self.take_push(now, peer, worker, push, out);
+        self.take_push(now, peer, worker, push, &elsewhere, out);
     }
 
     /// A push that was decided before: answered again, never applied again.
@@ -301,6 +306,7 @@ impl Server {
         peer: PeerId,
         worker: WorkerId,
         push: Push,
+        elsewhere: &Elsewhere,
         out: &mut Outbox,
     ) {
         let header = push.header;
@@ -362,7 +368,8 @@ impl Server {
                     samples: header.samples,
                     granted,
                 };
-                self.contribute(now, contribution, push.gradient);
+                let factor = self.shortening(&push.gradient, elsewhere);
+                self.contribute(now, contribution, push.gradient, factor);
                 self.show_auto(worker, now, compute, header.loss, out);
             }
             Some(reason) => {
@@ -382,6 +389,14 @@ impl Server {
             out.push(Effect::Send(peer, Message::Ack(decided)));
         }
         self.settle(now, out);
+    }
+
+    /// What a gradient is multiplied with, if it is longer than a worker's may be.
+    fn shortening(&self, gradient: &[f32], elsewhere: &Elsewhere) -> Option<f32> {
+        let update = &self.job.update;
+        let mut squares = update.squares(gradient)?;
+        squares += &elsewhere.squares;
+        update.shortening(&squares)
     }
 
     /// A gradient comes to nothing.

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Server;
+use super::measuring::What;
 use super::roster::{Grant, Presence, Slot};
 use crate::consistency::Closing;
 use crate::id::{Clock, WorkerId};
@@ -33,6 +34,7 @@ impl Server {
         now: Time,
         mut contribution: Contribution,
         gradient: Arc<Vec<f32>>,
+        factor: Option<f32>,
     ) {
         let worker = contribution.worker;
         contribution.clock = self.cohort.contribute(worker);
@@ -40,7 +42,7 @@ impl Server {
             dealer.took(worker, contribution.task);
             self.cohort.set_covered(dealer.is_covered());
         }
-        self.gather(contribution, gradient);
+        self.gather(contribution, gradient, factor);
         self.policy.contributed(&self.cohort, worker, now);
         let Some(slot) = self.roster.slot(worker) else { return };
         if slot.batches.accepted() >= self.quota(slot.rows) {
@@ -100,6 +102,8 @@ impl Server {
         }
         self.watch_attendance(now, out);
         let before = self.version();
+        let made = self.weigh(now, out);
+        self.grant_owed(now, out);
         loop {
             while self.step(now, out) {}
             self.order_due(now);
@@ -109,13 +113,14 @@ impl Server {
         }
         self.next_turn = None;
         let is_fenced = self.ordered.is_some() || self.is_fenced();
-        if self.phase == Phase::Training && !self.is_short() && !is_fenced {
-            if self.version() > before && self.policy.cancels() {
+        let is_open = !is_fenced && !self.is_measuring();
+        if self.phase == Phase::Training && !self.is_short() && is_open {
+            if (made || self.version() > before) && self.policy.cancels() {
                 self.supersede(out);
             }
             self.give_out(now, out);
         }
-        if self.phase == Phase::Draining && self.busy == 0 {
+        if self.phase == Phase::Draining && self.busy == 0 && !self.is_measuring() {
             self.end(now, EndReason::Stopped, out);
         }
         if !self.group.gone.is_empty() {
@@ -148,7 +153,7 @@ impl Server {
 
     /// One change of the cohort or the version; false when there is none to make.
     fn step(&mut self, now: Time, out: &mut Outbox) -> bool {
-        if !matches!(self.phase, Phase::Training | Phase::Draining) {
+        if !matches!(self.phase, Phase::Training | Phase::Draining) || self.is_measuring() {
             return false;
         }
         if self.cohort.contributions() > 0 {
@@ -231,7 +236,8 @@ impl Server {
         if self.policy.joins_in_front() { self.cohort.fastest() } else { self.cohort.slowest() }
     }
 
-    /// Applies the contributions that `closing` chooses as one update.
+    /// Applies the contributions that `closing` chooses as one update. Where that takes something that
+    /// all servers have to be asked for, nobody is given parameters until they have answered.
     pub(super) fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
         if closing == Closing::NotYet {
             return;
@@ -245,6 +251,7 @@ impl Server {
         });
         let factors = weights.as_ref().map(|weights| weights.factors.as_slice());
         let epochs = self.samples / self.job.data.train.rows;
+        let decision = self.group.next();
         self.tell_close(closing, factors);
         for contribution in self.store.update(chosen, closing, version, factors) {
             let Contribution { worker, incarnation, sequence, task, clock, base, samples, granted } =
@@ -285,7 +292,19 @@ impl Server {
         let point = self.point();
         out.push(Effect::Report(Event::Updated { point, closing }));
         self.admit_joining();
-        if self.samples / self.job.data.train.rows > epochs {
+        let evaluates = self.samples / self.job.data.train.rows > epochs;
+        match self.store.sums() {
+            None => self.updated(now, evaluates, out),
+            Some(sums) => {
+                self.measure(decision, What::Update { evaluates }, sums);
+                self.weigh(now, out);
+            }
+        }
+    }
+
+    /// The parameters are those of the current version.
+    pub(super) fn updated(&mut self, now: Time, evaluates: bool, out: &mut Outbox) {
+        if evaluates {
             self.evaluate(out);
         }
         self.count_down(now, out);
@@ -305,6 +324,9 @@ impl Server {
 
     /// Asks for an evaluation of the current parameters, unless they were evaluated.
     pub(super) fn evaluate(&mut self, out: &mut Outbox) {
+        if self.evaluates_later() {
+            return;
+        }
         let behind = self.evaluations_due() >= MOST_EVALUATIONS && self.end.is_none();
         if behind || self.last_evaluated == Some(self.version()) {
             return;
@@ -420,7 +442,7 @@ impl Server {
     /// been heard again nothing more is sent: over a slow link versions would pile up.
     pub(super) fn supersede_for(&mut self, worker: WorkerId, out: &mut Outbox) {
         let version = self.version();
-        if self.phase != Phase::Training || !self.policy.cancels() {
+        if self.phase != Phase::Training || !self.policy.cancels() || self.is_measuring() {
             return;
         }
         let Some(slot) = self.roster.slot_mut(worker) else { return };

@@ -123,9 +123,9 @@ impl Server {
         out.push(Effect::Evaluate(evaluate));
     }
 
-    /// Evaluations that have not come.
+    /// Evaluations that have not come, with that of an update that is being made.
     pub(super) fn evaluations_due(&self) -> usize {
-        self.evaluating.len() + self.group.shown()
+        self.evaluating.len() + self.group.shown() + usize::from(self.measuring.is_open())
     }
 
     /// What it has asked its driver for and not been answered.
@@ -188,13 +188,13 @@ impl Server {
         if let Some(auto) = &mut self.auto {
             auto.archive(archive)?;
         }
-        archive.small(&mut self.ordered)?;
-        self.ordered.iter_mut().try_for_each(|ordered| ordered.archive(archive))
+        archive.small(&mut self.ordered)
     }
 
     /// Who is there, and what they do.
     fn archive_members(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(&mut self.cohort)?;
+        archive.small(&mut self.measuring)?;
         self.roster.archive(archive)?;
         archive.small(&mut self.strangers)?;
         archive.small(&mut self.identities)?;

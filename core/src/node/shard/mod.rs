@@ -24,7 +24,8 @@ use crate::job::Job;
 use crate::model::Model;
 use crate::params::KeyRange;
 use crate::protocol::group::{
-    Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Leave, Place, Slice, SliceHeader,
+    Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Leave, Measured, Place, Slice,
+    SliceHeader,
 };
 use crate::protocol::message::{EndReason, Heartbeat, ParametersHeader, Push};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
@@ -63,6 +64,8 @@ pub struct Shard {
     workers: Workers,
     /// Parameters that the coordinator wants and may not have.
     shown: Vec<Slice>,
+    /// What it was last asked to measure, with the answer, which may not have come.
+    measured: Option<Measured>,
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeSet<(Time, PeerId)>,
     /// Who those have proved to be.
@@ -103,6 +106,7 @@ impl Shard {
             told: 0,
             workers: Workers::default(),
             shown: Vec::new(),
+            measured: None,
             strangers: BTreeSet::new(),
             identities: BTreeMap::new(),
             leaving: false,
@@ -210,6 +214,9 @@ impl Shard {
         for slice in self.shown.clone() {
             self.tell(now, Message::Slice(slice), out);
         }
+        if let Some(measured) = self.measured.clone() {
+            self.tell(now, Message::Measured(measured), out);
+        }
         let held: Vec<_> = self.workers.held().collect();
         for (worker, incarnation, push) in held {
             self.announce(now, worker, incarnation, &push, out);
@@ -294,12 +301,12 @@ impl Shard {
         match decision {
             Decision::Admit { worker, incarnation } => self.admit(worker, incarnation, out),
             Decision::Give { worker, headers } => self.give(worker, headers, out),
-            Decision::Gather(contribution) => {
+            Decision::Gather { contribution, factor } => {
                 let push = self.workers.take(contribution.worker, contribution.sequence);
                 let push = push.zip(store.as_mut());
                 let (push, store) =
                     push.ok_or_else(|| missing(contribution.worker, contribution.sequence))?;
-                store.gather(contribution, push.gradient);
+                store.gather(contribution, push.gradient, factor);
             }
             Decision::Drop { worker, sequence } => {
                 let push = self.workers.take(worker, sequence);
@@ -322,9 +329,18 @@ impl Shard {
             | Decision::Rows { .. }
             | Decision::Merge { .. }
             | Decision::Close { .. }
+            | Decision::Found(_)
             | Decision::Discard
-            | Decision::Mode(_)) => {
-                store.iter_mut().for_each(|store| store.follow(&decision));
+            | Decision::Mode(_)
+            | Decision::Look(_)
+            | Decision::ForgetLooks
+            | Decision::GoBack) => {
+                let sums = store.as_mut().and_then(|store| store.follow(&decision));
+                if let Some(sums) = sums {
+                    let measured = Measured { decision: self.followed, sums };
+                    self.measured = Some(measured.clone());
+                    self.tell(now, Message::Measured(measured), out);
+                }
                 if let Decision::Forget { worker } = decision {
                     out.extend(self.workers.forget(worker).map(Effect::Close));
                 }
@@ -368,8 +384,10 @@ impl Shard {
         let Some(store) = self.store() else { return };
         let fault = first_not_finite(push.header.keys, &push.gradient)
             .map(|key| Fault { key, has_diverged: store.first_not_finite().is_some() });
+        let job = self.following.as_ref().map(|following| &following.job);
+        let squares = job.and_then(|job| job.update.squares(&push.gradient));
         let (sequence, base) = (push.header.sequence, push.header.base);
-        let arrived = Arrived { worker, incarnation, sequence, base, fault };
+        let arrived = Arrived { worker, incarnation, sequence, base, fault, squares };
         self.tell(now, Message::Arrived(arrived), out);
     }
 }

@@ -1,0 +1,395 @@
+//! Sums of products that do not depend on the order, nor on where they are cut.
+//!
+//! What looks at all keys at once (the norm of a gradient, the distance of two) is a sum over keys.
+//! Several servers have a part of it each, and one has all of it: for both to come to the same bits the
+//! sum is made exactly and rounded once. A product of two numbers of single precision is a whole number
+//! of 2^-298 and below 2^256, so that 640 bits hold 2^63 of them: a long accumulator (Kulisch, Computer
+//! Arithmetic and Validity, 2008). Products of about one size are cut in two at the same bit, so that both
+//! parts add up without rounding in double precision (Rump, Ogita and Oishi, Accurate floating-point
+//! summation I, SIAM J. Sci. Comput. 2008); others go to one small sum for each exponent first (Neal,
+//! Fast exact summation using small and large superaccumulators, 2015).
+
+use core::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
+
+/// Bits below the point.
+const FRACTION: i32 = 298;
+const LIMBS: usize = 10;
+/// Products that are made at once.
+const BLOCK: usize = 512;
+/// Sums that are made side by side.
+const LANES: usize = 8;
+/// Exponents that products of about one size differ by, at most.
+const ALIKE: u64 = 39;
+/// Blocks that go to the small sums before these are emptied: half of the products to each, of 48 bits
+/// each, so that both together fit 63.
+const ROOM: usize = 32;
+/// Small sums: there are 557 exponents, and one that is taken modulo this is another for each.
+const EXPONENTS: usize = 1024;
+/// What is taken from an exponent as it is in a number's bits, so that the least is above 0.
+const LEAST: u64 = 722;
+/// As many of `EXPONENTS` as products can have.
+const USED: usize = 560;
+/// The exponent of what is no number, in a number's bits.
+const NOT_FINITE: u64 = 0x7ff;
+
+/// A sum of products of numbers of single precision, without any rounding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExactSum {
+    /// The sum in units of 2^-298 as a number in two's complement, the lowest part first.
+    limbs: [u64; LIMBS],
+    /// Whether a product was infinite or no number: then so is the sum.
+    broken: bool,
+}
+
+impl ExactSum {
+    /// The sum of the squares.
+    #[must_use]
+    pub fn of_squares(values: &[f32]) -> Self {
+        let mut sum = Self::default();
+        sum.add_products(values.iter().map(|&value| (value, value)));
+        sum
+    }
+
+    /// The sum of the squares of the differences, each rounded to single precision.
+    #[must_use]
+    pub fn of_squared_distance(one: &[f32], other: &[f32]) -> Self {
+        let mut sum = Self::default();
+        let apart = |(one, other): (&f32, &f32)| (one - other, one - other);
+        sum.add_products(one.iter().zip(other).map(apart));
+        sum
+    }
+
+    /// Adds the product of each pair.
+    pub fn add_products(&mut self, mut pairs: impl Iterator<Item = (f32, f32)>) {
+        let mut products = [0.0; BLOCK];
+        // Two of each, in turn: a sum that was just written is slow to be read again.
+        let mut sums = [[0_i64; EXPONENTS]; 2];
+        let mut room = ROOM;
+        loop {
+            let mut count = 0;
+            for (product, (one, other)) in products.iter_mut().zip(&mut pairs) {
+                // 48 bits of 53, so nothing is rounded; it neither overflows nor vanishes.
+                *product = f64::from(one) * f64::from(other);
+                count += 1;
+            }
+            if count == BLOCK && self.add_alike(&products) {
+                continue;
+            }
+            let products = &products[..count];
+            let (twos, last) = products.as_chunks::<2>();
+            for &[one, other] in twos {
+                self.broken |= put(&mut sums[0], one) | put(&mut sums[1], other);
+            }
+            self.broken |= last.iter().any(|&one| put(&mut sums[0], one));
+            room -= 1;
+            if count < BLOCK || room == 0 {
+                self.empty(&mut sums);
+                room = ROOM;
+            }
+            if count < BLOCK {
+                return;
+            }
+        }
+    }
+
+    /// Adds products if they are of about one size; whether they are.
+    fn add_alike(&mut self, products: &[f64; BLOCK]) -> bool {
+        let (least, most) = range(products);
+        if most == 0.0 {
+            return products.iter().all(|&product| product == 0.0); // not one of them is no number
+        }
+        let (lowest, highest) = (least.to_bits() >> 52, most.to_bits() >> 52);
+        if highest == NOT_FINITE || highest > lowest + ALIKE {
+            return false;
+        }
+        // Adding this and taking it away again rounds to 42 bits below the greatest, so that 512 of them
+        // have 51 bits; what that leaves are 8 to 53 bits for all, as long as they are alike.
+        let cut = f64::from_bits(((highest + 11) << 52) | (1 << 51));
+        let (mut heads, mut tails) = ([0.0; LANES], [0.0; LANES]);
+        for products in products.as_chunks::<LANES>().0 {
+            for lane in 0..LANES {
+                let head = (products[lane] + cut) - cut;
+                heads[lane] += head;
+                tails[lane] += products[lane] - head;
+            }
+        }
+        let sums = [heads, tails].map(|lanes| lanes.into_iter().sum::<f64>());
+        if !sums.iter().all(|sum| sum.is_finite()) {
+            return false;
+        }
+        sums.into_iter().for_each(|sum| self.add_number(sum));
+        true
+    }
+
+    /// Adds a sum of products that is exact.
+    fn add_number(&mut self, number: f64) {
+        let (sign, exponent, digits) = parts(number);
+        let digits = (digits as i64 ^ sign) - sign;
+        self.add_digits(digits, exponent as i32 - 1023 - 52 + FRACTION);
+    }
+
+    /// Adds whole digits at so many bits above the lowest. Below that they are 0: nothing that is added is
+    /// less than the unit.
+    fn add_digits(&mut self, digits: i64, shift: i32) {
+        match u32::try_from(shift) {
+            Ok(shift) => self.add(digits, shift),
+            Err(_negative) => self.add(digits >> shift.unsigned_abs().min(63), 0),
+        }
+    }
+
+    /// Moves what the small sums have to this one.
+    fn empty(&mut self, [ones, others]: &mut [[i64; EXPONENTS]; 2]) {
+        for (place, (one, other)) in ones.iter_mut().zip(others).enumerate().take(USED) {
+            let sum = core::mem::take(one) + core::mem::take(other);
+            if sum == 0 {
+                continue;
+            }
+            // Of the 53 bits of a product the 5 lowest are 0, and not in the sum.
+            self.add_digits(sum, (place as u64 + LEAST) as i32 - 1023 - 52 + 5 + FRACTION);
+        }
+    }
+
+    /// Adds `value` times 2^`shift` units.
+    fn add(&mut self, value: i64, shift: u32) {
+        let wide = i128::from(value) << (shift % 64);
+        let rest = if wide < 0 { u64::MAX } else { 0 };
+        let parts = [wide as u64, (wide >> 64) as u64].into_iter().chain(core::iter::repeat(rest));
+        let limbs = self.limbs.iter_mut().skip(shift as usize / 64);
+        add_limbs(limbs.zip(parts));
+    }
+
+    /// The sum, rounded once to the nearest number, of two as near to the even one; not a number if a
+    /// product was none, or infinite.
+    #[must_use]
+    pub fn value(&self) -> f64 {
+        if self.broken {
+            return f64::NAN;
+        }
+        let negative = self.limbs[LIMBS - 1] >> 63 == 1;
+        let mut limbs = self.limbs;
+        if negative {
+            limbs = limbs.map(|limb| !limb);
+            add_limbs(limbs.iter_mut().zip(core::iter::once(1).chain(core::iter::repeat(0))));
+        }
+        let Some(top) = limbs.iter().rposition(|&limb| limb != 0) else { return 0.0 };
+        let shift = limbs[top].leading_zeros();
+        let below = top.checked_sub(1).map_or(0, |below| limbs[below]);
+        let lost = below.checked_shl(shift).unwrap_or(0) != 0
+            || limbs[..top.saturating_sub(1)].iter().any(|&limb| limb != 0);
+        let wide = (u128::from(limbs[top]) << 64 | u128::from(below)) << shift;
+        // Eleven bits more than a number has: whatever is not 0 below them rounds as if it were one of them.
+        let head = (wide >> 64) as u64 | u64::from(lost);
+        let exponent = 64 * top as i32 - shift as i32 - FRACTION;
+        let power = f64::from_bits(((1023 + exponent) as u64) << 52);
+        let size = head as f64 * power;
+        if negative { -size } else { size }
+    }
+
+    /// The square root of the sum: of squares, the L2 norm.
+    #[must_use]
+    pub fn root(&self) -> f64 {
+        libm::sqrt(self.value())
+    }
+}
+
+/// The sign as 0 or -1, the exponent as it is in the bits, and the digits as a whole number; of 0, or of
+/// a number that has all its 53 digits.
+const fn parts(number: f64) -> (i64, u64, u64) {
+    let bits = number.to_bits();
+    let exponent = (bits >> 52) & NOT_FINITE;
+    let digits = (bits & ((1 << 52) - 1)) | (((exponent != 0) as u64) << 52);
+    (bits as i64 >> 63, exponent, digits)
+}
+
+/// The least size of those that are not 0, or a little less, and the greatest. What is no number is not
+/// seen.
+fn range(products: &[f64; BLOCK]) -> (f64, f64) {
+    let (mut least, mut most) = ([f64::INFINITY; LANES], [0.0_f64; LANES]);
+    for products in products.as_chunks::<LANES>().0 {
+        for lane in 0..LANES {
+            let size = products[lane].abs();
+            most[lane] = if size > most[lane] { size } else { most[lane] };
+            // One step less; of 0 it is no number, which is not less than anything.
+            let less = f64::from_bits(size.to_bits().wrapping_sub(1) & (u64::MAX >> 1));
+            least[lane] = if less < least[lane] { less } else { least[lane] };
+        }
+    }
+    let (least, most) = (least.into_iter(), most.into_iter());
+    (least.fold(f64::INFINITY, f64::min), most.fold(0.0, f64::max))
+}
+
+/// Adds a product to the small sum of its exponent; whether it is no finite number.
+fn put(sums: &mut [i64; EXPONENTS], product: f64) -> bool {
+    let (sign, exponent, digits) = parts(product);
+    let place = exponent.wrapping_sub(LEAST) as usize % EXPONENTS;
+    sums[place] += ((digits >> 5) as i64 ^ sign) - sign;
+    exponent == NOT_FINITE
+}
+
+/// Adds to each limb its part, and what the one before carries.
+fn add_limbs<'l>(limbs: impl Iterator<Item = (&'l mut u64, u64)>) {
+    let mut carry = false;
+    for (limb, part) in limbs {
+        let (sum, over) = limb.overflowing_add(part);
+        let (sum, more) = sum.overflowing_add(u64::from(carry));
+        (*limb, carry) = (sum, over | more);
+    }
+}
+
+impl AddAssign<&Self> for ExactSum {
+    fn add_assign(&mut self, other: &Self) {
+        add_limbs(self.limbs.iter_mut().zip(other.limbs));
+        if other.broken {
+            self.broken = true;
+        }
+    }
+}
+
+/// Adds sums of other keys to those of the same of these; none if they are not as many.
+#[must_use]
+pub fn add_all(sums: &mut [ExactSum], others: &[ExactSum]) -> Option<()> {
+    (sums.len() == others.len())
+        .then(|| sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Numbers of all sizes, those that nearly cancel with them.
+    fn numbers() -> impl Strategy<Value = Vec<(f32, f32)>> {
+        let finite = any::<f32>().prop_filter("finite", |value| value.is_finite());
+        let usual = -2.0_f32..2.0;
+        let power = (-149_i32..128).prop_map(|power| libm::ldexpf(1.0, power));
+        let zero = prop_oneof![Just(0.0_f32), Just(-0.0)];
+        let one = prop_oneof![finite, usual, power, zero];
+        let pair = (one.clone(), one);
+        (prop::collection::vec(pair, 0..700), any::<bool>()).prop_map(|(mut pairs, cancels)| {
+            if cancels {
+                let back: Vec<_> =
+                    pairs.iter().skip(1).map(|&(one, other)| (-one, other)).collect();
+                pairs.extend(back);
+            }
+            pairs
+        })
+    }
+
+    fn sum(pairs: &[(f32, f32)]) -> ExactSum {
+        let mut sum = ExactSum::default();
+        sum.add_products(pairs.iter().copied());
+        sum
+    }
+
+    /// The sum rounded once, bit by bit: slow, and in no way like the sum under test.
+    fn reference(pairs: &[(f32, f32)]) -> f64 {
+        // One number for each bit, so that none overflows; what is positive and what is negative apart.
+        let mut bits = [[0_i64; 700]; 2];
+        for (one, other) in pairs {
+            let ((one, low), (other, high)) = (whole(*one), whole(*other));
+            let product = i128::from(one) * i128::from(other);
+            let side = usize::from(product < 0);
+            for bit in (0..96).filter(|bit| product.unsigned_abs() >> bit & 1 == 1) {
+                bits[side][bit + low + high] += 1;
+            }
+        }
+        let mut whole: Vec<i64> = (0..700).map(|bit| bits[0][bit] - bits[1][bit]).collect();
+        let mut sign = 1.0;
+        if carried(&mut whole.clone()) < 0 {
+            whole.iter_mut().for_each(|bit| *bit = -*bit);
+            sign = -1.0;
+        }
+        let _positive = carried(&mut whole);
+        let Some(top) = whole.iter().rposition(|&bit| bit == 1) else { return 0.0 };
+        let from = top.saturating_sub(52);
+        let digits = (from..=top).rev().fold(0_u64, |digits, bit| 2 * digits + whole[bit] as u64);
+        let half = from > 0 && whole[from - 1] == 1;
+        let more = from > 1 && whole[..from - 1].contains(&1);
+        let up = half && (more || digits % 2 == 1);
+        sign * libm::ldexp((digits + u64::from(up)) as f64, from as i32 - 298)
+    }
+
+    /// Lets each bit be 0 or 1; what is carried out of the last.
+    fn carried(bits: &mut [i64]) -> i64 {
+        bits.iter_mut().fold(0, |carry, bit| {
+            let all = *bit + carry;
+            *bit = all.rem_euclid(2);
+            all.div_euclid(2)
+        })
+    }
+
+    /// A number as a whole number times 2 to the power of the second less 149.
+    fn whole(value: f32) -> (i64, usize) {
+        let exponent = (value.to_bits() >> 23 & 0xff) as usize;
+        let digits = i64::from(value.to_bits() & 0x7f_ffff);
+        let digits = if exponent == 0 { digits } else { digits | 0x80_0000 };
+        (if value < 0.0 { -digits } else { digits }, exponent.max(1) - 1)
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_sum_rounded_once(pairs in numbers()) {
+            let (value, wanted) = (sum(&pairs).value(), reference(&pairs));
+            prop_assert_eq!(value.to_bits(), wanted.to_bits(), "{} {}", value, wanted);
+        }
+
+        #[test]
+        fn neither_the_order_nor_cuts_matter(
+            pairs in numbers().prop_shuffle(),
+            cuts in prop::collection::vec(0..1400_usize, 0..5),
+        ) {
+            let mut ordered = pairs.clone();
+            ordered.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+            let mut parts = ExactSum::default();
+            let mut rest = &pairs[..];
+            for cut in cuts {
+                let (part, left) = rest.split_at(cut % (rest.len() + 1));
+                parts += &sum(part);
+                rest = left;
+            }
+            parts += &sum(rest);
+            prop_assert_eq!(&parts, &sum(&ordered));
+        }
+
+        #[test]
+        fn numbers_of_about_one_size_are_added_up_no_less_exactly(
+            all in prop::collection::vec((-1.0_f32..1.0, 0..30_i32), 1300),
+            scale in -100..100_i32,
+            (spread, zeros) in (1..30_i32, 0..3_usize),
+        ) {
+            let number = |(place, &(value, power)): (usize, &(f32, i32))| {
+                let zero = zeros > 0 && place % (3 * zeros) == 0;
+                if zero { 0.0 } else { libm::ldexpf(value, scale - power % spread) }
+            };
+            let all: Vec<f32> = all.iter().enumerate().map(number).collect();
+            let pairs: Vec<_> = all.iter().zip(all.iter().skip(1)).map(|(a, b)| (*a, *b)).collect();
+            let (value, wanted) = (sum(&pairs).value(), reference(&pairs));
+            prop_assert_eq!(value.to_bits(), wanted.to_bits(), "{} {}", value, wanted);
+        }
+    }
+
+    #[test]
+    fn as_many_of_the_greatest_as_there_are_fit() {
+        let greatest = alloc::vec![f32::MAX; 1_000_000];
+        let sum = ExactSum::of_squares(&greatest);
+        let one = f64::from(f32::MAX) * f64::from(f32::MAX);
+        assert!((sum.value() / one - 1e6).abs() < 1e-3, "{}", sum.value());
+        assert_eq!(ExactSum::of_squares(&greatest[..4]).root(), 2.0 * f64::from(f32::MAX));
+    }
+
+    #[test]
+    fn what_is_no_number_makes_the_sum_none() {
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut all = ExactSum::of_squares(&[1.0, value, 2.0]);
+            assert!(all.value().is_nan());
+            all += &ExactSum::of_squares(&[3.0]);
+            assert!(all.root().is_nan());
+        }
+        assert!(ExactSum::of_squared_distance(&[f32::MAX], &[f32::MIN]).value().is_nan());
+    }
+}
