@@ -3,7 +3,7 @@
 //!
 //! The nodes are the real ones. What they hold is what their `Debug` shows, so two states of the world
 //! with the same texts, the same messages under way and the same crashes left are one state. Each node
-//! is asked once for each of its states and inputs ([`Automaton`](automaton::Automaton)); the world is
+//! is asked once for each of its states and inputs (an automaton); the world is
 //! a table of numbers after that.
 //!
 //! What is left out changes nothing for anybody: the time (nothing is ever silent for a lease, and a
