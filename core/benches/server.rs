@@ -57,6 +57,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
         exchange: Exchange::Combined,
         batch_size: 64,
         redundancy: Redundancy::None,
+        blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 1, kind: BudgetKind::Global },
         membership: Membership {

@@ -162,7 +162,12 @@ impl Messages {
     }
 
     fn keys_header(&mut self) -> KeysHeader {
-        KeysHeader { place: self.keys(), total: self.number(), digest: self.digest() }
+        KeysHeader {
+            place: self.keys(),
+            total: self.number(),
+            digest: self.digest(),
+            curved: self.coin(),
+        }
     }
 
     fn fingerprint(&mut self) -> Option<Fingerprint> {
@@ -399,7 +404,7 @@ impl Messages {
         if let Some(mut carrier) = Carrier::new(&job, WorkerId(0), &layout)
             && let Ok(keys) = KeyRange::new(0, layout.len() as u64)
         {
-            let filtered = carrier.filter(gradient, header.sequence, header.task, &[]);
+            let filtered = carrier.filter(gradient, header.sequence, header.task, None, &[]);
             header.keys = keys;
             let encoded = filtered.encode(keys).map(Arc::new);
             return Push { header, gradient: filtered.gradient, encoded };

@@ -61,6 +61,7 @@ impl Toy {
             exchange: Exchange::Combined,
             batch_size: 8,
             redundancy: Redundancy::None,
+            blocks: None,
             work: WorkSpec::Equal,
             budget: Budget { epochs: 3, kind: BudgetKind::Global },
             membership: Membership {

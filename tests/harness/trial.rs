@@ -221,6 +221,7 @@ impl Draw {
             exchange: self.word(&["combined", "separate"]),
             batch_size,
             redundancy: Redundancy::None,
+            blocks: None,
             work: WorkSpec::Equal,
             budget: Budget { epochs, kind: self.word(&["global", "partition"]) },
             membership: Membership {

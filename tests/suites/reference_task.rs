@@ -59,6 +59,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         exchange: Exchange::Combined,
         batch_size: 64,
         redundancy: Redundancy::None,
+        blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 10, kind: BudgetKind::Global },
         membership: Membership {

@@ -178,7 +178,9 @@ impl Layers {
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
         let switches = self.parse("switch", words::switches)?;
         Switch::check_all(&switches, workers)?;
-        let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
+        let (exchange, batch_size) =
+            (self.get("exchange")?, self.parse("batch-size", words::batch_size)?);
+        let blocks = self.parse("blocks", words::blocks)?;
         let filters = self.filters()?;
         let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
         let (from, source) = (self.data_from()?, self.source()?);
@@ -201,6 +203,7 @@ impl Layers {
             switches,
             exchange,
             filters,
+            blocks,
             batch_size,
             redundancy,
             work,

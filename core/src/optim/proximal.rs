@@ -7,7 +7,8 @@ use super::OptimError;
 use super::error::{check, check_positive};
 
 /// A function of each parameter by itself, applied after the optimiser's step (Parikh and Boyd,
-/// Proximal algorithms, 2014). `rate` is the learning rate of the step.
+/// Proximal algorithms, 2014). `rate` is the learning rate of the step, of each
+/// parameter its own where the optimiser has it so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Proximal {
@@ -45,20 +46,17 @@ impl Proximal {
         }
     }
 
-    /// Applies it to parameters after a step at this learning rate.
-    pub(super) fn apply(self, params: &mut [f32], rate: f32) {
+    /// Applies it to parameters after a step; `rate` is the learning rate of each.
+    pub(super) fn apply(self, params: &mut [f32], rate: impl Fn(usize) -> f32) {
+        let each = params.iter_mut().enumerate();
         match self {
             Self::None => {}
-            Self::L1 { lambda } => {
-                let most = rate * lambda;
-                for param in params {
-                    let left = param.abs() - most;
-                    *param = if left > 0.0 { left.copysign(*param) } else { 0.0 };
-                }
-            }
+            Self::L1 { lambda } => each.for_each(|(place, param)| {
+                let left = param.abs() - rate(place) * lambda;
+                *param = if left > 0.0 { left.copysign(*param) } else { 0.0 };
+            }),
             Self::L2 { lambda } => {
-                let factor = 1.0 + rate * lambda;
-                params.iter_mut().for_each(|param| *param /= factor);
+                each.for_each(|(place, param)| *param /= 1.0 + rate(place) * lambda);
             }
             Self::Box { low, high } => {
                 params.iter_mut().for_each(|param| *param = param.clamp(low, high));

@@ -106,7 +106,7 @@ impl Updater {
         let learning_rate = self.begin(version);
         let blocks = params.chunks_mut(BLOCK).zip(gradient.chunks(BLOCK));
         for (first, (params, gradient)) in (0..).step_by(BLOCK).zip(blocks) {
-            self.step(params, Step { first, gradient, scale, learning_rate });
+            self.step(params, Step { first, gradient, curvature: &[], scale, learning_rate });
         }
     }
 
@@ -118,8 +118,25 @@ impl Updater {
 
     /// Makes part of the step that has begun, of [`BLOCK`] keys at most.
     pub(crate) fn step(&mut self, params: &mut [f32], step: Step<'_>) {
+        let mut bent = [0.0; BLOCK];
+        let mut step = step;
+        if self.bends() {
+            let bent = &mut bent[..step.curvature.len()];
+            // What weight decay adds to the loss bends, too.
+            for (bent, bound) in bent.iter_mut().zip(step.curvature) {
+                *bent = bound + self.spec.weight_decay;
+            }
+            step.curvature = bent;
+            self.step_alone(params, step);
+            return self.spec.proximal.apply(params, |place| step.rate(place));
+        }
         self.step_alone(params, step);
-        self.spec.proximal.apply(params, step.learning_rate);
+        self.spec.proximal.apply(params, |_| step.learning_rate);
+    }
+
+    /// Whether steps go by how much the loss can bend.
+    pub(crate) const fn bends(&self) -> bool {
+        matches!(self.spec.optimizer, OptimizerSpec::Diagonal)
     }
 
     /// The optimiser's own part of a step.

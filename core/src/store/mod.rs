@@ -29,7 +29,7 @@ use crate::id::{Clock, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::Mode;
 use crate::model::Model;
-use crate::optim::{OptimError, UpdateSpec};
+use crate::optim::{OptimError, OptimizerSpec, UpdateSpec};
 use crate::params::{KeyList, KeyRange};
 use crate::protocol::keys::{Keys, KeysHeader};
 use crate::protocol::message::{Parameters, ParametersHeader};
@@ -94,7 +94,8 @@ impl Store {
         let mode = job.mode.at_start();
         let values = keys.len() as usize;
         let workers = job.membership.workers;
-        let aggregator = Aggregator::new(job.aggregation, &job.update, &mode, workers, values)?;
+        let aggregator = Aggregator::new(job.aggregation, &job.update, &mode, workers, values)?
+            .with_blocks(job.cut(model.parameters() as u64, keys));
         let mut parameters = job.initial(model);
         if parameters.len() > values {
             parameters = parameters.get(keys.indices()).unwrap_or_default().to_vec();
@@ -107,7 +108,7 @@ impl Store {
             contributions: Contributions::default(),
             bases: BTreeMap::new(),
             lists: job.is_sparse().then(Lists::default),
-            pull: job.filters.pull,
+            pull: job.pull_filter(),
             pulled: BTreeMap::new(),
         })
     }
@@ -242,6 +243,12 @@ impl Store {
                 "it sent another working set while gradients of the one before wait; try again",
             ));
         }
+        if keys.header.curved != (self.update.optimizer == OptimizerSpec::Diagonal) {
+            return Err(String::from(
+                "its working set says how much the loss can bend where the optimizer does not go by \
+                 that, or says nothing of it where the optimizer does",
+            ));
+        }
         let Some(list) = keys.list() else {
             return Err(String::from("its working set is not what its digest says"));
         };
@@ -316,6 +323,7 @@ impl Store {
         weights: Option<&[f32]>,
     ) -> impl Iterator<Item = Contribution> {
         let Self { contributions, aggregator, parameters, .. } = self;
+        aggregator.begin(version);
         let chosen = contributions.at(taken.clone());
         let gradients = chosen.iter().map(|gathered| gathered.gradient(version));
         match weights {

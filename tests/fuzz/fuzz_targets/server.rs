@@ -95,6 +95,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         exchange: if choices.coin() { Exchange::Combined } else { Exchange::Separate },
         batch_size: 4,
         redundancy: Redundancy::None,
+        blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 3, kind },
         membership: Membership { workers, min_workers, on_loss, lease: LEASE },

@@ -13,7 +13,7 @@ use pstrain_core::job::{Aggregation, Job};
 use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
 use pstrain_core::node::{Compute, Event, Ledger, Point, Server};
-use pstrain_core::optim::Updater;
+use pstrain_core::optim::{OptimizerSpec, Updater};
 use pstrain_core::params::{KeyList, KeyRange};
 use pstrain_core::protocol::message::Push;
 use pstrain_core::work::Task;
@@ -110,12 +110,15 @@ impl Books {
                 let (job, keys) = (job.clone(), initial.len());
                 let fresh = move || {
                     let (mode, workers) = (job.mode.at_start(), job.membership.workers);
+                    let all = KeyRange::new(0, keys as u64).expect("a model with keys");
                     Aggregator::new(job.aggregation, &job.update, &mode, workers, keys)
                         .expect("a valid job")
+                        .with_blocks(job.cut(keys as u64, all))
                 };
                 Twin::new(fresh, Aggregator::archive, keys)
             },
-            updater: (!has_a_rule(&job.mode)).then(|| {
+            // It knows nothing of blocks, and nothing of curvature.
+            updater: (!has_a_rule(&job.mode) && has_plain_steps(&job)).then(|| {
                 let (update, keys) = (job.update, initial.len());
                 let fresh = move || Updater::new(&update, keys).expect("a valid job");
                 Twin::new(fresh, Updater::archive, keys)
@@ -189,6 +192,8 @@ impl Books {
                 assert_eq!(*sequence, before.next(), "{worker} skips a push");
                 match &mut self.deck {
                     Some(deck) => deck.give(*part, *batch),
+                    // That it is of the right update is seen when it becomes one.
+                    None if self.job.blocks.is_some() => {}
                     None => account.is_due(worker, *batch),
                 }
                 assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
@@ -284,6 +289,7 @@ impl Books {
     fn put_back(&mut self, worker: WorkerId, part: PartId, batch: BatchId) {
         match &mut self.deck {
             Some(deck) => deck.take_back(part, batch),
+            None if self.job.blocks.is_some() => {}
             None => assert!(self.workers[worker.0 as usize].again.insert(batch), "twice: {batch}"),
         }
     }
@@ -297,6 +303,9 @@ impl Books {
         assert_eq!(staleness, self.history.len() as u64 - 1 - base.0, "staleness of {key:?}");
         self.workers[key.0.0 as usize].applied += 1;
         let Task { part, batch, .. } = self.computed[&(key, base)].task;
+        if self.job.blocks.is_some() {
+            assert_eq!(batch.0 as usize, self.history.len() - 1, "{key:?} is of another block");
+        }
         let is_new = self.applied.insert((part, batch));
         assert!(is_new, "mini-batch {batch} of {key:?} was applied twice");
         self.deck.iter_mut().for_each(|deck| deck.apply(part, batch));
@@ -320,9 +329,10 @@ impl Books {
             let staleness = version.0 - 1 - base.0;
             let base = Some(self.history[base.0 as usize].as_slice());
             let (worker, part) = (key.0, part(key));
-            let keys = self.keys.get(worker.0 as usize).map(KeyList::keys);
+            let keys = self.keys.get(worker.0 as usize);
             Gradient { worker, part, clock, samples, size: 0, staleness, base, keys, values }
         });
+        self.aggregator.get().begin(Version(version.0 - 1));
         self.aggregator.get().combine(gradients, current, closing);
         let mut parameters = current.clone();
         self.aggregator.get().apply(&mut parameters, Version(version.0 - 1));
@@ -428,6 +438,11 @@ fn has_a_rule(mode: &Mode) -> bool {
     matches!(mode.consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
         || mode.staleness != StalenessSpec::Plain
         || mode.participation != ParticipationSpec::Plain
+}
+
+/// Whether each update steps by the gradient alone, on all keys.
+fn has_plain_steps(job: &Job) -> bool {
+    job.blocks.is_none() && job.update.optimizer != OptimizerSpec::Diagonal
 }
 
 /// Adds `factor * values` to `sum`, which is empty at first.

@@ -57,6 +57,7 @@ pub fn small_job(bounds: Bounds) -> Job {
         exchange: Exchange::Combined,
         batch_size: 1,
         redundancy: Redundancy::None,
+        blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 1, kind: BudgetKind::Global },
         membership: Membership {

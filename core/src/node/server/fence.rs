@@ -76,6 +76,7 @@ impl Server {
                 self.job.check_several(&mode).map_err(|error| error.to_string())?;
             }
             self.job.check_sparse(&mode).map_err(|error| error.to_string())?;
+            self.job.check_blocks(&mode).map_err(|error| error.to_string())?;
             Ok(mode)
         });
         match checked {

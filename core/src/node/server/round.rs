@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::Server;
 use super::roster::{Grant, Presence, Slot};
 use crate::consistency::Closing;
-use crate::id::{Clock, WorkerId};
+use crate::id::{Clock, Version, WorkerId};
 use crate::job::BudgetKind;
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::Phase;
@@ -297,7 +297,7 @@ impl Server {
             return;
         }
         let samples = self.samples_wanted().saturating_sub(self.samples);
-        self.cohort.set_wanted(samples.div_ceil(u64::from(self.job.batch_size)));
+        self.cohort.set_wanted(samples.div_ceil(self.job.whole_batch()));
         if samples == 0 {
             self.end(now, EndReason::BudgetReached, out);
         }
@@ -365,7 +365,11 @@ impl Server {
             }
             let task = match &mut self.dealer {
                 None => slot.batches.take(quota).map(|batch| Task::own(worker, batch)),
-                Some(dealer) => dealer.deal(worker, version),
+                Some(dealer) => {
+                    let ahead = self.cohort.lead(worker) + u64::from(under_way);
+                    dealer.due(Version(version.0 + ahead));
+                    dealer.deal(worker, version)
+                }
             };
             let Some(task) = task else { break };
             let sequence = slot.seat.next_sequence();
