@@ -68,6 +68,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "What is done to all parameters after each step: none, l1:LAMBDA (soft threshold), l2:LAMBDA \
          (shrinks them) or box:LOW,HIGH",
     ),
+    items(
+        "server-functions",
+        "FUNCTIONS|none",
+        "What is done to each parameter by itself after that, in this order: hard-threshold:LAMBDA (a \
+         penalty for each that is not 0) or trust-region[:START,MOST] (limits the length of steps)",
+    ),
     setting(
         "aggregation",
         "NAME[:...]",

@@ -144,6 +144,14 @@ impl Coded {
 }
 
 impl Encoded {
+    /// The values that are not 0, with their keys.
+    #[must_use]
+    pub fn of_non_zeros(values: &[f32]) -> Self {
+        let pairs = (0..).zip(values).filter(|(_, value)| **value != 0.0);
+        let (keys, non_zeros) = pairs.map(|(key, value): (u32, &f32)| (key, *value)).unzip();
+        Coded { keys: Some(keys), values: Values::Single(non_zeros) }.encode(0..values.len())
+    }
+
     /// Puts the values that travel in the place of those that `onto` has at their keys.
     ///
     /// # Errors

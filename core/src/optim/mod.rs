@@ -10,6 +10,7 @@ mod adam;
 mod diagonal;
 mod error;
 mod ftrl;
+mod functions;
 mod momentum;
 mod nesterov;
 mod proximal;
@@ -37,6 +38,9 @@ use self::sgd::Sgd;
 use crate::saved::{Archive, SavedError};
 
 pub use self::error::OptimError;
+pub use self::functions::{
+    FunctionSpec, Functions, MOST_FUNCTIONS, Number, Registered, ServerFunction, Stepped,
+};
 pub use self::proximal::Proximal;
 pub use self::schedule::Schedule;
 pub(crate) use self::update::BLOCK;

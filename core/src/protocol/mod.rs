@@ -42,7 +42,8 @@
 //! Parameters are a permission: they carry the sequence number of the one push they allow and the
 //! number of the mini-batch to compute it on. A push is identified by (worker, incarnation,
 //! sequence) and decided exactly once; after a reconnect it may be repeated, and is answered then,
-//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that
+//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that sends
+//! `PullRange` gets one [`RangeOf`](range); one that
 //! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
 
 //!
@@ -89,6 +90,7 @@ pub mod group;
 pub mod keys;
 mod limits;
 pub mod message;
+pub mod range;
 mod refusal;
 pub mod replica;
 mod spent;
@@ -115,7 +117,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 7;
+pub const PROTOCOL_VERSION: u8 = 8;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

@@ -9,6 +9,7 @@ use super::codec::{self, Malformed};
 use super::group::{Decisions, Portion, Slice};
 use super::keys::Keys;
 use super::message::{ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader};
+use super::range::RangeOf;
 use super::replica::{Entry, State};
 use crate::filter::{self, Encoded, Form};
 
@@ -82,6 +83,8 @@ kinds! {
     UseKeys = 40,
     KeysKnown = 41,
     Keys = 42,
+    PullRange = 60,
+    RangeOf = 61,
 }
 
 impl Message {
@@ -136,6 +139,8 @@ impl Message {
             Self::UseKeys(fields) => codec::append(fields, bytes),
             Self::KeysKnown(fields) => codec::append(fields, bytes),
             Self::Keys(keys) => codec::append(&(keys.header, keys.form), bytes),
+            Self::PullRange(fields) => codec::append(fields, bytes),
+            Self::RangeOf(range) => codec::append(&range.header, bytes),
         }
     }
 
@@ -173,6 +178,10 @@ impl Message {
             Kind::Keys => {
                 let (header, form) = codec::read(control)?;
                 return Ok(Self::Keys(Keys { header, form, bytes: payload.to_vec() }));
+            }
+            Kind::RangeOf => {
+                let bytes = payload.to_vec();
+                return Ok(Self::RangeOf(RangeOf { header: codec::read(control)?, bytes }));
             }
             Kind::Entry => {
                 let input = Arc::new(payload.to_vec());
@@ -214,6 +223,7 @@ impl Message {
             Kind::Begin => Self::Begin(codec::read(control)?),
             Kind::Taken => Self::Taken(codec::read(control)?),
             Kind::Leave => Self::Leave(codec::read(control)?),
+            Kind::PullRange => Self::PullRange(codec::read(control)?),
             Kind::UseKeys => Self::UseKeys(codec::read(control)?),
             Kind::KeysKnown => Self::KeysKnown(codec::read(control)?),
             Kind::Push
@@ -223,6 +233,7 @@ impl Message {
             | Kind::Portion
             | Kind::State
             | Kind::Keys
+            | Kind::RangeOf
             | Kind::Entry => return Err(Malformed),
         })
     }

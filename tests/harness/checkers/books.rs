@@ -16,6 +16,7 @@ use pstrain_core::node::{Compute, Event, Ledger, Point, Server};
 use pstrain_core::optim::{OptimizerSpec, Updater};
 use pstrain_core::params::{KeyList, KeyRange};
 use pstrain_core::protocol::message::Push;
+use pstrain_core::protocol::range::{RangeHeader, RangeOf, Statistics};
 use pstrain_core::work::Task;
 
 use super::deck::Deck;
@@ -392,6 +393,19 @@ impl Books {
     /// Mini-batches of `worker` that became part of an update.
     pub(super) fn batches_applied(&self, worker: WorkerId) -> u64 {
         self.workers[worker.0 as usize].applied
+    }
+
+    /// A client was told of the parameters of a key range.
+    pub(super) fn pulled(&self, answer: &RangeOf) {
+        let RangeHeader { version, keys, statistics, .. } = &answer.header;
+        let values = &self.history[version.0 as usize][keys.indices()];
+        let non_zeros = (keys.begin()..).zip(values.iter().copied());
+        let non_zeros: Vec<(u64, f32)> = non_zeros.filter(|(_, value)| *value != 0.0).collect();
+        // As text, in which one NaN is another.
+        let (told, wanted) = (answer.non_zeros(), Some(non_zeros));
+        assert_eq!(format!("{told:?}"), format!("{wanted:?}"), "keys {keys} of version {version}");
+        let wanted = Statistics::of(values);
+        assert_eq!(format!("{statistics:?}"), format!("{wanted:?}"), "keys {keys}");
     }
 
     /// Compares the two sets of books after each step of the server.

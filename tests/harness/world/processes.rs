@@ -8,7 +8,9 @@ use pstrain_core::node::{
     Compute, Computed, Effect, Event, Input, Node, Outbox, Prepare, Prepared, Worker, WorkerConfig,
     WorkerError,
 };
+use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Control, EndReason, PullStatus};
+use pstrain_core::protocol::range::PullRange;
 use pstrain_core::protocol::{FrameError, Message, Refusal};
 use pstrain_core::rng::Stream;
 
@@ -283,7 +285,16 @@ impl World<'_> {
             Fault::Stranger => self.connect(None, None),
             Fault::Status => {
                 self.connect(None, None);
-                let ask = Message::PullStatus(PullStatus { protocol_max: 1 });
+                let number = self.links.len() as u64;
+                let ask = match number % 2 {
+                    0 => Message::PullStatus(PullStatus { protocol_max: 1 }),
+                    _ => {
+                        let all = self.server.initial().len() as u64;
+                        let keys = KeyRange::new(number % all, all).ok();
+                        let (keys, values) = (keys.filter(|_| number % 3 > 0), true);
+                        Message::PullRange(PullRange { protocol_max: 1, keys, values })
+                    }
+                };
                 self.send(self.links.len() - 1, End::Server, Item::Message(ask));
             }
             Fault::Control => {

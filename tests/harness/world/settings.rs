@@ -16,7 +16,7 @@ use pstrain_core::job::{
 };
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::params::{BlockOrder, Blocks};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::work::{Redundancy, WorkSpec};
@@ -468,6 +468,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             clip_norm: None,
             clip_contribution: None,
             proximal: Proximal::None,
+            functions: Functions::NONE,
         },
         aggregation: [Aggregation::Mean, Aggregation::Sum][rng.below(2) as usize],
         mode: Mode { in_flight, ..Mode::of(consistency) },

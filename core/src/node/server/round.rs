@@ -357,8 +357,12 @@ impl Server {
         loop {
             let Some(slot) = self.roster.slot_mut(worker) else { return };
             let under_way = slot.seat.under_way();
+            let has_more = match &self.dealer {
+                None => slot.batches.has_more(quota),
+                Some(_) => slot.batches.accepted() + u64::from(under_way) < quota,
+            };
             let may_start = under_way < window
-                && slot.batches.has_more(quota)
+                && has_more
                 && self.policy.may_start(&self.cohort, worker, under_way);
             if !may_start {
                 break;
