@@ -302,11 +302,15 @@ impl Job {
         }
     }
 
-    /// Examples of a whole mini-batch of a worker: there are no more than it has.
+    /// Examples of a whole mini-batch: if it has all that a worker has, as many as there are for each.
     #[must_use]
     pub fn whole_batch(&self) -> u64 {
-        let rows = self.data.train.rows.div_ceil(u64::from(self.membership.workers.max(1)));
-        rows.clamp(1, u64::from(self.batch_size))
+        match self.batch_size {
+            ALL_EXAMPLES => {
+                self.data.train.rows.div_ceil(u64::from(self.membership.workers.max(1)))
+            }
+            size => size.into(),
+        }
     }
 
     /// The parameters that training begins with, all keys of `model`.

@@ -28,7 +28,8 @@ impl FromStr for Keys {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no key range: use A..B, with A below B (B is not in it)");
+        let wrong =
+            || format!("{text:?} is no key range: use A..B, with A below B (B is not in it)");
         let (begin, end) = text.split_once("..").ok_or_else(wrong)?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
         let begin = if begin.is_empty() { 0 } else { number(begin)? };
