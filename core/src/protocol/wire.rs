@@ -144,6 +144,48 @@ impl Message {
         }
     }
 
+    /// Puts a message together that has a payload; none if it is of a kind that has none.
+    fn of_payload(
+        kind: Kind,
+        control: &[u8],
+        payload: &[u8],
+        most_values: usize,
+    ) -> Result<Option<Self>, Malformed> {
+        Ok(Some(match kind {
+            Kind::Push => Self::Push(read_push(control, payload, most_values)?),
+            Kind::Parameters => Self::Parameters(read_parameters(control, payload)?),
+            Kind::Examples => {
+                let packed = payload.to_vec();
+                Self::Examples(ExamplesChunk { rows: codec::read(control)?, packed })
+            }
+            Kind::Slice => {
+                let values = Arc::new(values(payload)?);
+                Self::Slice(Slice { header: codec::read(control)?, values })
+            }
+            Kind::Portion => {
+                let bytes = payload.to_vec();
+                Self::Portion(Portion { header: codec::read(control)?, bytes })
+            }
+            Kind::State => {
+                let bytes = payload.to_vec();
+                Self::State(State { header: codec::read(control)?, bytes })
+            }
+            Kind::Keys => {
+                let (header, form) = codec::read(control)?;
+                Self::Keys(Keys { header, form, bytes: payload.to_vec() })
+            }
+            Kind::RangeOf => {
+                let bytes = payload.to_vec();
+                Self::RangeOf(RangeOf { header: codec::read(control)?, bytes })
+            }
+            Kind::Entry => {
+                let input = Arc::new(payload.to_vec());
+                Self::Entry(Entry { header: codec::read(control)?, input })
+            }
+            _ => return Ok(None),
+        }))
+    }
+
     /// Puts a message together from its parts. A payload where none belongs is malformed, and so is
     /// a gradient that would be of more than `most_values`.
     pub(super) fn from_parts(
@@ -152,43 +194,11 @@ impl Message {
         payload: &[u8],
         most_values: usize,
     ) -> Result<Self, Malformed> {
-        match kind {
-            Kind::Push => {
-                return Ok(Self::Push(read_push(control, payload, most_values)?));
-            }
-            Kind::Parameters => {
-                return Ok(Self::Parameters(read_parameters(control, payload)?));
-            }
-            Kind::Examples => {
-                let packed = payload.to_vec();
-                return Ok(Self::Examples(ExamplesChunk { rows: codec::read(control)?, packed }));
-            }
-            Kind::Slice => {
-                let values = Arc::new(values(payload)?);
-                return Ok(Self::Slice(Slice { header: codec::read(control)?, values }));
-            }
-            Kind::Portion => {
-                let bytes = payload.to_vec();
-                return Ok(Self::Portion(Portion { header: codec::read(control)?, bytes }));
-            }
-            Kind::State => {
-                let bytes = payload.to_vec();
-                return Ok(Self::State(State { header: codec::read(control)?, bytes }));
-            }
-            Kind::Keys => {
-                let (header, form) = codec::read(control)?;
-                return Ok(Self::Keys(Keys { header, form, bytes: payload.to_vec() }));
-            }
-            Kind::RangeOf => {
-                let bytes = payload.to_vec();
-                return Ok(Self::RangeOf(RangeOf { header: codec::read(control)?, bytes }));
-            }
-            Kind::Entry => {
-                let input = Arc::new(payload.to_vec());
-                return Ok(Self::Entry(Entry { header: codec::read(control)?, input }));
-            }
-            _ if !payload.is_empty() => return Err(Malformed),
-            _ => {}
+        if let Some(message) = Self::of_payload(kind, control, payload, most_values)? {
+            return Ok(message);
+        }
+        if !payload.is_empty() {
+            return Err(Malformed);
         }
         Ok(match kind {
             Kind::Hello => Self::Hello(codec::read(control)?),

@@ -4,8 +4,7 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dealer, Share, Task, Weights};
-use crate::consistency::Cohort;
+use super::{Dealer, Task};
 use crate::id::{BatchId, Version, WorkerId};
 use crate::saved::{Archive, SavedError};
 
@@ -28,35 +27,12 @@ impl Dealer for Blocked {
         Some(Task::own(worker, BatchId(self.due.0)))
     }
 
-    fn renew(&mut self, _worker: WorkerId, _task: Task, _version: Version) -> Option<Task> {
-        None
-    }
-
-    fn wants(&self, _worker: WorkerId, _task: Task, _version: Version) -> bool {
-        true
-    }
-
-    fn took(&mut self, _worker: WorkerId, _task: Task) {}
-
+    /// Whoever takes its place is told by the update that it is for.
     fn put_back(&mut self, _worker: WorkerId, _task: Task) {}
-
-    fn is_covered(&self) -> bool {
-        false
-    }
-
-    fn is_stuck(&self, _members: &Cohort) -> bool {
-        false
-    }
 
     fn set_rows(&mut self, _worker: WorkerId, _rows: &[u64]) -> Result<(), String> {
         Ok(())
     }
-
-    fn weights(&self, _gradients: &[Share]) -> Option<Weights> {
-        None
-    }
-
-    fn updated(&mut self, _members: &Cohort) {}
 
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(self)
