@@ -320,6 +320,7 @@ impl<'a> World<'a> {
         }
         match &input {
             Input::Message(peer, Message::Control(control)) => self.checker.asked(*peer, control),
+            Input::Message(peer, Message::PullRange(_)) => self.checker.pulls(*peer),
             Input::Connected(peer, _) => self.checker.connected(self.now, *peer),
             Input::Message(peer, _) | Input::Receiving(peer) => self.checker.heard(self.now, *peer),
             _ => {}
