@@ -255,7 +255,7 @@ impl Trainer {
     /// # Panics
     /// If `params` are not [`Model::parameters`] values, or not [`Self::has`].
     pub fn compute(&mut self, task: Task, params: &[f32], gradient: &mut Vec<f32>) -> Computed {
-        let keys = self.block(task).unwrap_or(0..self.model.parameters());
+        let keys = self.block(task).unwrap_or_else(|| 0..self.model.parameters());
         let Self { model, parts, combination, batch_size, workspace, .. } = self;
         gradient.resize(model.parameters(), 0.0);
         let Some(combination) = combination else {

@@ -48,7 +48,7 @@ impl Scattered {
 
     /// Adds gradients up in `sum`, as `plan` says. A job whose updates are no such sums is refused.
     pub(super) fn add<'a>(
-        &mut self,
+        &self,
         plan: &Plan,
         gradients: impl Iterator<Item = Gradient<'a>>,
         sum: &mut [f32],

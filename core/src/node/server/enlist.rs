@@ -165,6 +165,8 @@ impl Server {
                     self.answer_pullers(out);
                     if is_due {
                         self.request(evaluate, out);
+                    } else {
+                        self.settle(now, out); // somebody may have waited for that alone
                     }
                 }
             }
