@@ -14,6 +14,7 @@ use pstrain_core::protocol::group::Place;
 use pstrain_transports::Address;
 use serde::{Deserialize, Serialize};
 
+use crate::cmd::pull::Keys;
 use crate::exit;
 use crate::job::JobFlags;
 
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Worker(WorkerArgs),
     /// Prints how a running job is doing: for whom it waits, and since when
     Status(StatusArgs),
+    /// Prints what there is to say of the parameters of a running job, or writes them to a file
+    Pull(PullArgs),
     /// Prints why a running job is as fast as it is: who waits for whom, and where the time goes
     Why(StatusArgs),
     /// Shows a running job live: its curve, its workers, and who holds whom back
@@ -309,6 +312,26 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
     /// How long to wait for the answer
     #[arg(long, default_value = "5s")]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PullArgs {
+    /// The server, of several the first: HOST:PORT or unix:PATH
+    pub(crate) address: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
+    /// Which keys: A..B (B is not one of them), A.., ..B; without it all
+    #[arg(long, value_name = "A..B")]
+    pub(crate) keys: Option<Keys>,
+    /// Write the values that are not 0 to this file, a line `KEY VALUE` each
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How long to wait for the answer
+    #[arg(long, default_value = "30s")]
     pub(crate) timeout: humantime::Duration,
 }
 

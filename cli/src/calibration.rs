@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use nalgebra::DMatrix;
 use pstrain_core::id::{BatchId, Version, WorkerId};
 use pstrain_core::model::{Activation, Model, ModelSpec};
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec, Updater};
+use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec, Updater};
 use pstrain_core::rng::Stream;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::Task;
@@ -138,6 +138,7 @@ fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
         clip_norm: None,
         clip_contribution: None,
         proximal: Proximal::None,
+        functions: Functions::NONE,
     };
     let mut updater = Updater::new(&update, params.len())?;
     let mut trainer = Trainer::new(model, data.train, seed, WorkerId(0), batch_size)?;

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Command::Server(args) => cmd::server::run(&args, clock),
         Command::Worker(args) => cmd::worker::run(&args),
         Command::Status(args) => cmd::status::run(&args),
+        Command::Pull(args) => cmd::pull::run(&args),
         Command::Why(args) => cmd::why::run(&args),
         #[cfg(feature = "top")]
         Command::Top(args) => top::run(&args),

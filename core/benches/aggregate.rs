@@ -17,7 +17,7 @@ use pstrain_core::consistency::{Auto, Choice, Closing, ConsistencySpec, Looks, S
 use pstrain_core::id::{Clock, PartId, Version, WorkerId};
 use pstrain_core::job::Aggregation;
 use pstrain_core::mode::Mode;
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::time::Time;
 
 const WORKERS: u32 = 8;
@@ -30,6 +30,7 @@ const UPDATE: UpdateSpec = UpdateSpec {
     clip_norm: None,
     clip_contribution: None,
     proximal: Proximal::None,
+    functions: Functions::NONE,
 };
 
 /// A server's parameters under one rule.

@@ -25,7 +25,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
 use pstrain_core::node::{Effect, Identity, Input, Node, Server};
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
 use pstrain_core::protocol::{BUILD, Decoder, Limits, Message, PROTOCOL_VERSION, encode};
@@ -50,6 +50,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             clip_norm: None,
             clip_contribution: None,
             proximal: Proximal::None,
+            functions: Functions::NONE,
         },
         aggregation: Aggregation::Mean,
         mode,
@@ -57,6 +58,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
         exchange: Exchange::Combined,
         batch_size: 64,
         redundancy: Redundancy::None,
+        blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 1, kind: BudgetKind::Global },
         membership: Membership {

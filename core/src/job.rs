@@ -1,6 +1,7 @@
 //! The job: everything that decides what is trained and how. The server owns it and hands it to
 //! the workers in the handshake.
 
+mod blocks;
 mod sparse;
 
 use alloc::string::String;
@@ -20,7 +21,7 @@ use crate::id::ServerId;
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
 use crate::model::{Model, ModelSpec};
 use crate::optim::UpdateSpec;
-use crate::params::KeyRange;
+use crate::params::{Blocks, KeyRange};
 use crate::rng::Stream;
 use crate::work::{Redundancy, WorkError, WorkSpec};
 
@@ -45,6 +46,8 @@ pub struct Job {
     pub exchange: Exchange,
     /// What of a gradient travels, and how.
     pub filters: Filters,
+    /// The blocks of keys of which each update changes one; none if it changes all keys.
+    pub blocks: Option<Blocks>,
     /// Examples of one mini-batch of one worker; of all workers on average where the sizes differ.
     pub batch_size: u32,
     /// What is computed more than once.
@@ -247,6 +250,7 @@ impl Job {
             return Err(JobError::Servers(self.servers));
         }
         self.check_sparse(&self.mode)?;
+        self.check_blocks(&self.mode)?;
         self.check_work(&self.mode).map_err(JobError::Work)
     }
 }
@@ -265,6 +269,17 @@ impl Job {
         Ok(())
     }
 
+    /// Examples of a whole mini-batch: if it has all that a worker has, as many as there are for each.
+    #[must_use]
+    pub fn whole_batch(&self) -> u64 {
+        match self.batch_size {
+            ALL_EXAMPLES => {
+                self.data.train.rows.div_ceil(u64::from(self.membership.workers.max(1)))
+            }
+            size => size.into(),
+        }
+    }
+
     /// The parameters that training begins with, all keys of `model`.
     #[must_use]
     pub fn initial(&self, model: &Model) -> Vec<f32> {
@@ -281,6 +296,8 @@ impl Job {
 
 /// The longest description of what is modelled: it travels in every welcome.
 pub const MOST_SCENARIO_BYTES: usize = 1024 * 1024;
+/// The batch size of mini-batches that have all that a worker has.
+pub const ALL_EXAMPLES: u32 = u32::MAX;
 /// The most workers one server takes.
 pub const MAX_WORKERS: u32 = 65_536;
 /// The most servers of one job.
@@ -331,6 +348,16 @@ pub enum JobError {
     Servers(u32),
     /// A setting that needs a value for every key, where gradients of a sparse model have some.
     Sparse(&'static str),
+    /// Blocks of keys with something that they do not go with.
+    Blocks {
+        /// The blocks.
+        blocks: Blocks,
+        /// The other setting, what it must be, and why.
+        needs: &'static str,
+    },
+    /// Steps by curvature with something that they do not go with: the other setting, what it must
+    /// be, and why.
+    Diagonal(&'static str),
     /// A scenario of too many bytes.
     Scenario(usize),
     /// A mode that makes no sense.
@@ -375,6 +402,8 @@ impl fmt::Display for JobError {
                 "{setting} needs a value for every key, but the gradients of model = logistic have \
                  one for each key of a worker's working set: leave it away"
             ),
+            Self::Blocks { blocks, needs } => write!(f, "blocks = {blocks} needs {needs}"),
+            Self::Diagonal(needs) => write!(f, "optimizer = diagonal needs {needs}"),
             Self::Scenario(bytes) => write!(
                 f,
                 "link, compute and faults are {bytes} bytes, but {MOST_SCENARIO_BYTES} at most \

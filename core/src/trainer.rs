@@ -3,6 +3,7 @@
 //! This is what a driver calls to obey a node's wish for a gradient. It knows the model, the
 //! examples and the random streams; nodes, messages and time it does not.
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,6 +14,7 @@ use crate::examples::{Examples, Shape};
 use crate::id::{PartId, ServerId, WorkerId};
 use crate::job::{Aggregation, Job};
 use crate::model::{Model, Workspace};
+use crate::optim::OptimizerSpec;
 use crate::params::KeyList;
 use crate::rng::Stream;
 use crate::work::Task;
@@ -33,6 +35,8 @@ pub struct Trainer {
     keys: Option<KeyList>,
     parts: Vec<Part>,
     combination: Option<Combination>,
+    /// The job and the parameters of its whole model, if gradients are of blocks of the keys.
+    blocks: Option<(Box<Job>, u64)>,
     batch_size: usize,
     workspace: Workspace,
 }
@@ -158,6 +162,8 @@ impl Trainer {
         if ids.len() != parts.len() {
             return Err(TrainerError::Parts { given: parts.len(), wanted: ids.len() });
         }
+        let blocks =
+            job.blocks.is_some().then(|| (Box::new(job.clone()), model.parameters() as u64));
         let (keys, model, parts) = match model.is_sparse() {
             true => {
                 let (keys, model, parts) = compact(job, &model, parts)?;
@@ -169,6 +175,7 @@ impl Trainer {
         let mut trainer = Self::of_parts(model, parts, Stream::new(job.seed), job.batch_size)?;
         let coefficient = |piece: Piece| piece.coefficient;
         trainer.keys = keys;
+        trainer.blocks = blocks;
         trainer.combination = job.pieces_of(worker).map(|pieces| Combination {
             coefficients: pieces.into_iter().map(coefficient).collect(),
             aggregation: job.aggregation,
@@ -205,6 +212,7 @@ impl Trainer {
             keys: None,
             parts,
             combination: None,
+            blocks: None,
             batch_size: batch_size as usize,
             workspace: Workspace::new(),
             model,
@@ -223,6 +231,13 @@ impl Trainer {
         self.keys.as_ref()
     }
 
+    /// Where the values of a gradient of `task` are, if it has values for a block of the keys alone.
+    #[must_use]
+    pub fn block(&self, task: Task) -> Option<Range<usize>> {
+        let (job, all) = self.blocks.as_ref()?;
+        Some(self.keys.as_ref()?.places(job.block_of(task, *all)?))
+    }
+
     /// Whether the worker has the part that `task` is of.
     #[must_use]
     pub fn has(&self, task: Task) -> bool {
@@ -230,7 +245,8 @@ impl Trainer {
     }
 
     /// Computes the gradient of `task` at `params` into `gradient`, which takes on the length of
-    /// the parameters: the mean over the examples of the mini-batch.
+    /// the parameters: the mean over the examples of the mini-batch. Where gradients are of blocks,
+    /// its other values are 0.
     ///
     /// Under gradient coding it is the sum over this worker's parts of coefficient times gradient,
     /// where the gradient of a part is its share of the mean over all their examples, or, if
@@ -239,6 +255,7 @@ impl Trainer {
     /// # Panics
     /// If `params` are not [`Model::parameters`] values, or not [`Self::has`].
     pub fn compute(&mut self, task: Task, params: &[f32], gradient: &mut Vec<f32>) -> Computed {
+        let keys = self.block(task).unwrap_or_else(|| 0..self.model.parameters());
         let Self { model, parts, combination, batch_size, workspace, .. } = self;
         gradient.resize(model.parameters(), 0.0);
         let Some(combination) = combination else {
@@ -246,7 +263,7 @@ impl Trainer {
             let part = find(parts, task.part).map(|place| &mut parts[place]).expect("a known part");
             let rows = part.prepare(task, *batch_size);
             let rows = &part.order[rows];
-            let loss = model.gradient(params, &part.examples, rows, gradient, workspace);
+            let loss = model.gradient_at(keys, params, (&part.examples, rows), gradient, workspace);
             return Computed { loss, samples: rows.len() as u32 };
         };
         let sizes = parts.iter().map(|part| part.range(task, *batch_size).1.len());
@@ -272,7 +289,8 @@ impl Trainer {
     }
 }
 
-/// The keys of `model` that `parts` touch, with at least one at each server of `job`.
+/// The keys of `model` that `parts` touch, with at least one at each server of `job`, and how much
+/// the loss can bend there if `job` needs that.
 #[must_use]
 pub fn working_set(job: &Job, model: &Model, parts: &[Examples]) -> KeyList {
     let mut touched: Vec<u32> = parts.iter().flat_map(Examples::touched).collect();
@@ -281,7 +299,14 @@ pub fn working_set(job: &Job, model: &Model, parts: &[Examples]) -> KeyList {
     let ranges: Vec<_> = (0..job.servers)
         .filter_map(|server| job.keys_of(ServerId(server), model.parameters()))
         .collect();
-    KeyList::covering(touched, &ranges)
+    let list = KeyList::covering(touched, &ranges);
+    if job.update.optimizer != OptimizerSpec::Diagonal {
+        return list;
+    }
+    let over = model.over(list.len()).ok();
+    let parts: Vec<Examples> = parts.iter().map(|part| part.clone().over(list.keys())).collect();
+    let bounds = over.and_then(|model| model.curvature(&parts));
+    bounds.and_then(|bounds| list.clone().with_curvature(bounds)).unwrap_or(list)
 }
 
 /// The working set of `parts`, and model and parts over it.

@@ -20,6 +20,7 @@ use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Departure, Event, LEAVE_SERVER, Node, Server};
 use pstrain_core::params::KeyList;
 use pstrain_core::protocol::message::{Begun, Control, Controlled, EndReason, Push};
+use pstrain_core::protocol::range::RangeOf;
 use pstrain_core::time::Time;
 use pstrain_core::work::WorkSpec;
 
@@ -146,6 +147,17 @@ impl Checker {
         self.strangers.remove(&peer);
         self.askers.insert(peer, control.clone());
         self.ranks.may_switch = true;
+    }
+
+    /// A question about the parameters of a key range reaches the server: whoever asks may have to wait
+    /// until they have come from all servers.
+    pub(crate) fn pulls(&mut self, peer: PeerId) {
+        self.strangers.remove(&peer);
+    }
+
+    /// A client was told of the parameters of a key range.
+    pub(crate) fn pulled(&self, answer: &RangeOf) {
+        self.books.pulled(answer);
     }
 
     /// The server answered an order in the step with these events.

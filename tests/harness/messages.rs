@@ -19,6 +19,7 @@ use pstrain_core::protocol::message::{
     Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
     Welcome,
 };
+use pstrain_core::protocol::range::{PullRange, RangeOf};
 use pstrain_core::protocol::replica::{
     Candidacy, Deposed, Electorate, Entry, EntryHeader, EntryKind, Follow, Kept, Promise, Standby,
     State, StateHeader,
@@ -34,7 +35,7 @@ use pstrain_core::work::Task;
 use crate::toy::Toy;
 
 /// How many kinds of messages there are.
-pub const KINDS: u64 = 50;
+pub const KINDS: u64 = 45;
 
 /// The bytes of `message` on the wire.
 #[must_use]
@@ -106,6 +107,21 @@ impl Messages {
             40 => Message::UseKeys(self.keys_header()),
             41 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),
             42 => Message::Keys(self.key_list()),
+            43 => Message::PullRange(PullRange {
+                protocol_max: self.rng.bits() as u8,
+                keys: self.coin().then(|| self.keys()),
+                values: self.coin(),
+            }),
+            44 => {
+                let (keys, total) = (self.keys(), self.number());
+                let (values, wanted) = (self.values(), self.coin());
+                Message::RangeOf(RangeOf::new(
+                    Version(self.number()),
+                    (keys, total),
+                    &values,
+                    wanted,
+                ))
+            }
             _ => Message::Controlled(match self.coin() {
                 true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),
@@ -162,7 +178,12 @@ impl Messages {
     }
 
     fn keys_header(&mut self) -> KeysHeader {
-        KeysHeader { place: self.keys(), total: self.number(), digest: self.digest() }
+        KeysHeader {
+            place: self.keys(),
+            total: self.number(),
+            digest: self.digest(),
+            curved: self.coin(),
+        }
     }
 
     fn fingerprint(&mut self) -> Option<Fingerprint> {
@@ -399,7 +420,7 @@ impl Messages {
         if let Some(mut carrier) = Carrier::new(&job, WorkerId(0), &layout)
             && let Ok(keys) = KeyRange::new(0, layout.len() as u64)
         {
-            let filtered = carrier.filter(gradient, header.sequence, header.task, &[]);
+            let filtered = carrier.filter(gradient, header.sequence, header.task, None, &[]);
             header.keys = keys;
             let encoded = filtered.encode(keys).map(Arc::new);
             return Push { header, gradient: filtered.gradient, encoded };

@@ -13,7 +13,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec};
 use pstrain_core::node::Prepare;
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::params::KeyList;
 use pstrain_core::rng::Stream;
 use pstrain_core::trainer::working_set;
@@ -54,6 +54,7 @@ impl Toy {
                 clip_norm: None,
                 clip_contribution: None,
                 proximal: Proximal::None,
+                functions: Functions::NONE,
             },
             aggregation: Aggregation::Mean,
             mode: Mode::of(ConsistencySpec::Bsp),
@@ -61,6 +62,7 @@ impl Toy {
             exchange: Exchange::Combined,
             batch_size: 8,
             redundancy: Redundancy::None,
+            blocks: None,
             work: WorkSpec::Equal,
             budget: Budget { epochs: 3, kind: BudgetKind::Global },
             membership: Membership {

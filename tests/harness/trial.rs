@@ -15,7 +15,7 @@ use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::{Budget, Job, JobData, Membership};
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
 use pstrain_core::work::{Redundancy, WorkSpec};
@@ -214,6 +214,7 @@ impl Draw {
                 clip_norm: None,
                 clip_contribution: None,
                 proximal: Proximal::None,
+                functions: Functions::NONE,
             },
             aggregation: self.word(&["mean", "sum"]),
             mode: Mode::of(draw_policy(&mut self.random, workers)),
@@ -221,6 +222,7 @@ impl Draw {
             exchange: self.word(&["combined", "separate"]),
             batch_size,
             redundancy: Redundancy::None,
+            blocks: None,
             work: WorkSpec::Equal,
             budget: Budget { epochs, kind: self.word(&["global", "partition"]) },
             membership: Membership {

@@ -320,6 +320,7 @@ impl<'a> World<'a> {
         }
         match &input {
             Input::Message(peer, Message::Control(control)) => self.checker.asked(*peer, control),
+            Input::Message(peer, Message::PullRange(_)) => self.checker.pulls(*peer),
             Input::Connected(peer, _) => self.checker.connected(self.now, *peer),
             Input::Message(peer, _) | Input::Receiving(peer) => self.checker.heard(self.now, *peer),
             _ => {}
@@ -338,10 +339,14 @@ impl<'a> World<'a> {
             });
         }
         let (mut events, mut answers, mut closed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut pulled = Vec::new();
         for effect in out {
             match effect {
                 Effect::Report(event) => events.push(event),
                 Effect::Send(peer, message) => {
+                    if let Message::RangeOf(answer) = &message {
+                        pulled.push(answer.clone());
+                    }
                     if let Message::Controlled(result) = &message {
                         answers.push((peer, result.clone()));
                     }
@@ -370,6 +375,7 @@ impl<'a> World<'a> {
             }
         }
         self.checker.step(self.now, &self.server, &events, from);
+        pulled.iter().for_each(|answer| self.checker.pulled(answer));
         for (peer, result) in answers {
             self.checker.answered(&events, peer, &result);
         }

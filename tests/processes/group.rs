@@ -9,7 +9,7 @@ use pstrain_core::rng::Stream;
 use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
-use crate::cluster::{ENDLESS, SLOW, Server, path};
+use crate::cluster::{ENDLESS, SLOW, Server, number, path};
 use crate::process::{Process, finish};
 
 /// Starts servers 2 to `servers` of the job of `server`, on free ports.
@@ -115,6 +115,36 @@ fn server_processes_make_what_one_process_makes() {
         let said = other.wait().with_code(0);
         assert!(said.stderr.contains("keys ["), "{}", said.stderr);
     }
+}
+
+#[test]
+fn a_client_gets_the_parameters_of_any_key_range_however_many_servers_have_them() {
+    let folder = TempDir::new().unwrap();
+    let job = ["--epochs", "2", "--workers", "2", "--data", "synthetic:2000"];
+    let alone = Server::tcp(&[&job]);
+    let group = Server::tcp(&[&job, &["--servers", "3"]]);
+    let others = others(&group, 3);
+    let pull = |server: &Server, keys: &str| {
+        let file = folder.path().join("part");
+        let pull = ["pull", &server.address, "--keys", keys, "-o", path(&file), "--json"];
+        let said = finish(&pull).with_code(0).json();
+        (said, std::fs::read_to_string(&file).unwrap())
+    };
+    // Nobody trains yet: the parameters are the initial ones.
+    for keys in ["0..10", "690..1400", "2083..2084", "1000..", ".."] {
+        let (said, part) = pull(&alone, keys);
+        assert_eq!(pull(&group, keys), (said.clone(), part.clone()), "{keys}");
+        let lines = part.lines().filter(|line| !line.starts_with('#'));
+        assert_eq!(lines.count() as u64, number(&said["non_zeros"]), "{keys}");
+        assert_eq!((number(&said["version"]), number(&said["total"])), (0, 2084));
+    }
+    let wrong = ["pull", &group.address, "--keys", "2000..2085"];
+    finish(&wrong).refused(2, &["[2000, 2085)", "[0, 2084)"]);
+    for server in [alone, group] {
+        let workers = server.workers(2);
+        server.finish(workers);
+    }
+    others.into_iter().for_each(|other| drop(other.wait().with_code(0)));
 }
 
 #[test]

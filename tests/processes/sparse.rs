@@ -65,6 +65,44 @@ fn working_sets_and_servers_change_no_bit() {
     }
 }
 
+/// Blocks over several servers, and in virtual time, are one run; a replay computes it again.
+#[test]
+fn blocks_of_keys_are_the_same_on_however_many_servers_and_in_virtual_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = files(folder.path());
+    let blocks =
+        ["--blocks", "6", "--batch-size", "all", "--optimizer", "diagonal", "--epochs", "18"];
+    let one = run(&data, &blocks);
+    assert_eq!((number(&one["updates"]), number(&one["samples"])), (18, 8_100));
+    assert!(number(&one["non_zeros"]) > 0, "{one}");
+    let out = folder.path().join("out");
+    let kept = ["--out", path(&out), "--overwrite"];
+    let replayed = |run: &Value| {
+        let log = out.join("order.log");
+        let again = finish(&["replay", path(&log), "--json"]).with_code(0).json();
+        assert_eq!(again["identical"], Value::from(true), "{again}");
+        assert_eq!(again["params_sha256"], run["params_sha256"]);
+    };
+    for more in [
+        &["--servers", "2", "--transport", "tcp"][..],
+        &["--servers", "4", "--transport", "unix", "--filters", "zero-skip"],
+    ] {
+        let other = run(&data, &[&blocks[..], more, &kept].concat());
+        assert_eq!(other["params_sha256"], one["params_sha256"], "{more:?}");
+        check_books(&out, &other);
+        replayed(&other);
+    }
+    for consistency in ["bsp", "delay:3"] {
+        let simulate = ["simulate", "--json", "--data", &data, "--workers", "3"];
+        let time = ["--link", "all.delay=1ms", "--compute", "lognormal:4ms,0.5", "--consistency"];
+        let whole = [&simulate[..], &MODEL, &blocks, &time, &[consistency], &kept].concat();
+        let run = finish(&whole).with_code(0).json();
+        let is_one = run["params_sha256"] == one["params_sha256"];
+        assert_eq!(is_one, consistency == "bsp", "{run}");
+        replayed(&run);
+    }
+}
+
 #[test]
 fn workers_with_their_own_files_and_workers_without_train_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -98,6 +136,13 @@ fn what_does_not_go_together_is_refused_with_words() {
     refused(&data, &ringleader, &["consistency = ringleader", "leave it away"]);
     refused(&data, &with(&["--filters", "kkt"]), &["kkt", "proximal = l1:LAMBDA"]);
     refused(&data, &with(&["--pull-filter", "some"]), &["changed[:DELTA]"]);
+    refused(&data, &with(&["--blocks", "0"]), &["COUNT[:random|:sequence]"]);
+    refused(
+        &data,
+        &with(&["--blocks", "4", "--consistency", "asp"]),
+        &["consistency = bsp or delay"],
+    );
+    refused("synthetic:100", &["--blocks", "4"], &["blocks = 4 needs model = logistic"]);
     refused("synthetic:100", &["--hash-features", "9"], &["hash-features", "none"]);
     let bad: PathBuf = folder.path().join("bad");
     fs::write(&bad, "+1 1:1\n-1 2:1 x\n").unwrap();

@@ -21,7 +21,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec, Workspace};
 use pstrain_core::node::{Prepare, Server, Target, Worker, WorkerConfig};
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::rng::Stream;
@@ -52,6 +52,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             clip_norm: None,
             clip_contribution: None,
             proximal: Proximal::None,
+            functions: Functions::NONE,
         },
         aggregation,
         mode: Mode::of(ConsistencySpec::Bsp),
@@ -59,6 +60,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         exchange: Exchange::Combined,
         batch_size: 64,
         redundancy: Redundancy::None,
+        blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 10, kind: BudgetKind::Global },
         membership: Membership {

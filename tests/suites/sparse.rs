@@ -1,5 +1,8 @@
 //! Sparse models: working sets are a way for values to travel, and change no result.
 
+#[path = "sparse/blocks.rs"]
+mod blocks;
+
 use std::time::Duration;
 
 use pstrain_core::filter::{Filters, PullFilter};

@@ -54,7 +54,11 @@ pub(super) fn ask_for_long<T>(
                     bail!("{address}: who answers there is {identity}, which is no server")
                 }
                 TransportEvent::Dialled(peer, _) => {
-                    transport.limit(peer, Limits::DIALER);
+                    let limits = match question {
+                        Message::PullRange(_) => Limits::PULLER,
+                        _ => Limits::DIALER,
+                    };
+                    transport.limit(peer, limits);
                     transport.send(peer, question.clone());
                 }
                 TransportEvent::Message(_, Message::Refused(why)) => bail!("{address}: {why}"),
@@ -71,7 +75,8 @@ pub(super) fn ask_for_long<T>(
                 // A server with much to do may not have heard it in time. Asking twice changes
                 // nothing; an order might.
                 TransportEvent::Disconnected { .. }
-                    if again > 0 && matches!(question, Message::PullStatus(_)) =>
+                    if again > 0
+                        && matches!(question, Message::PullStatus(_) | Message::PullRange(_)) =>
                 {
                     again -= 1;
                     transport.dial(&Target::Server);

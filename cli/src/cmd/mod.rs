@@ -9,6 +9,7 @@ pub(crate) mod data;
 pub(crate) mod eval;
 #[cfg(feature = "pictures")]
 pub(crate) mod experiment;
+pub(crate) mod pull;
 pub(crate) mod replay;
 mod resume;
 pub(crate) mod run;

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use pstrain_core::filter::Filters;
 use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
 use pstrain_core::mode::{Mode, Switch, read_in_flight, read_max_staleness};
-use pstrain_core::optim::UpdateSpec;
+use pstrain_core::optim::{Functions, UpdateSpec};
 use pstrain_core::work::{WorkError, WorkSpec};
 use pstrain_data::partition::PartitionError;
 use pstrain_data::sparse::{DEFAULT_COLUMNS, DEFAULT_ROWS as DEFAULT_SPARSE_ROWS};
@@ -165,6 +165,7 @@ impl Layers {
             clip_contribution: self
                 .parse("clip-contribution", |text| words::optional(text, "none"))?,
             proximal: self.parse("proximal", words::proximal)?,
+            functions: self.parse("server-functions", Functions::read)?,
         };
         update.validate()?;
         let membership = Membership {
@@ -178,7 +179,9 @@ impl Layers {
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
         let switches = self.parse("switch", words::switches)?;
         Switch::check_all(&switches, workers)?;
-        let (exchange, batch_size) = (self.get("exchange")?, self.number("batch-size")?);
+        let (exchange, batch_size) =
+            (self.get("exchange")?, self.parse("batch-size", words::batch_size)?);
+        let blocks = self.parse("blocks", words::blocks)?;
         let filters = self.filters()?;
         let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
         let (from, source) = (self.data_from()?, self.source()?);
@@ -201,6 +204,7 @@ impl Layers {
             switches,
             exchange,
             filters,
+            blocks,
             batch_size,
             redundancy,
             work,

@@ -42,8 +42,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "optimizer",
         "NAME[:...]",
         "sgd",
-        "sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON], adam[:BETA1,BETA2[,EPSILON]] or \
-         ftrl[:BETA,L1,L2], whose alpha is the learning rate",
+        "sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON], adam[:BETA1,BETA2[,EPSILON]], \
+         ftrl[:BETA,L1,L2], whose alpha is the learning rate, or diagonal (model = logistic: steps over a \
+         bound of each parameter's second derivative)",
     ),
     setting("learning-rate", "RATE", "0.1", "The learning rate"),
     setting(
@@ -66,6 +67,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "none",
         "What is done to all parameters after each step: none, l1:LAMBDA (soft threshold), l2:LAMBDA \
          (shrinks them) or box:LOW,HIGH",
+    ),
+    items(
+        "server-functions",
+        "FUNCTIONS|none",
+        "What is done to each parameter by itself after that, in this order: hard-threshold:LAMBDA (a \
+         penalty for each that is not 0) or trust-region[:START,MOST] (limits the length of steps)",
     ),
     setting(
         "aggregation",
@@ -151,7 +158,19 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "on: what the filters take from a gradient is added to the worker's next one; off: it is gone; \
          auto: on if they are biased",
     ),
-    setting("batch-size", "NUMBER", "64", "Examples in one mini-batch of one worker"),
+    setting(
+        "blocks",
+        "COUNT[:ORDER]|none",
+        "none",
+        "Blocks of the keys of a sparse model: each update changes those of one, in random order, another \
+         in each pass, or in sequence; only their values travel (delayed block proximal gradient)",
+    ),
+    setting(
+        "batch-size",
+        "NUMBER|all",
+        "64",
+        "Examples in one mini-batch of one worker; all: all it has",
+    ),
     setting(
         "redundancy",
         "NAME[:NUMBER]",

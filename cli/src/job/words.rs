@@ -5,9 +5,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use pstrain_core::id::Version;
+use pstrain_core::job::ALL_EXAMPLES;
 use pstrain_core::mode::{Switch, SwitchAt};
 use pstrain_core::model::{Activation, ModelSpec};
 use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule};
+use pstrain_core::params::Blocks;
 
 /// The word before the colon, and the numbers after it.
 fn split(text: &str) -> (&str, Vec<&str>) {
@@ -57,6 +59,7 @@ pub(super) fn optimizer(text: &str) -> Result<OptimizerSpec, String> {
     let (word, numbers) = split(text);
     Ok(match (word, numbers.as_slice()) {
         ("sgd", []) => OptimizerSpec::Sgd,
+        ("diagonal", []) => OptimizerSpec::Diagonal,
         ("momentum", []) => OptimizerSpec::MOMENTUM,
         ("momentum", [mu]) => OptimizerSpec::Momentum { momentum: number(mu)? },
         ("nesterov", []) => OptimizerSpec::NESTEROV,
@@ -78,7 +81,7 @@ pub(super) fn optimizer(text: &str) -> Result<OptimizerSpec, String> {
         }
         _ => {
             return Err("use sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON], \
-                        adam[:BETA1,BETA2[,EPSILON]] or ftrl[:BETA,L1,L2]"
+                        adam[:BETA1,BETA2[,EPSILON]], ftrl[:BETA,L1,L2] or diagonal"
                 .into());
         }
     })
@@ -115,6 +118,19 @@ pub(super) fn proximal(text: &str) -> Result<Proximal, String> {
         ("box", [low, high]) => Proximal::Box { low: number(low)?, high: number(high)? },
         _ => return Err("use none, l1:LAMBDA, l2:LAMBDA or box:LOW,HIGH".into()),
     })
+}
+
+/// Reads `batch-size`.
+pub(super) fn batch_size(text: &str) -> Result<u32, String> {
+    match text {
+        "all" => Ok(ALL_EXAMPLES),
+        _ => number(text),
+    }
+}
+
+/// Reads `blocks`.
+pub(super) fn blocks(text: &str) -> Result<Option<Blocks>, String> {
+    if text == "none" { Ok(None) } else { text.parse().map(Some) }
 }
 
 /// Reads a value that may be absent: `absent` or a number.

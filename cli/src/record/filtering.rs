@@ -4,6 +4,8 @@
 //! numbers. One that was dropped while nothing else was under way has left no trace there. What
 //! cannot be told from the order of updates is when a worker with several under way heard of a drop.
 
+use std::ops::Range;
+
 use anyhow::bail;
 use pstrain_core::filter::Carrier;
 use pstrain_core::id::{Incarnation, Sequence, WorkerId};
@@ -56,6 +58,7 @@ impl Filtering {
         &mut self,
         contribution: &Contribution,
         gradient: &mut Vec<f32>,
+        block: Option<Range<usize>>,
         parameters: &[f32],
     ) -> anyhow::Result<()> {
         let Contribution { worker, incarnation, sequence, part, batch, examples, .. } =
@@ -73,7 +76,8 @@ impl Filtering {
         lane.last = sequence;
         if let Some(carrier) = &mut lane.carrier {
             let task = Task { part, batch, examples };
-            let filtered = carrier.filter(std::mem::take(gradient), sequence, task, parameters);
+            let values = std::mem::take(gradient);
+            let filtered = carrier.filter(values, sequence, task, block, parameters);
             carrier.decided(&Decided::after(None, sequence, None));
             gradient.clone_from(&filtered.gradient);
         }

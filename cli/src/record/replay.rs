@@ -16,7 +16,7 @@ use pstrain_core::job::Job;
 use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
 use pstrain_core::optim::UpdateSpec;
-use pstrain_core::params::KeyList;
+use pstrain_core::params::KeyRange;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::{Dealer, Share, Task, Weights};
 use pstrain_data::Prepared;
@@ -83,13 +83,15 @@ impl Replay {
             );
         }
         let mut dealer = job.dealer()?;
+        let keys = parameters.len() as u64;
         let mut aggregator = Aggregator::new(
             job.aggregation,
             &job.update,
             &job.mode,
             job.membership.workers,
             parameters.len(),
-        )?;
+        )?
+        .with_blocks(KeyRange::new(0, keys).ok().and_then(|all| job.cut(keys, all)));
         let mut trainer = |worker: WorkerId| {
             let parts = data.partitions(&job.parts_of(worker));
             let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
@@ -122,6 +124,7 @@ impl Replay {
         closing: Closing,
     ) -> anyhow::Result<()> {
         self.compute(contributions)?;
+        self.aggregator.begin(self.version);
         let (kept, version) = (&self.kept, self.version);
         let gradients = contributions.iter().zip(&self.gradients).map(|(contribution, values)| {
             let Contribution { worker, part, examples: size, clock, base, samples, .. } =
@@ -129,7 +132,7 @@ impl Replay {
             let staleness = version.since(base);
             let base = kept.get(&base).map(Vec::as_slice);
             let trainer = self.trainers.get(worker.0 as usize);
-            let keys = trainer.and_then(Trainer::keys).map(KeyList::keys);
+            let keys = trainer.and_then(Trainer::keys);
             Gradient { worker, part, clock, samples, size, staleness, base, keys, values }
         });
         let parameters = kept.get(&version).map_or(&[][..], Vec::as_slice);
@@ -181,7 +184,7 @@ impl Replay {
                 );
             }
             if let Some(filtering) = &mut self.filtering {
-                filtering.filter(contribution, gradient, parameters)?;
+                filtering.filter(contribution, gradient, trainer.block(task), parameters)?;
             }
             let squares = self.update.squares(gradient);
             if let Some(factor) = squares.and_then(|squares| self.update.shortening(&squares)) {

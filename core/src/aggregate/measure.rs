@@ -72,11 +72,21 @@ impl Aggregator {
         self.updater.scale(squares)
     }
 
+    /// Whether steps go by how much the loss can bend.
+    #[must_use]
+    pub const fn bends(&self) -> bool {
+        self.updater.bends()
+    }
+
     /// Saves or restores the combined gradient, of an update that is not made yet.
     ///
     /// # Errors
     /// [`SavedError`] if that is not what was saved.
     pub fn archive_combined(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        archive.own("combined", &mut self.combined)
+        archive.own("combined", &mut self.combined)?;
+        if self.bends() {
+            archive.own("curvature", &mut self.scattered.curvature)?;
+        }
+        Ok(())
     }
 }

@@ -50,7 +50,7 @@ impl Aggregator {
     /// Those of an update of [`Closing::Oldest`] are always kept apart.
     #[must_use]
     pub const fn merging(&self) -> Merging {
-        if self.aggregation.is_robust() {
+        if self.aggregation.is_robust() || self.scattered.is_cut() {
             return Merging::Apart;
         }
         Merging::of(&self.mode, &self.combination)

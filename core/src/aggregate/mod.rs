@@ -13,6 +13,7 @@ mod merging;
 mod plan;
 mod robust;
 mod rule;
+mod scattered;
 mod shares;
 mod spec;
 mod table;
@@ -22,6 +23,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,7 @@ use self::correction::Correction;
 use self::iterations::Iterations;
 use self::merging::kept;
 use self::plan::Plan;
+use self::scattered::Scattered;
 use self::shares::Shares;
 use self::table::Table;
 use self::weights::Factors;
@@ -43,6 +46,7 @@ use crate::consistency::{Closing, ConsistencySpec};
 use crate::id::{Clock, PartId, Version, WorkerId};
 use crate::mode::Mode;
 use crate::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater};
+use crate::params::{Cut, KeyList};
 use crate::saved::{Archive, SavedError};
 
 /// A gradient with what decides how much it counts.
@@ -63,9 +67,9 @@ pub struct Gradient<'a> {
     pub staleness: u64,
     /// The parameters it was computed on, if [`Aggregator::needs_base`].
     pub base: Option<&'a [f32]>,
-    /// The places of its values among those of all keys, where it has not one for each. All gradients
-    /// of an update have such places, or none has.
-    pub keys: Option<&'a [u32]>,
+    /// The keys that it has values for, where these are not all. All gradients of an update have such
+    /// a list, or none has.
+    pub keys: Option<&'a KeyList>,
     /// The values; none if they are in those of one before it of the same worker and part: see
     /// [`Aggregator::merge`].
     pub values: &'a [f32],
@@ -93,6 +97,7 @@ pub struct Aggregator {
     scratch: Scratch,
     /// The combined gradient, where it is wanted as a whole; kept for its memory.
     combined: Vec<f32>,
+    scattered: Scattered,
     workers: u32,
     parameters: usize,
 }
@@ -184,9 +189,23 @@ impl Aggregator {
             plan: Plan::default(),
             scratch: Scratch::new(parameters),
             combined: Vec::new(),
+            scattered: Scattered::new(parameters),
             workers,
             parameters,
         })
+    }
+
+    /// The same with updates that are of one block of the keys each, if there is a `cut`.
+    #[must_use]
+    pub fn with_blocks(mut self, cut: Option<Cut>) -> Self {
+        cut.into_iter().for_each(|cut| self.scattered.cut(cut));
+        self
+    }
+
+    /// Takes note that what is combined next becomes the update of `version`, and so of which block
+    /// it is.
+    pub fn begin(&mut self, version: Version) {
+        self.scattered.begin(version, &mut self.combined);
     }
 
     /// Goes on under another mode. What was remembered for the one before is forgotten, unless
@@ -298,9 +317,12 @@ impl Aggregator {
     ) {
         self.plan(gradients.clone(), closing);
         self.combined.resize(self.parameters, 0.0);
-        let Self { correction, combination, plan, scratch, combined, .. } = self;
+        let Self { correction, combination, plan, scratch, combined, scattered, .. } = self;
         if is_scattered(gradients.clone()) {
-            return plan.scatter(gradients, combined);
+            if self.updater.bends() {
+                scattered.bend(plan, gradients.clone());
+            }
+            return scattered.add(plan, gradients, combined);
         }
         for keys in blocks(self.parameters) {
             let (first, len) = (keys.start, keys.len());
@@ -352,11 +374,17 @@ impl Aggregator {
         assert_eq!(parameters.len(), self.parameters, "length of the parameters");
         assert_eq!(self.combined.len(), self.parameters, "length of the gradient");
         let learning_rate = self.updater.begin(version);
-        let Self { correction, updater, scratch, combined, .. } = self;
-        for keys in blocks(self.parameters) {
-            let first = keys.start;
-            let step =
-                Step { first, gradient: &combined[keys.clone()], scale: factor, learning_rate };
+        let Self { correction, updater, scratch, combined, scattered, .. } = self;
+        let Range { start, end } = scattered.range;
+        for keys in blocks(end - start) {
+            let keys = start + keys.start..start + keys.end;
+            let step = Step {
+                first: keys.start,
+                gradient: &combined[keys.clone()],
+                curvature: scattered.curvature.get(keys.clone()).unwrap_or_default(),
+                scale: factor,
+                learning_rate,
+            };
             change((updater, correction), &mut parameters[keys], step, &mut scratch.before);
         }
         self.correction.updated(learning_rate);
@@ -405,7 +433,7 @@ impl Aggregator {
             let (block, gradients) = ((first, &*params), gradients.clone());
             let (gradient, scale) =
                 blocks::combine((correction, combination), plan, gradients, block, room);
-            let step = Step { first, gradient, scale, learning_rate };
+            let step = Step { first, gradient, curvature: &[], scale, learning_rate };
             change((updater, correction), params, step, &mut scratch.before);
         };
         if let Some(parameters) = Arc::get_mut(parameters) {

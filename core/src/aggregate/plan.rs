@@ -18,24 +18,6 @@ pub(super) struct Plan {
     pub(super) is_lone: bool,
 }
 
-impl Plan {
-    /// Adds up gradients that have values for some keys only. A job whose updates are no such sums
-    /// is refused.
-    pub(super) fn scatter<'a>(
-        &self,
-        gradients: impl Iterator<Item = Gradient<'a>>,
-        sum: &mut [f32],
-    ) {
-        sum.fill(0.0);
-        for (gradient, planned) in gradients.zip(&self.gradients) {
-            let (Term::Add(factor), Some(keys)) = (planned.term, gradient.keys) else { continue };
-            for (&key, value) in keys.iter().zip(gradient.values) {
-                sum[key as usize] += factor * value;
-            }
-        }
-    }
-}
-
 /// What a gradient does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Term {

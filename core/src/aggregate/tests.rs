@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::optim::{OptimizerSpec, Proximal, Schedule};
+use crate::optim::{Functions, OptimizerSpec, Proximal, Schedule};
 
 mod merging;
 
@@ -21,6 +21,7 @@ const UPDATE: UpdateSpec = UpdateSpec {
     clip_norm: None,
     clip_contribution: None,
     proximal: Proximal::None,
+    functions: Functions::NONE,
 };
 
 const WORKERS: u32 = 5;

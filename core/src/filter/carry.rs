@@ -15,15 +15,16 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::coded::{Coded, Encoded, Values};
 use super::low_rank::PowerSgd;
 use super::{At, Choose, Code, Filters, Memory, choice_of, code_of};
 use crate::filter::FilterSpec;
-use crate::id::{Sequence, WorkerId};
+use crate::id::{Sequence, Version, WorkerId};
 use crate::job::Job;
 use crate::optim::norm;
-use crate::params::{KeyRange, Layout};
+use crate::params::{Blocks, KeyRange, Layout};
 use crate::protocol::message::Decided;
 use crate::rng::Stream;
 use crate::work::Task;
@@ -37,6 +38,8 @@ pub struct Carrier {
     remembers: bool,
     /// The penalty on magnitudes that updates follow.
     lambda: f32,
+    /// The blocks that gradients are of, if they are.
+    blocks: Option<Blocks>,
     stream: Stream,
     state: State,
     /// Pushes that are not known to be decided, the oldest first.
@@ -83,11 +86,14 @@ impl Filtered {
 
 impl Carrier {
     /// The filters of `worker` in `job`, whose model has this layout, before its first gradient;
-    /// none if the job has none.
+    /// none if the job has none, and no blocks either.
     #[must_use]
     pub fn new(job: &Job, worker: WorkerId, layout: &Layout) -> Option<Self> {
+        if job.filters.is_none() && job.blocks.is_none() {
+            return None;
+        }
         let carrier = Self::of(&job.filters, Stream::new(job.seed), worker, layout)?;
-        Some(Self { lambda: job.update.l1(), ..carrier })
+        Some(Self { lambda: job.update.l1(), blocks: job.blocks, ..carrier })
     }
 
     /// The same by its filters and the root stream of the run.
@@ -97,9 +103,6 @@ impl Carrier {
         worker: WorkerId,
         layout: &Layout,
     ) -> Option<Self> {
-        if filters.is_none() {
-            return None;
-        }
         let stream = seed.fork("filter", worker.0.into());
         let feeds_back = filters.feeds_back();
         let mut memory = Memory::new();
@@ -124,6 +127,7 @@ impl Carrier {
             feeds_back,
             remembers: filters.remember(),
             lambda: 0.0,
+            blocks: None,
             stream,
             state: State { residual: Vec::new(), memory },
             under_way: VecDeque::new(),
@@ -136,12 +140,14 @@ impl Carrier {
     /// A gradient that is not finite travels as it is, for the server to see, and changes nothing.
     ///
     /// `parameters` are those that it was computed on; they matter to filters alone that
-    /// [look at them](Filters::looks_at_parameters).
+    /// [look at them](Filters::looks_at_parameters). If it has values for a `block` of the keys
+    /// alone, nothing else travels.
     pub fn filter(
         &mut self,
         gradient: Vec<f32>,
         sequence: Sequence,
         task: Task,
+        block: Option<Range<usize>>,
         parameters: &[f32],
     ) -> Filtered {
         let before = if self.remembers { self.state.clone() } else { State::default() };
@@ -150,7 +156,7 @@ impl Carrier {
             given.iter_mut().zip(&self.state.residual).for_each(|(value, more)| *value += more);
         }
         let mut filtered = Filtered { gradient: Arc::new(Vec::new()), coded: None };
-        match self.decoded(&given, task, parameters) {
+        match self.decoded(&given, task, block, parameters) {
             Some((coded, decoded)) => {
                 if self.feeds_back {
                     let residual = given.iter().zip(&decoded).map(|(given, read)| given - read);
@@ -185,17 +191,22 @@ impl Carrier {
         &mut self,
         given: &[f32],
         task: Task,
+        block: Option<Range<usize>>,
         parameters: &[f32],
     ) -> Option<(Coded, Vec<f32>)> {
         if !given.iter().all(|value| value.is_finite()) {
             return None;
         }
         let stream = self.stream.fork("part", task.part.0.into()).fork("batch", task.batch.0);
-        let at = At { parameters, lambda: self.lambda, batch: task.batch.0 };
-        let mut values = given.to_vec();
-        let mut keys: Option<Vec<u32>> = None;
+        let place = block.clone().unwrap_or(0..given.len());
+        let parameters = parameters.get(place.clone()).unwrap_or_default();
+        let batch = self.blocks.map_or(task.batch.0, |blocks| blocks.pass(Version(task.batch.0)));
+        let at = At { parameters, lambda: self.lambda, batch };
+        let mut values = given.get(place.clone())?.to_vec();
+        let all = || (0..place.len() as u32).collect();
+        let mut keys: Option<Vec<u32>> = block.map(|_| all());
         for (number, choice) in (0..).zip(&self.choices) {
-            let keys = keys.get_or_insert_with(|| (0..given.len() as u32).collect());
+            let keys = keys.get_or_insert_with(all);
             choice.choose(&mut values, keys, at, &mut stream.fork("choice", number).rng());
         }
         if let Some(keys) = &keys {
@@ -207,6 +218,9 @@ impl Carrier {
             }
             None => Values::Single(values),
         };
+        if let Some(keys) = &mut keys {
+            keys.iter_mut().for_each(|key| *key += place.start as u32);
+        }
         let coded = Coded { keys, values };
         // The server's own way of reading it, so that both have the same bits.
         let decoded = coded.encode(0..given.len()).decode(given.len()).ok()?;

@@ -3,7 +3,7 @@
 //! A form says how the bytes are to be read and needs no memory of earlier messages. First come
 //! the keys that travel, then their values. A [`KeyForm::Gaps`] is a list of LEB128 numbers: how
 //! many keys lie between each and the one before; a [`KeyForm::Bitmap`] has a bit for each key of
-//! the range. Numbers are little-endian, and bits fill a byte from its lowest.
+//! the range; a [`KeyForm::Span`] needs none. Numbers are little-endian, and bits fill a byte from its lowest.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -44,6 +44,13 @@ pub enum KeyForm {
     Gaps(u32),
     /// So many, by a bit for each key.
     Bitmap(u32),
+    /// So many that follow one another, from this one on.
+    Span {
+        /// The first.
+        first: u32,
+        /// How many.
+        count: u32,
+    },
 }
 
 /// How values travel. A block may have begun in an earlier range: `first` is the place of the first
@@ -125,7 +132,9 @@ impl Coded {
             Some(keys) => {
                 let place = |key: usize| keys.partition_point(|&other| (other as usize) < key);
                 let places = place(range.start)..place(range.end);
-                let form = write_keys(&keys[places.clone()], &range, &mut bytes);
+                let those = &keys[places.clone()];
+                let form =
+                    span_of(those, &range).unwrap_or_else(|| write_keys(those, &range, &mut bytes));
                 (form, places)
             }
         };
@@ -135,6 +144,14 @@ impl Coded {
 }
 
 impl Encoded {
+    /// The values that are not 0, with their keys.
+    #[must_use]
+    pub fn of_non_zeros(values: &[f32]) -> Self {
+        let pairs = (0..).zip(values).filter(|(_, value)| **value != 0.0);
+        let (keys, non_zeros) = pairs.map(|(key, value): (u32, &f32)| (key, *value)).unzip();
+        Coded { keys: Some(keys), values: Values::Single(non_zeros) }.encode(0..values.len())
+    }
+
     /// Puts the values that travel in the place of those that `onto` has at their keys.
     ///
     /// # Errors
@@ -172,7 +189,15 @@ pub(crate) fn decode(form: &Form, bytes: &[u8], keys: usize) -> Result<Vec<f32>,
     Ok(gradient)
 }
 
-/// Writes keys of a range in the shorter of the two forms.
+/// Keys of a range that follow one another; none if there is a gap between them.
+fn span_of(keys: &[u32], range: &Range<usize>) -> Option<KeyForm> {
+    let (first, last) = (*keys.first()?, *keys.last()?);
+    let count = keys.len() as u32;
+    let form = KeyForm::Span { first: first - range.start as u32, count };
+    (last - first == count - 1).then_some(form)
+}
+
+/// Writes keys of a range in the shorter of the two forms that have gaps.
 pub(crate) fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> KeyForm {
     let most = range.len().div_ceil(8);
     let mut next = range.start as u32;
@@ -206,6 +231,13 @@ fn read_chosen(
         KeyForm::All => return Ok((None, bytes)),
         KeyForm::Gaps(count) => read_gaps(bytes, count as usize, keys)?,
         KeyForm::Bitmap(count) => read_bitmap(bytes, count as usize, keys)?,
+        KeyForm::Span { first, count } => {
+            let end = first.checked_add(count).ok_or(Malformed)?;
+            if end as usize > keys {
+                return Err(Malformed);
+            }
+            ((first..end).collect(), bytes)
+        }
     };
     Ok((Some(chosen), rest))
 }
@@ -215,6 +247,8 @@ fn read_chosen(
 pub(crate) fn read_keys(form: KeyForm, bytes: &[u8]) -> Option<Vec<u32>> {
     let most = match form {
         KeyForm::Bitmap(_) => 8 * bytes.len(),
+        // So many as nothing accounts for.
+        KeyForm::Span { .. } => return None,
         _ => u32::MAX as usize,
     };
     let (keys, rest) = read_chosen(form, bytes, most).ok()?;

@@ -294,7 +294,7 @@ impl fmt::Display for FilterError {
             Self::Penalty(filter) => write!(
                 f,
                 "filters: {filter} leaves out what an l1 penalty would keep at 0, and error-feedback \
-                 would bring it back: it needs optimizer = sgd, proximal = l1:LAMBDA and \
+                 would bring it back: it needs optimizer = sgd or diagonal, proximal = l1:LAMBDA and \
                  error-feedback = auto or off"
             ),
             Self::NoError => f.write_str(
@@ -359,7 +359,8 @@ impl Filters {
     /// [`FilterError::Penalty`] if one goes by a penalty that there is not.
     pub fn check(&self, update: &UpdateSpec) -> Result<(), FilterError> {
         let is_kkt = |filter: &&FilterSpec| matches!(filter, FilterSpec::Kkt { .. });
-        let fits = update.l1() > 0.0 && update.optimizer == OptimizerSpec::Sgd;
+        let is_plain = matches!(update.optimizer, OptimizerSpec::Sgd | OptimizerSpec::Diagonal);
+        let fits = update.l1() > 0.0 && is_plain;
         match self.chain.iter().find(is_kkt) {
             Some(&filter) if !fits || self.feeds_back() => Err(FilterError::Penalty(filter)),
             _ => Ok(()),

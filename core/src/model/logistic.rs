@@ -4,15 +4,22 @@
 //! is `ln(1 + exp(-margin))`. Sums go in the order of the entries and of the rows; `exp` and `ln` come
 //! from `libm`.
 
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
 use crate::examples::{Examples, Row};
 
-/// Adds to `gradient` the mean gradient over `rows`, and returns the sum of their losses.
+/// Adds to `gradient` the mean gradient over `rows` at these `keys`, and returns the sum of their
+/// losses.
 pub(super) fn gradient(
     params: &[f32],
     examples: &Examples,
     rows: &[u32],
+    keys: &Range<usize>,
     gradient: &mut [f32],
 ) -> f64 {
+    let is_all = *keys == (0..params.len());
     let scale = 1.0 / rows.len() as f64;
     let mut loss = 0.0;
     for &row in rows {
@@ -22,18 +29,38 @@ pub(super) fn gradient(
         loss += softplus(-margin);
         // -y / (1 + exp(margin)), which does not overflow: 1/inf is 0.
         let slope = (-sign / (1.0 + libm::exp(margin)) * scale) as f32;
-        for (&column, value) in row.columns.iter().zip(row.values) {
+        let entries = match is_all {
+            true => 0..row.columns.len(),
+            false => {
+                let place = |key| row.columns.partition_point(|&column| (column as usize) < key);
+                place(keys.start)..place(keys.end)
+            }
+        };
+        for (&column, value) in row.columns[entries.clone()].iter().zip(&row.values[entries]) {
             gradient[column as usize] += slope * value;
         }
     }
     loss
 }
 
+/// A bound, for each key, of the second derivative of the mean loss over all `examples`: the mean of
+/// a quarter of the squared entries, since the second derivative by the margin is at most 1/4.
+pub(super) fn curvature(examples: &[Examples], keys: usize) -> Vec<f32> {
+    let mut sums = vec![0.0_f64; keys];
+    for row in examples.iter().flat_map(|part| (0..part.len()).map(|row| part.row(row))) {
+        for (&column, &value) in row.columns.iter().zip(row.values) {
+            sums[column as usize] += f64::from(value) * f64::from(value);
+        }
+    }
+    let rows = examples.iter().map(Examples::len).sum::<usize>().max(1);
+    sums.into_iter().map(|sum| (0.25 * sum / rows as f64) as f32).collect()
+}
+
 /// Writes the logarithms of the probabilities of both classes.
 pub(super) fn log_probabilities(
     params: &[f32],
     examples: &Examples,
-    rows: core::ops::Range<usize>,
+    rows: Range<usize>,
     out: &mut [f32],
 ) {
     for (row, out) in rows.zip(out.as_chunks_mut::<2>().0) {
@@ -63,8 +90,6 @@ fn softplus(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;
-    use alloc::vec;
-    use alloc::vec::Vec;
 
     use super::*;
     use crate::examples::Shape;

@@ -253,6 +253,22 @@ impl Model {
         gradient: &mut [f32],
         workspace: &mut Workspace,
     ) -> f32 {
+        self.gradient_at(0..self.parameters(), params, (examples, rows), gradient, workspace)
+    }
+
+    /// As [`Self::gradient`], but only its values at `keys`; the others are 0. This saves work where
+    /// the model [is sparse](Self::is_sparse); of other models all values are there.
+    ///
+    /// # Panics
+    /// As [`Self::gradient`] does.
+    pub fn gradient_at(
+        &self,
+        keys: Range<usize>,
+        params: &[f32],
+        (examples, rows): (&Examples, &[u32]),
+        gradient: &mut [f32],
+        workspace: &mut Workspace,
+    ) -> f32 {
         self.check(params, examples);
         assert_eq!(gradient.len(), self.parameters(), "length of the gradient");
         gradient.fill(0.0);
@@ -260,8 +276,8 @@ impl Model {
             return 0.0;
         }
         if self.is_logistic {
-            return (logistic::gradient(params, examples, rows, gradient) / rows.len() as f64)
-                as f32;
+            let loss = logistic::gradient(params, examples, rows, &keys, gradient);
+            return (loss / rows.len() as f64) as f32;
         }
         let scale = 1.0 / rows.len() as f32;
         let mut loss = 0.0;
@@ -271,6 +287,14 @@ impl Model {
             loss += self.backward(params, scale, gradient, workspace);
         }
         (loss / rows.len() as f64) as f32
+    }
+
+    /// A bound, for each parameter, of the second derivative of the mean loss over all examples of
+    /// `parts` at any parameters; none if the model is no logistic regression.
+    #[must_use]
+    pub fn curvature(&self, parts: &[Examples]) -> Option<Vec<f32>> {
+        let fits = self.is_logistic && parts.iter().all(|part| part.shape() == self.shape);
+        fits.then(|| logistic::curvature(parts, self.parameters()))
     }
 
     /// The logarithms of the class probabilities of the examples `rows`: a column for each

@@ -172,7 +172,7 @@ impl Prepare {
 }
 
 /// Data that are ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
     /// Examples in each part of [`Job::parts_of`], in that order.
     pub rows: Vec<u64>,

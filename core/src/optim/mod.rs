@@ -7,8 +7,10 @@
 
 mod adagrad;
 mod adam;
+mod diagonal;
 mod error;
 mod ftrl;
+mod functions;
 mod momentum;
 mod nesterov;
 mod proximal;
@@ -26,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use self::adagrad::AdaGrad;
 use self::adam::Adam;
+use self::diagonal::Diagonal;
 use self::error::{check_not_negative, check_positive, check_share};
 use self::ftrl::Ftrl;
 use self::momentum::Momentum;
@@ -35,6 +38,9 @@ use self::sgd::Sgd;
 use crate::saved::{Archive, SavedError};
 
 pub use self::error::OptimError;
+pub use self::functions::{
+    FunctionSpec, Functions, MOST_FUNCTIONS, Number, Registered, ServerFunction, Stepped,
+};
 pub use self::proximal::Proximal;
 pub use self::schedule::Schedule;
 pub(crate) use self::update::BLOCK;
@@ -65,6 +71,8 @@ pub struct Step<'a> {
     pub first: usize,
     /// The values of the gradient.
     pub gradient: &'a [f32],
+    /// A bound of the second derivative for each of the keys; empty if none is known.
+    pub curvature: &'a [f32],
     /// What they are to be multiplied with.
     pub scale: f32,
     /// The learning rate.
@@ -72,6 +80,15 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
+    /// The rate of the parameter at `place` of the step, where steps go by curvature: 0 where the
+    /// loss does not bend.
+    fn rate(&self, place: usize) -> f32 {
+        match self.curvature.get(place) {
+            Some(&bound) if bound > 0.0 => self.learning_rate / bound,
+            _ => 0.0,
+        }
+    }
+
     /// Of what is kept for all parameters, that of these.
     fn of<'s>(&self, state: &'s mut [f32]) -> &'s mut [f32] {
         &mut state[self.first..self.first + self.gradient.len()]
@@ -109,6 +126,8 @@ pub enum OptimizerSpec {
         /// Added to the root of the mean squared gradient, above 0.
         epsilon: f32,
     },
+    /// Steps over a bound of each parameter's second derivative (Li et al. 2014, algorithm 3).
+    Diagonal,
     /// Follow the regularised leader, for models of which most parameters shall be 0 (McMahan et
     /// al., KDD 2013). Its alpha is the learning rate, which must be constant.
     Ftrl {
@@ -136,7 +155,7 @@ impl OptimizerSpec {
 
     fn validate(&self) -> Result<(), OptimError> {
         match *self {
-            Self::Sgd => Ok(()),
+            Self::Sgd | Self::Diagonal => Ok(()),
             Self::Momentum { momentum } | Self::Nesterov { momentum } => {
                 check_share("momentum", momentum)
             }
@@ -158,6 +177,7 @@ impl OptimizerSpec {
     fn build(&self, parameters: usize) -> Box<dyn Optimizer> {
         match *self {
             Self::Sgd => Box::new(Sgd),
+            Self::Diagonal => Box::new(Diagonal),
             Self::Momentum { momentum } => Box::new(Momentum::new(momentum, parameters)),
             Self::Nesterov { momentum } => Box::new(Nesterov::new(momentum, parameters)),
             Self::AdaGrad { epsilon } => Box::new(AdaGrad::new(epsilon, parameters)),

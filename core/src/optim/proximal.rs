@@ -3,11 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::OptimError;
 use super::error::{check, check_positive};
+use super::{OptimError, ServerFunction, Stepped};
 
 /// A function of each parameter by itself, applied after the optimiser's step (Parikh and Boyd,
-/// Proximal algorithms, 2014). `rate` is the learning rate of the step.
+/// Proximal algorithms, 2014). `rate` is the learning rate of the step, of each
+/// parameter its own where the optimiser has it so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Proximal {
@@ -44,24 +45,20 @@ impl Proximal {
             }
         }
     }
+}
 
-    /// Applies it to parameters after a step at this learning rate.
-    pub(super) fn apply(self, params: &mut [f32], rate: f32) {
-        match self {
+impl ServerFunction for Proximal {
+    fn apply(&mut self, values: &mut [f32], stepped: &Stepped<'_>) {
+        let each = values.iter_mut().zip(stepped.rates);
+        match *self {
             Self::None => {}
-            Self::L1 { lambda } => {
-                let most = rate * lambda;
-                for param in params {
-                    let left = param.abs() - most;
-                    *param = if left > 0.0 { left.copysign(*param) } else { 0.0 };
-                }
-            }
-            Self::L2 { lambda } => {
-                let factor = 1.0 + rate * lambda;
-                params.iter_mut().for_each(|param| *param /= factor);
-            }
+            Self::L1 { lambda } => each.for_each(|(value, rate)| {
+                let left = value.abs() - rate * lambda;
+                *value = if left > 0.0 { left.copysign(*value) } else { 0.0 };
+            }),
+            Self::L2 { lambda } => each.for_each(|(value, rate)| *value /= 1.0 + rate * lambda),
             Self::Box { low, high } => {
-                params.iter_mut().for_each(|param| *param = param.clamp(low, high));
+                values.iter_mut().for_each(|value| *value = value.clamp(low, high));
             }
         }
     }

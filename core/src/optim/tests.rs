@@ -14,6 +14,7 @@ const PLAIN: UpdateSpec = UpdateSpec {
     clip_norm: None,
     clip_contribution: None,
     proximal: Proximal::None,
+    functions: Functions::NONE,
 };
 
 const START: [f32; 3] = [0.5, -1.25, 2.0];
@@ -106,6 +107,7 @@ fn clipping_comes_before_decay_and_the_rate_follows_the_version() {
         clip_norm: Some(0.5),
         clip_contribution: None,
         proximal: Proximal::None,
+        functions: Functions::NONE,
     };
     close(after_five_steps(&spec), [0.30763248565206014, -1.0339081838989896, 1.775103246403814]);
 }

@@ -1,11 +1,15 @@
 //! One update of a server's parameters, from gradient to new version.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::{check_not_negative, check_positive};
-use super::{OptimError, Optimizer, OptimizerSpec, Proximal, Schedule, Step};
+use super::{
+    Functions, OptimError, Optimizer, OptimizerSpec, Proximal, Schedule, ServerFunction, Step,
+    Stepped,
+};
 use crate::id::Version;
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
@@ -32,6 +36,8 @@ pub struct UpdateSpec {
     pub clip_contribution: Option<f32>,
     /// What is done to the parameters after each step.
     pub proximal: Proximal,
+    /// What is done to them after that.
+    pub functions: Functions,
 }
 
 impl UpdateSpec {
@@ -49,9 +55,17 @@ impl UpdateSpec {
             return Err(OptimError::ConstantRate);
         }
         self.proximal.validate()?;
+        self.functions.validate()?;
         check_not_negative("weight decay", self.weight_decay)?;
         self.clip_norm.map_or(Ok(()), |norm| check_positive("clip norm", norm))?;
         self.clip_contribution.map_or(Ok(()), |norm| check_positive("clip contribution", norm))
+    }
+
+    /// What is done to the parameters after each step, for so many of them, in its order.
+    fn after(&self, parameters: usize) -> Vec<Box<dyn ServerFunction>> {
+        let proximal = (self.proximal != Proximal::None).then_some(self.proximal);
+        let proximal = proximal.map(|it| Box::new(it) as Box<dyn ServerFunction>);
+        proximal.into_iter().chain(self.functions.build(parameters)).collect()
     }
 
     /// The strength of the penalty on magnitudes that the proximal step is of, 0 if it is of none.
@@ -86,6 +100,8 @@ pub struct Updater {
     spec: UpdateSpec,
     parameters: usize,
     optimizer: Box<dyn Optimizer>,
+    /// What is done after each step, in this order.
+    functions: Vec<Box<dyn ServerFunction>>,
 }
 
 impl Updater {
@@ -95,16 +111,19 @@ impl Updater {
     /// [`OptimError`] if `spec` is not valid.
     pub fn new(spec: &UpdateSpec, parameters: usize) -> Result<Self, OptimError> {
         spec.validate()?;
-        Ok(Self { spec: *spec, parameters, optimizer: spec.optimizer.build(parameters) })
+        let (optimizer, functions) = (spec.optimizer.build(parameters), spec.after(parameters));
+        Ok(Self { spec: *spec, parameters, optimizer, functions })
     }
 
     /// Forgets what was remembered from update to update.
     pub fn restart(&mut self) {
         self.optimizer = self.spec.optimizer.build(self.parameters);
+        self.functions = self.spec.after(self.parameters);
     }
 
     /// Makes version `version` of `params` the next one with `gradient`: it is clipped, then weight
-    /// decay is added, then the optimiser steps at the scheduled rate, then the proximal step follows.
+    /// decay is added, then the optimiser steps at the scheduled rate, then the proximal step and the
+    /// server functions follow.
     ///
     /// # Panics
     /// If `params` and `gradient` are not as many values as the updater was made for.
@@ -115,7 +134,7 @@ impl Updater {
         let learning_rate = self.begin(version);
         let blocks = params.chunks_mut(BLOCK).zip(gradient.chunks(BLOCK));
         for (first, (params, gradient)) in (0..).step_by(BLOCK).zip(blocks) {
-            self.step(params, Step { first, gradient, scale, learning_rate });
+            self.step(params, Step { first, gradient, curvature: &[], scale, learning_rate });
         }
     }
 
@@ -126,9 +145,41 @@ impl Updater {
     }
 
     /// Makes part of the step that has begun, of [`BLOCK`] keys at most.
-    pub(crate) fn step(&mut self, params: &mut [f32], step: Step<'_>) {
+    pub(crate) fn step(&mut self, params: &mut [f32], given: Step<'_>) {
+        let (mut bent, mut step) = ([0.0; BLOCK], given);
+        if self.bends() {
+            let bent = &mut bent[..step.curvature.len()];
+            // What weight decay adds to the loss bends, too.
+            for (bent, bound) in bent.iter_mut().zip(step.curvature) {
+                *bent = bound + self.spec.weight_decay;
+            }
+            step.curvature = bent;
+        }
+        if self.functions.is_empty() {
+            return self.step_alone(params, step);
+        }
+        let keys = params.len();
+        let [mut before, mut gradient, mut rates] = [[0.0; BLOCK]; 3];
+        let (before, gradient) = (&mut before[..keys], &mut gradient[..keys]);
+        before.copy_from_slice(params);
+        for (clipped, value) in gradient.iter_mut().zip(step.gradient) {
+            *clipped = step.scale * value;
+        }
+        let rates = &mut rates[..keys];
+        rates.fill(step.learning_rate);
+        if self.bends() {
+            (0..).zip(&mut *rates).for_each(|(place, rate)| *rate = step.rate(place));
+        }
         self.step_alone(params, step);
-        self.spec.proximal.apply(params, step.learning_rate);
+        let stepped = Stepped { first: step.first, before, gradient, rates };
+        for function in &mut self.functions {
+            function.apply(params, &stepped);
+        }
+    }
+
+    /// Whether steps go by how much the loss can bend.
+    pub(crate) const fn bends(&self) -> bool {
+        matches!(self.spec.optimizer, OptimizerSpec::Diagonal)
     }
 
     /// The optimiser's own part of a step.
@@ -145,12 +196,13 @@ impl Updater {
         self.optimizer.step(params, &Step { gradient: decayed, scale: 1.0, ..step });
     }
 
-    /// Saves or restores what the optimiser remembers.
+    /// Saves or restores what the optimiser and the functions remember.
     ///
     /// # Errors
     /// [`SavedError`] if that is not what was saved.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        self.optimizer.archive(archive)
+        self.optimizer.archive(archive)?;
+        self.functions.iter_mut().try_for_each(|function| function.archive(archive))
     }
 
     /// Whether a step needs the norm of the whole gradient before its first part.

@@ -10,14 +10,37 @@ use super::KeyRange;
 
 /// Keys in ascending order, none twice. Where a worker has such a list, its vectors hold a value
 /// for each of these keys, at the key's place in the list, and nothing else.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyList(Arc<Vec<u32>>);
+///
+/// It may say of each key how much the loss of the worker's examples can bend there, where the
+/// optimiser goes by that.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeyList {
+    keys: Arc<Vec<u32>>,
+    curvature: Option<Arc<Vec<f32>>>,
+}
 
 impl KeyList {
     /// The list of `keys`; none if they do not ascend.
     #[must_use]
     pub fn new(keys: Vec<u32>) -> Option<Self> {
-        keys.is_sorted_by(|one, next| one < next).then(|| Self(Arc::new(keys)))
+        let ascend = keys.is_sorted_by(|one, next| one < next);
+        ascend.then(|| Self { keys: Arc::new(keys), curvature: None })
+    }
+
+    /// The same list with a bound of the second derivative for each key; none if these are not as
+    /// many, or one is negative or not finite.
+    #[must_use]
+    pub fn with_curvature(self, curvature: Vec<f32>) -> Option<Self> {
+        let fits = curvature.len() == self.len()
+            && curvature.iter().all(|bound| bound.is_finite() && *bound >= 0.0);
+        fits.then(|| Self { curvature: Some(Arc::new(curvature)), ..self })
+    }
+
+    /// A bound of the second derivative of the worker's mean loss for each key, if the list says of
+    /// it.
+    #[must_use]
+    pub fn curvature(&self) -> Option<&[f32]> {
+        self.curvature.as_ref().map(|bounds| bounds.as_slice())
     }
 
     /// The list of `touched` keys, with at least one key of each of `ranges`: the first, where none
@@ -33,39 +56,41 @@ impl KeyList {
         touched.extend(firsts);
         touched.sort_unstable();
         touched.dedup();
-        Self(Arc::new(touched))
+        Self { keys: Arc::new(touched), curvature: None }
     }
 
     /// The keys.
     #[must_use]
     pub fn keys(&self) -> &[u32] {
-        &self.0
+        &self.keys
     }
 
     /// How many keys there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.keys.len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.keys.is_empty()
     }
 
     /// The places of those that are in `range`.
     #[must_use]
     pub fn places(&self, range: KeyRange) -> Range<usize> {
-        let place = |key: u64| self.0.partition_point(|&other| u64::from(other) < key);
+        let place = |key: u64| self.keys.partition_point(|&other| u64::from(other) < key);
         place(range.begin())..place(range.end())
     }
 
     /// Those that are in `range`, counted from its begin.
     #[must_use]
     pub fn part(&self, range: KeyRange) -> Self {
-        let begin = range.begin() as u32;
-        Self(Arc::new(self.0[self.places(range)].iter().map(|key| key - begin).collect()))
+        let (begin, places) = (range.begin() as u32, self.places(range));
+        let curvature = self.curvature.as_ref().map(|all| Arc::new(all[places.clone()].to_vec()));
+        let keys = self.keys[places].iter().map(|key| key - begin).collect();
+        Self { keys: Arc::new(keys), curvature }
     }
 
     /// The values of `all` at these keys.
@@ -74,7 +99,7 @@ impl KeyList {
     /// If a key is not below the number of values.
     #[must_use]
     pub fn gather(&self, all: &[f32]) -> Vec<f32> {
-        self.0.iter().map(|&key| all[key as usize]).collect()
+        self.keys.iter().map(|&key| all[key as usize]).collect()
     }
 
     /// SHA-256 of all of it, and of where in the whole list it belongs: the same for the same
@@ -85,8 +110,12 @@ impl KeyList {
         for number in [place.begin(), place.end(), total] {
             hash.update(number.to_le_bytes());
         }
-        for keys in self.0.chunks(1024) {
+        for keys in self.keys.chunks(1024) {
             let bytes: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+            hash.update(&bytes);
+        }
+        for bounds in self.curvature.iter().flat_map(|bounds| bounds.chunks(1024)) {
+            let bytes: Vec<u8> = bounds.iter().flat_map(|bound| bound.to_le_bytes()).collect();
             hash.update(&bytes);
         }
         hash.finalize().into()
@@ -127,6 +156,14 @@ mod tests {
         let list = KeyList::new(keys).unwrap();
         assert_ne!(list.digest(range(1, 5001), 9000), whole);
         assert_ne!(list.digest(range(0, 5000), 9001), whole);
+        let curved = |last| {
+            let bounds = (0..5000).map(|key| if key == 4999 { last } else { 0.5 });
+            list.clone().with_curvature(bounds.collect()).unwrap().digest(range(0, 5000), 9000)
+        };
+        assert_ne!(curved(0.25), whole);
+        assert_ne!(curved(0.25), curved(0.5));
+        assert_eq!(list.clone().with_curvature(vec![0.5; 4999]), None);
+        assert_eq!(list.with_curvature(vec![-0.5; 5000]), None);
     }
 
     proptest! {

@@ -1,11 +1,13 @@
 //! Parameters: one contiguous `f32` vector, addressed by key range, with a layout of named
 //! tensors over it.
 
+mod blocks;
 mod key_list;
 mod key_map;
 mod key_range;
 mod layout;
 
+pub use blocks::{BlockOrder, Blocks, Cut, MOST_BLOCKS};
 pub use key_list::KeyList;
 pub use key_map::{KeyMap, Move};
 pub use key_range::{EmptyRange, KeyRange};

@@ -58,6 +58,7 @@ pub fn payload(message: &Message) -> Payload<'_> {
         Message::Slice(slice) => Payload::of(&slice.values),
         Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
         Message::Keys(keys) => Payload::Borrowed(&keys.bytes),
+        Message::RangeOf(range) => Payload::Borrowed(&range.bytes),
         Message::State(state) => Payload::Borrowed(&state.bytes),
         Message::Entry(entry) => Payload::Borrowed(&entry.input),
         Message::Portion(portion) => Payload::Borrowed(&portion.bytes),

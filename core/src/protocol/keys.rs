@@ -22,6 +22,8 @@ pub struct KeysHeader {
     pub total: u64,
     /// [`KeyList::digest`] of the list.
     pub digest: [u8; 32],
+    /// Whether the list says how much the loss can bend at each key.
+    pub curved: bool,
 }
 
 /// Server to worker: whether it knows the list with this digest. If not, it needs it.
@@ -40,7 +42,8 @@ pub struct Keys {
     pub header: KeysHeader,
     /// How the bytes are to be read.
     pub form: KeyForm,
-    /// The keys, counted from the server's first: the payload.
+    /// What the list says of each key, if it does, as `f32`; then the keys, counted from the server's
+    /// first: the payload.
     pub bytes: Vec<u8>,
 }
 
@@ -48,17 +51,27 @@ impl Keys {
     /// The message of a list.
     #[must_use]
     pub fn of(header: KeysHeader, list: &KeyList) -> Self {
-        let mut bytes = Vec::new();
+        let mut keys = Vec::new();
         let end = list.keys().last().map_or(0, |&last| last as usize + 1);
-        let form = crate::filter::write_keys(list.keys(), &(0..end), &mut bytes);
+        let form = crate::filter::write_keys(list.keys(), &(0..end), &mut keys);
+        let bounds = list.curvature().unwrap_or_default().iter();
+        let mut bytes: Vec<u8> = bounds.flat_map(|bound| bound.to_le_bytes()).collect();
+        bytes.extend(keys);
         Self { header, form, bytes }
     }
 
     /// The list; none if the bytes are no such list, or another one than its digest says.
     #[must_use]
     pub fn list(&self) -> Option<KeyList> {
-        let KeysHeader { place, total, digest } = self.header;
-        let list = KeyList::new(crate::filter::read_keys(self.form, &self.bytes)?)?;
+        let KeysHeader { place, total, digest, curved } = self.header;
+        let width = if curved { size_of::<f32>() as u64 } else { 0 };
+        let values = usize::try_from(place.len().checked_mul(width)?).ok()?;
+        let (bounds, keys) = self.bytes.split_at_checked(values)?;
+        let mut list = KeyList::new(crate::filter::read_keys(self.form, keys)?)?;
+        if curved {
+            let bounds = bounds.as_chunks().0.iter().map(|&bound| f32::from_le_bytes(bound));
+            list = list.with_curvature(bounds.collect())?;
+        }
         let fits = list.len() as u64 == place.len() && place.end() <= total;
         (fits && list.digest(place, total) == digest).then_some(list)
     }
@@ -76,7 +89,8 @@ mod tests {
     fn header(list: &KeyList, begin: u64) -> KeysHeader {
         let place = KeyRange::new(begin, begin + list.len() as u64).unwrap();
         let total = place.end() + 3;
-        KeysHeader { place, total, digest: list.digest(place, total) }
+        let curved = list.curvature().is_some();
+        KeysHeader { place, total, digest: list.digest(place, total), curved }
     }
 
     proptest! {
@@ -85,8 +99,13 @@ mod tests {
             keys in btree_set(0_u32..5000, 1..300),
             begin in 0_u64..9,
             flipped in 0_usize..10_000,
+            curved: bool,
         ) {
-            let list = KeyList::new(keys.into_iter().collect()).unwrap();
+            let mut list = KeyList::new(keys.into_iter().collect()).unwrap();
+            if curved {
+                let bounds = list.keys().iter().map(|key| *key as f32 / 7.0).collect();
+                list = list.with_curvature(bounds).unwrap();
+            }
             let mut sent = Keys::of(header(&list, begin), &list);
             prop_assert_eq!(sent.list(), Some(list.clone()));
             let bit = flipped % (8 * sent.bytes.len());

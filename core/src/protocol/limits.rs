@@ -15,6 +15,9 @@ impl Limits {
     /// For a worker or a status client, whose peer it chose itself: a job or a long status.
     pub const DIALER: Self = Self { control: 16 * 1024 * 1024, payload: 0 };
 
+    /// For a client that asks a server it chose itself for parameters.
+    pub const PULLER: Self = Self { payload: u32::MAX, ..Self::DIALER };
+
     /// For a server once the worker is welcome: gradients of `parameters` values, and a fingerprint
     /// that counts each of up to 65,536 classes.
     #[must_use]

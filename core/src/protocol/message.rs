@@ -14,6 +14,7 @@ use super::group::{
     Mapped, Measured, Portion, Slice, Taken,
 };
 use super::keys::{Keys, KeysHeader, KeysKnown};
+use super::range::{PullRange, RangeOf};
 use super::replica::{Candidacy, Deposed, Entry, Follow, Kept, Promise, Standby, State};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
@@ -108,6 +109,10 @@ pub enum Message {
     Mapped(Mapped),
     /// Coordinator to a new server: follow from here on.
     Begin(Begin),
+    /// Client to server: what are the parameters of a key range?
+    PullRange(PullRange),
+    /// Server to client: these they are.
+    RangeOf(RangeOf),
     /// Either way: some of what there is to know of keys that move.
     Portion(Portion),
     /// Server to coordinator: I have all of it.

@@ -42,7 +42,8 @@
 //! Parameters are a permission: they carry the sequence number of the one push they allow and the
 //! number of the mini-batch to compute it on. A push is identified by (worker, incarnation,
 //! sequence) and decided exactly once; after a reconnect it may be repeated, and is answered then,
-//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that
+//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that sends
+//! `PullRange` gets one [`RangeOf`](range); one that
 //! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
 
 //!
@@ -95,6 +96,7 @@ pub mod group;
 pub mod keys;
 mod limits;
 pub mod message;
+pub mod range;
 mod refusal;
 pub mod replica;
 mod spent;

@@ -9,6 +9,7 @@ use super::codec::{self, Malformed};
 use super::group::{Decisions, Portion, Slice};
 use super::keys::Keys;
 use super::message::{ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader};
+use super::range::RangeOf;
 use super::replica::{Entry, State};
 use crate::filter::{self, Encoded, Form};
 
@@ -82,7 +83,9 @@ kinds! {
     UseKeys = 40,
     KeysKnown = 41,
     Keys = 42,
-    Measured = 50,
+    Measured = 43,
+    PullRange = 44,
+    RangeOf = 45,
 }
 
 impl Message {
@@ -138,7 +141,51 @@ impl Message {
             Self::UseKeys(fields) => codec::append(fields, bytes),
             Self::KeysKnown(fields) => codec::append(fields, bytes),
             Self::Keys(keys) => codec::append(&(keys.header, keys.form), bytes),
+            Self::PullRange(fields) => codec::append(fields, bytes),
+            Self::RangeOf(range) => codec::append(&range.header, bytes),
         }
+    }
+
+    /// Puts a message together that has a payload; none if it is of a kind that has none.
+    fn of_payload(
+        kind: Kind,
+        control: &[u8],
+        payload: &[u8],
+        most_values: usize,
+    ) -> Result<Option<Self>, Malformed> {
+        Ok(Some(match kind {
+            Kind::Push => Self::Push(read_push(control, payload, most_values)?),
+            Kind::Parameters => Self::Parameters(read_parameters(control, payload)?),
+            Kind::Examples => {
+                let packed = payload.to_vec();
+                Self::Examples(ExamplesChunk { rows: codec::read(control)?, packed })
+            }
+            Kind::Slice => {
+                let values = Arc::new(values(payload)?);
+                Self::Slice(Slice { header: codec::read(control)?, values })
+            }
+            Kind::Portion => {
+                let bytes = payload.to_vec();
+                Self::Portion(Portion { header: codec::read(control)?, bytes })
+            }
+            Kind::State => {
+                let bytes = payload.to_vec();
+                Self::State(State { header: codec::read(control)?, bytes })
+            }
+            Kind::Keys => {
+                let (header, form) = codec::read(control)?;
+                Self::Keys(Keys { header, form, bytes: payload.to_vec() })
+            }
+            Kind::RangeOf => {
+                let bytes = payload.to_vec();
+                Self::RangeOf(RangeOf { header: codec::read(control)?, bytes })
+            }
+            Kind::Entry => {
+                let input = Arc::new(payload.to_vec());
+                Self::Entry(Entry { header: codec::read(control)?, input })
+            }
+            _ => return Ok(None),
+        }))
     }
 
     /// Puts a message together from its parts. A payload where none belongs is malformed, and so is
@@ -149,39 +196,11 @@ impl Message {
         payload: &[u8],
         most_values: usize,
     ) -> Result<Self, Malformed> {
-        match kind {
-            Kind::Push => {
-                return Ok(Self::Push(read_push(control, payload, most_values)?));
-            }
-            Kind::Parameters => {
-                return Ok(Self::Parameters(read_parameters(control, payload)?));
-            }
-            Kind::Examples => {
-                let packed = payload.to_vec();
-                return Ok(Self::Examples(ExamplesChunk { rows: codec::read(control)?, packed }));
-            }
-            Kind::Slice => {
-                let values = Arc::new(values(payload)?);
-                return Ok(Self::Slice(Slice { header: codec::read(control)?, values }));
-            }
-            Kind::Portion => {
-                let bytes = payload.to_vec();
-                return Ok(Self::Portion(Portion { header: codec::read(control)?, bytes }));
-            }
-            Kind::State => {
-                let bytes = payload.to_vec();
-                return Ok(Self::State(State { header: codec::read(control)?, bytes }));
-            }
-            Kind::Keys => {
-                let (header, form) = codec::read(control)?;
-                return Ok(Self::Keys(Keys { header, form, bytes: payload.to_vec() }));
-            }
-            Kind::Entry => {
-                let input = Arc::new(payload.to_vec());
-                return Ok(Self::Entry(Entry { header: codec::read(control)?, input }));
-            }
-            _ if !payload.is_empty() => return Err(Malformed),
-            _ => {}
+        if let Some(message) = Self::of_payload(kind, control, payload, most_values)? {
+            return Ok(message);
+        }
+        if !payload.is_empty() {
+            return Err(Malformed);
         }
         Ok(match kind {
             Kind::Hello => Self::Hello(codec::read(control)?),
@@ -217,6 +236,7 @@ impl Message {
             Kind::Begin => Self::Begin(codec::read(control)?),
             Kind::Taken => Self::Taken(codec::read(control)?),
             Kind::Leave => Self::Leave(codec::read(control)?),
+            Kind::PullRange => Self::PullRange(codec::read(control)?),
             Kind::UseKeys => Self::UseKeys(codec::read(control)?),
             Kind::KeysKnown => Self::KeysKnown(codec::read(control)?),
             Kind::Push
@@ -226,6 +246,7 @@ impl Message {
             | Kind::Portion
             | Kind::State
             | Kind::Keys
+            | Kind::RangeOf
             | Kind::Entry => return Err(Malformed),
         })
     }

@@ -88,7 +88,7 @@ impl Gathered {
             size: task.examples,
             staleness: version.since(base),
             base: self.base.as_ref().map(|values| values.as_slice()),
-            keys: self.keys.as_ref().map(KeyList::keys),
+            keys: self.keys.as_ref(),
             values: self.values.as_ref().map_or(&[], |values| values.as_slice()),
         }
     }

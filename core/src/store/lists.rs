@@ -58,8 +58,16 @@ impl Lists {
             let mut keys: Vec<u32> =
                 self.0.get(&worker).map_or_else(Vec::new, |listed| listed.list.keys().to_vec());
             archive.own_u32("working-set", &mut keys, header.place.len() as usize)?;
+            let list = self.0.get(&worker).map(|listed| &listed.list);
+            let mut bounds = list.and_then(KeyList::curvature).unwrap_or_default().to_vec();
+            if header.curved {
+                archive.own_of("curvature", &mut bounds, header.place.len() as usize)?;
+            }
             if archive.restores() {
-                let list = KeyList::new(keys).ok_or(SavedError::Missing)?;
+                let mut list = KeyList::new(keys).ok_or(SavedError::Missing)?;
+                if header.curved {
+                    list = list.with_curvature(bounds).ok_or(SavedError::Missing)?;
+                }
                 self.0.insert(worker, Listed { header, list });
             }
         }

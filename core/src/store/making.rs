@@ -40,7 +40,10 @@ impl Making {
     ) -> Result<(), SavedError> {
         match &mut self.stage {
             Stage::Apart(all) => all.iter_mut().try_for_each(|one| one.archive(archive, lists)),
-            Stage::Combined => aggregator.archive_combined(archive),
+            Stage::Combined => {
+                aggregator.begin(self.version);
+                aggregator.archive_combined(archive)
+            }
         }
     }
 }
@@ -60,6 +63,7 @@ impl Store {
         weights: Option<&[f32]>,
     ) -> Vec<Contribution> {
         let Self { contributions, aggregator, parameters, .. } = self;
+        aggregator.begin(version);
         let gathered = contributions.at(chosen.0.clone());
         let applied = gathered.iter().map(|gathered| gathered.contribution).collect();
         let gradients = gathered.iter().map(|gathered| gathered.gradient(version));

@@ -100,7 +100,8 @@ impl Store {
         let mode = job.mode.at_start();
         let values = keys.len() as usize;
         let workers = job.membership.workers;
-        let aggregator = Aggregator::new(job.aggregation, &job.update, &mode, workers, values)?;
+        let aggregator = Aggregator::new(job.aggregation, &job.update, &mode, workers, values)?
+            .with_blocks(job.cut(model.parameters() as u64, keys));
         let mut parameters = job.initial(model);
         if parameters.len() > values {
             parameters = parameters.get(keys.indices()).unwrap_or_default().to_vec();
@@ -114,7 +115,7 @@ impl Store {
             looks: Looks::default(),
             bases: BTreeMap::new(),
             lists: job.is_sparse().then(Lists::default),
-            pull: job.filters.pull,
+            pull: job.pull_filter(),
             pulled: BTreeMap::new(),
         })
     }
@@ -260,6 +261,12 @@ impl Store {
         if self.contributions.has_of(worker) {
             return Err(String::from(
                 "it sent another working set while gradients of the one before wait; try again",
+            ));
+        }
+        if keys.header.curved != self.aggregator.bends() {
+            return Err(String::from(
+                "its working set says how much the loss can bend where the optimizer does not go by \
+                 that, or says nothing of it where the optimizer does",
             ));
         }
         let Some(list) = keys.list() else {

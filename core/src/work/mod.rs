@@ -5,6 +5,7 @@
 //! worker goes through its own partition; otherwise a [`Dealer`] hands tasks out. Like a consistency
 //! policy it answers the server's questions, and the server has no branch on which it is.
 
+mod blocked;
 mod coded;
 mod error;
 mod level;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 pub use error::WorkError;
 pub use spec::{MOST_SHARDS, Redundancy, UnknownWork, WorkSpec};
 
+use self::blocked::Blocked;
 use self::coded::Coded;
 use self::partial::Partial;
 use self::reassigned::Reassigned;
@@ -65,6 +67,9 @@ pub trait Dealer: Debug + Send {
     /// What `worker` is to compute next, on parameters of `version`. None if there is nothing for
     /// it to do before the next update; nothing has changed then.
     fn deal(&mut self, worker: WorkerId, version: Version) -> Option<Task>;
+
+    /// Takes note that the gradient dealt next is to become part of the update of this version.
+    fn due(&mut self, _update: Version) {}
 
     /// What `worker`, which was given `task` and has not answered, is to compute instead now that
     /// it is given `version`; none if the task stays.
@@ -255,6 +260,9 @@ impl Job {
             (None, _, WorkSpec::Shards { .. }) => Some(Box::new(Shards::new(self))),
             (None, _, WorkSpec::Equal) if self.membership.on_loss == OnLoss::Reassign => {
                 Some(Box::new(Reassigned::new(self)))
+            }
+            (None, _, WorkSpec::Equal) if self.blocks.is_some() => {
+                Some(Box::new(Blocked::default()))
             }
             (None, _, WorkSpec::Equal) => None,
         })

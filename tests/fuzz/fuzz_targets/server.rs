@@ -21,7 +21,7 @@ use pstrain_core::model::ModelSpec;
 use pstrain_core::node::{
     Effect, Evaluated, Event, Identity, Input, Node, Outbox, Point, Server,
 };
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
     Bye, Control, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, PullStatus, Push,
@@ -88,6 +88,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
             clip_norm: None,
             clip_contribution: None,
             proximal: Proximal::None,
+            functions: Functions::NONE,
         },
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
         mode: Mode::of(consistency),
@@ -95,6 +96,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         exchange: if choices.coin() { Exchange::Combined } else { Exchange::Separate },
         batch_size: 4,
         redundancy: Redundancy::None,
+        blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 3, kind },
         membership: Membership { workers, min_workers, on_loss, lease: LEASE },

@@ -13,9 +13,10 @@ use pstrain_core::job::{Aggregation, Job};
 use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
 use pstrain_core::node::{Compute, Event, Ledger, Point, Server};
-use pstrain_core::optim::Updater;
+use pstrain_core::optim::{OptimizerSpec, Updater};
 use pstrain_core::params::{KeyList, KeyRange};
 use pstrain_core::protocol::message::Push;
+use pstrain_core::protocol::range::{RangeHeader, RangeOf, Statistics};
 use pstrain_core::work::Task;
 
 use super::deck::Deck;
@@ -112,12 +113,15 @@ impl Books {
                 let (job, keys) = (job.clone(), initial.len());
                 let fresh = move || {
                     let (mode, workers) = (job.mode.at_start(), job.membership.workers);
+                    let all = KeyRange::new(0, keys as u64).expect("a model with keys");
                     Aggregator::new(job.aggregation, &job.update, &mode, workers, keys)
                         .expect("a valid job")
+                        .with_blocks(job.cut(keys as u64, all))
                 };
                 Twin::new(fresh, Aggregator::archive, keys)
             },
-            updater: (!has_a_rule(&job.mode) && !job.aggregation.is_robust()).then(|| {
+            // It knows nothing of blocks and curvature, nor of gradients that are looked at side by side.
+            updater: (!has_a_rule(&job.mode) && has_plain_steps(&job)).then(|| {
                 let (update, keys) = (job.update, initial.len());
                 let fresh = move || Updater::new(&update, keys).expect("a valid job");
                 Twin::new(fresh, Updater::archive, keys)
@@ -192,6 +196,8 @@ impl Books {
                 assert_eq!(*sequence, before.next(), "{worker} skips a push");
                 match &mut self.deck {
                     Some(deck) => deck.give(*part, *batch),
+                    // That it is of the right update is seen when it becomes one.
+                    None if self.job.blocks.is_some() => {}
                     None => account.is_due(worker, *batch),
                 }
                 assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
@@ -287,6 +293,7 @@ impl Books {
     fn put_back(&mut self, worker: WorkerId, part: PartId, batch: BatchId) {
         match &mut self.deck {
             Some(deck) => deck.take_back(part, batch),
+            None if self.job.blocks.is_some() => {}
             None => assert!(self.workers[worker.0 as usize].again.insert(batch), "twice: {batch}"),
         }
     }
@@ -300,6 +307,9 @@ impl Books {
         assert_eq!(staleness, self.history.len() as u64 - 1 - base.0, "staleness of {key:?}");
         self.workers[key.0.0 as usize].applied += 1;
         let Task { part, batch, .. } = self.computed[&(key, base)].task;
+        if self.job.blocks.is_some() {
+            assert_eq!(batch.0 as usize, self.history.len() - 1, "{key:?} is of another block");
+        }
         let is_new = self.applied.insert((part, batch));
         assert!(is_new, "mini-batch {batch} of {key:?} was applied twice");
         self.deck.iter_mut().for_each(|deck| deck.apply(part, batch));
@@ -325,9 +335,10 @@ impl Books {
             let staleness = version.0 - 1 - base.0;
             let base = Some(self.history[base.0 as usize].as_slice());
             let (worker, part) = (key.0, part(key));
-            let keys = self.keys.get(worker.0 as usize).map(KeyList::keys);
+            let keys = self.keys.get(worker.0 as usize);
             Gradient { worker, part, clock, samples, size: 0, staleness, base, keys, values }
         });
+        self.aggregator.get().begin(Version(version.0 - 1));
         self.aggregator.get().combine(gradients, current, closing);
         let mut parameters = current.clone();
         self.aggregator.get().apply(&mut parameters, Version(version.0 - 1));
@@ -402,6 +413,19 @@ impl Books {
         self.workers[worker.0 as usize].applied
     }
 
+    /// A client was told of the parameters of a key range.
+    pub(super) fn pulled(&self, answer: &RangeOf) {
+        let RangeHeader { version, keys, statistics, .. } = &answer.header;
+        let values = &self.history[version.0 as usize][keys.indices()];
+        let non_zeros = (keys.begin()..).zip(values.iter().copied());
+        let non_zeros: Vec<(u64, f32)> = non_zeros.filter(|(_, value)| *value != 0.0).collect();
+        // As text, in which one NaN is another.
+        let (told, wanted) = (answer.non_zeros(), Some(non_zeros));
+        assert_eq!(format!("{told:?}"), format!("{wanted:?}"), "keys {keys} of version {version}");
+        let wanted = Statistics::of(values);
+        assert_eq!(format!("{statistics:?}"), format!("{wanted:?}"), "keys {keys}");
+    }
+
     /// Compares the two sets of books after each step of the server.
     pub(super) fn balance(&self, server: &Server) {
         let ledger = server.ledger();
@@ -447,6 +471,12 @@ fn has_a_rule(mode: &Mode) -> bool {
     matches!(mode.consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
         || mode.staleness != StalenessSpec::Plain
         || mode.participation != ParticipationSpec::Plain
+}
+
+/// Whether each update steps by the gradient alone, on all keys.
+fn has_plain_steps(job: &Job) -> bool {
+    let is_plain = job.update.optimizer != OptimizerSpec::Diagonal;
+    is_plain && job.blocks.is_none() && !job.aggregation.is_robust()
 }
 
 /// Adds `factor * values` to `sum`, which is empty at first.

@@ -455,7 +455,7 @@ impl Ranks {
 fn wanted(job: &Job, samples: u64) -> u64 {
     let all = job.data.train.rows * u64::from(job.budget.epochs);
     match job.budget.kind {
-        BudgetKind::Global => all.saturating_sub(samples).div_ceil(job.batch_size.into()),
+        BudgetKind::Global => all.saturating_sub(samples).div_ceil(job.whole_batch()),
         BudgetKind::Partition => u64::MAX,
     }
 }

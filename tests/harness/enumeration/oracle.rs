@@ -13,7 +13,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Model, ModelSpec};
 use pstrain_core::node::{Compute, Effect, Event, Server};
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec, Updater};
+use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec, Updater};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::{Message, Refusal};
 use pstrain_core::rng::Stream;
@@ -50,6 +50,7 @@ pub fn small_job(bounds: Bounds) -> Job {
             clip_norm: None,
             clip_contribution: None,
             proximal: Proximal::None,
+            functions: Functions::NONE,
         },
         aggregation: Aggregation::Sum,
         mode: Mode::of(ConsistencySpec::Bsp),
@@ -57,6 +58,7 @@ pub fn small_job(bounds: Bounds) -> Job {
         exchange: Exchange::Combined,
         batch_size: 1,
         redundancy: Redundancy::None,
+        blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 1, kind: BudgetKind::Global },
         membership: Membership {

@@ -8,7 +8,9 @@ use pstrain_core::node::{
     Compute, Computed, Effect, Event, Input, Node, Outbox, Prepare, Prepared, Worker, WorkerConfig,
     WorkerError,
 };
+use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Control, EndReason, PullStatus};
+use pstrain_core::protocol::range::PullRange;
 use pstrain_core::protocol::{FrameError, Message, Refusal};
 use pstrain_core::rng::Stream;
 
@@ -181,6 +183,7 @@ impl World<'_> {
                 name.fork("batch", order.task.batch.0).rng().below(17) as f32 - 8.0
             })
             .collect();
+        let mut first = Some(0);
         if let Some(keys) = working_sets(&settings.job, &settings.train).get(worker.0 as usize) {
             // Keys that are there only so that every server has one are of no example.
             let parts = settings.job.parts();
@@ -188,10 +191,19 @@ impl World<'_> {
             let own = |(key, _): &(&u32, &mut f32)| touched.binary_search(key).is_err();
             let places = keys.keys().iter().zip(&mut gradient).filter(own);
             places.for_each(|(_, value)| *value = 0.0);
+            if let Some(block) = settings.job.block_of(order.task, settings.columns()) {
+                let block = keys.places(block);
+                first = (!block.is_empty()).then_some(block.start);
+                gradient[..block.start].fill(0.0);
+                gradient[block.end..].fill(0.0);
+            }
         }
         let bad = self.settings.faults.bad_gradients;
-        if !self.calm && self.percent(bad) {
-            gradient[0] = f32::NAN;
+        if !self.calm
+            && self.percent(bad)
+            && let Some(first) = first
+        {
+            gradient[first] = f32::NAN;
         }
         if self.is_of_this_lineage(order.ticket.run) {
             self.checker.computed(worker, &order, &gradient);
@@ -273,7 +285,16 @@ impl World<'_> {
             Fault::Stranger => self.connect(None, None),
             Fault::Status => {
                 self.connect(None, None);
-                let ask = Message::PullStatus(PullStatus { protocol_max: 1 });
+                let number = self.links.len() as u64;
+                let ask = match number % 2 {
+                    0 => Message::PullStatus(PullStatus { protocol_max: 1 }),
+                    _ => {
+                        let all = self.server.initial().len() as u64;
+                        let keys = KeyRange::new(number % all, all).ok();
+                        let (keys, values) = (keys.filter(|_| number % 3 > 0), true);
+                        Message::PullRange(PullRange { protocol_max: 1, keys, values })
+                    }
+                };
                 self.send(self.links.len() - 1, End::Server, Item::Message(ask));
             }
             Fault::Control => {

@@ -11,11 +11,13 @@ use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::Version;
 use pstrain_core::job::{
-    Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
+    ALL_EXAMPLES, Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership,
+    OnLoss,
 };
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::params::{BlockOrder, Blocks};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::work::{Redundancy, WorkSpec};
 
@@ -255,6 +257,38 @@ impl Settings {
         self
     }
 
+    /// Columns of the data.
+    pub(super) fn columns(&self) -> u64 {
+        self.job.data.shape.inputs.into()
+    }
+
+    /// The same with a sparse model whose updates are of blocks of its keys, under a consistency that
+    /// has such updates.
+    #[must_use]
+    pub fn with_blocks(mut self) -> Self {
+        self = self.sparse();
+        let mut rng = Stream::new(self.network).fork("blocks", 0).rng();
+        let count = 1 + rng.below(self.columns().min(9)) as u32;
+        let order = [BlockOrder::Random, BlockOrder::Sequence][rng.below(2) as usize];
+        self.job.blocks = Some(Blocks { count, order });
+        let bound = [None, Some(rng.below(6))][usize::from(rng.below(4) > 0)];
+        self.job.mode = Mode::of(
+            [ConsistencySpec::Bsp, ConsistencySpec::Delay { bound }][usize::from(rng.below(3) > 0)],
+        );
+        let is_ordered = |switch: &Switch| {
+            matches!(switch.to, ConsistencySpec::Bsp | ConsistencySpec::Delay { .. })
+        };
+        self.job.switches.retain(is_ordered);
+        if rng.below(2) == 0 {
+            self.job.update.optimizer = OptimizerSpec::Diagonal;
+            self.job.update.proximal = Proximal::L1 { lambda: 0.5 };
+        }
+        if rng.below(3) == 0 {
+            self.job.batch_size = ALL_EXAMPLES;
+        }
+        self
+    }
+
     /// The same with modes that change: some as the job foresees it, some when somebody says so.
     #[must_use]
     pub fn switching(mut self) -> Self {
@@ -449,6 +483,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             clip_norm: None,
             clip_contribution: None,
             proximal: Proximal::None,
+            functions: Functions::NONE,
         },
         aggregation: [Aggregation::Mean, Aggregation::Sum][rng.below(2) as usize],
         mode: Mode { in_flight, ..Mode::of(consistency) },
@@ -456,6 +491,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         exchange: [Exchange::Combined, Exchange::Separate][rng.below(2) as usize],
         batch_size,
         redundancy: Redundancy::None,
+        blocks: None,
         work: WorkSpec::Equal,
         budget: Budget {
             epochs: 1 + rng.below(3) as u32,

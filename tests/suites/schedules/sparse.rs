@@ -83,3 +83,46 @@ fn so_many_servers_are_one_server_bit_for_bit() {
         }
     });
 }
+
+#[test]
+fn each_update_is_of_one_block_whatever_happens() {
+    let (resumed, crashes, several) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    for_seeds("each_update_is_of_one_block", LARGEST / 2, |seed| {
+        let mut settings = Settings::draw(seed);
+        if seed % 4 == 0 {
+            settings = settings.switching();
+        }
+        settings = settings.with_blocks();
+        if seed % 3 == 0 {
+            settings = settings.with_servers(2 + (seed % 4) as u32);
+        }
+        if seed % 2 == 0 {
+            settings.crashes = 1 + seed % 20;
+        }
+        if seed % 5 == 0 {
+            settings.saves = 10 + seed % 100;
+        }
+        let aftermath = let_happen(&settings);
+        crashes.set(crashes.get() + aftermath.crashes);
+        several.set(several.get() + u64::from(settings.job.servers > 1));
+        let again = |(_, event): &&(_, Event)| matches!(event, Event::Joined { resumed: true, .. });
+        resumed.set(resumed.get() + aftermath.events.iter().filter(again).count());
+    });
+    let counts = [crashes.get() as usize, several.get() as usize, resumed.get()];
+    assert!(alone() || counts.iter().all(|count| *count > 500), "only {counts:?}");
+}
+
+#[test]
+fn blocks_on_so_many_servers_are_those_of_one_bit_for_bit() {
+    for_seeds("blocks_on_so_many_servers", 300, |seed| {
+        let mut settings = Settings::draw(seed).with_blocks().peaceful();
+        settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        settings.job.switches.clear();
+        settings.job.filters.chain.retain(|filter| filter.is_lossless());
+        let alone = bits(&let_happen(&settings.clone().with_servers(1)));
+        for servers in [2, 4] {
+            let together = let_happen(&settings.clone().with_servers(servers));
+            assert_eq!(bits(&together), alone, "{servers} servers");
+        }
+    });
+}

@@ -44,7 +44,8 @@ impl World {
     fn push(&mut self) {
         let given = gradient(&mut self.random, self.values);
         let given: Vec<f32> = given.iter().map(|value| value.min(4.0)).collect();
-        let sent = self.carrier.filter(given.clone(), Sequence(self.next), task(self.next), &[]);
+        let sent =
+            self.carrier.filter(given.clone(), Sequence(self.next), task(self.next), None, &[]);
         self.waiting.push((self.next, given, sent.gradient.to_vec()));
         self.next += 1;
     }
@@ -134,13 +135,13 @@ proptest! {
             let mut decided = None;
             for (number, &dropped) in (1..).zip(&drops) {
                 let given = gradient(&mut Stream::new(seed).fork("given", number).rng(), 60);
-                let sent = with.filter(given.clone(), Sequence(number), task(number), &[]);
+                let sent = with.filter(given.clone(), Sequence(number), task(number), None, &[]);
                 let reason = dropped.then_some(DropReason::Redundant);
                 let after = Decided::after(decided, Sequence(number), reason);
                 with.decided(&after);
                 decided = Some(after);
                 if !dropped {
-                    let alone = without.filter(given, Sequence(number), task(number), &[]);
+                    let alone = without.filter(given, Sequence(number), task(number), None, &[]);
                     prop_assert_eq!(bits(&sent.gradient), bits(&alone.gradient), "{}", chain);
                 }
                 prop_assert_eq!(bits(with.residual()), bits(without.residual()), "{}", chain);
@@ -184,7 +185,7 @@ fn what_is_carried_is_bounded_and_gets_through() {
     let given: Vec<f32> = (0..60).map(|key| 1.0 + key as f32 / 60.0).collect();
     let mut sums = vec![0.0_f64; 60];
     for number in 1..=600 {
-        let sent = carrier.filter(given.clone(), Sequence(number), task(number), &[]);
+        let sent = carrier.filter(given.clone(), Sequence(number), task(number), None, &[]);
         carrier.decided(&Decided::after(None, Sequence(number), None));
         sums.iter_mut().zip(sent.gradient.iter()).for_each(|(sum, sent)| *sum += f64::from(*sent));
     }

@@ -4,7 +4,7 @@ use super::*;
 
 fn once(chain: &str, gradient: &[f32]) -> Vec<f32> {
     let mut carrier = carrier(chain, ErrorFeedback::Off, gradient.len());
-    carrier.filter(gradient.to_vec(), Sequence(1), task(0), &[]).gradient.to_vec()
+    carrier.filter(gradient.to_vec(), Sequence(1), task(0), None, &[]).gradient.to_vec()
 }
 
 #[test]
@@ -83,11 +83,11 @@ fn a_gradient_that_is_not_finite_travels_as_it_is_and_changes_nothing() {
         let mut random = Stream::new(1).rng();
         let good = gradient(&mut random, 60);
         let mut fed = carrier(chain, ErrorFeedback::Auto, 60);
-        fed.filter(good.clone(), Sequence(1), task(0), &[]);
+        fed.filter(good.clone(), Sequence(1), task(0), None, &[]);
         let before = fed.residual().to_vec();
         let mut bad = good;
         bad[31] = f32::NAN;
-        let sent = fed.filter(bad.clone(), Sequence(2), task(1), &[]);
+        let sent = fed.filter(bad.clone(), Sequence(2), task(1), None, &[]);
         assert_eq!(bits(&sent.gradient), bits(&bad), "{chain}");
         assert_eq!(sent.encode(KeyRange::new(0, 60).unwrap()), None);
         assert_eq!(fed.residual(), before, "{chain}");
@@ -150,7 +150,7 @@ fn unbiased_filters_are_right_in_the_mean() {
         let mut carrier = carrier(chain, ErrorFeedback::Off, given.len());
         let mut sums = vec![(0.0_f64, 0.0_f64); given.len()];
         for draw in 0..DRAWS {
-            let sent = carrier.filter(given.clone(), Sequence(draw + 1), task(draw), &[]);
+            let sent = carrier.filter(given.clone(), Sequence(draw + 1), task(draw), None, &[]);
             for (sum, &value) in sums.iter_mut().zip(sent.gradient.iter()) {
                 *sum = (sum.0 + f64::from(value), sum.1 + f64::from(value) * f64::from(value));
             }
@@ -173,7 +173,7 @@ fn the_coin_of_int8_falls_as_often_as_the_value_is_near() {
     let mut carrier = carrier("int8", ErrorFeedback::Off, 256);
     let ones: f32 = (0..200)
         .map(|draw| {
-            let sent = carrier.filter(given.clone(), Sequence(draw + 1), task(draw), &[]);
+            let sent = carrier.filter(given.clone(), Sequence(draw + 1), task(draw), None, &[]);
             sent.gradient[1..].iter().sum::<f32>()
         })
         .sum();
@@ -216,10 +216,10 @@ proptest! {
             let mut early = carrier(chain, ErrorFeedback::Off, 200);
             let mut late = carrier(chain, ErrorFeedback::Off, 200);
             for number in 0..3 {
-                late.filter(given.clone(), Sequence(number + 1), task(number + 100), &[]);
+                late.filter(given.clone(), Sequence(number + 1), task(number + 100), None, &[]);
             }
-            let early = early.filter(given.clone(), Sequence(1), task(batch), &[]);
-            let late = late.filter(given.clone(), Sequence(4), task(batch), &[]);
+            let early = early.filter(given.clone(), Sequence(1), task(batch), None, &[]);
+            let late = late.filter(given.clone(), Sequence(4), task(batch), None, &[]);
             prop_assert_eq!(bits(&early.gradient), bits(&late.gradient), "{}", chain);
         }
     }

@@ -46,7 +46,7 @@ proptest! {
         ends.sort_unstable();
         for chain in CHAINS {
             let mut carrier = carrier(chain, ErrorFeedback::Auto, values);
-            let sent = carrier.filter(given.clone(), Sequence(1), task(0), &[]);
+            let sent = carrier.filter(given.clone(), Sequence(1), task(0), None, &[]);
             for ends in ends.windows(2) {
                 let Ok(range) = KeyRange::new(ends[0], ends[1]) else { continue };
                 let whole = &sent.gradient[range.indices()];
@@ -81,6 +81,7 @@ proptest! {
                 given.clone(),
                 Sequence(1),
                 task(0),
+                None,
                 &[],
             );
             let Some(mut encoded) = sent.encode(range) else { continue };
@@ -115,6 +116,7 @@ fn a_byte_too_many_or_too_few_is_malformed() {
             given.clone(),
             Sequence(1),
             task(0),
+            None,
             &[],
         );
         let Some(mut encoded) = sent.encode(range) else { continue };

@@ -162,8 +162,13 @@ impl Server {
                     );
                     return self.refuse(now, peer, Refusal::Unexpected { what }, out);
                 }
-                if let Some(evaluate) = self.group.take_slice(server, &slice) {
-                    self.request(evaluate, out);
+                if let Some((evaluate, is_due)) = self.group.take_slice(server, &slice) {
+                    self.answer_pullers(out);
+                    if is_due {
+                        self.request(evaluate, out);
+                    } else {
+                        self.settle(now, out); // somebody may have waited for that alone
+                    }
                 }
             }
             message => {

@@ -67,6 +67,7 @@ impl Server {
             self.job.check_work(&mode).map_err(|error| error.to_string())?;
             self.job.check_aggregation(&mode).map_err(|error| error.to_string())?;
             self.job.check_sparse(&mode).map_err(|error| error.to_string())?;
+            self.job.check_blocks(&mode).map_err(|error| error.to_string())?;
             Ok(mode)
         });
         match checked {
@@ -261,11 +262,13 @@ impl Server {
         let is_its = |ordered: &Ordered| ordered.askers.iter().any(|(asker, _)| *asker == peer);
         self.ordered.as_ref().is_some_and(is_its)
             || self.group.changes.askers().any(|asker| asker == peer)
+            || self.pullers.peers().any(|puller| puller == peer)
     }
 
     /// Answers `peer` no more. What it ordered stays ordered.
     pub(super) fn forget_asker(&mut self, peer: PeerId) {
         self.group.changes.forget_asker(peer);
+        self.pullers.forget(peer);
         if let Some(ordered) = &mut self.ordered {
             ordered.askers.retain(|(asker, _)| *asker != peer);
         }

@@ -65,10 +65,12 @@ pub(super) struct Other {
     pub(super) followed: u64,
 }
 
-/// Parameters that the servers are sending.
+/// Parameters that the servers are sending, to be evaluated or for a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Shown {
     point: ExactPoint,
+    /// Whether they are to be evaluated; if not, a client wants them.
+    evaluates: bool,
     #[serde(skip)]
     values: Vec<f32>,
     came: BTreeSet<ServerId>,
@@ -275,8 +277,13 @@ impl Group {
         }
     }
 
-    /// Takes note of parameters of another server; all of them, once they have come from all.
-    pub(super) fn take_slice(&mut self, server: ServerId, slice: &Slice) -> Option<Evaluate> {
+    /// Takes note of parameters of another server; all of them, once they have come from all, and
+    /// whether they are to be evaluated.
+    pub(super) fn take_slice(
+        &mut self,
+        server: ServerId,
+        slice: &Slice,
+    ) -> Option<(Evaluate, bool)> {
         let others = self.others();
         let version = slice.header.version;
         let shown = self.shown.get_mut(&version)?;
@@ -285,11 +292,11 @@ impl Group {
         if shown.came.len() < others {
             return None;
         }
-        let Shown { point, values, .. } = self.shown.remove(&version)?;
+        let Shown { point, evaluates, values, .. } = self.shown.remove(&version)?;
         self.tell(|| Decision::Seen { version });
         let parameters = Arc::new(values);
         self.whole = Some(Kept { version, parameters: parameters.clone() });
-        Some(Evaluate { point: point.into(), parameters })
+        Some((Evaluate { point: point.into(), parameters }, evaluates))
     }
 
     /// The next time something of the others is overdue: silence for `lease`, absence for
@@ -367,14 +374,27 @@ impl Server {
         if self.group.is_alone() {
             return self.request(Evaluate { point, parameters: own.clone() }, out);
         }
-        let version = point.version;
+        self.put_together(point, true, out);
+    }
+
+    /// Has the current parameters sent by all servers, for an evaluation or for a client.
+    pub(super) fn put_together(&mut self, point: Point, evaluates: bool, out: &mut Outbox) {
+        let (own, version) = (self.store.parameters(), point.version);
+        if let Some(parameters) = self.group.whole(version).cloned() {
+            return self.request(Evaluate { point, parameters }, out);
+        }
+        if let Some(shown) = self.group.shown.get_mut(&version) {
+            shown.evaluates |= evaluates;
+            return;
+        }
         let mut values = alloc::vec![0.0; self.keys.len() as usize];
         if let Some(part) = values.get_mut(self.store.keys().indices()) {
             part.copy_from_slice(own);
         }
-        self.group
-            .shown
-            .insert(version, Shown { point: point.into(), values, came: BTreeSet::new() });
+        self.group.shown.insert(
+            version,
+            Shown { point: point.into(), evaluates, values, came: BTreeSet::new() },
+        );
         self.group.tell(|| Decision::Show { version });
     }
 }

@@ -11,6 +11,7 @@ mod liveness;
 mod measuring;
 mod moving;
 mod push;
+mod ranges;
 mod roster;
 mod round;
 mod saving;
@@ -27,6 +28,7 @@ pub use fence::LEAVE_SERVER;
 use fence::Ordered;
 use group::Group;
 use measuring::Measuring;
+use ranges::Pullers;
 use roster::Roster;
 use round::Round;
 pub use saving::RestoreError;
@@ -108,6 +110,8 @@ pub struct Server {
     evaluating: Vec<Evaluate>,
     /// The last evaluation.
     evaluated: Option<protocol::Evaluated>,
+    /// Clients that wait for parameters of all servers.
+    pullers: Pullers,
     /// The worker whose coming or going is being dealt with: whoever may go on now waited for it.
     mover: Option<WorkerId>,
     end: Option<EndReason>,
@@ -216,6 +220,7 @@ impl Server {
             last_evaluated: None,
             evaluating: Vec::new(),
             evaluated: None,
+            pullers: Pullers::default(),
             mover: None,
             end: None,
             done: false,
@@ -312,6 +317,7 @@ impl Server {
                 self.forget_stranger(peer);
                 out.push(Effect::Close(peer));
             }
+            Message::PullRange(pull) => self.on_pull_range(now, peer, pull, out),
             Message::Control(control) => self.on_control(now, peer, control, out),
             Message::Follow(_) => {
                 let what = "this server takes no standby: it keeps its state on the disk, or is one \

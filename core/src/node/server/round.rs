@@ -7,7 +7,7 @@ use super::Server;
 use super::measuring::What;
 use super::roster::{Grant, Presence, Slot};
 use crate::consistency::Closing;
-use crate::id::{Clock, WorkerId};
+use crate::id::{Clock, Version, WorkerId};
 use crate::job::BudgetKind;
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::Phase;
@@ -316,7 +316,7 @@ impl Server {
             return;
         }
         let samples = self.samples_wanted().saturating_sub(self.samples);
-        self.cohort.set_wanted(samples.div_ceil(u64::from(self.job.batch_size)));
+        self.cohort.set_wanted(samples.div_ceil(self.job.whole_batch()));
         if samples == 0 {
             self.end(now, EndReason::BudgetReached, out);
         }
@@ -379,15 +379,23 @@ impl Server {
         loop {
             let Some(slot) = self.roster.slot_mut(worker) else { return };
             let under_way = slot.seat.under_way();
+            let has_more = match &self.dealer {
+                None => slot.batches.has_more(quota),
+                Some(_) => slot.batches.accepted() + u64::from(under_way) < quota,
+            };
             let may_start = under_way < window
-                && slot.batches.has_more(quota)
+                && has_more
                 && self.policy.may_start(&self.cohort, worker, under_way);
             if !may_start {
                 break;
             }
             let task = match &mut self.dealer {
                 None => slot.batches.take(quota).map(|batch| Task::own(worker, batch)),
-                Some(dealer) => dealer.deal(worker, version),
+                Some(dealer) => {
+                    let ahead = self.cohort.lead(worker) + u64::from(under_way);
+                    dealer.due(Version(version.0 + ahead));
+                    dealer.deal(worker, version)
+                }
             };
             let Some(task) = task else { break };
             let sequence = slot.seat.next_sequence();

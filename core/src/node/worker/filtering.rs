@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::work::Grant;
 use super::{Member, Worker};
@@ -26,12 +27,12 @@ impl Worker {
         carrier: &mut Option<Carrier>,
         grant: Grant,
         header: PushHeader,
-        gradient: Vec<f32>,
+        (gradient, block): (Vec<f32>, Option<Range<usize>>),
         parameters: &[f32],
     ) -> Push {
         let gradient = match carrier {
             Some(carrier) => {
-                carrier.filter(gradient, grant.sequence, grant.task, parameters).gradient
+                carrier.filter(gradient, grant.sequence, grant.task, block, parameters).gradient
             }
             None => Arc::new(gradient),
         };

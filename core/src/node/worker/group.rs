@@ -468,7 +468,7 @@ impl Worker {
         parameters: Parameters,
         all: KeyRange,
     ) -> Result<Option<Parameters>, String> {
-        let filters = self.member.as_ref().is_some_and(|it| !it.job.filters.pull.is_none());
+        let filters = self.member.as_ref().is_some_and(|it| !it.job.pull_filter().is_none());
         let parameters = match filters || parameters.changes.is_some() {
             true => self.servers.complete(peer, parameters),
             false => Some(parameters),

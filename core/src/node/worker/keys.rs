@@ -1,6 +1,7 @@
 //! The worker's working set: made known to every server before anything with values travels.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::{Data, Worker, WorkerError};
 use crate::filter::KeyCaching;
@@ -10,6 +11,7 @@ use crate::params::{KeyList, KeyRange};
 use crate::protocol::Message;
 use crate::protocol::keys::{Keys, KeysHeader, KeysKnown};
 use crate::time::Time;
+use crate::work::Task;
 
 impl Worker {
     /// From now on its vectors have values for the keys of its working set alone, if it has one.
@@ -36,6 +38,13 @@ impl Worker {
         true
     }
 
+    /// Where the values of a gradient of `task` are, if it is of a block of the keys.
+    pub(super) fn block_of(&self, task: Task) -> Option<Range<usize>> {
+        let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return None };
+        let block = member.job.block_of(task, member.model_keys.len())?;
+        Some(prepared.keys.as_ref()?.places(block))
+    }
+
     /// Sends every server its part of the list again, if lists are not remembered.
     pub(super) fn repeat_keys(&self, out: &mut Outbox) {
         let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return };
@@ -57,7 +66,8 @@ impl Worker {
         let place = list.places(range);
         let place = KeyRange::new(place.start as u64, place.end as u64).ok()?;
         let digest = part.digest(place, total);
-        Some((KeysHeader { place, total, digest }, part))
+        let curved = part.curvature().is_some();
+        Some((KeysHeader { place, total, digest, curved }, part))
     }
 
     /// A server knows the worker's keys, or asks for them.

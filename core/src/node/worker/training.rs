@@ -127,7 +127,8 @@ impl Worker {
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
         let base = self.base.take();
         let base = base.as_ref().map_or(&[][..], |base| base);
-        let push = Self::filtered(&mut self.carrier, grant, header, computed.gradient, base);
+        let gradient = (computed.gradient, self.block_of(grant.task));
+        let push = Self::filtered(&mut self.carrier, grant, header, gradient, base);
         self.work.send(push.clone());
         if self.server().is_some() && self.unknown.is_empty() {
             self.send_push(now, push, out);

@@ -1,0 +1,66 @@
+//! Steps that are no longer than the last one gives reason to.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Number, Registered, ServerFunction, Stepped};
+use crate::saved::{Archive, SavedError};
+
+/// `trust-region[:START,MOST]`: a step `d` of a key becomes `clip(d, -delta, delta)`, and then `delta`
+/// becomes `min(MOST, 2 |d| + 0.1)`; it is START (1) at first, and MOST (5) at most (Li et al., OSDI
+/// 2014, algorithm 3).
+#[derive(Debug)]
+struct TrustRegion {
+    most: f32,
+    deltas: Vec<f32>,
+}
+
+const fn number(name: &'static str, usual: f32) -> Number {
+    Number { name, usual: Some(usual), allowed: "finite and above 0", fits: |it| it > 0.0 }
+}
+
+pub(super) const REGISTERED: Registered = Registered {
+    name: "trust-region",
+    numbers: &[number("START", 1.0), number("MOST", 5.0)],
+    build: |numbers, keys| {
+        let number = |place: usize| numbers.get(place).copied().unwrap_or(1.0);
+        Box::new(TrustRegion { most: number(1), deltas: vec![number(0); keys] })
+    },
+};
+
+impl ServerFunction for TrustRegion {
+    fn apply(&mut self, values: &mut [f32], stepped: &Stepped<'_>) {
+        let deltas = &mut self.deltas[stepped.places()];
+        for ((value, before), delta) in values.iter_mut().zip(stepped.before).zip(deltas) {
+            let step = *value - before;
+            if step.abs() > *delta {
+                *value = before + delta.copysign(step);
+            }
+            *delta = self.most.min(2.0 * step.abs() + 0.1);
+        }
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.own("delta", &mut self.deltas)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_clipped_and_the_next_may_be_twice_as_long() {
+        let mut function = (REGISTERED.build)(&[1.0, 5.0], 3);
+        let mut at = |before: [f32; 2], mut values: [f32; 2]| {
+            let (gradient, rates) = (&[0.0; 2], &[0.1; 2]);
+            let stepped = Stepped { first: 1, before: &before, gradient, rates };
+            function.apply(&mut values, &stepped);
+            values
+        };
+        assert_eq!(at([0.0, 2.0], [0.5, -2.0]), [0.5, 1.0]);
+        // 2 * 0.5 + 0.1 and min(5, 2 * 4 + 0.1).
+        assert_eq!(at([0.5, 1.0], [2.5, 9.0]), [0.5 + 1.1, 6.0]);
+    }
+}

@@ -1,0 +1,177 @@
+//! Block proximal gradient: without delay it is the algorithm written down without servers, blocks or
+//! working sets, over every transport.
+
+use pstrain_core::filter::Filters;
+use pstrain_core::id::{BatchId, Version, WorkerId};
+use pstrain_core::job::{ALL_EXAMPLES, JobError};
+use pstrain_core::mode::Mode;
+use pstrain_core::model::Model;
+use pstrain_core::node::Event;
+use pstrain_core::optim::{OptimizerSpec, Proximal};
+use pstrain_core::params::{BlockOrder, Blocks};
+use pstrain_core::rng::Stream;
+use pstrain_core::trainer::Trainer;
+use pstrain_core::work::Task;
+use pstrain_tests::{Kind, Toy, partition_of, run_cluster, within};
+
+use super::LIMIT;
+
+const LAMBDA: f32 = 0.001;
+
+fn toy(workers: u32, order: BlockOrder) -> Toy {
+    let mut toy = Toy::sparse(workers, 150);
+    toy.job.blocks = Some(Blocks { count: 7, order });
+    toy.job.batch_size = ALL_EXAMPLES;
+    toy.job.budget.epochs = 20;
+    toy.job.update.optimizer = OptimizerSpec::Diagonal;
+    toy.job.update.learning_rate = 0.5;
+    toy.job.update.weight_decay = 0.0;
+    toy.job.update.proximal = Proximal::L1 { lambda: LAMBDA };
+    toy
+}
+
+/// Li et al. (OSDI 2014), algorithm 3, in sequence: for each block in turn, `G` and `U` of all data,
+/// then `w = soft(w - rate G / U, rate lambda / U)` at its keys.
+fn by_hand(toy: &Toy) -> Vec<f32> {
+    let (job, seed) = (&toy.job, Stream::new(toy.job.seed));
+    let (workers, blocks) = (job.membership.workers, job.blocks.unwrap());
+    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let mut params = vec![0.0_f32; model.parameters()];
+    let parts: Vec<_> =
+        (0..workers).map(|worker| partition_of(&toy.train, workers, WorkerId(worker))).collect();
+    let curvature = |worker: usize, key: u32| -> f32 {
+        let part = &parts[worker];
+        let entries = (0..part.len()).filter_map(|row| {
+            let row = part.row(row);
+            let place = row.columns.iter().position(|column| *column == key)?;
+            Some(f64::from(row.values[place]))
+        });
+        (0.25 * entries.map(|value| value * value).sum::<f64>() / part.len() as f64) as f32
+    };
+    let mut trainers: Vec<Trainer> = (0..workers)
+        .zip(&parts)
+        .map(|(worker, part)| {
+            Trainer::new(model.clone(), part.clone(), seed, WorkerId(worker), job.batch_size)
+                .unwrap()
+        })
+        .collect();
+    for update in 0..u64::from(job.budget.epochs) {
+        let all_keys = |(worker, trainer): (u32, &mut Trainer)| {
+            let mut gradient = Vec::new();
+            let task = Task::own(WorkerId(worker), BatchId(update));
+            let computed = trainer.compute(task, &params, &mut gradient);
+            (f64::from(computed.samples) / toy.train.len() as f64, gradient)
+        };
+        let gradients: Vec<_> = (0..).zip(&mut trainers).map(all_keys).collect();
+        let block = blocks.keys(seed, Version(update), params.len() as u64).unwrap();
+        for key in block.indices() {
+            let (mut g, mut u) = (0.0_f32, 0.0_f32);
+            for (worker, (share, gradient)) in gradients.iter().enumerate() {
+                g += *share as f32 * gradient[key];
+                u += *share as f32 * curvature(worker, key as u32);
+            }
+            if u > 0.0 {
+                let rate = job.update.learning_rate / u;
+                let moved = params[key] - rate * g;
+                let left = moved.abs() - rate * LAMBDA;
+                params[key] = if left > 0.0 { left.copysign(moved) } else { 0.0 };
+            }
+        }
+    }
+    params
+}
+
+#[test]
+fn without_delay_it_is_the_algorithm_by_hand_over_every_transport() {
+    for (workers, order) in
+        [(1, BlockOrder::Random), (1, BlockOrder::Sequence), (3, BlockOrder::Random)]
+    {
+        let toy = toy(workers, order);
+        let reference = by_hand(&toy);
+        let moved = reference.iter().filter(|value| **value != 0.0).count();
+        assert!(moved > 10 && moved < 300, "{moved} are not 0");
+        for kind in Kind::ALL {
+            let toy = toy.clone();
+            let outcome = within(LIMIT, move || run_cluster(kind, &toy));
+            assert_eq!(outcome.version, 20);
+            // As numbers: a sum that begins with nothing has no -0.
+            assert_eq!(outcome.parameters.as_slice(), reference.as_slice(), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn a_worker_sends_the_values_of_a_block_and_gets_those_that_changed() {
+    let toy = toy(1, BlockOrder::Random);
+    let touched = toy.train.touched();
+    let blocks = toy.job.blocks.unwrap();
+    let outcome = {
+        let toy = toy.clone();
+        within(LIMIT, move || run_cluster(Kind::Memory, &toy))
+    };
+    let (mut pushed, mut given) = (Vec::new(), Vec::new());
+    for event in &outcome.events {
+        match event {
+            Event::Pushed { bytes, .. } => pushed.push(*bytes),
+            Event::Given { bytes, .. } => given.push(*bytes),
+            _ => {}
+        }
+    }
+    let of_block = |update: u64| -> u64 {
+        let block = blocks.keys(Stream::new(toy.job.seed), Version(update), 300).unwrap();
+        touched.iter().filter(|key| block.indices().contains(&(**key as usize))).count() as u64
+    };
+    let wanted: Vec<u64> = (0..20).map(|update| 4 * of_block(update)).collect();
+    assert_eq!(pushed, wanted);
+    assert_eq!(given[0], 4 * touched.len() as u64);
+    // The values of the block before, and a key or a bit for each.
+    for (update, bytes) in (0..).zip(&given[1..]) {
+        assert!(*bytes <= 5 * of_block(update), "{bytes} bytes after update {update}");
+    }
+}
+
+#[test]
+fn filters_see_the_block_alone_and_kkt_comes_to_each_block_in_turn() {
+    let mut toy = toy(1, BlockOrder::Sequence);
+    let reference = by_hand(&toy);
+    for chain in ["zero-skip", "kkt:1:1000", "kkt:1:2"] {
+        toy.job.filters.chain = Filters::read_chain(chain).unwrap();
+        let toy = toy.clone();
+        let outcome = within(LIMIT, move || run_cluster(Kind::Tcp, &toy));
+        assert_eq!(outcome.parameters.as_slice(), reference.as_slice(), "{chain}");
+    }
+}
+
+#[test]
+fn any_consistency_in_whole_iterations_ends_and_moves_every_block() {
+    for consistency in ["delay:1", "delay:4", "delay:inf"] {
+        let mut toy = toy(3, BlockOrder::Random);
+        toy.job.mode = Mode::of(consistency.parse().unwrap());
+        toy.job.budget.epochs = 40;
+        let outcome = within(LIMIT, move || run_cluster(Kind::Memory, &toy));
+        assert_eq!(outcome.version, 40, "{consistency}");
+        let changed = outcome.parameters.iter().filter(|value| **value != 0.0).count();
+        assert!(changed > 10, "{consistency}: {changed} are not 0");
+    }
+}
+
+#[test]
+fn what_blocks_do_not_go_with_is_refused_with_words() {
+    let refused = |change: &dyn Fn(&mut Toy), words: &str| {
+        let mut toy = toy(2, BlockOrder::Random);
+        change(&mut toy);
+        let error: JobError = toy.job.validate().unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    };
+    refused(&|toy| toy.job.mode = Mode::of("asp".parse().unwrap()), "consistency = bsp or delay");
+    refused(&|toy| toy.job.mode.max_staleness = Some(1), "max-staleness = none");
+    refused(&|toy| toy.job.blocks = "301".parse().ok(), "a column of the data");
+    refused(&|toy| toy.job.work = "speed".parse().unwrap(), "work = equal");
+    refused(&|toy| toy.job.update.optimizer = OptimizerSpec::ADAM, "another optimizer than adam");
+    refused(&|toy| toy.job.mode.staleness = "inverse".parse().unwrap(), "staleness = plain");
+    let mut dense = Toy::new(2, 100);
+    dense.job.blocks = "4".parse().ok();
+    assert!(dense.job.validate().unwrap_err().to_string().contains("model = logistic"));
+    (dense.job.blocks, dense.job.update.optimizer) = (None, OptimizerSpec::Diagonal);
+    assert!(dense.job.validate().unwrap_err().to_string().contains("model = logistic"));
+}
