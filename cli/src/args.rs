@@ -23,7 +23,7 @@ pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
 
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 7, ", env!("PSTRAIN_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 8, ", env!("PSTRAIN_TARGET"), ")");
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]

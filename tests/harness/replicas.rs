@@ -34,6 +34,18 @@ pub enum Disturbances {
     None,
     /// All there is, as long as no more than one of the two servers is concerned at a time.
     One,
+    /// The two lose each other, and one of them dies while it asks the workers to follow it: before
+    /// so many of them have promised.
+    Ambush(Rank, u32),
+}
+
+/// Which of the two servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// The one that leads.
+    Primary,
+    /// The one that stands by.
+    Standby,
 }
 
 /// How a schedule went.
@@ -125,6 +137,8 @@ struct Lab {
     compute: Vec<Duration>,
     seen: BTreeMap<Version, Vec<f32>>,
     decided: BTreeMap<(WorkerId, Incarnation, Sequence), bool>,
+    /// Who dies, and the promises it has until then; once, and only if it asks.
+    ambush: Option<(Rank, u32)>,
     result: Replicated,
     seed: u64,
 }
@@ -139,12 +153,15 @@ const SERVERS: &str = "replica ";
 pub fn run_replicated(toy: &Toy, disturbances: Disturbances, seed: u64) -> Replicated {
     let mut lab = Lab::new(toy.clone(), seed);
     lab.spawn_primary();
-    if disturbances == Disturbances::One {
+    if disturbances != Disturbances::None {
         lab.after(Duration::from_millis(1), Happening::NewStandby);
         let every = lab.toy.job.membership.lease * 2;
         let first = lab.span(every);
         lab.after(first, Happening::Disturb);
         lab.disturbed = true;
+    }
+    if let Disturbances::Ambush(rank, promises) = disturbances {
+        lab.ambush = Some((rank, promises));
     }
     for worker in 0..toy.job.membership.workers {
         lab.spawn_worker(worker);
@@ -177,6 +194,7 @@ impl Lab {
             compute,
             seen: BTreeMap::new(),
             decided: BTreeMap::new(),
+            ambush: None,
             result: Replicated {
                 reason: None,
                 parameters: Vec::new(),
@@ -299,6 +317,7 @@ impl Lab {
             Happening::Arrives { link, at_callee } => self.arrives(link, at_callee),
             Happening::Dialled { by, address } => self.dialled(by, &address),
             Happening::Wake(process) => self.wake(process),
+            Happening::Disturb if self.ambush.is_some() => self.part(),
             Happening::Disturb => self.disturb(),
             Happening::Heal => self.cut.clear(),
             Happening::GoOn(process) => self.go_on(process),
@@ -317,6 +336,9 @@ impl Lab {
         }
         if let Input::Message(_, message) = &input {
             self.look_at(process, message);
+            if matches!(message, Message::Promise(_)) && self.falls(process) {
+                return;
+            }
         }
         let mut out = Outbox::new();
         self.processes[process].node.node().handle(now, input, &mut out);

@@ -7,7 +7,7 @@ use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::job::OnLoss;
 use pstrain_core::mode::Mode;
 use pstrain_core::node::Ledger;
-use pstrain_tests::{Disturbances, Replicated, Toy, run_replicated};
+use pstrain_tests::{Disturbances, Rank, Replicated, Toy, run_replicated};
 
 fn toy(workers: u32, seed: u64) -> Toy {
     let mut toy = Toy::new(workers, 240);
@@ -43,6 +43,26 @@ fn whatever_befalls_them_bsp_comes_to_the_same_parameters() {
     };
     schedules(400, look, ConsistencySpec::Bsp);
     assert!(takeovers > 200 && alone > 100 && deposed > 20, "{takeovers} {alone} {deposed}");
+}
+
+/// Neither has gone on without the other then, so that the other can.
+#[test]
+fn a_server_that_dies_while_it_asks_for_promises_is_done_without() {
+    for seed in 0..60 {
+        let mut toy = toy(1 + (seed % 5) as u32, seed / 5);
+        toy.job.mode = Mode::of(ConsistencySpec::Bsp);
+        let workers = toy.job.membership.workers;
+        let calm = run_replicated(&toy, Disturbances::None, seed);
+        for (rank, enough) in
+            [(Rank::Primary, workers / 2 + 1), (Rank::Standby, workers.div_ceil(2))]
+        {
+            for promises in 1..=enough {
+                let done = run_replicated(&toy, Disturbances::Ambush(rank, promises), seed);
+                assert_eq!(done.reason, calm.reason, "seed {seed}: {rank:?} {promises}");
+                assert_eq!(done.parameters, calm.parameters, "seed {seed}: {rank:?} {promises}");
+            }
+        }
+    }
 }
 
 #[test]

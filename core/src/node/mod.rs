@@ -16,6 +16,7 @@ mod inputs;
 mod replica;
 mod server;
 mod shard;
+mod vote;
 mod worker;
 
 use alloc::boxed::Box;

@@ -8,7 +8,7 @@ use pstrain_core::node::{Identity, Input};
 use pstrain_core::protocol::Message;
 use pstrain_core::time::Time;
 
-use super::{Happening, Lab, Machine, SERVERS};
+use super::{Happening, Lab, Machine, Rank, SERVERS};
 
 /// What travels on a connection.
 #[derive(Debug)]
@@ -132,12 +132,9 @@ impl Lab {
         let span = self.span(lease * 4);
         self.after(span, Happening::Disturb);
         let running: Vec<usize> = self.replicas().collect();
-        let paired = |&it: &usize| {
-            matches!(&*self.processes[it].node, Machine::Replica { paired: true, .. })
-        };
         let is_stopped = running.iter().any(|&it| self.processes[it].stopped.is_some());
         let &[one, other] = &running[..] else { return };
-        if !running.iter().all(paired) || is_stopped || !self.cut.is_empty() {
+        if !running.iter().all(|&it| self.is_paired(it)) || is_stopped || !self.cut.is_empty() {
             return;
         }
         let victim = if self.rng.below(2) == 0 { one } else { other };
@@ -163,6 +160,49 @@ impl Lab {
                 self.break_off(long);
             }
         }
+    }
+
+    /// The two servers lose each other, for one of them to be killed while it asks for promises.
+    pub(super) fn part(&mut self) {
+        let running: Vec<usize> = self.replicas().collect();
+        let (&[primary, standby], Some((rank, _))) = (&running[..], self.ambush) else {
+            return self.after(self.delay, Happening::Disturb);
+        };
+        if !self.is_paired(primary) || !self.is_paired(standby) {
+            return self.after(self.delay, Happening::Disturb);
+        }
+        self.calm = true;
+        match rank {
+            Rank::Primary => {
+                self.cut = vec![(primary, standby)];
+                self.break_off(self.job().membership.lease * 4);
+            }
+            Rank::Standby => {
+                self.processes[primary].stopped = Some((Time::from_nanos(u64::MAX), Vec::new()));
+            }
+        }
+    }
+
+    /// Whether a promise that comes to a process is the one at which it is killed.
+    pub(super) fn falls(&mut self, process: usize) -> bool {
+        let Some((rank, promises)) = &mut self.ambush else { return false };
+        *promises -= 1;
+        if *promises > 0 {
+            return false;
+        }
+        let rank = *rank;
+        self.ambush = None;
+        self.kill(process);
+        self.cut.clear();
+        if rank == Rank::Standby {
+            let stopped = self.replicas().find(|&it| self.processes[it].stopped.is_some());
+            self.go_on(stopped.expect("the primary"));
+        }
+        true
+    }
+
+    fn is_paired(&self, process: usize) -> bool {
+        matches!(&*self.processes[process].node, Machine::Replica { paired: true, .. })
     }
 
     /// What is under way between those that are cut off is lost.

@@ -4,11 +4,11 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::contest::Contest;
+use super::contest::{Candidate, Contest, Tally};
 use super::following::{Follower, Link};
 use super::primary::Primary;
 use super::{ReplicaConfig, fail, grace};
-use crate::id::PeerId;
+use crate::id::{PeerId, ServerId};
 use crate::job::patience;
 use crate::node::dialler::Dialler;
 use crate::node::{Effect, Event, Identity, Input, Outbox, WorkerError};
@@ -60,10 +60,19 @@ impl Primary {
         let mut contest = self.contest.take().unwrap_or_else(|| Contest::new(latest, now));
         contest.ask_later(now, lease);
         self.latest = self.latest.max(contest.term());
-        let run = self.copy.server.run();
-        self.workers().for_each(|peer| contest.ask(peer, run, self.term, config.id, out));
         self.contest = Some(contest);
-        self.win_if_promised(now, out);
+        self.ask_all(config, out);
+        self.win_if_promised(now, config, out);
+    }
+
+    fn candidate(&self, config: &ReplicaConfig) -> Candidate {
+        let (run, server) = (self.copy.server.run(), ServerId::COORDINATOR);
+        Candidate { run, server, kept: self.term, id: config.id }
+    }
+
+    fn ask_all(&self, config: &ReplicaConfig, out: &mut Outbox) {
+        let Some(contest) = &self.contest else { return };
+        self.workers().for_each(|peer| contest.ask(peer, self.candidate(config), out));
     }
 
     pub(super) fn on_promise(
@@ -74,24 +83,26 @@ impl Primary {
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {
+        let candidate = self.candidate(config);
         let Some(contest) = &mut self.contest else { return };
-        let asked = contest.term();
-        contest.take(promise);
+        contest.hear(peer, promise, candidate, out);
         self.latest = self.latest.max(contest.term());
-        if contest.term() > asked {
-            contest.ask(peer, self.copy.server.run(), self.term, config.id, out);
-        }
-        self.win_if_promised(now, out);
+        self.win_if_promised(now, config, out);
     }
 
     /// Goes on alone once enough workers have promised.
-    pub(super) fn win_if_promised(&mut self, now: Time, out: &mut Outbox) {
+    fn win_if_promised(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
         // Once both have the end of the run nothing changes any more, whoever leads.
         let ended = self.copy.server.has_ended() && !self.unsettled.holds_end();
-        let Some(contest) = self.contest.take_if(|it| ended || it.has_most_of(&self.electorate))
-        else {
-            return;
-        };
+        loop {
+            let Some(contest) = &mut self.contest else { return };
+            match contest.tally(|it| ended || it.has_most_of(&self.electorate)) {
+                Tally::TooFew => return,
+                Tally::Binds => self.ask_all(config, out),
+                Tally::Won => break,
+            }
+        }
+        let Some(contest) = self.contest.take() else { return };
         self.term = contest.term();
         if let Some(Follower { link: Link::Down { since, why }, .. }) = self.follower.take() {
             let stood = now.since(since);

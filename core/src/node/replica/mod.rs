@@ -10,10 +10,12 @@
 //! wants to go on without the other asks the workers for a [`Promise`] to follow it in a new
 //! [`Term`]: a standby that has lost its primary asks those that come to it, for they have lost it,
 //! too; a primary that has lost its standby asks those it has. A standby needs half of the workers, a
-//! primary more than half, so that both cannot have enough; and a worker promises nothing to whoever
-//! keeps less than it has promised to follow before ([`Candidacy::kept`]). No third machine is needed,
-//! and an old primary can do nothing: what it does has no effect until its standby has it, or the
-//! workers have promised.
+//! primary more than half, so that both cannot have enough. Whoever has enough of them asks them once
+//! more, to bind them ([`Stage::Binds`]), and leads once enough have heard that: from then on they
+//! promise nothing to whoever keeps less ([`Candidacy::kept`]). So one that dies while it asks has done
+//! nothing that the other would have to know. (The two rounds are those of Lamport, "The part-time
+//! parliament", 1998.) No third machine is needed, and an old primary can do nothing: what it does has
+//! no effect until its standby has it, or the workers have promised.
 //!
 //! # Whose promises count
 //! Those of the members, as an entry of the stream says: of one list at a time, and the next comes
@@ -23,6 +25,7 @@
 //! 2014, section 6.)
 //!
 //! [`Candidacy::kept`]: crate::protocol::replica::Candidacy
+//! [`Stage::Binds`]: crate::protocol::replica::Stage::Binds
 
 mod alone;
 mod contest;
@@ -41,8 +44,6 @@ use self::standby::Standby;
 use super::{Effect, Input, Node, Outbox, Server, ServerError, WorkerError};
 use crate::id::{PeerId, Term};
 use crate::job::{Job, heartbeat};
-use crate::protocol::Message;
-use crate::protocol::replica::Promise;
 use crate::rng::Stream;
 use crate::time::Time;
 
@@ -197,12 +198,4 @@ const PEER_BITS: u32 = 36;
 /// Ends a replica that cannot go on.
 fn fail(error: WorkerError, out: &mut Outbox) {
     out.push(Effect::Done(Err(error)));
-}
-
-/// Takes a promise out of an input.
-fn promise_of(input: &Input) -> Option<(PeerId, Promise)> {
-    match input {
-        Input::Message(peer, Message::Promise(promise)) => Some((*peer, *promise)),
-        _ => None,
-    }
 }

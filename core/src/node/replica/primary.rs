@@ -9,7 +9,7 @@ use core::time::Duration;
 use super::contest::Contest;
 use super::following::Follower;
 use super::stream::{Settled, Unsettled};
-use super::{Copy, ReplicaConfig, inner, outer, promise_of};
+use super::{Copy, ReplicaConfig, inner, outer};
 use crate::id::{PeerId, Term};
 use crate::node::dialler::{Dialler, Due};
 use crate::node::{Effect, Input, Node, Outbox, Server, encode_input};
@@ -75,7 +75,7 @@ impl Primary {
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {
-        if let Some((peer, promise)) = promise_of(&input) {
+        if let Input::Message(peer, Message::Promise(promise)) = input {
             self.on_promise(now, peer, promise, config, out);
         } else if let Some(input) = self.intercept(now, input, out) {
             self.hand_in(now, input, out);

@@ -7,10 +7,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::contest::Contest;
+use super::contest::{Candidate, Contest, Tally};
 use super::primary::Primary;
 use super::{Copy, ReplicaConfig, fail, inner, silence};
-use crate::id::{PeerId, Term};
+use crate::id::{PeerId, ServerId, Term};
 use crate::job::Job;
 use crate::node::dialler::{Dialler, Due, Unreachable};
 use crate::node::{
@@ -46,6 +46,8 @@ pub(super) struct Standby {
     /// The latest that it has asked for, or heard of.
     latest: Term,
     contest: Option<Contest>,
+    /// Since when the primary is owed word of how many entries are here: one for all that came at once.
+    owed_since: Option<Time>,
     /// Connections that have not said who they are.
     strangers: BTreeMap<PeerId, (Time, Identity)>,
     /// Workers that have lost the primary, too.
@@ -83,6 +85,7 @@ impl Standby {
             term: Term(0),
             latest: Term(0),
             contest: None,
+            owed_since: None,
             strangers: BTreeMap::new(),
             attending: BTreeMap::new(),
             lost: None,
@@ -238,6 +241,7 @@ impl Standby {
     }
 
     fn keep(&mut self, now: Time, out: &mut Outbox) {
+        self.owed_since = None;
         if let Some(entries) = self.copy.as_ref().map(|copy| copy.entries) {
             self.tell(now, Message::Kept(Kept { entries }), out);
         }
@@ -281,7 +285,7 @@ impl Standby {
         while self.electorates.get(1).is_some_and(|(number, _)| *number < header.settled) {
             self.electorates.pop_front();
         }
-        self.keep(now, out);
+        self.owed_since.get_or_insert(now);
     }
 
     /// The primary leads: there is nothing to wait for here.
@@ -361,24 +365,46 @@ impl Standby {
             return out.push(Effect::Close(peer));
         }
         let (latest, lease) = (self.latest.max(worker.hello.term), self.lease());
-        let Some(run) = self.run() else { return };
         self.attending.insert(peer, worker);
+        let Some(candidate) = self.candidate() else { return };
         let contest = self.contest.get_or_insert_with(|| {
             let mut contest = Contest::new(latest, now);
             contest.ask_later(now, lease);
             contest
         });
         self.latest = self.latest.max(contest.term());
-        contest.ask(peer, run, self.term, self.config.id, out);
+        contest.ask(peer, candidate, out);
     }
 
     fn on_promise(&mut self, from: PeerId, promise: Promise, out: &mut Outbox) {
-        let (Some(run), Some(contest)) = (self.run(), &mut self.contest) else { return };
-        let asked = contest.term();
-        contest.take(promise);
+        let (Some(candidate), Some(contest)) = (self.candidate(), &mut self.contest) else {
+            return;
+        };
+        contest.hear(from, promise, candidate, out);
         self.latest = self.latest.max(contest.term());
-        if contest.term() > asked {
-            contest.ask(from, run, self.term, self.config.id, out);
+    }
+
+    fn candidate(&self) -> Option<Candidate> {
+        let (run, server) = (self.run()?, ServerId::COORDINATOR);
+        Some(Candidate { run, server, kept: self.term, id: self.config.id })
+    }
+
+    fn ask_all(&self, out: &mut Outbox) {
+        if let (Some(candidate), Some(contest)) = (self.candidate(), &self.contest) {
+            self.attending.keys().for_each(|peer| contest.ask(*peer, candidate, out));
+        }
+    }
+
+    /// The term to lead in, if enough have promised to be bound to it.
+    fn won(&mut self, out: &mut Outbox) -> Option<Term> {
+        loop {
+            let contest = self.contest.as_mut()?;
+            let lists = self.electorates.iter();
+            match contest.tally(|it| lists.clone().all(|(_, list)| it.has_half_of(list))) {
+                Tally::TooFew => return None,
+                Tally::Binds => self.ask_all(out),
+                Tally::Won => return Some(contest.term()),
+            }
         }
     }
 
@@ -390,15 +416,11 @@ impl Standby {
         out: &mut Outbox,
     ) -> Option<Primary> {
         let may = self.can_lead() && self.over.is_none() && !self.electorates.is_empty();
-        let won = self.contest.take_if(|contest| {
-            may && self.electorates.iter().all(|(_, electorate)| contest.has_half_of(electorate))
-        });
-        let ends = may && self.ends_at().is_some_and(|at| now >= at);
-        let term = match won {
-            Some(contest) => contest.term(),
-            None if ends => self.latest.next(),
-            None => return None,
-        };
+        if !may {
+            return None;
+        }
+        let ends = self.ends_at().is_some_and(|at| now >= at);
+        let term = self.won(out).or_else(|| ends.then(|| self.latest.next()))?;
         let Copy { server, entries, clock } = self.copy.take()?;
         let (since, why) = self.lost.take().unwrap_or((now, String::new()));
         let version = server.version();
@@ -444,6 +466,9 @@ impl Standby {
 
     fn on_wake(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.lease();
+        if self.owed_since.is_some() {
+            self.keep(now, out);
+        }
         match self.dialler.wake(now, lease, out) {
             Due::Nothing => {}
             Due::Silence(silent) => {
@@ -467,12 +492,9 @@ impl Standby {
         self.strangers.retain(|peer, (since, _)| on_time(*since) || close(peer));
         // Its promise stays, and it may come again; but the primary may be there for it.
         self.attending.retain(|peer, worker| on_time(worker.since) || close(peer));
-        let Some(run) = self.run() else { return };
         if let Some(contest) = self.contest.as_mut().filter(|contest| now >= contest.ask_at()) {
             contest.ask_later(now, lease);
-            for &peer in self.attending.keys() {
-                contest.ask(peer, run, self.term, self.config.id, out);
-            }
+            self.ask_all(out);
         }
     }
 
@@ -484,6 +506,9 @@ impl Standby {
         let attending = self.attending.values().map(|worker| worker.since + lease).min();
         let over = self.over.map(|(since, _)| since + lease);
         let ends = self.ends_at().filter(|_| self.can_lead() && self.over.is_none());
-        [link, contest, strangers, attending, over, ends].into_iter().flatten().min()
+        [link, self.owed_since, contest, strangers, attending, over, ends]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

@@ -4,11 +4,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Server, ServerError, controller};
-use crate::id::{Incarnation, PeerId, ServerId, WorkerId};
+use crate::id::{PeerId, ServerId};
 use crate::job::Job;
 use crate::model::Model;
 use crate::node::{Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
-use crate::protocol::replica::Electorate;
+use crate::protocol::replica::{Elector, Electorate};
 use crate::saved::{Archive, Saved, SavedError};
 use crate::store::Store;
 use crate::work::Redundancy;
@@ -91,9 +91,9 @@ impl Server {
         self.members().eq(electorate.iter().copied())
     }
 
-    fn members(&self) -> impl Iterator<Item = (WorkerId, Incarnation)> {
+    fn members(&self) -> impl Iterator<Item = Elector> {
         let alive = self.roster.iter().filter(|(_, slot)| slot.presence.is_alive());
-        alive.map(|(worker, slot)| (worker, slot.incarnation))
+        alive.map(|(worker, slot)| Elector::Worker(worker, slot.incarnation))
     }
 
     /// The connections of the members.
