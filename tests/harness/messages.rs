@@ -239,6 +239,7 @@ impl Messages {
             }),
             27 => Message::State(State {
                 header: StateHeader {
+                    server: ServerId(self.small()),
                     run: self.number(),
                     term: Term(self.number()),
                     entry: self.number(),

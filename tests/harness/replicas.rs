@@ -1,4 +1,4 @@
-//! A server, its standbys and workers in one random schedule: processes are killed or stopped,
+//! Servers, their standbys and workers in one random schedule: processes are killed or stopped,
 //! machines are cut off from one another, and somebody starts a new standby after a while.
 //!
 //! What must hold whatever happens: a version of the parameters is the same to everybody who ever
@@ -13,13 +13,15 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{Incarnation, Sequence, Version, WorkerId};
+use pstrain_core::id::{Incarnation, Sequence, ServerId, Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::node::{
     Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, Outbox, Prepared,
-    Replica, ReplicaConfig, Server, Target, Worker, WorkerConfig, WorkerError,
+    Replica, ReplicaConfig, Server, Shard, ShardConfig, Target, Worker, WorkerConfig, WorkerError,
 };
+use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::Message;
+use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
@@ -83,7 +85,13 @@ struct Process {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "each is in a box of its own")]
 enum Machine {
-    Replica { node: Replica, address: String, paired: bool },
+    /// One of `server`, which dials `address` if it stands by.
+    Replica {
+        node: Replica,
+        server: u32,
+        address: String,
+        paired: bool,
+    },
     Worker(Worker),
 }
 
@@ -135,7 +143,7 @@ struct Lab {
     settles_until: Time,
     delay: Duration,
     compute: Vec<Duration>,
-    seen: BTreeMap<Version, Vec<f32>>,
+    seen: BTreeMap<(Version, KeyRange), Vec<f32>>,
     decided: BTreeMap<(WorkerId, Incarnation, Sequence), bool>,
     /// Who dies, and the promises it has until then; once, and only if it asks.
     ambush: Option<(Rank, u32)>,
@@ -153,6 +161,9 @@ const SERVERS: &str = "replica ";
 pub fn run_replicated(toy: &Toy, disturbances: Disturbances, seed: u64) -> Replicated {
     let mut lab = Lab::new(toy.clone(), seed);
     lab.spawn_primary();
+    for server in 1..toy.job.servers {
+        lab.spawn_shard(server);
+    }
     if disturbances != Disturbances::None {
         lab.after(Duration::from_millis(1), Happening::NewStandby);
         let every = lab.toy.job.membership.lease * 2;
@@ -252,7 +263,21 @@ impl Lab {
         let config = self.replica(self.processes.len());
         let address = String::new();
         let node = Replica::primary(config, server);
-        self.spawn(Machine::Replica { node, address, paired: false });
+        self.spawn(Machine::Replica { node, server: 0, address, paired: false });
+    }
+
+    fn spawn_shard(&mut self, server: u32) {
+        let process = self.processes.len();
+        let servers = self.job().servers;
+        let shard = Shard::new(ShardConfig {
+            place: Place::First { server: ServerId(server), servers },
+            address: format!("{SERVERS}{process}"),
+            lease: self.job().membership.lease,
+            stream: self.stream(process).fork("shard", 0),
+        });
+        let shard = shard.follows(format!("{SERVERS}0"));
+        let node = Replica::primary_shard(self.replica(process), shard);
+        self.spawn(Machine::Replica { node, server, address: String::new(), paired: false });
     }
 
     fn spawn_worker(&mut self, worker: u32) {
@@ -266,15 +291,18 @@ impl Lab {
         self.spawn(Machine::Worker(Worker::new(config)));
     }
 
-    /// Starts a standby for whoever leads, if nobody stands by.
+    /// Starts a standby for whoever leads a server, if nobody stands by.
     fn new_standby(&mut self) {
-        let running: Vec<usize> = self.replicas().collect();
-        let leader = running.iter().copied().find(|&it| self.leads(it));
-        if let ([_], Some(leader)) = (&running[..], leader) {
-            let config = self.replica(self.processes.len());
-            let node = Replica::standby(config, self.job().clone()).expect("a valid job");
-            let address = format!("{SERVERS}{leader}");
-            self.spawn(Machine::Replica { node, address, paired: false });
+        for server in 0..self.job().servers {
+            let running: Vec<usize> = self.replicas_of(server).collect();
+            if let &[leader] = &running[..]
+                && self.leads(leader)
+            {
+                let config = self.replica(self.processes.len());
+                let node = Replica::standby(config, self.job().clone()).expect("a valid job");
+                let address = format!("{SERVERS}{leader}");
+                self.spawn(Machine::Replica { node, server, address, paired: false });
+            }
         }
         if !self.ended() {
             let span = self.job().membership.lease;
@@ -282,8 +310,9 @@ impl Lab {
         }
     }
 
-    fn replicas(&self) -> impl Iterator<Item = usize> {
-        let is_one = |process: &Process| matches!(*process.node, Machine::Replica { .. });
+    /// The processes that lead a server or stand by for it.
+    fn replicas_of(&self, of: u32) -> impl Iterator<Item = usize> {
+        let is_one = move |process: &Process| matches!(*process.node, Machine::Replica { server, .. } if server == of);
         (0..).zip(&self.processes).filter(move |(_, it)| it.runs && is_one(it)).map(|(it, _)| it)
     }
 
@@ -403,7 +432,9 @@ impl Lab {
         let decided = match message {
             Message::Parameters(parameters) => {
                 let version = parameters.header.version;
-                let seen = self.seen.entry(version).or_insert_with(|| parameters.values.to_vec());
+                let keys = parameters.header.keys;
+                let seen = self.seen.entry((version, keys));
+                let seen = seen.or_insert_with(|| parameters.values.to_vec());
                 assert_eq!(*seen, *parameters.values, "seed {}: two versions {version}", self.seed);
                 parameters.header.decided
             }
@@ -424,6 +455,7 @@ impl Lab {
     }
 
     fn report(&mut self, process: usize, event: &Event) {
+        if std::env::var("DBG").is_ok() && !matches!(event, Event::Received{..}|Event::Sent{..}|Event::Evaluated{..}) { let t=format!("{event:?}"); if !t.starts_with("Pushed") && !t.starts_with("Updated") {eprintln!("DBG {} {process} {}", self.now, &t[..t.len().min(230)]);} }
         match event {
             Event::StandbyJoined { .. } => {
                 if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
@@ -453,8 +485,9 @@ impl Lab {
         let seed = self.seed;
         match (&*self.processes[process].node, result) {
             (Machine::Replica { node, .. }, Ok(reason)) => {
-                let server = node.server().expect("it had a state");
-                if node.leads() || self.result.reason.is_none() {
+                if let Some(server) = node.server()
+                    && (node.leads() || self.result.reason.is_none())
+                {
                     self.result.reason = Some(reason);
                     self.result.parameters.clone_from(server.parameters());
                     self.result.version = server.version();

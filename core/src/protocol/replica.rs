@@ -43,6 +43,8 @@ pub struct State {
 pub struct StateHeader {
     /// The run.
     pub run: u64,
+    /// Which server of the job it is of.
+    pub server: ServerId,
     /// The term of whoever leads.
     pub term: Term,
     /// The first entry that is not part of it.
@@ -150,7 +152,7 @@ pub struct Promise {
     pub granted: bool,
 }
 
-/// A server to a worker: where it can go if this one is gone.
+/// A server to a worker, or to one that it coordinates: where it can go if this one is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standby {
     /// The address.

@@ -8,7 +8,7 @@ use pstrain_core::node::{Identity, Input};
 use pstrain_core::protocol::Message;
 use pstrain_core::time::Time;
 
-use super::{Happening, Lab, Machine, Rank, SERVERS};
+use super::{Happening, Lab, Machine, Process, Rank, SERVERS};
 
 /// What travels on a connection.
 #[derive(Debug)]
@@ -131,7 +131,8 @@ impl Lab {
         let lease = self.job().membership.lease;
         let span = self.span(lease * 4);
         self.after(span, Happening::Disturb);
-        let running: Vec<usize> = self.replicas().collect();
+        let server = self.rng.below(u64::from(self.job().servers)) as u32;
+        let running: Vec<usize> = self.replicas_of(server).collect();
         let is_stopped = running.iter().any(|&it| self.processes[it].stopped.is_some());
         let &[one, other] = &running[..] else { return };
         if !running.iter().all(|&it| self.is_paired(it)) || is_stopped || !self.cut.is_empty() {
@@ -143,7 +144,9 @@ impl Lab {
         }
         let long = lease.mul_f64(0.1 + 3.0 * self.rng.unit());
         self.settles_until = self.now + long + lease * 2;
-        match self.rng.below(5) {
+        let kind = self.rng.below(5);
+        if std::env::var("DBG").is_ok() { eprintln!("DBG {} disturb {kind} victim {victim} of {one} {other} {long:?}", self.now); }
+        match kind {
             0 | 1 => self.kill(victim),
             2 => {
                 let until = self.now + long;
@@ -164,7 +167,7 @@ impl Lab {
 
     /// The two servers lose each other, for one of them to be killed while it asks for promises.
     pub(super) fn part(&mut self) {
-        let running: Vec<usize> = self.replicas().collect();
+        let running: Vec<usize> = self.replicas_of(self.job().servers - 1).collect();
         let (&[primary, standby], Some((rank, _))) = (&running[..], self.ambush) else {
             return self.after(self.delay, Happening::Disturb);
         };
@@ -195,7 +198,8 @@ impl Lab {
         self.kill(process);
         self.cut.clear();
         if rank == Rank::Standby {
-            let stopped = self.replicas().find(|&it| self.processes[it].stopped.is_some());
+            let is_stopped = |process: &Process| process.stopped.is_some();
+            let stopped = self.processes.iter().position(is_stopped);
             self.go_on(stopped.expect("the primary"));
         }
         true
@@ -210,6 +214,12 @@ impl Lab {
         for link in 0..self.links.len() {
             let Link { caller, callee, .. } = self.links[link];
             if !self.can_reach(caller, callee) {
+                let is_open = |item: &Item| matches!(item, Item::Open);
+                if self.links[link].to_caller.items.iter().any(is_open) {
+                    let why = "nobody answers".to_owned();
+                    let failed = Input::DialFailed { why, permanent: false };
+                    self.after(self.delay, Happening::To(caller, failed));
+                }
                 for to_callee in [true, false] {
                     let way = self.links[link].way(to_callee);
                     way.broken = true;

@@ -8,7 +8,7 @@ use super::contest::{Candidate, Contest, Tally};
 use super::following::{Follower, Link};
 use super::primary::Primary;
 use super::{ReplicaConfig, fail, grace};
-use crate::id::{PeerId, ServerId};
+use crate::id::PeerId;
 use crate::job::patience;
 use crate::node::dialler::Dialler;
 use crate::node::{Effect, Event, Identity, Input, Outbox, WorkerError};
@@ -66,13 +66,14 @@ impl Primary {
     }
 
     fn candidate(&self, config: &ReplicaConfig) -> Candidate {
-        let (run, server) = (self.copy.server.run(), ServerId::COORDINATOR);
+        let (run, server) = self.copy.server.identity();
         Candidate { run, server, kept: self.term, id: config.id }
     }
 
     fn ask_all(&self, config: &ReplicaConfig, out: &mut Outbox) {
         let Some(contest) = &self.contest else { return };
-        self.workers().for_each(|peer| contest.ask(peer, self.candidate(config), out));
+        let electors = self.outer_of(self.copy.server.electors());
+        electors.for_each(|peer| contest.ask(peer, self.candidate(config), out));
     }
 
     pub(super) fn on_promise(
@@ -108,7 +109,8 @@ impl Primary {
             let stood = now.since(since);
             out.push(Effect::Report(Event::StandbyLost { term: self.term, stood, why }));
         }
-        let effects = self.unsettled.release();
+        let mut effects = self.unsettled.release();
+        effects.retain(|effect| !matches!(effect, Effect::Report(Event::StandbyJoined { .. })));
         self.obey(now, effects.into_iter(), out);
         self.renew_electorate();
     }
@@ -119,7 +121,7 @@ impl Primary {
         let may =
             self.is_from_server(peer) && self.is_paired() && deposed.run == self.copy.server.run();
         if may && deposed.term > self.term {
-            out.extend(self.workers().map(Effect::Close));
+            out.extend(self.outer_of(self.copy.server.worker_peers()).map(Effect::Close));
             fail(WorkerError::Deposed { term: deposed.term }, out);
         }
     }

@@ -7,33 +7,38 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::asking::Round;
 use super::contest::{Candidate, Contest, Tally};
+use super::dials::Dials;
 use super::primary::Primary;
+use super::subject::Subject;
 use super::{Copy, ReplicaConfig, fail, inner, silence};
-use crate::id::{PeerId, ServerId, Term};
+use crate::id::{PeerId, Term, Version};
 use crate::job::Job;
 use crate::node::dialler::{Dialler, Due, Unreachable};
 use crate::node::{
-    Effect, Event, Identity, Input, Node, Outbox, Server, ServerError, WorkerError, decode_input,
+    Effect, Event, Identity, Input, Outbox, Server, ServerError, Target, WorkerError, decode_input,
 };
 use crate::protocol::message::{End, EndReason, Heartbeat, Hello};
 use crate::protocol::replica::{
     Electorate, Entry, EntryKind, Follow, Kept, Promise, State, StateHeader,
 };
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, Status};
-use crate::saved::Saved;
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// Whoever stands by.
 #[derive(Debug)]
 pub(super) struct Standby {
     config: ReplicaConfig,
-    dialler: Dialler,
+    pub(super) dialler: Dialler,
     job: Job,
     job_digest: [u8; 32],
     parameters: usize,
     /// The server of the primary, once its state has come.
-    copy: Option<Copy>,
+    pub(super) copy: Option<Copy>,
     /// The parts of a state that have come.
     arriving: Option<(StateHeader, Vec<u8>)>,
     /// Whether the primary does nothing without this one.
@@ -45,7 +50,9 @@ pub(super) struct Standby {
     term: Term,
     /// The latest that it has asked for, or heard of.
     latest: Term,
-    contest: Option<Contest>,
+    pub(super) contest: Option<Contest>,
+    /// Whom it dials, if electors do not come.
+    pub(super) round: Round,
     /// Since when the primary is owed word of how many entries are here: one for all that came at once.
     owed_since: Option<Time>,
     /// Connections that have not said who they are.
@@ -53,12 +60,12 @@ pub(super) struct Standby {
     /// Workers that have lost the primary, too.
     attending: BTreeMap<PeerId, Attending>,
     /// Since when nobody leads, as far as it knows, and why.
-    lost: Option<(Time, String)>,
+    pub(super) lost: Option<(Time, String)>,
     over: Option<(Time, EndReason)>,
 }
 
 /// A worker that waits for somebody to lead.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Attending {
     identity: Identity,
     hello: Hello,
@@ -85,6 +92,7 @@ impl Standby {
             term: Term(0),
             latest: Term(0),
             contest: None,
+            round: Round::default(),
             owed_since: None,
             strangers: BTreeMap::new(),
             attending: BTreeMap::new(),
@@ -93,15 +101,15 @@ impl Standby {
         })
     }
 
-    pub(super) fn server(&self) -> Option<&Server> {
+    pub(super) fn subject(&self) -> Option<&Subject> {
         self.copy.as_ref().map(|copy| &copy.server)
     }
 
     pub(super) fn into_server(self) -> Option<Server> {
-        self.copy.map(|copy| copy.server)
+        self.copy.and_then(|copy| copy.server.into_coordinator())
     }
 
-    const fn lease(&self) -> Duration {
+    pub(super) const fn lease(&self) -> Duration {
         self.job.membership.lease
     }
 
@@ -142,6 +150,32 @@ impl Standby {
         }
     }
 
+    /// Whether it follows, and nothing but what comes next is awaited.
+    pub(super) const fn rests(&self) -> bool {
+        self.paired && self.arriving.is_none() && self.contest.is_none()
+    }
+
+    /// The connections that are up, as far as it knows.
+    pub(super) fn peers(&self) -> Vec<PeerId> {
+        let others = self.strangers.keys().chain(self.attending.keys()).copied();
+        self.dialler.peer().into_iter().chain(others).collect()
+    }
+
+    /// Saves or restores everything but the copy, while it [rests](Self::rests).
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        self.dialler.archive(archive)?;
+        archive.small(&mut self.paired)?;
+        archive.small(&mut self.electorates)?;
+        archive.small(&mut self.term)?;
+        archive.small(&mut self.latest)?;
+        archive.small(&mut self.round)?;
+        archive.small(&mut self.owed_since)?;
+        archive.small(&mut self.strangers)?;
+        archive.small(&mut self.attending)?;
+        archive.small(&mut self.lost)?;
+        archive.small(&mut self.over)
+    }
+
     fn forget(&mut self, peer: PeerId) {
         self.strangers.remove(&peer);
         self.attending.remove(&peer);
@@ -152,6 +186,9 @@ impl Standby {
         if !identity.may_serve() {
             let why = alloc::format!("who answers there is {identity}, which is no server");
             return self.redial(now, why, out);
+        }
+        if self.round.is_at_elector() {
+            return self.on_elector_dialled(now, peer, out);
         }
         out.push(Effect::Limit(peer, Limits::of_primary(self.parameters)));
         let follow = Follow {
@@ -166,7 +203,7 @@ impl Standby {
         self.tell(now, Message::Follow(follow), out);
     }
 
-    /// Sends to the primary.
+    /// Sends to whoever it has dialled.
     fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
         if let Some(peer) = self.dialler.peer() {
             self.dialler.sent(now, self.lease());
@@ -176,12 +213,14 @@ impl Standby {
 
     /// Goes away from the primary and comes back after a pause. It gives up with the patience of
     /// the job, unless it can lead itself: then it waits for workers to come.
-    fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
+    pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.arriving = None;
         self.lost.get_or_insert_with(|| (now, why.clone()));
         if !self.paired {
             self.copy = None;
         }
+        let next = self.next_target(now);
+        self.dialler.turn_to(next);
         if let Err(Unreachable { why, attempts, tried }) =
             self.dialler.redial(now, why, self.lease(), out)
         {
@@ -190,6 +229,9 @@ impl Standby {
     }
 
     fn on_primary(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        if self.round.is_at_elector() {
+            return self.on_elector(now, message, out);
+        }
         match message {
             Message::Heartbeat(_) => {}
             Message::End(end) => self.end(end.reason, out),
@@ -221,19 +263,16 @@ impl Standby {
             self.arriving = Some((begun, whole));
             return;
         }
-        let restored = Saved::of_bytes(&whole).map_err(|error| error.to_string()).and_then(|it| {
-            Server::restore(self.job.clone(), &it).map_err(|error| error.to_string())
-        });
-        match restored {
+        match Subject::restore(header.server, &self.job, &self.config, &whole) {
             Err(what) => fail(WorkerError::Protocol(what), out),
             Ok(server) => {
-                let version = server.version();
+                let version = version_of(&server);
                 let (entries, clock) = (header.entry, (now, header.at));
                 self.copy = Some(Copy { server, entries, clock });
                 self.paired = false;
                 self.electorates.clear();
-                self.term = header.term;
-                self.latest = self.latest.max(header.term);
+                // Whatever it has asked for came to nothing: what it had kept is not kept any more.
+                (self.term, self.latest, self.contest) = (header.term, header.term, None);
                 out.push(Effect::Report(Event::Following { version }));
                 self.keep(now, out);
             }
@@ -248,7 +287,12 @@ impl Standby {
     }
 
     fn run(&self) -> Option<u64> {
-        self.server().map(Server::run)
+        self.subject().map(Subject::run)
+    }
+
+    /// Whether electors come here, as workers do.
+    fn is_coordinator(&self) -> bool {
+        self.subject().is_some_and(|subject| subject.coordinator().is_some())
     }
 
     fn on_entry(&mut self, now: Time, Entry { header, input }: Entry, out: &mut Outbox) {
@@ -335,11 +379,12 @@ impl Standby {
         }
         let Some((_, identity)) = self.strangers.remove(&from) else { return };
         match message {
-            Message::Hello(hello) if self.can_lead() => {
+            Message::Hello(hello) if self.can_lead() && self.is_coordinator() => {
                 self.attend(now, from, Attending { identity, hello, since: now }, out);
             }
             Message::PullStatus(_) if identity.may_control().is_ok() && self.copy.is_some() => {
-                let status = self.copy.as_ref().map(|it| it.server.status(it.stream_time(now)));
+                let status = self.copy.as_ref();
+                let status = status.and_then(|it| it.server.status(it.stream_time(now)));
                 let status = status.map(|status| Status { stands_by: true, ..status });
                 let status = status.map(|status| Message::Status(Box::new(status)));
                 out.extend(status.map(|status| Effect::Send(from, status)));
@@ -355,7 +400,7 @@ impl Standby {
     /// Whether it may ask workers to follow it: it has lost the primary, which can do nothing
     /// without it, and has heard nothing of what that does since. A connection alone says nothing: the
     /// system of a process that is stopped takes it, too.
-    const fn can_lead(&self) -> bool {
+    pub(super) const fn can_lead(&self) -> bool {
         self.paired && self.lost.is_some()
     }
 
@@ -364,8 +409,14 @@ impl Standby {
             out.push(Effect::Send(peer, Message::End(End { reason })));
             return out.push(Effect::Close(peer));
         }
-        let (latest, lease) = (self.latest.max(worker.hello.term), self.lease());
+        let known = worker.hello.term;
         self.attending.insert(peer, worker);
+        self.ask(now, peer, known, out);
+    }
+
+    /// Asks an elector, who knows of a term, to follow it in a later one.
+    pub(super) fn ask(&mut self, now: Time, peer: PeerId, known: Term, out: &mut Outbox) {
+        let (latest, lease) = (self.latest.max(known), self.lease());
         let Some(candidate) = self.candidate() else { return };
         let contest = self.contest.get_or_insert_with(|| {
             let mut contest = Contest::new(latest, now);
@@ -376,7 +427,7 @@ impl Standby {
         contest.ask(peer, candidate, out);
     }
 
-    fn on_promise(&mut self, from: PeerId, promise: Promise, out: &mut Outbox) {
+    pub(super) fn on_promise(&mut self, from: PeerId, promise: Promise, out: &mut Outbox) {
         let (Some(candidate), Some(contest)) = (self.candidate(), &mut self.contest) else {
             return;
         };
@@ -384,14 +435,16 @@ impl Standby {
         self.latest = self.latest.max(contest.term());
     }
 
-    fn candidate(&self) -> Option<Candidate> {
-        let (run, server) = (self.run()?, ServerId::COORDINATOR);
+    pub(super) fn candidate(&self) -> Option<Candidate> {
+        let (run, server) = self.subject()?.identity();
         Some(Candidate { run, server, kept: self.term, id: self.config.id })
     }
 
     fn ask_all(&self, out: &mut Outbox) {
         if let (Some(candidate), Some(contest)) = (self.candidate(), &self.contest) {
-            self.attending.keys().for_each(|peer| contest.ask(*peer, candidate, out));
+            let elector = self.dialler.peer().filter(|_| self.round.is_at_elector());
+            let electors = self.attending.keys().copied().chain(elector);
+            electors.for_each(|peer| contest.ask(peer, candidate, out));
         }
     }
 
@@ -421,17 +474,24 @@ impl Standby {
         }
         let ends = self.ends_at().is_some_and(|at| now >= at);
         let term = self.won(out).or_else(|| ends.then(|| self.latest.next()))?;
-        let Copy { server, entries, clock } = self.copy.take()?;
+        let Copy { mut server, entries, clock } = self.copy.take()?;
         let (since, why) = self.lost.take().unwrap_or((now, String::new()));
-        let version = server.version();
+        let version = version_of(&server);
         out.extend(self.dialler.peer().map(Effect::Close));
         out.push(Effect::Report(Event::TookOver { term, version, stood: now.since(since), why }));
         out.extend(server.unanswered());
         let peers = server.peers();
+        let moved = server.moved(self.config.address.clone());
         let mut primary = Primary::new(Copy { server, entries, clock }, term);
+        if self.dialler.is_dialling() {
+            primary.dials = Dials::begun(Target::Server);
+        }
         for peer in peers {
             let why = String::from("its server is gone, and another leads");
             primary.hand_in(now, Input::Disconnected { peer, why }, out);
+        }
+        if let Some(moved) = moved {
+            primary.hand_in(now, moved, out);
         }
         // Whoever was silent while nobody led is not to blame.
         primary.hand_in(now, Input::Overslept, out);
@@ -454,7 +514,7 @@ impl Standby {
     /// When it sees a run to its end that has ended already: nothing changes any more, whoever leads.
     fn ends_at(&self) -> Option<Time> {
         let (since, _) = self.lost.as_ref()?;
-        self.server()?.has_ended().then(|| *since + silence(self.lease()))
+        self.subject()?.has_ended().then(|| *since + silence(self.lease()))
     }
 
     fn end(&mut self, reason: EndReason, out: &mut Outbox) {
@@ -475,6 +535,7 @@ impl Standby {
                 let why = alloc::format!("it has been silent for {silent:?}");
                 return self.redial(now, why, out);
             }
+            Due::Beat if self.round.is_at_elector() => self.dialler.sent(now, lease),
             Due::Beat => {
                 let beat = Message::Heartbeat(Heartbeat { incarnation: None });
                 self.tell(now, beat, out);
@@ -511,4 +572,9 @@ impl Standby {
             .flatten()
             .min()
     }
+}
+
+/// The version of the parameters, where they are counted.
+fn version_of(subject: &Subject) -> Option<Version> {
+    subject.coordinator().map(Server::version)
 }

@@ -76,6 +76,15 @@ impl Unsettled {
         effects.into_iter().any(|it| matches!(it, Effect::Report(Event::Ended { .. })))
     }
 
+    /// Whether such an effect is among what waits: an evaluation, or the end of all.
+    pub(super) fn holds(&self, effect: &Effect) -> bool {
+        let mut held = self.entries.iter().flat_map(|waiting| &waiting.effects);
+        held.any(|it| match (it, effect) {
+            (Effect::Evaluate(held), Effect::Evaluate(it)) => held.point.version == it.point.version,
+            (held, it) => matches!((held, it), (Effect::Done(_), Effect::Done(_))),
+        })
+    }
+
     /// The first entry that is not settled, if any is.
     pub(super) fn first(&self) -> Option<u64> {
         self.entries.front().map(|waiting| waiting.number)

@@ -7,7 +7,7 @@ use super::{Server, ServerError, controller};
 use crate::id::{PeerId, ServerId};
 use crate::job::Job;
 use crate::model::Model;
-use crate::node::{Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
+use crate::node::{Durable, Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
 use crate::protocol::replica::{Elector, Electorate};
 use crate::saved::{Archive, Saved, SavedError};
 use crate::store::Store;
@@ -101,6 +101,11 @@ impl Server {
         self.roster.peers()
     }
 
+    /// The connections of the other servers.
+    pub(in crate::node) fn server_peers(&self) -> impl Iterator<Item = PeerId> {
+        self.group.peers()
+    }
+
     /// Who is behind a connection that has not said anything yet.
     pub(in crate::node) fn stranger(&self, peer: PeerId) -> Option<Identity> {
         self.identities.get(&peer).copied()
@@ -141,7 +146,10 @@ impl Server {
         self.done
     }
 
-    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+    pub(in crate::node) fn archive(
+        &mut self,
+        archive: &mut Archive<'_>,
+    ) -> Result<(), SavedError> {
         let mut digest = self.job_digest;
         archive.small(&mut digest)?;
         if digest != self.job_digest {
@@ -235,5 +243,19 @@ impl Server {
             archive.shared_of("evaluated", &mut asked.parameters, keys)?;
         }
         Ok(())
+    }
+}
+
+impl Durable for Server {
+    fn save(&mut self) -> Saved {
+        self.save()
+    }
+
+    fn peers(&self) -> Vec<PeerId> {
+        self.peers()
+    }
+
+    fn unanswered(&self) -> Vec<Effect> {
+        self.unanswered()
     }
 }

@@ -4,6 +4,7 @@ use alloc::string::String;
 
 use super::Worker;
 use crate::id::Term;
+use crate::node::places::Places;
 use crate::node::vote::Vote;
 use crate::node::{Outbox, Target};
 use crate::protocol::Message;
@@ -15,14 +16,12 @@ use crate::time::Time;
 pub(super) struct Allegiance {
     run: u64,
     vote: Vote,
-    /// Where it goes next, and where after that.
-    here: Target,
-    elsewhere: Option<Target>,
+    places: Places,
 }
 
 impl Default for Allegiance {
     fn default() -> Self {
-        Self { run: 0, vote: Vote::default(), here: Target::Server, elsewhere: None }
+        Self { run: 0, vote: Vote::default(), places: Places::new(Target::Server) }
     }
 }
 
@@ -34,10 +33,7 @@ impl Allegiance {
 
     /// Turns to the other server, if there is one; says where to go.
     pub(super) fn turn(&mut self) -> Target {
-        if let Some(elsewhere) = &mut self.elsewhere {
-            core::mem::swap(&mut self.here, elsewhere);
-        }
-        self.here.clone()
+        self.places.turn()
     }
 
     /// Follows whoever leads `run` in `term`; false if that is over.
@@ -52,11 +48,9 @@ impl Allegiance {
         true
     }
 
-    /// Notes where the standby is. The address of one that is gone does no harm.
+    /// Notes where the standby is.
     pub(super) fn note_standby(&mut self, standby: Option<String>) {
-        if let Some(address) = standby {
-            self.elsewhere = Some(Target::Address(address));
-        }
+        self.places.note_standby(standby);
     }
 }
 
@@ -81,14 +75,5 @@ mod tests {
         assert!(allegiance.follow(7, Term(5), None));
         assert!(allegiance.follow(8, Term(1), None));
         assert_eq!(allegiance.term(), Term(1));
-    }
-
-    #[test]
-    fn it_turns_to_the_standby_and_back() {
-        let mut allegiance = Allegiance::default();
-        assert_eq!(allegiance.turn(), Target::Server, "there is no other");
-        allegiance.note_standby(Some("b".into()));
-        assert_eq!(allegiance.turn(), Target::Address("b".into()));
-        assert_eq!(allegiance.turn(), Target::Server);
     }
 }
