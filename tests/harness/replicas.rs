@@ -7,26 +7,27 @@
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
+mod crashes;
 mod machines;
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{Incarnation, Sequence, ServerId, Version, WorkerId};
+use pstrain_core::id::{Incarnation, Sequence, Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::node::{
     Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, Outbox, Prepared,
-    Replica, ReplicaConfig, Server, Shard, ShardConfig, Target, Worker, WorkerConfig, WorkerError,
+    Replica, ReplicaConfig, Target, Worker, WorkerConfig, WorkerError,
 };
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::Message;
-use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
 
 use crate::toy::{Toy, parts_of};
+use crashes::Disk;
 use machines::{Item, Link};
 
 /// What may befall the machines.
@@ -39,6 +40,8 @@ pub enum Disturbances {
     /// The two lose each other, and one of them dies while it asks the workers to follow it: before
     /// so many of them have promised.
     Ambush(Rank, u32),
+    /// Servers keep a log, and crash and begin anew: one of the two, or both at a time.
+    Crashes,
 }
 
 /// Which of the two servers.
@@ -80,6 +83,7 @@ struct Process {
     /// Until when it is stopped, with what came meanwhile.
     stopped: Option<(Time, Vec<(usize, Input)>)>,
     wake: Option<Time>,
+    disk: Disk,
 }
 
 #[derive(Debug)]
@@ -122,6 +126,7 @@ enum Happening {
     Heal,
     GoOn(usize),
     NewStandby,
+    Resume(usize),
 }
 
 /// The whole of it.
@@ -147,6 +152,8 @@ struct Lab {
     decided: BTreeMap<(WorkerId, Incarnation, Sequence), bool>,
     /// Who dies, and the promises it has until then; once, and only if it asks.
     ambush: Option<(Rank, u32)>,
+    /// Whether servers keep a log.
+    durable: bool,
     result: Replicated,
     seed: u64,
 }
@@ -160,9 +167,8 @@ const SERVERS: &str = "replica ";
 #[must_use]
 pub fn run_replicated(toy: &Toy, disturbances: Disturbances, seed: u64) -> Replicated {
     let mut lab = Lab::new(toy.clone(), seed);
-    lab.spawn_primary();
-    for server in 1..toy.job.servers {
-        lab.spawn_shard(server);
+    for server in 0..toy.job.servers {
+        lab.spawn_server(server, String::new());
     }
     if disturbances != Disturbances::None {
         lab.after(Duration::from_millis(1), Happening::NewStandby);
@@ -174,6 +180,7 @@ pub fn run_replicated(toy: &Toy, disturbances: Disturbances, seed: u64) -> Repli
     if let Disturbances::Ambush(rank, promises) = disturbances {
         lab.ambush = Some((rank, promises));
     }
+    lab.durable = disturbances == Disturbances::Crashes;
     for worker in 0..toy.job.membership.workers {
         lab.spawn_worker(worker);
     }
@@ -206,6 +213,7 @@ impl Lab {
             seen: BTreeMap::new(),
             decided: BTreeMap::new(),
             ambush: None,
+            durable: false,
             result: Replicated {
                 reason: None,
                 parameters: Vec::new(),
@@ -253,31 +261,16 @@ impl Lab {
             runs: true,
             stopped: None,
             wake: None,
+            disk: Disk::default(),
         });
         self.after(Duration::ZERO, Happening::To(process, Input::Start));
         process
     }
 
-    fn spawn_primary(&mut self) {
-        let server = Server::new(self.job().clone(), 1).expect("a valid job");
-        let config = self.replica(self.processes.len());
-        let address = String::new();
-        let node = Replica::primary(config, server);
-        self.spawn(Machine::Replica { node, server: 0, address, paired: false });
-    }
-
-    fn spawn_shard(&mut self, server: u32) {
-        let process = self.processes.len();
-        let servers = self.job().servers;
-        let shard = Shard::new(ShardConfig {
-            place: Place::First { server: ServerId(server), servers },
-            address: format!("{SERVERS}{process}"),
-            lease: self.job().membership.lease,
-            stream: self.stream(process).fork("shard", 0),
-        });
-        let shard = shard.follows(format!("{SERVERS}0"));
-        let node = Replica::primary_shard(self.replica(process), shard);
-        self.spawn(Machine::Replica { node, server, address: String::new(), paired: false });
+    /// Starts a server that leads, or one that stands by for that at `address`.
+    fn spawn_server(&mut self, server: u32, address: String) {
+        let node = self.begins(self.processes.len(), server, &address);
+        self.spawn(Machine::Replica { node, server, address, paired: false });
     }
 
     fn spawn_worker(&mut self, worker: u32) {
@@ -298,10 +291,7 @@ impl Lab {
             if let &[leader] = &running[..]
                 && self.leads(leader)
             {
-                let config = self.replica(self.processes.len());
-                let node = Replica::standby(config, self.job().clone()).expect("a valid job");
-                let address = format!("{SERVERS}{leader}");
-                self.spawn(Machine::Replica { node, server, address, paired: false });
+                self.spawn_server(server, format!("{SERVERS}{leader}"));
             }
         }
         if !self.ended() {
@@ -347,10 +337,12 @@ impl Lab {
             Happening::Dialled { by, address } => self.dialled(by, &address),
             Happening::Wake(process) => self.wake(process),
             Happening::Disturb if self.ambush.is_some() => self.part(),
+            Happening::Disturb if self.durable => self.crash_some(),
             Happening::Disturb => self.disturb(),
             Happening::Heal => self.cut.clear(),
             Happening::GoOn(process) => self.go_on(process),
             Happening::NewStandby => self.new_standby(),
+            Happening::Resume(process) => self.resume(process),
         }
     }
 
@@ -369,11 +361,13 @@ impl Lab {
                 return;
             }
         }
+        self.log(process, &input);
         let mut out = Outbox::new();
         self.processes[process].node.node().handle(now, input, &mut out);
         for effect in out {
             self.obey(process, effect);
         }
+        self.rests(process);
         self.plan_wake(process);
     }
 
@@ -455,7 +449,17 @@ impl Lab {
     }
 
     fn report(&mut self, process: usize, event: &Event) {
-        if std::env::var("DBG").is_ok() && !matches!(event, Event::Received{..}|Event::Sent{..}|Event::Evaluated{..}) { let t=format!("{event:?}"); if !t.starts_with("Pushed") && !t.starts_with("Updated") {eprintln!("DBG {} {process} {}", self.now, &t[..t.len().min(230)]);} }
+        if std::env::var("DBG").is_ok()
+            && !matches!(
+                event,
+                Event::Received { .. } | Event::Sent { .. } | Event::Evaluated { .. }
+            )
+        {
+            let t = format!("{event:?}");
+            if !t.starts_with("Pushed") && !t.starts_with("Updated") {
+                eprintln!("DBG {} {process} {}", self.now, &t[..t.len().min(230)]);
+            }
+        }
         match event {
             Event::StandbyJoined { .. } => {
                 if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {

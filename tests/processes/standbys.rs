@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::cluster::{SLOW, Server, number};
+use crate::cluster::{SLOW, Server, number, path};
 use crate::process::{Process, finish};
 
 const JOB: [&str; 10] = [
@@ -102,4 +102,35 @@ fn a_server_that_does_not_coordinate_and_was_stopped_for_too_long_does_no_more()
     let left = server.finish(workers);
     assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
     standby.process.wait().with_code(0);
+}
+
+#[test]
+fn a_server_and_its_standby_that_keep_logs_are_killed_both_and_go_on() {
+    let one = undisturbed();
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let log =
+        |state| ["--durability", "log", "--state", path(state), "--checkpoint-every", "300ms"];
+    let server = Server::tcp(&[&SLOW, &JOB, &log(&first)]);
+    let of = ["--standby-of", &server.address];
+    let standby = Server::tcp(&[&SLOW, &JOB, &of, &log(&second)]);
+    server.wait_for("standby", |status| status["standby"] == standby.address);
+    let workers = server.workers(2);
+    server.wait_for_updates(6);
+    server.process.signal(Signal::KILL);
+    let standby = standby.replace(&[&["--resume", path(&second)]]);
+    let server = server.replace(&[&["--resume", path(&first)]]);
+    let updates = number(&server.status()["updates"]);
+    server.wait_for_updates(updates + 3);
+    // The standby alone, and then the server, which is fenced.
+    server.process.signal(Signal::KILL);
+    standby.wait_for("takeover", |status| status["stands_by"] == false);
+    let updates = number(&standby.status()["updates"]);
+    standby.wait_for_updates(updates + 2);
+    let server = server.replace(&[&["--resume", path(&first)]]);
+    let ended = server.process.wait().with_code(1);
+    assert!(ended.stderr.contains("leads in its place (term "), "{}", ended.stderr);
+    let left = standby.finish(workers);
+    assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
+    assert_eq!(left.summary["batches"], one["batches"]);
 }

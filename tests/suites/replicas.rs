@@ -28,6 +28,16 @@ fn schedules(seeds: u64, look: impl FnMut(&Toy, u64, &Replicated), mode: Consist
 fn schedules_of(
     servers: u32,
     seeds: u64,
+    look: impl FnMut(&Toy, u64, &Replicated),
+    mode: ConsistencySpec,
+) {
+    disturbed(Disturbances::One, servers, seeds, look, mode);
+}
+
+fn disturbed(
+    disturbances: Disturbances,
+    servers: u32,
+    seeds: u64,
     mut look: impl FnMut(&Toy, u64, &Replicated),
     mode: ConsistencySpec,
 ) {
@@ -36,7 +46,7 @@ fn schedules_of(
         let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
         toy.job.servers = servers;
         toy.job.mode = Mode::of(mode);
-        let done = run_replicated(&toy, Disturbances::One, seed);
+        let done = run_replicated(&toy, disturbances, seed);
         look(&toy, seed, &done);
     }
 }
@@ -77,6 +87,22 @@ fn whatever_befalls_several_servers_bsp_comes_to_the_same_parameters() {
         schedules_of(servers, 100, look, ConsistencySpec::Bsp);
         let all = (takeovers, alone, deposed);
         assert!(takeovers > 50 && alone > 25 && deposed > 5, "{servers}: {all:?}");
+    }
+}
+
+#[test]
+fn servers_that_keep_a_log_and_crash_both_at_a_time_come_to_the_same_parameters() {
+    for servers in [1, 2] {
+        let (mut takeovers, mut deposed) = (0, 0);
+        let look = |toy: &Toy, seed: u64, done: &Replicated| {
+            let calm = run_replicated(toy, Disturbances::None, seed);
+            assert_eq!(done.reason, calm.reason, "seed {seed}");
+            assert_eq!(done.parameters, calm.parameters, "seed {seed}");
+            takeovers += done.takeovers;
+            deposed += done.deposed;
+        };
+        disturbed(Disturbances::Crashes, servers, 100, look, ConsistencySpec::Bsp);
+        assert!(takeovers > 20 && deposed > 10, "{servers}: {takeovers} {deposed}");
     }
 }
 

@@ -324,8 +324,9 @@ impl Host {
                 Role::Server(server) => {
                     drive(server, transport, &mut services, &mailbox)?.context("the server ended")
                 }
-                Role::Replica(replica) => drive(replica, transport, &mut services, &mailbox)?
-                    .map_err(standby::failed),
+                Role::Replica(replica) => {
+                    drive(replica, transport, &mut services, &mailbox)?.map_err(standby::failed)
+                }
             };
         };
         let Keeping { folder, checkpoint_every, found, log, begin, now } = keeping;

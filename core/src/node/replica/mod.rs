@@ -44,6 +44,7 @@ mod saving;
 mod standby;
 mod stream;
 mod subject;
+mod succession;
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -80,7 +80,9 @@ impl Unsettled {
     pub(super) fn holds(&self, effect: &Effect) -> bool {
         let mut held = self.entries.iter().flat_map(|waiting| &waiting.effects);
         held.any(|it| match (it, effect) {
-            (Effect::Evaluate(held), Effect::Evaluate(it)) => held.point.version == it.point.version,
+            (Effect::Evaluate(held), Effect::Evaluate(it)) => {
+                held.point.version == it.point.version
+            }
             (held, it) => matches!((held, it), (Effect::Done(_), Effect::Done(_))),
         })
     }

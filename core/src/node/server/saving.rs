@@ -146,10 +146,7 @@ impl Server {
         self.done
     }
 
-    pub(in crate::node) fn archive(
-        &mut self,
-        archive: &mut Archive<'_>,
-    ) -> Result<(), SavedError> {
+    pub(in crate::node) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let mut digest = self.job_digest;
         archive.small(&mut digest)?;
         if digest != self.job_digest {
