@@ -8,7 +8,10 @@
 mod coded;
 mod error;
 mod level;
+#[cfg(test)]
+mod once;
 mod partial;
+mod parts;
 mod reassigned;
 mod shards;
 mod spec;
@@ -65,17 +68,21 @@ pub trait Dealer: Debug + Send {
 
     /// What `worker`, which was given `task` and has not answered, is to compute instead now that
     /// it is given `version`; none if the task stays.
-    fn renew(&mut self, worker: WorkerId, task: Task, version: Version) -> Option<Task>;
+    fn renew(&mut self, _worker: WorkerId, _task: Task, _version: Version) -> Option<Task> {
+        None
+    }
 
     /// Whether a gradient for `task`, on parameters of the current `version`, adds anything to what
     /// is in the open round.
-    fn wants(&self, worker: WorkerId, task: Task, version: Version) -> bool;
+    fn wants(&self, _worker: WorkerId, _task: Task, _version: Version) -> bool {
+        true
+    }
 
     /// Takes note that a gradient for `task` came, whatever becomes of it, and how long it took.
     fn timed(&mut self, _worker: WorkerId, _task: Task, _timed: Timed) {}
 
     /// Takes note that a wanted gradient is in the open round.
-    fn took(&mut self, worker: WorkerId, task: Task);
+    fn took(&mut self, _worker: WorkerId, _task: Task) {}
 
     /// Takes note that `worker` will not bring what it was given, though it may be needed.
     fn put_back(&mut self, worker: WorkerId, task: Task);
@@ -101,10 +108,14 @@ pub trait Dealer: Debug + Send {
     }
 
     /// Whether the open round has all that an update needs.
-    fn is_covered(&self) -> bool;
+    fn is_covered(&self) -> bool {
+        false
+    }
 
     /// Whether the members and what is in the open round are too few to cover it.
-    fn is_stuck(&self, members: &Cohort) -> bool;
+    fn is_stuck(&self, _members: &Cohort) -> bool {
+        false
+    }
 
     /// Takes note that a worker's parts have so many examples.
     ///
@@ -114,10 +125,12 @@ pub trait Dealer: Debug + Send {
 
     /// What the gradients of an update count, in order; none if each counts what the job's
     /// aggregation says.
-    fn weights(&self, gradients: &[Share]) -> Option<Weights>;
+    fn weights(&self, _gradients: &[Share]) -> Option<Weights> {
+        None
+    }
 
     /// Takes note of an update, after which `members` go on.
-    fn updated(&mut self, members: &Cohort);
+    fn updated(&mut self, _members: &Cohort) {}
 
     /// Saves or restores what has been dealt, and what it has taken note of.
     ///

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dealer, Share, Task, Weights, set_rows};
+use super::{Dealer, Task, set_rows};
 use crate::consistency::Cohort;
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::saved::{Archive, SavedError};
@@ -118,10 +118,6 @@ impl Dealer for Partial {
             set_rows(&mut self.rows, part, rows)?;
         }
         Ok(())
-    }
-
-    fn weights(&self, _gradients: &[Share]) -> Option<Weights> {
-        None
     }
 
     fn updated(&mut self, _members: &Cohort) {

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dealer, Share, Task, Weights, set_rows};
-use crate::consistency::Cohort;
+use super::parts::{Gate, Parts};
+use super::{Dealer, Task};
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::job::Job;
 use crate::saved::{Archive, SavedError};
@@ -24,16 +24,9 @@ use crate::saved::{Archive, SavedError};
 /// of each epoch has been applied exactly once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Reassigned {
-    batch_size: u64,
-    epochs: u64,
-    /// Examples of all partitions together.
-    all_rows: u64,
-    /// Examples of each; 0 until a worker has said.
-    rows: Vec<u64>,
+    parts: Parts,
     partitions: Vec<Partition>,
-    /// Whether somebody found nothing to do.
-    refused: bool,
-    gate: u64,
+    gate: Gate,
 }
 
 /// What has been given out of a partition.
@@ -49,42 +42,39 @@ struct Partition {
     others: u64,
 }
 
+/// The part of the data that is the partition of a worker.
+const fn part(index: usize) -> PartId {
+    PartId(index as u32)
+}
+
 impl Reassigned {
     pub(super) fn new(job: &Job) -> Self {
         let workers = job.membership.workers as usize;
         Self {
-            batch_size: job.batch_size.into(),
-            epochs: job.budget.epochs.into(),
-            all_rows: job.data.train.rows,
-            rows: alloc::vec![0; workers],
+            parts: Parts::new(job),
             partitions: alloc::vec![Partition::default(); workers],
-            refused: false,
-            gate: 0,
+            gate: Gate::default(),
         }
-    }
-
-    /// Mini-batches in a pass over a partition.
-    fn batches(&self, index: usize) -> u64 {
-        self.rows.get(index).map_or(0, |rows| rows.div_ceil(self.batch_size))
     }
 
     /// The mini-batch of a partition to be given out next, if there is any within the budget.
     fn first(&self, index: usize) -> Option<BatchId> {
         let Partition { next, again, .. } = self.partitions.get(index)?;
-        let fresh = (next.0 < self.batches(index) * self.epochs).then_some(*next);
+        let fresh = (next.0 < self.parts.in_all(part(index))).then_some(*next);
         again.first().copied().or(fresh)
     }
 
     /// The partition that a worker goes on with: the one that is behind, its own before others.
     fn choose(&self, own: usize) -> Option<usize> {
-        let epoch = |index: usize| self.first(index)?.0.checked_div(self.batches(index));
+        let epoch =
+            |index: usize| self.first(index)?.0.checked_div(self.parts.batches(part(index)));
         let is_open = |&index: &usize| index == own || !self.partitions[index].is_manned;
         let open = (0..self.partitions.len()).filter(is_open);
         let behind = open.filter_map(|index| Some((epoch(index)?, index != own, index))).min();
         behind.map(|(_, _, index)| index).or_else(|| {
             let left = |index: usize| {
                 let Partition { next, again, .. } = &self.partitions[index];
-                let fresh = (self.batches(index) * self.epochs).saturating_sub(next.0);
+                let fresh = (self.parts.in_all(part(index))).saturating_sub(next.0);
                 fresh + again.len() as u64
             };
             // Of several, the first.
@@ -98,7 +88,7 @@ impl Dealer for Reassigned {
     fn deal(&mut self, worker: WorkerId, _version: Version) -> Option<Task> {
         let own = worker.0 as usize;
         let Some(index) = self.choose(own) else {
-            self.refused = true;
+            self.gate.refuse();
             return None;
         };
         let batch = self.first(index)?;
@@ -107,26 +97,14 @@ impl Dealer for Reassigned {
             partition.next = BatchId(batch.0 + 1);
         }
         partition.others += u64::from(index != own);
-        Some(Task { part: PartId(index as u32), batch, examples: 0 })
+        Some(Task { part: part(index), batch, examples: 0 })
     }
-
-    fn renew(&mut self, _worker: WorkerId, _task: Task, _version: Version) -> Option<Task> {
-        None
-    }
-
-    fn wants(&self, _worker: WorkerId, _task: Task, _version: Version) -> bool {
-        true
-    }
-
-    fn took(&mut self, _worker: WorkerId, _task: Task) {}
 
     fn put_back(&mut self, _worker: WorkerId, task: Task) {
         if let Some(partition) = self.partitions.get_mut(task.part.0 as usize) {
             partition.again.insert(task.batch);
         }
-        if core::mem::take(&mut self.refused) {
-            self.gate += 1;
-        }
+        self.gate.open();
     }
 
     fn left(&mut self, worker: WorkerId) {
@@ -140,42 +118,20 @@ impl Dealer for Reassigned {
     }
 
     fn gate(&self) -> u64 {
-        self.gate
+        self.gate.times()
     }
 
     fn is_used_up(&self) -> bool {
         (0..self.partitions.len()).all(|index| self.first(index).is_none())
     }
 
-    fn is_covered(&self) -> bool {
-        false
-    }
-
-    fn is_stuck(&self, _members: &Cohort) -> bool {
-        false
-    }
-
     fn set_rows(&mut self, worker: WorkerId, rows: &[u64]) -> Result<(), String> {
-        let all = rows.iter().fold(0_u64, |all, &rows| all.saturating_add(rows));
-        if all != self.all_rows {
-            let wanted = self.all_rows;
-            return Err(alloc::format!("{all} rows in all partitions, where the job has {wanted}"));
-        }
-        let count = self.rows.len() as u32;
-        for (number, &rows) in (0..count).zip(rows) {
-            set_rows(&mut self.rows, PartId((worker.0 + number) % count), rows)?;
-        }
+        self.parts.set(worker.0, rows, "partitions")?;
         if let Some(partition) = self.partitions.get_mut(worker.0 as usize) {
             partition.is_manned = true;
         }
         Ok(())
     }
-
-    fn weights(&self, _gradients: &[Share]) -> Option<Weights> {
-        None
-    }
-
-    fn updated(&mut self, _members: &Cohort) {}
 
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(self)
@@ -184,22 +140,17 @@ impl Dealer for Reassigned {
 
 #[cfg(test)]
 mod tests {
-    use alloc::collections::BTreeMap;
-
     use proptest::prelude::*;
 
+    use super::super::once::{Course, deal};
     use super::*;
 
     /// Partitions with so many rows, all of whose workers are there.
     fn partitions(rows: &[u64], epochs: u64) -> Reassigned {
         let mut dealer = Reassigned {
-            batch_size: 4,
-            epochs,
-            all_rows: rows.iter().sum(),
-            rows: alloc::vec![0; rows.len()],
+            parts: Parts::of(rows, epochs),
             partitions: alloc::vec![Partition::default(); rows.len()],
-            refused: false,
-            gate: 0,
+            gate: Gate::default(),
         };
         for worker in 0..rows.len() {
             come(&mut dealer, rows, worker as u32);
@@ -211,11 +162,6 @@ mod tests {
         let mut own = rows.to_vec();
         own.rotate_left(worker as usize);
         dealer.set_rows(WorkerId(worker), &own).unwrap();
-    }
-
-    fn deal(dealer: &mut Reassigned, worker: u32) -> Option<(u32, u64)> {
-        let task = dealer.deal(WorkerId(worker), Version(0))?;
-        Some((task.part.0, task.batch.0))
     }
 
     #[test]
@@ -266,42 +212,24 @@ mod tests {
         ) {
             let mut dealer = partitions(&rows, 2);
             let all = 2 * rows.iter().map(|rows| rows.div_ceil(4)).sum::<u64>();
-            let mut under_way: BTreeMap<u32, Vec<(u32, u64)>> = BTreeMap::new();
-            let mut done = BTreeSet::new();
-            let mut given = BTreeSet::new();
+            let mut course = Course::default();
             let finish = (0..4).cycle().map(|worker| (worker, 0)).take(8 * all as usize);
             for (worker, what) in steps.into_iter().chain(finish) {
-                let own = under_way.entry(worker).or_default();
                 match what {
                     0..9 => {
                         if what < 5 {
-                            done.extend(own.drain(..));
+                            course.bring(worker);
                         }
-                        match deal(&mut dealer, worker) {
-                            Some(task) => {
-                                own.push(task);
-                                given.insert(task);
-                            }
-                            None => prop_assert_eq!(given.len() as u64, all),
+                        if course.ask(&mut dealer, worker).is_none() {
+                            prop_assert_eq!(course.given.len() as u64, all);
                         }
                     }
                     9 => come(&mut dealer, &rows, worker),
-                    _ => {
-                        for (part, batch) in own.drain(..) {
-                            let (part, batch) = (PartId(part), BatchId(batch));
-                            dealer.put_back(WorkerId(worker), Task { part, batch, examples: 0 });
-                        }
-                        dealer.left(WorkerId(worker));
-                    }
+                    _ => course.leave(&mut dealer, worker),
                 }
-                let mut held: Vec<_> = under_way.values().flatten().collect();
-                let count = held.len();
-                held.sort_unstable();
-                held.dedup();
-                prop_assert_eq!(held.len(), count, "two do the same");
-                prop_assert!(held.iter().all(|task| !done.contains(*task)), "done before");
+                course.check();
             }
-            prop_assert_eq!(done.len() as u64, all);
+            prop_assert_eq!(course.done(), all);
             prop_assert!(dealer.is_used_up());
         }
     }

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dealer, Share, Task, Weights, set_rows};
-use crate::consistency::Cohort;
+use super::parts::{Gate, Parts};
+use super::{Dealer, Task};
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::job::Job;
 use crate::rng::Stream;
@@ -27,12 +27,7 @@ use crate::saved::{Archive, SavedError};
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Shards {
     shuffle: Stream,
-    batch_size: u64,
-    epochs: u64,
-    /// Examples of all parts together.
-    all_rows: u64,
-    /// Examples of each part; 0 until a worker has said.
-    rows: Vec<u64>,
+    parts: Parts,
     /// The epoch after that of the queue.
     next_epoch: u64,
     /// Shards of the epoch that nobody holds.
@@ -44,9 +39,7 @@ pub(super) struct Shards {
     again: BTreeSet<(u64, PartId, BatchId)>,
     /// Mini-batches of all epochs that were never given out.
     left: u64,
-    /// Whether somebody found nothing to do.
-    refused: bool,
-    gate: u64,
+    gate: Gate,
 }
 
 /// Mini-batches of one part that are to be given out; never none.
@@ -67,23 +60,14 @@ impl Shards {
     pub(super) fn new(job: &Job) -> Self {
         Self {
             shuffle: Stream::new(job.seed).fork("shards", 0),
-            batch_size: job.batch_size.into(),
-            epochs: job.budget.epochs.into(),
-            all_rows: job.data.train.rows,
-            rows: vec![0; job.parts() as usize],
+            parts: Parts::new(job),
             next_epoch: 0,
             queue: VecDeque::new(),
             held: vec![None; job.membership.workers as usize],
             again: BTreeSet::new(),
             left: 0,
-            refused: false,
-            gate: 0,
+            gate: Gate::default(),
         }
-    }
-
-    /// Mini-batches in a pass over `part`.
-    fn batches(&self, part: PartId) -> u64 {
-        self.rows.get(part.0 as usize).map_or(0, |rows| rows.div_ceil(self.batch_size))
     }
 
     /// What a worker without a shard goes on with.
@@ -112,14 +96,14 @@ impl Shards {
     /// Puts the shards of the next epoch into the queue, if there is one.
     fn begin_epoch(&mut self) {
         let epoch = self.next_epoch;
-        if epoch >= self.epochs {
+        if epoch >= self.parts.epochs() {
             return;
         }
         self.next_epoch += 1;
-        let mut parts: Vec<PartId> = (0..self.rows.len() as u32).map(PartId).collect();
+        let mut parts: Vec<PartId> = (0..self.parts.len()).map(PartId).collect();
         self.shuffle.fork("epoch", epoch).rng().shuffle(&mut parts);
         let span = |part| {
-            let batches = self.batches(part);
+            let batches = self.parts.batches(part);
             Span { part, begin: epoch * batches, end: (epoch + 1) * batches }
         };
         self.queue = parts.into_iter().map(span).filter(|span| span.left() > 0).collect();
@@ -135,7 +119,7 @@ impl Dealer for Shards {
         let index = worker.0 as usize;
         let own = self.held.get_mut(index)?.take();
         let Some(Span { part, begin, end }) = own.or_else(|| self.take()) else {
-            self.refused = true;
+            self.gate.refuse();
             return None;
         };
         let rest = Span { part, begin: begin + 1, end };
@@ -144,22 +128,10 @@ impl Dealer for Shards {
         task(part, BatchId(begin))
     }
 
-    fn renew(&mut self, _worker: WorkerId, _task: Task, _version: Version) -> Option<Task> {
-        None
-    }
-
-    fn wants(&self, _worker: WorkerId, _task: Task, _version: Version) -> bool {
-        true
-    }
-
-    fn took(&mut self, _worker: WorkerId, _task: Task) {}
-
     fn put_back(&mut self, _worker: WorkerId, task: Task) {
-        let Some(epoch) = task.batch.0.checked_div(self.batches(task.part)) else { return };
+        let Some(epoch) = task.batch.0.checked_div(self.parts.batches(task.part)) else { return };
         self.again.insert((epoch, task.part, task.batch));
-        if core::mem::take(&mut self.refused) {
-            self.gate += 1;
-        }
+        self.gate.open();
     }
 
     fn left(&mut self, worker: WorkerId) {
@@ -168,42 +140,21 @@ impl Dealer for Shards {
     }
 
     fn gate(&self) -> u64 {
-        self.gate
+        self.gate.times()
     }
 
     fn is_used_up(&self) -> bool {
-        self.left == 0 && self.again.is_empty() && self.next_epoch == self.epochs
-    }
-
-    fn is_covered(&self) -> bool {
-        false
-    }
-
-    fn is_stuck(&self, _members: &Cohort) -> bool {
-        false
+        self.left == 0 && self.again.is_empty() && self.next_epoch == self.parts.epochs()
     }
 
     fn set_rows(&mut self, _worker: WorkerId, rows: &[u64]) -> Result<(), String> {
-        let all = rows.iter().fold(0_u64, |all, &rows| all.saturating_add(rows));
-        if all != self.all_rows {
-            let wanted = self.all_rows;
-            return Err(alloc::format!("{all} rows in all shards, where the job has {wanted}"));
-        }
-        for (part, &rows) in (0..).map(PartId).zip(rows) {
-            set_rows(&mut self.rows, part, rows)?;
-        }
+        self.parts.set(0, rows, "shards")?;
         if self.next_epoch == 0 {
-            let batches = (0..self.rows.len() as u32).map(|part| self.batches(PartId(part)));
-            self.left = batches.sum::<u64>() * self.epochs;
+            let parts = (0..self.parts.len()).map(PartId);
+            self.left = parts.map(|part| self.parts.in_all(part)).sum();
         }
         Ok(())
     }
-
-    fn weights(&self, _gradients: &[Share]) -> Option<Weights> {
-        None
-    }
-
-    fn updated(&mut self, _members: &Cohort) {}
 
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(self)
@@ -212,34 +163,24 @@ impl Dealer for Shards {
 
 #[cfg(test)]
 mod tests {
-    use alloc::collections::BTreeMap;
-
     use proptest::prelude::*;
 
+    use super::super::once::{Course, deal};
     use super::*;
 
     fn shards(workers: usize, rows: &[u64], epochs: u64) -> Shards {
         let mut shards = Shards {
             shuffle: Stream::new(1),
-            batch_size: 4,
-            epochs,
-            all_rows: rows.iter().sum(),
-            rows: vec![0; rows.len()],
+            parts: Parts::of(rows, epochs),
             next_epoch: 0,
             queue: VecDeque::new(),
             held: vec![None; workers],
             again: BTreeSet::new(),
             left: 0,
-            refused: false,
-            gate: 0,
+            gate: Gate::default(),
         };
         shards.set_rows(WorkerId(0), rows).unwrap();
         shards
-    }
-
-    fn deal(shards: &mut Shards, worker: u32) -> Option<(u32, u64)> {
-        let task = shards.deal(WorkerId(worker), Version(0))?;
-        Some((task.part.0, task.batch.0))
     }
 
     #[test]
@@ -304,44 +245,27 @@ mod tests {
             let mut shards = shards(4, &rows, 2);
             let batches = |part: u32| rows[part as usize].div_ceil(4);
             let all = 2 * (0..rows.len() as u32).map(batches).sum::<u64>();
-            let mut under_way: BTreeMap<u32, Vec<(u32, u64)>> = BTreeMap::new();
-            let mut done = BTreeSet::new();
-            let mut given = BTreeSet::new();
+            let mut course = Course::default();
             let finish = (0..4).cycle().map(|worker| (worker, 0)).take(8 * all as usize);
             for (worker, what) in steps.into_iter().chain(finish) {
-                let own = under_way.entry(worker).or_default();
                 match what {
                     0..5 => {
-                        done.extend(own.drain(..));
-                        match deal(&mut shards, worker) {
+                        course.bring(worker);
+                        let before = course.given.len() as u64;
+                        match course.ask(&mut shards, worker) {
                             Some((part, batch)) => {
-                                own.push((part, batch));
                                 let epoch = batch / batches(part);
-                                prop_assert!(epoch == 0 || given.len() as u64 >= all / 2);
-                                given.insert((part, batch));
+                                prop_assert!(epoch == 0 || before >= all / 2);
                             }
-                            None => prop_assert_eq!(given.len() as u64, all),
+                            None => prop_assert_eq!(before, all),
                         }
                     }
-                    5..9 => own.extend(deal(&mut shards, worker).inspect(|&task| {
-                        given.insert(task);
-                    })),
-                    _ => {
-                        for (part, batch) in own.drain(..) {
-                            let (part, batch) = (PartId(part), BatchId(batch));
-                            shards.put_back(WorkerId(worker), Task { part, batch, examples: 0 });
-                        }
-                        shards.left(WorkerId(worker));
-                    }
+                    5..9 => drop(course.ask(&mut shards, worker)),
+                    _ => course.leave(&mut shards, worker),
                 }
-                let mut held: Vec<_> = under_way.values().flatten().collect();
-                let count = held.len();
-                held.sort_unstable();
-                held.dedup();
-                prop_assert_eq!(held.len(), count, "two do the same");
-                prop_assert!(held.iter().all(|task| !done.contains(*task)), "done before");
+                course.check();
             }
-            prop_assert_eq!(done.len() as u64, all);
+            prop_assert_eq!(course.done(), all);
             prop_assert!(shards.is_used_up());
         }
     }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::level::{Line, level};
-use super::{Dealer, Share, Task, Timed, Weights, set_rows};
+use super::{Dealer, Task, Timed, set_rows};
 use crate::consistency::Cohort;
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::saved::{Archive, SavedError};
@@ -156,14 +156,6 @@ impl Dealer for BySpeed {
         Some(Task { part, batch, examples })
     }
 
-    fn renew(&mut self, _worker: WorkerId, _task: Task, _version: Version) -> Option<Task> {
-        None
-    }
-
-    fn wants(&self, _worker: WorkerId, _task: Task, _version: Version) -> bool {
-        true
-    }
-
     fn timed(&mut self, worker: WorkerId, task: Task, timed: Timed) {
         let Some(account) = self.workers.get_mut(worker.0 as usize) else { return };
         let Timed { granted, now, compute, samples } = timed;
@@ -186,28 +178,14 @@ impl Dealer for BySpeed {
         });
     }
 
-    fn took(&mut self, _worker: WorkerId, _task: Task) {}
-
     fn put_back(&mut self, worker: WorkerId, task: Task) {
         if let Some(account) = self.workers.get_mut(worker.0 as usize) {
             account.again.insert((task.batch, task.examples));
         }
     }
 
-    fn is_covered(&self) -> bool {
-        false
-    }
-
-    fn is_stuck(&self, _members: &Cohort) -> bool {
-        false
-    }
-
     fn set_rows(&mut self, worker: WorkerId, rows: &[u64]) -> Result<(), String> {
         rows.iter().try_for_each(|&rows| set_rows(&mut self.rows, worker.into(), rows))
-    }
-
-    fn weights(&self, _gradients: &[Share]) -> Option<Weights> {
-        None
     }
 
     fn updated(&mut self, members: &Cohort) {

@@ -116,7 +116,10 @@ impl Ranks {
             }
             _ => {}
         }
-        if self.started && self.counted().count() == 0 && !books.has_open_round() {
+        // Of several who depart at once none counts in the place of another.
+        let more_depart = later.iter().any(|event| matches!(event, Event::Departed { .. }));
+        let nobody = self.counted().count() == 0 && !books.has_open_round();
+        if self.started && nobody && !more_depart {
             self.admit(); // there is no round to wait for
         }
     }

@@ -51,6 +51,7 @@ fn a_server_that_is_restored_knows_the_working_sets_it_knew() {
         }
         settings.saves = 10 + seed % 100;
         settings.crashes = 1 + seed % 30;
+        settings.forgets = seed % 2 == 0;
         let _aftermath = let_happen(&settings);
     });
 }
