@@ -322,8 +322,9 @@ impl Lab {
             self.calm |= at > calm_at;
             let Some(happening) = self.happenings.remove(&key) else { continue };
             self.happens(happening);
+            let comes_back = |it: &Happening| matches!(it, Happening::Resume(_));
             let working = self.processes.iter().any(|process| process.runs);
-            if !working {
+            if !working && !self.happenings.values().any(comes_back) {
                 break;
             }
             assert!(at < limit, "seed {}: it never ends", self.seed);
@@ -449,6 +450,7 @@ impl Lab {
     }
 
     fn report(&mut self, process: usize, event: &Event) {
+        if std::env::var("DBG").is_ok() && !matches!(event, Event::Received{..}|Event::Sent{..}|Event::Evaluated{..}) { let t=format!("{event:?}"); if !t.starts_with("Pushed") && !t.starts_with("Updated") {eprintln!("DBG {} {process} {}", self.now, &t[..t.len().min(230)]);} }
         if std::env::var("DBG").is_ok()
             && !matches!(
                 event,
@@ -487,6 +489,7 @@ impl Lab {
 
     fn done(&mut self, process: usize, result: Result<EndReason, WorkerError>) {
         let seed = self.seed;
+        if std::env::var("DBG").is_ok() { eprintln!("DBG {} {process} done {result:?}", self.now); }
         match (&*self.processes[process].node, result) {
             (Machine::Replica { node, .. }, Ok(reason)) => {
                 if let Some(server) = node.server()
@@ -515,7 +518,7 @@ impl Lab {
 
     fn wake(&mut self, process: usize) {
         let now = self.now;
-        let Process { node, wake, runs, stopped } = &mut self.processes[process];
+        let Process { node, wake, runs, stopped, .. } = &mut self.processes[process];
         if !*runs || stopped.is_some() {
             return;
         }

@@ -80,7 +80,7 @@ fn any_server_that_is_killed_is_replaced_and_bsp_has_the_same_parameters() {
     drop(other);
     let left = standby.finish(workers);
     assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
-    assert_eq!(left.summary["batches"], one["batches"]);
+    assert_eq!(left.summary["batches"]["applied"], one["batches"]["applied"]);
     last.process.wait().with_code(0);
 }
 
@@ -118,11 +118,13 @@ fn a_server_and_its_standby_that_keep_logs_are_killed_both_and_go_on() {
     let workers = server.workers(2);
     server.wait_for_updates(6);
     server.process.signal(Signal::KILL);
-    let standby = standby.replace(&[&["--resume", path(&second)]]);
+    standby.process.signal(Signal::KILL);
     let server = server.replace(&[&["--resume", path(&first)]]);
+    // The workers promise to do without the standby, which follows anew once it is back.
     let updates = number(&server.status()["updates"]);
-    server.wait_for_updates(updates + 3);
-    // The standby alone, and then the server, which is fenced.
+    server.wait_for_updates(updates + 2);
+    let standby = standby.replace(&[&["--resume", path(&second)]]);
+    server.wait_for("standby", |status| status["standby"] == standby.address);
     server.process.signal(Signal::KILL);
     standby.wait_for("takeover", |status| status["stands_by"] == false);
     let updates = number(&standby.status()["updates"]);
@@ -132,5 +134,5 @@ fn a_server_and_its_standby_that_keep_logs_are_killed_both_and_go_on() {
     assert!(ended.stderr.contains("leads in its place (term "), "{}", ended.stderr);
     let left = standby.finish(workers);
     assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
-    assert_eq!(left.summary["batches"], one["batches"]);
+    assert_eq!(left.summary["batches"]["applied"], one["batches"]["applied"]);
 }

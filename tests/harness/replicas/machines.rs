@@ -143,12 +143,9 @@ impl Lab {
             return;
         }
         let long = lease.mul_f64(0.1 + 3.0 * self.rng.unit());
-        self.settles_until = self.now + long + lease * 2;
-        let kind = self.rng.below(5);
-        if std::env::var("DBG").is_ok() {
-            eprintln!("DBG {} disturb {kind} victim {victim} of {one} {other} {long:?}", self.now);
-        }
-        match kind {
+        // Workers find one server after the other again.
+        self.settles_until = self.now + long + lease * (2 * self.job().servers);
+        match self.rng.below(5) {
             0 | 1 => self.kill(victim),
             2 => {
                 let until = self.now + long;
