@@ -450,18 +450,6 @@ impl Lab {
     }
 
     fn report(&mut self, process: usize, event: &Event) {
-        if std::env::var("DBG").is_ok() && !matches!(event, Event::Received{..}|Event::Sent{..}|Event::Evaluated{..}) { let t=format!("{event:?}"); if !t.starts_with("Pushed") && !t.starts_with("Updated") {eprintln!("DBG {} {process} {}", self.now, &t[..t.len().min(230)]);} }
-        if std::env::var("DBG").is_ok()
-            && !matches!(
-                event,
-                Event::Received { .. } | Event::Sent { .. } | Event::Evaluated { .. }
-            )
-        {
-            let t = format!("{event:?}");
-            if !t.starts_with("Pushed") && !t.starts_with("Updated") {
-                eprintln!("DBG {} {process} {}", self.now, &t[..t.len().min(230)]);
-            }
-        }
         match event {
             Event::StandbyJoined { .. } => {
                 if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
@@ -489,11 +477,12 @@ impl Lab {
 
     fn done(&mut self, process: usize, result: Result<EndReason, WorkerError>) {
         let seed = self.seed;
-        if std::env::var("DBG").is_ok() { eprintln!("DBG {} {process} done {result:?}", self.now); }
         match (&*self.processes[process].node, result) {
             (Machine::Replica { node, .. }, Ok(reason)) => {
+                // Once both have the end either may finish alone, and the other then finds no servers.
+                let is_over = self.result.reason.is_some_and(|reason| reason.is_success());
                 if let Some(server) = node.server()
-                    && (node.leads() || self.result.reason.is_none())
+                    && (node.leads() && !is_over || self.result.reason.is_none())
                 {
                     self.result.reason = Some(reason);
                     self.result.parameters.clone_from(server.parameters());

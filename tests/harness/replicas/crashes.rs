@@ -66,7 +66,6 @@ impl Lab {
     /// The process is gone, and begins anew after a while.
     pub(super) fn crash(&mut self, process: usize, long: Duration) {
         self.kill(process);
-        if std::env::var("DBG").is_ok() { eprintln!("DBG {} {process} crashes {long:?}", self.now); }
         self.happenings.retain(|_, happening| match happening {
             Happening::To(it, _) | Happening::Wake(it) | Happening::Dialled { by: it, .. } => {
                 *it != process
@@ -78,7 +77,6 @@ impl Lab {
     }
 
     pub(super) fn resume(&mut self, process: usize) {
-        if std::env::var("DBG").is_ok() { eprintln!("DBG {} {process} resumes", self.now); }
         let Machine::Replica { server, address, .. } = &*self.processes[process].node else {
             return;
         };

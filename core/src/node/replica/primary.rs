@@ -147,7 +147,9 @@ impl Primary {
             Input::Receiving(peer) => Input::Receiving(inner(began, peer)),
             Input::Garbage(peer, error) => Input::Garbage(inner(began, peer), error),
             Input::Disconnected { peer, why } => {
-                Input::Disconnected { peer: inner(began, peer), why }
+                let peer = inner(began, peer);
+                self.unsettled.forget(peer);
+                Input::Disconnected { peer, why }
             }
             other => other,
         })

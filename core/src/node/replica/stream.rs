@@ -65,6 +65,17 @@ impl Unsettled {
         }
     }
 
+    /// A connection is gone: nothing is sent there any more. Once the server begins anew, another may be
+    /// called the same.
+    pub(super) fn forget(&mut self, gone: PeerId) {
+        let is_its = |effect: &Effect| match effect {
+            Effect::Send(peer, _) | Effect::Limit(peer, _) | Effect::Close(peer) => *peer == gone,
+            Effect::SendExamples { peer, .. } | Effect::SendStatus { peer, .. } => *peer == gone,
+            _ => false,
+        };
+        self.entries.iter_mut().for_each(|waiting| waiting.effects.retain(|it| !is_its(it)));
+    }
+
     /// Whether a list of whose promises count is not settled.
     pub(super) const fn is_proposing(&self) -> bool {
         self.proposed.is_some()
