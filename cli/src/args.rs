@@ -233,7 +233,7 @@ pub(crate) struct ServerArgs {
     #[arg(
         long,
         value_name = "ADDRESS",
-        conflicts_with_all = ["shard", "join", "durability", "state", "resume"]
+        conflicts_with_all = ["shard", "join", "resume"]
     )]
     pub(crate) standby_of: Option<Address>,
     /// Where workers reach this server, for --shard, --join and --standby-of [default: where it

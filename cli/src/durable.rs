@@ -34,6 +34,17 @@ pub(crate) struct Identity {
     pub(crate) checkpoint_every: Duration,
     /// Where its results are.
     pub(crate) out: Option<PathBuf>,
+    /// For whom it stands by, if it began so.
+    pub(crate) standby: Option<StandbyOf>,
+}
+
+/// What a standby knows from when it begins.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StandbyOf {
+    /// Where the server is that it stands by for.
+    pub(crate) primary: String,
+    /// Where workers reach it itself.
+    pub(crate) address: String,
 }
 
 /// A run that is kept, about to begin or to go on.
@@ -58,7 +69,7 @@ impl Identity {
         out: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let out = out.map(std::path::absolute).transpose().context("cannot tell where --out is")?;
-        Ok(Self { run, durability, checkpoint_every, out })
+        Ok(Self { run, durability, checkpoint_every, out, standby: None })
     }
 }
 
@@ -121,32 +132,34 @@ impl DurableFolder {
 }
 
 /// The folder of a server that does not coordinate: which server it is, and its inputs.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ShardFolder {
     place: Place,
+    /// A number that no other process has.
+    number: u64,
 }
 
 impl ShardFolder {
     /// Makes the folder; gives the log in it.
-    pub(crate) fn create(path: &Path, place: Place) -> anyhow::Result<PathBuf> {
+    pub(crate) fn create(path: &Path, place: Place, number: u64) -> anyhow::Result<PathBuf> {
         label::make_folder(path, SHARD, "a server")?;
         let log = path.join(INPUTS);
         Log::create(&Files, &log)?;
-        label::put(path, SHARD, &Self { place })?;
+        label::put(path, SHARD, &Self { place, number })?;
         Ok(log)
     }
 
-    /// The log of a server that is to go on.
-    pub(crate) fn open(path: &Path, place: Place) -> anyhow::Result<PathBuf> {
+    /// The log of a server that is to go on, and its number.
+    pub(crate) fn open(path: &Path, place: Place) -> anyhow::Result<(PathBuf, u64)> {
         let was: Self = label::read(path, SHARD, "--shard --durability log --state")?;
         ensure!(
-            was == Self { place },
+            was.place == place,
             "{} is of {}; this is {}",
             path.display(),
             called(was.place),
             called(place)
         );
-        Ok(path.join(INPUTS))
+        Ok((path.join(INPUTS), was.number))
     }
 }
 

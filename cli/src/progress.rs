@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pstrain_core::id::Version;
 use pstrain_core::node::{Departure, Event};
 use pstrain_core::time::Time;
 use pstrain_transports::WallClock;
@@ -78,8 +79,12 @@ impl Progress {
     }
 }
 
+fn from_update(version: Option<Version>) -> String {
+    version.map_or_else(String::new, |version| format!(" from update {version} on"))
+}
+
 /// What of the events a person wants to read as it happens.
-fn worth_saying(event: &Event) -> Option<String> {
+pub(crate) fn worth_saying(event: &Event) -> Option<String> {
     Some(match event {
         Event::Joined { worker, name, resumed: true, .. } => {
             format!("worker {worker} ({name}) is back")
@@ -102,17 +107,17 @@ fn worth_saying(event: &Event) -> Option<String> {
             format!("the server at {address} stands by: it has all that is acknowledged")
         }
         Event::StandbyLost { stood, why, .. } => format!(
-            "the standby is gone ({why}); going on alone after {:.2} s, as the workers have promised",
+            "the standby is gone ({why}); going on alone after {:.2} s, as was promised",
             stood.as_secs_f64()
         ),
         Event::Redialling { attempt, pause, why } => format!(
             "no connection to the server: {why}; try {attempt} in {:.1} s",
             pause.as_secs_f64()
         ),
-        Event::Following { version } => format!("following the server from update {version} on"),
+        Event::Following { version } => format!("following the server{}", from_update(*version)),
         Event::TookOver { version, stood, why, .. } => format!(
-            "leading from update {version} on, {:.2} s after the server was gone ({why}), as the \
-             workers have promised",
+            "leading{}, {:.2} s after the server was gone ({why}), as was promised",
+            from_update(*version),
             stood.as_secs_f64()
         ),
         _ => return None,

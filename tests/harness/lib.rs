@@ -32,7 +32,7 @@ pub use probe::{Net, OPEN, Probe};
 pub use proxy::Proxy;
 pub use raw::{RawPeer, Received, hello};
 pub use reference::sequential_bsp;
-pub use replicas::{Disturbances, Replicated, run_replicated};
+pub use replicas::{Disturbances, Rank, Replicated, run_replicated};
 pub use simulated::{Arrival, Simulated, VirtualRun};
 pub use stood_by::{StoodBy, run_stood_by};
 pub use toy::{Toy, partition_of, parts_of};

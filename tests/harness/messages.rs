@@ -21,8 +21,8 @@ use pstrain_core::protocol::message::{
 };
 use pstrain_core::protocol::range::{PullRange, RangeOf};
 use pstrain_core::protocol::replica::{
-    Candidacy, Deposed, Electorate, Entry, EntryHeader, EntryKind, Follow, Kept, Promise, Standby,
-    State, StateHeader,
+    Candidacy, Deposed, Elector, Electorate, Entry, EntryHeader, EntryKind, Follow, Kept, Promise,
+    Stage, Standby, State, StateHeader,
 };
 use pstrain_core::protocol::{
     Evaluated, Held, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message, Phase, Recent,
@@ -232,8 +232,18 @@ impl Messages {
     }
 
     fn electorate(&mut self) -> Electorate {
-        let member = |it: &mut Self| (WorkerId(it.small()), Incarnation(it.number()));
-        (0..self.count()).map(|_| member(self)).collect()
+        (0..self.count()).map(|_| self.elector()).collect()
+    }
+
+    fn elector(&mut self) -> Elector {
+        match self.coin() {
+            true => Elector::Coordinator,
+            false => Elector::Worker(WorkerId(self.small()), Incarnation(self.number())),
+        }
+    }
+
+    fn stage(&mut self) -> Stage {
+        if self.coin() { Stage::Asks } else { Stage::Binds }
     }
 
     /// A message of a server and its standby, or of either and a worker.
@@ -250,6 +260,7 @@ impl Messages {
             }),
             27 => Message::State(State {
                 header: StateHeader {
+                    server: ServerId(self.small()),
                     run: self.number(),
                     term: Term(self.number()),
                     entry: self.number(),
@@ -275,14 +286,16 @@ impl Messages {
             29 => Message::Kept(Kept { entries: self.number() }),
             30 => Message::Candidacy(Candidacy {
                 run: self.number(),
+                server: ServerId(self.small()),
                 term: Term(self.number()),
                 kept: Term(self.number()),
                 id: self.number(),
+                stage: self.stage(),
             }),
             31 => Message::Promise(Promise {
-                worker: WorkerId(self.small()),
-                incarnation: Incarnation(self.number()),
+                elector: self.elector(),
                 term: Term(self.number()),
+                stage: self.stage(),
                 granted: self.coin(),
             }),
             32 => Message::Standby(Standby { address: self.text() }),

@@ -1,4 +1,4 @@
-//! A server, its standbys and workers in one random schedule: processes are killed or stopped,
+//! Servers, their standbys and workers in one random schedule: processes are killed or stopped,
 //! machines are cut off from one another, and somebody starts a new standby after a while.
 //!
 //! What must hold whatever happens: a version of the parameters is the same to everybody who ever
@@ -7,6 +7,7 @@
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
+mod crashes;
 mod machines;
 
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,14 +18,16 @@ use pstrain_core::id::{Incarnation, Sequence, Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::node::{
     Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, Outbox, Prepared,
-    Replica, ReplicaConfig, Server, Target, Worker, WorkerConfig, WorkerError,
+    Replica, ReplicaConfig, Target, Worker, WorkerConfig, WorkerError,
 };
+use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
 
 use crate::toy::{Toy, parts_of};
+use crashes::Disk;
 use machines::{Item, Link};
 
 /// What may befall the machines.
@@ -34,6 +37,20 @@ pub enum Disturbances {
     None,
     /// All there is, as long as no more than one of the two servers is concerned at a time.
     One,
+    /// The two lose each other, and one of them dies while it asks the workers to follow it: before
+    /// so many of them have promised.
+    Ambush(Rank, u32),
+    /// Servers keep a log, and crash and begin anew: one of the two, or both at a time.
+    Crashes,
+}
+
+/// Which of the two servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// The one that leads.
+    Primary,
+    /// The one that stands by.
+    Standby,
 }
 
 /// How a schedule went.
@@ -66,12 +83,19 @@ struct Process {
     /// Until when it is stopped, with what came meanwhile.
     stopped: Option<(Time, Vec<(usize, Input)>)>,
     wake: Option<Time>,
+    disk: Disk,
 }
 
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "each is in a box of its own")]
 enum Machine {
-    Replica { node: Replica, address: String, paired: bool },
+    /// One of `server`, which dials `address` if it stands by.
+    Replica {
+        node: Replica,
+        server: u32,
+        address: String,
+        paired: bool,
+    },
     Worker(Worker),
 }
 
@@ -102,6 +126,7 @@ enum Happening {
     Heal,
     GoOn(usize),
     NewStandby,
+    Resume(usize),
 }
 
 /// The whole of it.
@@ -123,8 +148,12 @@ struct Lab {
     settles_until: Time,
     delay: Duration,
     compute: Vec<Duration>,
-    seen: BTreeMap<Version, Vec<f32>>,
+    seen: BTreeMap<(Version, KeyRange), Vec<f32>>,
     decided: BTreeMap<(WorkerId, Incarnation, Sequence), bool>,
+    /// Who dies, and the promises it has until then; once, and only if it asks.
+    ambush: Option<(Rank, u32)>,
+    /// Whether servers keep a log.
+    durable: bool,
     result: Replicated,
     seed: u64,
 }
@@ -138,14 +167,20 @@ const SERVERS: &str = "replica ";
 #[must_use]
 pub fn run_replicated(toy: &Toy, disturbances: Disturbances, seed: u64) -> Replicated {
     let mut lab = Lab::new(toy.clone(), seed);
-    lab.spawn_primary();
-    if disturbances == Disturbances::One {
+    for server in 0..toy.job.servers {
+        lab.spawn_server(server, String::new());
+    }
+    if disturbances != Disturbances::None {
         lab.after(Duration::from_millis(1), Happening::NewStandby);
         let every = lab.toy.job.membership.lease * 2;
         let first = lab.span(every);
         lab.after(first, Happening::Disturb);
         lab.disturbed = true;
     }
+    if let Disturbances::Ambush(rank, promises) = disturbances {
+        lab.ambush = Some((rank, promises));
+    }
+    lab.durable = disturbances == Disturbances::Crashes;
     for worker in 0..toy.job.membership.workers {
         lab.spawn_worker(worker);
     }
@@ -177,6 +212,8 @@ impl Lab {
             compute,
             seen: BTreeMap::new(),
             decided: BTreeMap::new(),
+            ambush: None,
+            durable: false,
             result: Replicated {
                 reason: None,
                 parameters: Vec::new(),
@@ -224,17 +261,16 @@ impl Lab {
             runs: true,
             stopped: None,
             wake: None,
+            disk: Disk::default(),
         });
         self.after(Duration::ZERO, Happening::To(process, Input::Start));
         process
     }
 
-    fn spawn_primary(&mut self) {
-        let server = Server::new(self.job().clone(), 1).expect("a valid job");
-        let config = self.replica(self.processes.len());
-        let address = String::new();
-        let node = Replica::primary(config, server);
-        self.spawn(Machine::Replica { node, address, paired: false });
+    /// Starts a server that leads, or one that stands by for that at `address`.
+    fn spawn_server(&mut self, server: u32, address: String) {
+        let node = self.begins(self.processes.len(), server, &address);
+        self.spawn(Machine::Replica { node, server, address, paired: false });
     }
 
     fn spawn_worker(&mut self, worker: u32) {
@@ -248,15 +284,15 @@ impl Lab {
         self.spawn(Machine::Worker(Worker::new(config)));
     }
 
-    /// Starts a standby for whoever leads, if nobody stands by.
+    /// Starts a standby for whoever leads a server, if nobody stands by.
     fn new_standby(&mut self) {
-        let running: Vec<usize> = self.replicas().collect();
-        let leader = running.iter().copied().find(|&it| self.leads(it));
-        if let ([_], Some(leader)) = (&running[..], leader) {
-            let config = self.replica(self.processes.len());
-            let node = Replica::standby(config, self.job().clone()).expect("a valid job");
-            let address = format!("{SERVERS}{leader}");
-            self.spawn(Machine::Replica { node, address, paired: false });
+        for server in 0..self.job().servers {
+            let running: Vec<usize> = self.replicas_of(server).collect();
+            if let &[leader] = &running[..]
+                && self.leads(leader)
+            {
+                self.spawn_server(server, format!("{SERVERS}{leader}"));
+            }
         }
         if !self.ended() {
             let span = self.job().membership.lease;
@@ -264,8 +300,9 @@ impl Lab {
         }
     }
 
-    fn replicas(&self) -> impl Iterator<Item = usize> {
-        let is_one = |process: &Process| matches!(*process.node, Machine::Replica { .. });
+    /// The processes that lead a server or stand by for it.
+    fn replicas_of(&self, of: u32) -> impl Iterator<Item = usize> {
+        let is_one = move |process: &Process| matches!(*process.node, Machine::Replica { server, .. } if server == of);
         (0..).zip(&self.processes).filter(move |(_, it)| it.runs && is_one(it)).map(|(it, _)| it)
     }
 
@@ -285,8 +322,9 @@ impl Lab {
             self.calm |= at > calm_at;
             let Some(happening) = self.happenings.remove(&key) else { continue };
             self.happens(happening);
+            let comes_back = |it: &Happening| matches!(it, Happening::Resume(_));
             let working = self.processes.iter().any(|process| process.runs);
-            if !working {
+            if !working && !self.happenings.values().any(comes_back) {
                 break;
             }
             assert!(at < limit, "seed {}: it never ends", self.seed);
@@ -299,10 +337,13 @@ impl Lab {
             Happening::Arrives { link, at_callee } => self.arrives(link, at_callee),
             Happening::Dialled { by, address } => self.dialled(by, &address),
             Happening::Wake(process) => self.wake(process),
+            Happening::Disturb if self.ambush.is_some() => self.part(),
+            Happening::Disturb if self.durable => self.crash_some(),
             Happening::Disturb => self.disturb(),
             Happening::Heal => self.cut.clear(),
             Happening::GoOn(process) => self.go_on(process),
             Happening::NewStandby => self.new_standby(),
+            Happening::Resume(process) => self.resume(process),
         }
     }
 
@@ -317,12 +358,17 @@ impl Lab {
         }
         if let Input::Message(_, message) = &input {
             self.look_at(process, message);
+            if matches!(message, Message::Promise(_)) && self.falls(process) {
+                return;
+            }
         }
+        self.log(process, &input);
         let mut out = Outbox::new();
         self.processes[process].node.node().handle(now, input, &mut out);
         for effect in out {
             self.obey(process, effect);
         }
+        self.rests(process);
         self.plan_wake(process);
     }
 
@@ -381,7 +427,9 @@ impl Lab {
         let decided = match message {
             Message::Parameters(parameters) => {
                 let version = parameters.header.version;
-                let seen = self.seen.entry(version).or_insert_with(|| parameters.values.to_vec());
+                let keys = parameters.header.keys;
+                let seen = self.seen.entry((version, keys));
+                let seen = seen.or_insert_with(|| parameters.values.to_vec());
                 assert_eq!(*seen, *parameters.values, "seed {}: two versions {version}", self.seed);
                 parameters.header.decided
             }
@@ -431,8 +479,11 @@ impl Lab {
         let seed = self.seed;
         match (&*self.processes[process].node, result) {
             (Machine::Replica { node, .. }, Ok(reason)) => {
-                let server = node.server().expect("it had a state");
-                if node.leads() || self.result.reason.is_none() {
+                // Once both have the end either may finish alone, and the other then finds no servers.
+                let is_over = self.result.reason.is_some_and(|reason| reason.is_success());
+                if let Some(server) = node.server()
+                    && (node.leads() && !is_over || self.result.reason.is_none())
+                {
                     self.result.reason = Some(reason);
                     self.result.parameters.clone_from(server.parameters());
                     self.result.version = server.version();
@@ -456,7 +507,7 @@ impl Lab {
 
     fn wake(&mut self, process: usize) {
         let now = self.now;
-        let Process { node, wake, runs, stopped } = &mut self.processes[process];
+        let Process { node, wake, runs, stopped, .. } = &mut self.processes[process];
         if !*runs || stopped.is_some() {
             return;
         }

@@ -31,6 +31,7 @@ mod settings;
 mod signals;
 mod sparse;
 mod standby;
+mod standbys;
 mod status;
 mod stops;
 mod strangers;

@@ -133,11 +133,12 @@ fn standbys_that_make_no_sense_are_refused_with_words() {
         .refused(1, &["it is a standby, and the server that it stands by for is there"]);
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept");
-    let durable = Server::tcp(&[&SLOW, &ENDLESS, &["--durability", "log", "--state", path(&kept)]]);
+    let checkpoints = ["--durability", "checkpoint", "--state", path(&kept)];
+    let durable = Server::tcp(&[&SLOW, &ENDLESS, &checkpoints]);
     let alone = ["--workers", "2"];
     standby(&durable.address, &[&SLOW, &ENDLESS, &alone])
         .wait()
-        .refused(1, &["takes no standby", "without --durability"]);
+        .refused(1, &["takes no standby", "--durability none or log"]);
 }
 
 /// A job in virtual time, with a standby.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use pstrain_core::job::Job;
-use pstrain_core::node::Server;
+use pstrain_core::node::{Replica, Server};
 use pstrain_data::Prepared;
 use pstrain_transports::journal::{CheckpointError, Found, Recovered, recover};
 
 use super::server::{Host, fresh_run};
-use super::standby::Role;
+use super::standby::{self, Role};
 use crate::args::{Durability, Output};
-use crate::durable::{DurableFolder, Keeping};
+use crate::durable::{DurableFolder, Identity, Keeping};
 use crate::messages;
 use crate::record::{Folder, Kept, Summary};
 
@@ -25,18 +25,18 @@ impl Host {
         output: &Output,
     ) -> anyhow::Result<Self> {
         let found = folder.find()?;
-        let mut server = restore(&folder, &found, job)?;
-        let records = records(&mut folder, &found, &server, job_file, output)?;
-        let durability = folder.identity().durability;
-        if durability == Durability::Checkpoint && found.checkpoint.is_some() {
-            server.begin_lineage(fresh_run());
-        }
-        let mut host = Self::with_records(server, data, records, output, true);
+        let role = restore(&folder, &found, job.clone())?;
+        let blank = Server::new(job.clone(), 0)?;
+        let server = role.server().unwrap_or(&blank);
+        let records = records(&mut folder, &found, server, job_file, output)?;
+        let mut host = Self::with_records(role, (job, data), records, output, true);
         let recorder = host.recorder.clone();
         let report = |now, event| recorder.note(now, &event);
-        let Role::Server(server) = &mut host.role else { return Ok(host) };
-        let recovered = recover(&folder.state(), &found, server, report)?;
-        say(durability, &found, &recovered, server);
+        let recovered = match &mut host.role {
+            Role::Server(server) => recover(&folder.state(), &found, server, report)?,
+            Role::Replica(replica) => recover(&folder.state(), &found, replica, report)?,
+        };
+        say(folder.identity().durability, &found, &recovered, host.role.server());
         let Recovered { log, begin, now, .. } = recovered;
         let (checkpoint_every, folder) = (folder.identity().checkpoint_every, folder.state());
         host.keeping = Some(Keeping { folder, checkpoint_every, found, log, begin, now });
@@ -45,17 +45,32 @@ impl Host {
 }
 
 /// The server as the checkpoint has it, or as it was in the beginning.
-fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Server> {
-    let Some(checkpoint) = &found.checkpoint else {
-        let mut server = Server::new(job, folder.identity().run)?;
-        if folder.identity().durability == Durability::Checkpoint {
-            server.stay_alone();
-        }
-        return Ok(server);
+fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Role> {
+    let Identity { run, durability, standby, .. } = folder.identity();
+    let address = standby.as_ref().map_or_else(String::new, |standby| standby.address.clone());
+    let damaged = |number, error| {
+        anyhow::Error::from(CheckpointError::of_server(&folder.state().checkpoint(number), error))
     };
-    let path = folder.state().checkpoint(checkpoint.number);
-    Server::restore(job, &checkpoint.saved)
-        .map_err(|error| CheckpointError::of_server(&path, error).into())
+    match (&found.checkpoint, durability) {
+        (Some(checkpoint), Durability::Log) => {
+            let config = standby::config(*run, address);
+            let replica = Replica::restore(config, job, &checkpoint.saved);
+            Ok(Role::Replica(replica.map_err(|error| damaged(checkpoint.number, error))?))
+        }
+        (None, Durability::Log) if standby.is_some() => Role::standby(address, *run, job),
+        (None, Durability::Log) => Ok(Role::primary(Server::new(job, *run)?, *run)),
+        (Some(checkpoint), _) => {
+            let server = Server::restore(job, &checkpoint.saved);
+            let mut server = server.map_err(|error| damaged(checkpoint.number, error))?;
+            server.begin_lineage(fresh_run());
+            Ok(Role::Server(server))
+        }
+        (None, _) => {
+            let mut server = Server::new(job, *run)?;
+            server.stay_alone();
+            Ok(Role::Server(server))
+        }
+    }
 }
 
 /// The totals and the results folder as they were at the checkpoint.
@@ -103,7 +118,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     matches!((canonical(one), canonical(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-fn say(durability: Durability, found: &Found, recovered: &Recovered, server: &Server) {
+fn say(durability: Durability, found: &Found, recovered: &Recovered, server: Option<&Server>) {
     let Recovered { inputs, torn, .. } = recovered;
     let from = match (&found.checkpoint, durability) {
         (None, Durability::Checkpoint) => {
@@ -121,7 +136,7 @@ fn say(durability: Durability, found: &Found, recovered: &Recovered, server: &Se
         0 => String::new(),
         torn => format!(", without {torn} bytes that were never acknowledged"),
     };
-    let point = server.point();
-    let point = format!("{} updates, epoch {:.2}", point.version, point.epoch);
-    messages::say(&format!("{from}{cut}: {point}"));
+    let point = server.map(Server::point);
+    let point = point.map(|it| format!(": {} updates, epoch {:.2}", it.version, it.epoch));
+    messages::say(&format!("{from}{cut}{}", point.unwrap_or_default()));
 }

@@ -22,7 +22,7 @@ use pstrain_transports::{
 
 use super::standby::{self, Role};
 use crate::args::{Durability, JobArgs, Output, ServerArgs};
-use crate::durable::{DurableFolder, Identity, Keeping};
+use crate::durable::{DurableFolder, Identity, Keeping, StandbyOf};
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
 #[cfg(feature = "metrics")]
@@ -69,15 +69,18 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     }
     let Resolved { job, data } = layers.resolve()?;
     let (data, job_file) = (Arc::new(data), layers.to_toml());
-    let transport = match &args.standby_of {
-        Some(primary) => transport.with_target(primary.clone()),
+    let kept = resumed.as_ref().and_then(|(folder, _)| folder.identity().standby.as_ref());
+    let primary = kept.map(|standby| standby.primary.parse()).transpose()?;
+    let transport = match primary.or_else(|| args.standby_of.clone()) {
+        Some(primary) => transport.with_target(primary),
         None => transport,
     };
     let mut host = match (resumed, &args.standby_of) {
         (Some((folder, _)), _) => Host::resume(folder, (job, data), &job_file, &args.output)?,
-        (None, Some(_)) => {
-            let address = standby::address(args, &place)?;
-            Host::standby(&address, (job, data), &job_file, &args.output)?
+        (None, Some(primary)) => {
+            let address = standby::address(args, &place)?.to_string();
+            let of = StandbyOf { primary: primary.to_string(), address };
+            Host::standby(args, of, (job, data), &job_file)?
         }
         (None, None) => Host::begin(args, (job, data), &job_file)?,
     };
@@ -166,23 +169,22 @@ impl Host {
             Some(path) => Some(Folder::create(path, output.overwrite, job_file, &server)?),
             None => None,
         };
-        let summary = Summary::new(server.job());
-        Ok(Self::with_records(server, data, (summary, folder), output, guests))
+        let (job, summary) = (server.job().clone(), Summary::new(server.job()));
+        let role = Role::Server(server);
+        Ok(Self::with_records(role, (job, data), (summary, folder), output, guests))
     }
 
     pub(super) fn with_records(
-        server: Server,
-        data: Arc<Prepared>,
+        role: Role,
+        (job, data): (Job, Arc<Prepared>),
         (summary, folder): (Summary, Option<Folder>),
         output: &Output,
         guests: bool,
     ) -> Self {
-        let job = server.job().clone();
         let quiet = output.quiet || output.json;
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         let recorder = Recorder::new(summary, folder, progress);
         let punctuality = Punctuality::default();
-        let role = Role::Server(server);
         Self { role, job, data, recorder, virtual_time: None, punctuality, keeping: None }
     }
 
@@ -207,7 +209,7 @@ impl Host {
         }
         let mut host = Self::new(server, data, job_file, &args.output, true)?;
         let Some(path) = &args.state else {
-            return Ok(if servers == 1 { host.with_replicas() } else { host });
+            return Ok(host.with_replicas(run));
         };
         if args.durability == Durability::Checkpoint && servers > 1 {
             bail!(
@@ -218,25 +220,38 @@ impl Host {
         let every = args.checkpoint_every.into();
         let identity = Identity::new(run, args.durability, every, args.output.out.as_deref())?;
         host.keeping = Some(DurableFolder::create(path, identity, job_file)?);
-        Ok(host)
+        Ok(if args.durability == Durability::Log { host.with_replicas(run) } else { host })
     }
 
-    /// A host for a standby, which workers reach at `address`.
+    /// A host for a standby.
     fn standby(
-        address: &Address,
+        args: &ServerArgs,
+        of: StandbyOf,
         (job, data): (Job, Arc<Prepared>),
         job_file: &str,
-        output: &Output,
     ) -> anyhow::Result<Self> {
-        let role = Role::standby(address, job.clone())?;
-        let host = Self::new(Server::new(job, 0)?, data, job_file, output, true)?;
+        if args.durability == Durability::Checkpoint {
+            bail!(
+                "--durability checkpoint: what a standby has may not get lost; use log, or none \
+                 where two servers are safe enough"
+            );
+        }
+        let (number, output) = (fresh_run(), &args.output);
+        let role = Role::standby(of.address.clone(), number, job.clone())?;
+        let mut host = Self::new(Server::new(job, 0)?, data, job_file, output, true)?;
+        if let Some(path) = &args.state {
+            let every = args.checkpoint_every.into();
+            let identity = Identity::new(number, args.durability, every, output.out.as_deref())?;
+            let identity = Identity { standby: Some(of), ..identity };
+            host.keeping = Some(DurableFolder::create(path, identity, job_file)?);
+        }
         Ok(Self { role, ..host })
     }
 
-    /// The same, and standbys may follow.
-    fn with_replicas(mut self) -> Self {
+    /// The same, and standbys may follow; `number` is no other process's.
+    fn with_replicas(mut self, number: u64) -> Self {
         if let Role::Server(server) = self.role {
-            self.role = Role::primary(server);
+            self.role = Role::primary(server, number);
         }
         self
     }
@@ -312,34 +327,37 @@ impl Host {
         let mut services = ServerServices::new(evaluator, partition, report);
         let mailbox = Mailbox::new(transport);
         signals::drain_on_signal(mailbox.handle())?;
-        let server = match &mut self.role {
-            Role::Server(server) => server,
-            Role::Replica(replica) => {
-                return drive(replica, transport, &mut services, &mailbox)?
-                    .map_err(standby::failed);
-            }
-        };
-        let done = match self.keeping.take() {
-            None => drive(server, transport, &mut services, &mailbox)?,
-            Some(Keeping { folder, checkpoint_every, found, log, begin, now }) => {
-                let recorder = self.recorder.clone();
-                let (beside, warn) = (move || recorder.keep(), messages::warn);
-                let when = (checkpoint_every, now);
-                let checkpoints = Checkpoints::new(folder, Files, when, &found, beside, warn);
-                if let Some(log) = log {
-                    let journal = InputLog::new(log, checkpoints, warn);
-                    #[cfg(feature = "metrics")]
-                    let journal =
-                        Observed::new(journal, self.recorder.metrics().map(Metrics::commits));
-                    let mut journal = journal;
-                    drive_from(server, transport, &mut services, &mailbox, &mut journal, begin)?
-                } else {
-                    let mut journal = Snapshots::new(checkpoints);
-                    drive_from(server, transport, &mut services, &mailbox, &mut journal, begin)?
+        let Some(keeping) = self.keeping.take() else {
+            return match &mut self.role {
+                Role::Server(server) => {
+                    drive(server, transport, &mut services, &mailbox)?.context("the server ended")
                 }
-            }
+                Role::Replica(replica) => {
+                    drive(replica, transport, &mut services, &mailbox)?.map_err(standby::failed)
+                }
+            };
         };
-        done.context("the server ended")
+        let Keeping { folder, checkpoint_every, found, log, begin, now } = keeping;
+        let recorder = self.recorder.clone();
+        let (beside, warn) = (move || recorder.keep(), messages::warn);
+        let when = (checkpoint_every, now);
+        let checkpoints = Checkpoints::new(folder, Files, when, &found, beside, warn);
+        match (&mut self.role, log) {
+            (Role::Server(server), _) => {
+                let mut journal = Snapshots::new(checkpoints);
+                drive_from(server, transport, &mut services, &mailbox, &mut journal, begin)?
+                    .context("the server ended")
+            }
+            (Role::Replica(replica), Some(log)) => {
+                let journal = InputLog::new(log, checkpoints, warn);
+                #[cfg(feature = "metrics")]
+                let journal = Observed::new(journal, self.recorder.metrics().map(Metrics::commits));
+                let mut journal = journal;
+                drive_from(replica, transport, &mut services, &mailbox, &mut journal, begin)?
+                    .map_err(standby::failed)
+            }
+            (Role::Replica(_), None) => bail!("a server with a standby keeps its log, or nothing"),
+        }
     }
 
     /// Writes the results, then prints them: whoever does not read them must not cost the files.

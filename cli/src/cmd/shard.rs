@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_core::id::ServerId;
-use pstrain_core::node::{Event, Shard, ShardConfig, WorkerError};
+use pstrain_core::node::{Event, Replica, Shard, ShardConfig, WorkerError};
 use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
@@ -14,11 +14,13 @@ use pstrain_transports::{
     Address, Mailbox, ShardServices, SocketTransport, Transport, WallClock, drive, drive_from,
 };
 
+use super::server::fresh_run;
+use super::standby::Role;
 use crate::args::{Durability, ServerArgs};
 use crate::durable::ShardFolder;
 use crate::exit::{self, Ending, Failed};
 use crate::security::{in_words, security};
-use crate::{messages, signals};
+use crate::{messages, progress, signals};
 
 /// How long the coordinator may be silent, until the job says another time.
 const LEASE: Duration = Duration::from_secs(5);
@@ -36,8 +38,8 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     if address.is_unspecified() {
         bail!("--listen {local}: say with --advertise HOST:PORT where workers reach this server");
     }
-    let mut node = Shard::new(config(place, &address, LEASE));
-    let kept = keep(args, place, &mut node)?;
+    let node = Shard::new(config(place, &address, LEASE)).follows(args.coordinator.to_string());
+    let (mut node, kept) = keep(args, place, node)?;
     let begins = kept.as_ref().map_or(Time::ZERO, |kept| kept.now);
     let transport = transport.with_target(args.coordinator.clone());
     let mut transport = transport.with_clock(clock.going_on(begins));
@@ -73,23 +75,31 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
 }
 
 /// Where the inputs of this server are kept, if they are; brings it to where the last one was.
-fn keep(args: &ServerArgs, place: Place, node: &mut Shard) -> anyhow::Result<Option<Recovered>> {
-    let log = match (&args.resume, &args.state, args.durability) {
+fn keep(
+    args: &ServerArgs,
+    place: Place,
+    shard: Shard,
+) -> anyhow::Result<(Replica, Option<Recovered>)> {
+    let fresh = fresh_run();
+    let (log, number) = match (&args.resume, &args.state, args.durability) {
         (Some(folder), ..) => ShardFolder::open(folder, place)?,
-        (None, Some(folder), Durability::Log) => ShardFolder::create(folder, place)?,
+        (None, Some(folder), Durability::Log) => {
+            (ShardFolder::create(folder, place, fresh)?, fresh)
+        }
         (None, _, Durability::Checkpoint) => bail!(
             "--durability checkpoint: with several servers all must be of one moment; use log"
         ),
         (None, Some(_), Durability::None) => {
             bail!("--state: nothing is kept there without --durability log")
         }
-        (None, None, _) => return Ok(None),
+        (None, None, _) => return Ok((Role::primary_shard(shard, fresh), None)),
     };
-    let recovered = replay(&log, node, |_, _| ())?;
+    let mut node = Role::primary_shard(shard, number);
+    let recovered = replay(&log, &mut node, |_, _| ())?;
     if recovered.inputs > 0 {
         messages::say(&format!("resumed after {} inputs", recovered.inputs));
     }
-    Ok(Some(recovered))
+    Ok((node, Some(recovered)))
 }
 
 fn config(place: Place, address: &Address, lease: Duration) -> ShardConfig {
@@ -127,7 +137,7 @@ fn worth_saying(event: &Event) -> Option<String> {
         Event::Redialling { attempt, pause, why } => {
             format!("no connection: {why}; try {attempt} in {:.1} s", pause.as_secs_f64())
         }
-        _ => return None,
+        other => return progress::worth_saying(other),
     })
 }
 

@@ -2,11 +2,10 @@
 
 use anyhow::bail;
 use pstrain_core::job::Job;
-use pstrain_core::node::{Replica, ReplicaConfig, Server, WorkerError};
+use pstrain_core::node::{Replica, ReplicaConfig, Server, Shard, WorkerError};
 use pstrain_core::rng::Stream;
 use pstrain_transports::Address;
 
-use super::server::fresh_run;
 use crate::args::ServerArgs;
 use crate::exit::Failed;
 
@@ -19,17 +18,30 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// A new server that standbys may follow.
-    pub(crate) fn primary(server: Server) -> Self {
-        Self::Replica(Replica::primary(config(String::new()), server))
+    /// A new server that standbys may follow; none has the number of another process.
+    pub(crate) fn primary(server: Server, number: u64) -> Self {
+        Self::Replica(Replica::primary(config(number, String::new()), server))
     }
 
     /// A standby of a server of the same job, which workers reach at `address`.
-    pub(super) fn standby(address: &Address, job: Job) -> anyhow::Result<Self> {
-        Ok(Self::Replica(Replica::standby(config(address.to_string()), job)?))
+    pub(super) fn standby(address: String, number: u64, job: Job) -> anyhow::Result<Self> {
+        Ok(Self::Replica(Replica::standby(config(number, address), job)?))
     }
 
-    /// The server, if there is one by now.
+    /// A new server that does not coordinate, which standbys may follow.
+    pub(super) fn primary_shard(shard: Shard, number: u64) -> Replica {
+        Replica::primary_shard(config(number, String::new()), shard)
+    }
+
+    /// The server that coordinates, as it is here.
+    pub(super) fn server(&self) -> Option<&Server> {
+        match self {
+            Self::Server(server) => Some(server),
+            Self::Replica(replica) => replica.server(),
+        }
+    }
+
+    /// The server that coordinates, if there is one here by now.
     pub(crate) fn into_server(self) -> Option<Server> {
         match self {
             Self::Server(server) => Some(server),
@@ -38,8 +50,8 @@ impl Role {
     }
 }
 
-fn config(address: String) -> ReplicaConfig {
-    let id = fresh_run();
+/// What is known of a server that has a standby or is one, from when it begins.
+pub(super) fn config(id: u64, address: String) -> ReplicaConfig {
     ReplicaConfig { id, address, stream: Stream::new(id) }
 }
 

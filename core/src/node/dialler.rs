@@ -3,11 +3,14 @@
 use alloc::string::String;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::backoff::Backoff;
 use super::{Effect, Event, Outbox, Target};
 use crate::id::PeerId;
 use crate::job::{heartbeat, patience};
 use crate::rng::Stream;
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// The connection to a server, and what is done to have it.
@@ -25,7 +28,7 @@ pub(super) struct Dialler {
     trouble: String,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Link {
     /// No connection; dial at the time given.
     Down { dial_at: Time },
@@ -64,6 +67,20 @@ impl Dialler {
             away_since: None,
             trouble: String::new(),
         }
+    }
+
+    /// Saves or restores everything but the jitter of its back-off: whoever is restored has its own.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(&mut self.link)?;
+        archive.small(&mut self.target)?;
+        archive.small(&mut self.held)?;
+        archive.small(&mut self.away_since)?;
+        archive.small(&mut self.trouble)
+    }
+
+    /// Whether a dial is under way.
+    pub(super) const fn is_dialling(&self) -> bool {
+        matches!(self.link, Link::Dialling) || self.held
     }
 
     /// Dials another server; [`Self::release`] follows once that has been answered.

@@ -88,16 +88,17 @@ pub enum Event {
     },
     /// Standby's side: it has the state of the server that it stands by for.
     Following {
-        /// The version of the parameters that it has.
-        version: Version,
+        /// The version of the parameters that it has; none if it is one that does not coordinate.
+        version: Option<Version>,
     },
-    /// Standby's side: it leads now, since the server that it stood by for was gone and the workers
-    /// have promised to follow it.
+    /// Standby's side: it leads now, since the server that it stood by for was gone and enough have
+    /// promised to follow it.
     TookOver {
         /// The term that has begun.
         term: Term,
-        /// The version of the parameters that it goes on from.
-        version: Version,
+        /// The version of the parameters that it goes on from; none if it is one that does not
+        /// coordinate.
+        version: Option<Version>,
         /// How long nobody had led.
         #[serde(rename = "stood_s", serialize_with = "seconds")]
         stood: Duration,

@@ -13,9 +13,11 @@ mod event;
 mod identity;
 mod idle;
 mod inputs;
+mod places;
 mod replica;
 mod server;
 mod shard;
+mod vote;
 mod worker;
 
 use alloc::boxed::Box;
@@ -40,6 +42,7 @@ use crate::job::Job;
 use crate::params::KeyList;
 use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message, Status};
+use crate::saved::Saved;
 use crate::time::Time;
 use crate::work::Task;
 
@@ -50,6 +53,28 @@ pub trait Node {
 
     /// When [`Input::Wake`] is due, if ever.
     fn deadline(&self) -> Option<Time>;
+}
+
+/// A node whose state can be kept, for one that begins anew to go on from.
+pub trait Durable: Node {
+    /// Whether its state can be told just now.
+    fn can_save(&self) -> bool {
+        true
+    }
+
+    /// The whole state. It stays as it is.
+    fn save(&mut self) -> Saved;
+
+    /// The connections that are up, as far as it knows.
+    fn peers(&self) -> Vec<PeerId>;
+
+    /// Whether it waits for the answer to a dial.
+    fn is_dialling(&self) -> bool {
+        false
+    }
+
+    /// What it has asked its driver for and not been answered.
+    fn unanswered(&self) -> Vec<Effect>;
 }
 
 /// What happens to a node.
@@ -141,7 +166,7 @@ pub enum Effect {
 }
 
 /// Whom to dial.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Target {
     /// The server that the driver was told of: the one that coordinates.
     Server,

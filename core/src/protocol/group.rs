@@ -62,6 +62,8 @@ pub struct Enlisted {
     pub job: Job,
     /// The job's digest as the coordinator computes it.
     pub digest: [u8; 32],
+    /// Where the coordinator's standby is, if it has one.
+    pub standby: Option<String>,
 }
 
 /// Decisions in one message, at most.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Incarnation, Term, WorkerId};
+use crate::id::{Incarnation, ServerId, Term, WorkerId};
 use crate::time::Time;
 
 /// Standby to primary: the first message of its connection.
@@ -43,6 +43,8 @@ pub struct State {
 pub struct StateHeader {
     /// The run.
     pub run: u64,
+    /// Which server of the job it is of.
+    pub server: ServerId,
     /// The term of whoever leads.
     pub term: Term,
     /// The first entry that is not part of it.
@@ -85,14 +87,23 @@ pub struct EntryHeader {
 pub enum EntryKind {
     /// An input of the server, which follows.
     Input,
-    /// The workers whose promises count from here on.
+    /// Those whose promises count from here on.
     Electorate(Electorate),
     /// From here on nobody sees an effect of an entry that the standby does not have.
     Paired(Electorate),
 }
 
-/// The workers whose promises decide who leads.
-pub type Electorate = BTreeSet<(WorkerId, Incarnation)>;
+/// Somebody whose promise decides who leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Elector {
+    /// A worker of the job.
+    Worker(WorkerId, Incarnation),
+    /// The server that coordinates, where another one is to be led.
+    Coordinator,
+}
+
+/// All whose promises decide who leads.
+pub type Electorate = BTreeSet<Elector>;
 
 /// Standby to primary: so many entries are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,33 +112,47 @@ pub struct Kept {
     pub entries: u64,
 }
 
-/// A server to a worker: promise that you follow nobody else in an earlier term, or this one.
+/// A server to an elector: promise that you follow nobody else in an earlier term, or this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidacy {
     /// The run.
     pub run: u64,
+    /// Which server of the job it wants to be.
+    pub server: ServerId,
     /// The term it wants to lead in.
     pub term: Term,
     /// The term of what it has kept.
     pub kept: Term,
     /// Who asks.
     pub id: u64,
+    /// How far it is.
+    pub stage: Stage,
 }
 
-/// A worker to a server that wants to lead.
+/// How far a server is that wants to lead. Nobody acts upon the first promise alone: so whoever dies
+/// between the two leaves nothing behind that another would have to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    /// It asks who would follow it.
+    Asks,
+    /// Enough would: now it binds them, and once enough have heard it leads.
+    Binds,
+}
+
+/// An elector to a server that wants to lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    /// The worker.
-    pub worker: WorkerId,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
+    /// Whose it is.
+    pub elector: Elector,
     /// The term asked for if it is promised; if not, the one that forbids it.
     pub term: Term,
+    /// What was asked.
+    pub stage: Stage,
     /// Whether it is promised.
     pub granted: bool,
 }
 
-/// A server to a worker: where it can go if this one is gone.
+/// A server to a worker, or to one that it coordinates: where it can go if this one is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standby {
     /// The address.

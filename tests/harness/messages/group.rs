@@ -26,6 +26,7 @@ impl Messages {
                 followed: self.coin().then(|| (self.number(), self.number())),
             }),
             19 => Message::Enlisted(Box::new(Enlisted {
+                standby: self.coin().then(|| self.text()),
                 run: self.number(),
                 server: ServerId(self.small()),
                 job: self.job.clone(),

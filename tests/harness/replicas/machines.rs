@@ -8,7 +8,7 @@ use pstrain_core::node::{Identity, Input};
 use pstrain_core::protocol::Message;
 use pstrain_core::time::Time;
 
-use super::{Happening, Lab, Machine, SERVERS};
+use super::{Happening, Lab, Machine, Process, Rank, SERVERS};
 
 /// What travels on a connection.
 #[derive(Debug)]
@@ -131,13 +131,11 @@ impl Lab {
         let lease = self.job().membership.lease;
         let span = self.span(lease * 4);
         self.after(span, Happening::Disturb);
-        let running: Vec<usize> = self.replicas().collect();
-        let paired = |&it: &usize| {
-            matches!(&*self.processes[it].node, Machine::Replica { paired: true, .. })
-        };
+        let server = self.rng.below(u64::from(self.job().servers)) as u32;
+        let running: Vec<usize> = self.replicas_of(server).collect();
         let is_stopped = running.iter().any(|&it| self.processes[it].stopped.is_some());
         let &[one, other] = &running[..] else { return };
-        if !running.iter().all(paired) || is_stopped || !self.cut.is_empty() {
+        if !running.iter().all(|&it| self.is_paired(it)) || is_stopped || !self.cut.is_empty() {
             return;
         }
         let victim = if self.rng.below(2) == 0 { one } else { other };
@@ -145,7 +143,8 @@ impl Lab {
             return;
         }
         let long = lease.mul_f64(0.1 + 3.0 * self.rng.unit());
-        self.settles_until = self.now + long + lease * 2;
+        // Workers find one server after the other again.
+        self.settles_until = self.now + long + lease * (2 * self.job().servers);
         match self.rng.below(5) {
             0 | 1 => self.kill(victim),
             2 => {
@@ -165,11 +164,61 @@ impl Lab {
         }
     }
 
+    /// The two servers lose each other, for one of them to be killed while it asks for promises.
+    pub(super) fn part(&mut self) {
+        let running: Vec<usize> = self.replicas_of(self.job().servers - 1).collect();
+        let (&[primary, standby], Some((rank, _))) = (&running[..], self.ambush) else {
+            return self.after(self.delay, Happening::Disturb);
+        };
+        if !self.is_paired(primary) || !self.is_paired(standby) {
+            return self.after(self.delay, Happening::Disturb);
+        }
+        self.calm = true;
+        match rank {
+            Rank::Primary => {
+                self.cut = vec![(primary, standby)];
+                self.break_off(self.job().membership.lease * 4);
+            }
+            Rank::Standby => {
+                self.processes[primary].stopped = Some((Time::from_nanos(u64::MAX), Vec::new()));
+            }
+        }
+    }
+
+    /// Whether a promise that comes to a process is the one at which it is killed.
+    pub(super) fn falls(&mut self, process: usize) -> bool {
+        let Some((rank, promises)) = &mut self.ambush else { return false };
+        *promises -= 1;
+        if *promises > 0 {
+            return false;
+        }
+        let rank = *rank;
+        self.ambush = None;
+        self.kill(process);
+        self.cut.clear();
+        if rank == Rank::Standby {
+            let is_stopped = |process: &Process| process.stopped.is_some();
+            let stopped = self.processes.iter().position(is_stopped);
+            self.go_on(stopped.expect("the primary"));
+        }
+        true
+    }
+
+    fn is_paired(&self, process: usize) -> bool {
+        matches!(&*self.processes[process].node, Machine::Replica { paired: true, .. })
+    }
+
     /// What is under way between those that are cut off is lost.
     fn break_off(&mut self, long: Duration) {
         for link in 0..self.links.len() {
             let Link { caller, callee, .. } = self.links[link];
             if !self.can_reach(caller, callee) {
+                let is_open = |item: &Item| matches!(item, Item::Open);
+                if self.links[link].to_caller.items.iter().any(is_open) {
+                    let why = "nobody answers".to_owned();
+                    let failed = Input::DialFailed { why, permanent: false };
+                    self.after(self.delay, Happening::To(caller, failed));
+                }
                 for to_callee in [true, false] {
                     let way = self.links[link].way(to_callee);
                     way.broken = true;

@@ -165,7 +165,7 @@ fn a_worker_that_floods_a_server_that_does_not_coordinate_is_turned_away() {
     let (coordinator, worker) = (PeerId(1), PeerId(2));
     shard.give(Input::Dialled(coordinator, Identity::Anyone));
     let digest = job_digest(&job);
-    let enlisted = Enlisted { run: RUN, server, job, digest };
+    let enlisted = Enlisted { run: RUN, server, job, digest, standby: None };
     shard.tell(coordinator, Message::Enlisted(Box::new(enlisted)));
     let decisions = vec![Decision::Admit { worker: WorkerId(0), incarnation: Incarnation(1) }];
     shard.tell(coordinator, Message::Decisions(Decisions { first: 0, decisions }));

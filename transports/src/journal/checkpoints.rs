@@ -5,7 +5,7 @@ use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use pstrain_core::node::Server;
+use pstrain_core::node::Durable;
 use pstrain_core::time::Time;
 
 use super::checkpoint::Checkpoint;
@@ -85,23 +85,23 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
 
     /// Takes a checkpoint if one is due. Where inputs are kept, `log` has all of them, and is
     /// replaced by the one that begins with the checkpoint.
-    pub fn rest(&mut self, now: Time, server: &mut Server, log: Option<&mut Log>) {
+    pub fn rest(&mut self, now: Time, server: &mut impl Durable, log: Option<&mut Log>) {
         if self.writing.is_some() {
             self.settle(now);
         }
-        if self.is_due(now, log.as_deref()) {
+        if self.is_due(now, log.as_deref()) && server.can_save() {
             self.take(now, server, log);
         }
     }
 
     /// Takes a checkpoint and waits until it is written.
-    pub fn take_now(&mut self, now: Time, server: &mut Server) {
+    pub fn take_now(&mut self, now: Time, server: &mut impl Durable) {
         self.settle(now);
         self.take(now, server, None);
         self.settle(now);
     }
 
-    fn take(&mut self, now: Time, server: &mut Server, log: Option<&mut Log>) {
+    fn take(&mut self, now: Time, server: &mut impl Durable, log: Option<&mut Log>) {
         self.due = now + self.every;
         let number = self.newest + 1;
         if let Some(log) = log {

@@ -14,7 +14,7 @@ mod inputs;
 mod log;
 mod recovery;
 
-use pstrain_core::node::{Input, Server};
+use pstrain_core::node::{Durable, Input, Server};
 use pstrain_core::time::Time;
 
 pub use checkpoint::{Checkpoint, CheckpointError};
@@ -48,24 +48,24 @@ impl<B, D> InputLog<B, D> {
     }
 }
 
-impl<B: FnMut() -> Beside, D: Disk> Journal<Server> for InputLog<B, D> {
+impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for InputLog<B, D> {
     fn append(&mut self, now: Time, input: &Input) {
-        Journal::<Server>::append(&mut self.inputs, now, input);
+        Journal::<N>::append(&mut self.inputs, now, input);
     }
 
     fn commit(&mut self) {
-        Journal::<Server>::commit(&mut self.inputs);
+        Journal::<N>::commit(&mut self.inputs);
     }
 
-    fn rest(&mut self, now: Time, server: &mut Server) {
+    fn rest(&mut self, now: Time, server: &mut N) {
         // Inputs without effects wait for the next that has some.
-        if self.checkpoints.is_due(now, Some(&self.inputs.log)) {
-            Journal::<Server>::commit(&mut self.inputs);
+        if self.checkpoints.is_due(now, Some(&self.inputs.log)) && server.can_save() {
+            Journal::<N>::commit(&mut self.inputs);
             self.checkpoints.rest(now, server, Some(&mut self.inputs.log));
         }
     }
 
-    fn end(&mut self, now: Time, _server: &mut Server) {
+    fn end(&mut self, now: Time, _server: &mut N) {
         self.checkpoints.settle(now);
     }
 }

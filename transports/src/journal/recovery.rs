@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Effect, Event, Input, Node, Outbox, Server, decode_input};
+use pstrain_core::node::{Durable, Effect, Event, Input, Node, Outbox, decode_input};
 use pstrain_core::time::Time;
 
 use super::folder::{Found, StateFolder};
@@ -74,6 +74,11 @@ impl<N: Node, R: FnMut(Time, Event)> Retelling<'_, N, R> {
     }
 }
 
+/// A dial that was under way is as good as one that failed.
+fn dial_failed() -> Input {
+    Input::DialFailed { why: ANEW.to_owned(), permanent: false }
+}
+
 /// What a node that begins anew is told first of all: its connections are gone, and whoever was
 /// silent meanwhile is not to blame.
 fn cut_off(peers: impl IntoIterator<Item = PeerId>, dial: Option<Input>) -> Vec<Input> {
@@ -91,7 +96,7 @@ fn cut_off(peers: impl IntoIterator<Item = PeerId>, dial: Option<Input>) -> Vec<
 pub fn recover(
     folder: &StateFolder,
     found: &Found,
-    server: &mut Server,
+    server: &mut impl Durable,
     report: impl FnMut(Time, Event),
 ) -> Result<Recovered, LogError> {
     let now = found.checkpoint.as_ref().map_or(Time::ZERO, |checkpoint| checkpoint.now);
@@ -109,7 +114,8 @@ pub fn recover(
         Begin::start()
     } else {
         // The server knows connections, too, that are older than these inputs.
-        Begin { effects: server.unanswered(), inputs: cut_off(server.peers(), None) }
+        let dial = server.is_dialling().then(dial_failed);
+        Begin { effects: server.unanswered(), inputs: cut_off(server.peers(), dial) }
     };
     Ok(Recovered { log, begin, now, inputs, torn })
 }
@@ -131,8 +137,7 @@ pub fn replay<N: Node>(
     let begin = if inputs == 0 {
         Begin::start()
     } else {
-        // A dial that was under way is as good as one that failed.
-        let dial = Input::DialFailed { why: ANEW.to_owned(), permanent: false };
+        let dial = dial_failed();
         // What a node says last it says again.
         Begin { effects: done.into_iter().collect(), inputs: cut_off(open, Some(dial)) }
     };

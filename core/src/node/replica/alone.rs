@@ -4,7 +4,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::contest::Contest;
+use super::contest::{Candidate, Contest, Tally};
 use super::following::{Follower, Link};
 use super::primary::Primary;
 use super::{ReplicaConfig, fail, grace};
@@ -60,10 +60,20 @@ impl Primary {
         let mut contest = self.contest.take().unwrap_or_else(|| Contest::new(latest, now));
         contest.ask_later(now, lease);
         self.latest = self.latest.max(contest.term());
-        let run = self.copy.server.run();
-        self.workers().for_each(|peer| contest.ask(peer, run, self.term, config.id, out));
         self.contest = Some(contest);
-        self.win_if_promised(now, out);
+        self.ask_all(config, out);
+        self.win_if_promised(now, config, out);
+    }
+
+    fn candidate(&self, config: &ReplicaConfig) -> Candidate {
+        let (run, server) = self.copy.server.identity();
+        Candidate { run, server, kept: self.term, id: config.id }
+    }
+
+    fn ask_all(&self, config: &ReplicaConfig, out: &mut Outbox) {
+        let Some(contest) = &self.contest else { return };
+        let electors = self.outer_of(self.copy.server.electors());
+        electors.for_each(|peer| contest.ask(peer, self.candidate(config), out));
     }
 
     pub(super) fn on_promise(
@@ -74,30 +84,33 @@ impl Primary {
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {
+        let candidate = self.candidate(config);
         let Some(contest) = &mut self.contest else { return };
-        let asked = contest.term();
-        contest.take(promise);
+        contest.hear(peer, promise, candidate, out);
         self.latest = self.latest.max(contest.term());
-        if contest.term() > asked {
-            contest.ask(peer, self.copy.server.run(), self.term, config.id, out);
-        }
-        self.win_if_promised(now, out);
+        self.win_if_promised(now, config, out);
     }
 
     /// Goes on alone once enough workers have promised.
-    pub(super) fn win_if_promised(&mut self, now: Time, out: &mut Outbox) {
+    fn win_if_promised(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
         // Once both have the end of the run nothing changes any more, whoever leads.
         let ended = self.copy.server.has_ended() && !self.unsettled.holds_end();
-        let Some(contest) = self.contest.take_if(|it| ended || it.has_most_of(&self.electorate))
-        else {
-            return;
-        };
+        loop {
+            let Some(contest) = &mut self.contest else { return };
+            match contest.tally(|it| ended || it.has_most_of(&self.electorate)) {
+                Tally::TooFew => return,
+                Tally::Binds => self.ask_all(config, out),
+                Tally::Won => break,
+            }
+        }
+        let Some(contest) = self.contest.take() else { return };
         self.term = contest.term();
         if let Some(Follower { link: Link::Down { since, why }, .. }) = self.follower.take() {
             let stood = now.since(since);
             out.push(Effect::Report(Event::StandbyLost { term: self.term, stood, why }));
         }
-        let effects = self.unsettled.release();
+        let mut effects = self.unsettled.release();
+        effects.retain(|effect| !matches!(effect, Effect::Report(Event::StandbyJoined { .. })));
         self.obey(now, effects.into_iter(), out);
         self.renew_electorate();
     }
@@ -108,7 +121,7 @@ impl Primary {
         let may =
             self.is_from_server(peer) && self.is_paired() && deposed.run == self.copy.server.run();
         if may && deposed.term > self.term {
-            out.extend(self.workers().map(Effect::Close));
+            out.extend(self.outer_of(self.copy.server.worker_peers()).map(Effect::Close));
             fail(WorkerError::Deposed { term: deposed.term }, out);
         }
     }

@@ -3,26 +3,49 @@
 use alloc::collections::BTreeSet;
 use core::time::Duration;
 
-use crate::id::{Incarnation, PeerId, Term, WorkerId};
+use crate::id::{PeerId, ServerId, Term};
 use crate::job::heartbeat;
 use crate::node::{Effect, Outbox};
 use crate::protocol::Message;
-use crate::protocol::replica::{Candidacy, Electorate, Promise};
+use crate::protocol::replica::{Candidacy, Elector, Electorate, Promise, Stage};
 use crate::time::Time;
+
+/// Who wants to lead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) run: u64,
+    /// Which server of the job.
+    pub(super) server: ServerId,
+    /// The term of what it has kept.
+    pub(super) kept: Term,
+    pub(super) id: u64,
+}
 
 /// A term that is asked for, and who has promised to follow in it.
 #[derive(Debug)]
 pub(super) struct Contest {
     term: Term,
-    granted: BTreeSet<(WorkerId, Incarnation)>,
+    stage: Stage,
+    granted: BTreeSet<Elector>,
     /// When everybody is asked again.
     ask_at: Time,
+}
+
+/// What the promises so far are good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tally {
+    /// Nothing yet.
+    TooFew,
+    /// All are to be asked once more, to be bound.
+    Binds,
+    /// Leading.
+    Won,
 }
 
 impl Contest {
     /// Asks for the term after `latest`.
     pub(super) const fn new(latest: Term, now: Time) -> Self {
-        Self { term: latest.next(), granted: BTreeSet::new(), ask_at: now }
+        Self { term: latest.next(), stage: Stage::Asks, granted: BTreeSet::new(), ask_at: now }
     }
 
     /// The term.
@@ -40,20 +63,50 @@ impl Contest {
         self.ask_at = now + heartbeat(lease);
     }
 
-    /// Asks the worker behind `peer`; `kept` is the term of what the asker has kept.
-    pub(super) fn ask(&self, peer: PeerId, run: u64, kept: Term, id: u64, out: &mut Outbox) {
-        let candidacy = Candidacy { run, term: self.term, kept, id };
+    /// Asks the elector behind `peer`.
+    pub(super) fn ask(&self, peer: PeerId, candidate: Candidate, out: &mut Outbox) {
+        let Candidate { run, server, kept, id } = candidate;
+        let (term, stage) = (self.term, self.stage);
+        let candidacy = Candidacy { run, server, term, kept, id, stage };
         out.push(Effect::Send(peer, Message::Candidacy(candidacy)));
     }
 
+    /// Takes note of an answer from `peer`, who is asked again at once if all begins anew.
+    pub(super) fn hear(
+        &mut self,
+        peer: PeerId,
+        promise: Promise,
+        candidate: Candidate,
+        out: &mut Outbox,
+    ) {
+        let asked = self.term;
+        self.take(promise);
+        if self.term > asked {
+            self.ask(peer, candidate, out);
+        }
+    }
+
     /// Takes note of an answer. If a later term stands against it, that after it is asked for.
-    pub(super) fn take(&mut self, promise: Promise) {
-        let Promise { worker, incarnation, term, granted } = promise;
-        if granted && term == self.term {
-            self.granted.insert((worker, incarnation));
+    fn take(&mut self, promise: Promise) {
+        let Promise { elector, term, stage, granted } = promise;
+        if granted && (term, stage) == (self.term, self.stage) {
+            self.granted.insert(elector);
         } else if !granted && term >= self.term {
-            self.term = term.next();
+            (self.term, self.stage) = (term.next(), Stage::Asks);
             self.granted.clear();
+        }
+    }
+
+    /// What the promises are good for if these are `enough`. Binding begins with that.
+    pub(super) fn tally(&mut self, enough: impl Fn(&Self) -> bool) -> Tally {
+        match (enough(self), self.stage) {
+            (false, _) => Tally::TooFew,
+            (true, Stage::Binds) => Tally::Won,
+            (true, Stage::Asks) => {
+                self.stage = Stage::Binds;
+                self.granted.clear();
+                Tally::Binds
+            }
         }
     }
 
@@ -78,13 +131,14 @@ mod tests {
 
     use super::*;
 
-    fn member(worker: u32) -> (WorkerId, Incarnation) {
-        (WorkerId(worker), Incarnation(1))
+    use crate::id::{Incarnation, WorkerId};
+
+    fn member(worker: u32) -> Elector {
+        Elector::Worker(WorkerId(worker), Incarnation(1))
     }
 
     fn promise(worker: u32, term: Term, granted: bool) -> Promise {
-        let (worker, incarnation) = member(worker);
-        Promise { worker, incarnation, term, granted }
+        Promise { elector: member(worker), term, stage: Stage::Asks, granted }
     }
 
     proptest! {
@@ -111,8 +165,22 @@ mod tests {
     fn another_incarnation_does_not_count() {
         let mut contest = Contest::new(Term(1), Time::ZERO);
         contest.take(promise(0, Term(2), true));
-        let reborn = [(WorkerId(0), Incarnation(2))].into_iter().collect();
+        let reborn = [Elector::Worker(WorkerId(0), Incarnation(2))].into_iter().collect();
         assert!(!contest.has_half_of(&reborn) && !contest.has_most_of(&reborn));
+    }
+
+    #[test]
+    fn whoever_has_enough_binds_them_before_it_leads() {
+        let mut contest = Contest::new(Term(1), Time::ZERO);
+        let electorate: Electorate = [member(0)].into_iter().collect();
+        let enough = |contest: &Contest| contest.has_most_of(&electorate);
+        assert_eq!(contest.tally(enough), Tally::TooFew);
+        contest.take(promise(0, Term(2), true));
+        assert_eq!(contest.tally(enough), Tally::Binds);
+        contest.take(promise(0, Term(2), true));
+        assert_eq!(contest.tally(enough), Tally::TooFew, "the first promise, once more");
+        contest.take(Promise { stage: Stage::Binds, ..promise(0, Term(2), true) });
+        assert_eq!(contest.tally(enough), Tally::Won);
     }
 
     #[test]

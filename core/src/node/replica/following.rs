@@ -3,13 +3,15 @@
 use alloc::string::String;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::silence;
 use crate::id::PeerId;
 use crate::job::heartbeat;
 use crate::time::Time;
 
 /// A standby, while it is one.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Follower {
     pub(super) id: u64,
     /// Where workers reach it.
@@ -20,7 +22,7 @@ pub(super) struct Follower {
 }
 
 /// The connection of a standby.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Link {
     Up { peer: PeerId, heard: Time, beat_at: Time },
     Down { since: Time, why: String },

@@ -10,27 +10,41 @@
 //! wants to go on without the other asks the workers for a [`Promise`] to follow it in a new
 //! [`Term`]: a standby that has lost its primary asks those that come to it, for they have lost it,
 //! too; a primary that has lost its standby asks those it has. A standby needs half of the workers, a
-//! primary more than half, so that both cannot have enough; and a worker promises nothing to whoever
-//! keeps less than it has promised to follow before ([`Candidacy::kept`]). No third machine is needed,
-//! and an old primary can do nothing: what it does has no effect until its standby has it, or the
-//! workers have promised.
+//! primary more than half, so that both cannot have enough. Whoever has enough of them asks them once
+//! more, to bind them ([`Stage::Binds`]), and leads once enough have heard that: from then on they
+//! promise nothing to whoever keeps less ([`Candidacy::kept`]). So one that dies while it asks has done
+//! nothing that the other would have to know. (The two rounds are those of Lamport, "The part-time
+//! parliament", 1998.) No third machine is needed, and an old primary can do nothing: what it does has
+//! no effect until its standby has it, or the workers have promised.
+//!
+//! # One of several servers
+//! Of those that do not coordinate the coordinator decides who leads: it is the only elector. Its promises
+//! are inputs of it like any other, so its own standby knows them. Where it cannot be reached nothing goes on
+//! anyway. It does not come to a standby, so that goes there ([`asking`]); whoever leads asks it over the
+//! connection that the server has, or dials for.
 //!
 //! # Whose promises count
-//! Those of the members, as an entry of the stream says: of one list at a time, and the next comes
+//! Of workers those of the members, as an entry of the stream says: of one list at a time, and the next comes
 //! only once the standby has the last. Whoever leads counts by the newest list that both have; a
 //! standby cannot know which that is, and needs half of each that may be it. (The argument is that of
 //! joint consensus: Ongaro and Ousterhout, "In search of an understandable consensus algorithm",
 //! 2014, section 6.)
 //!
 //! [`Candidacy::kept`]: crate::protocol::replica::Candidacy
+//! [`Stage::Binds`]: crate::protocol::replica::Stage::Binds
 
 mod alone;
+mod asking;
 mod contest;
+mod dials;
 mod following;
 mod pairing;
 mod primary;
+mod saving;
 mod standby;
 mod stream;
+mod subject;
+mod succession;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -38,11 +52,10 @@ use core::time::Duration;
 
 use self::primary::Primary;
 use self::standby::Standby;
-use super::{Effect, Input, Node, Outbox, Server, ServerError, WorkerError};
+use self::subject::Subject;
+use super::{Effect, Input, Node, Outbox, Server, ServerError, Shard, WorkerError};
 use crate::id::{PeerId, Term};
 use crate::job::{Job, heartbeat};
-use crate::protocol::Message;
-use crate::protocol::replica::Promise;
 use crate::rng::Stream;
 use crate::time::Time;
 
@@ -74,7 +87,7 @@ enum Role {
 /// A server's state, and how far in the stream it is.
 #[derive(Debug)]
 struct Copy {
-    server: Server,
+    server: Subject,
     /// Entries handed in so far.
     entries: u64,
     /// The same moment by the clock of this process and by that of the stream.
@@ -99,6 +112,16 @@ impl Replica {
     /// One that leads, and has no standby yet.
     #[must_use]
     pub fn primary(config: ReplicaConfig, server: Server) -> Self {
+        Self::leading(config, Subject::Coordinator(Box::new(server)))
+    }
+
+    /// One that leads and does not coordinate, and has no standby yet.
+    #[must_use]
+    pub fn primary_shard(config: ReplicaConfig, shard: Shard) -> Self {
+        Self::leading(config, Subject::Shard(Box::new(shard)))
+    }
+
+    fn leading(config: ReplicaConfig, server: Subject) -> Self {
         let copy = Copy { server, entries: 0, clock: (Time::ZERO, Time::ZERO) };
         let role = Role::Leads(Box::new(Primary::new(copy, FIRST)));
         Self { config, role, done: false }
@@ -113,12 +136,13 @@ impl Replica {
         Ok(Self { config, role: Role::StandsBy(Box::new(standby)), done: false })
     }
 
-    /// The server as it is here; none until the primary has sent its state.
+    /// The server as it is here; none until the primary has sent its state, and for one that does not
+    /// coordinate.
     #[must_use]
     pub fn server(&self) -> Option<&Server> {
         match &self.role {
-            Role::Leads(primary) => Some(primary.server()),
-            Role::StandsBy(standby) => standby.server(),
+            Role::Leads(primary) => primary.server(),
+            Role::StandsBy(standby) => standby.subject()?.coordinator(),
         }
     }
 
@@ -126,7 +150,7 @@ impl Replica {
     #[must_use]
     pub fn into_server(self) -> Option<Server> {
         match self.role {
-            Role::Leads(primary) => Some(primary.into_server()),
+            Role::Leads(primary) => primary.into_server(),
             Role::StandsBy(standby) => standby.into_server(),
         }
     }
@@ -197,12 +221,4 @@ const PEER_BITS: u32 = 36;
 /// Ends a replica that cannot go on.
 fn fail(error: WorkerError, out: &mut Outbox) {
     out.push(Effect::Done(Err(error)));
-}
-
-/// Takes a promise out of an input.
-fn promise_of(input: &Input) -> Option<(PeerId, Promise)> {
-    match input {
-        Input::Message(peer, Message::Promise(promise)) => Some((*peer, *promise)),
-        _ => None,
-    }
 }

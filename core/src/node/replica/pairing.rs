@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use super::following::{Follower, Link};
 use super::inner;
 use super::primary::Primary;
-use crate::id::PeerId;
+use crate::id::{PeerId, ServerId};
 use crate::node::{Effect, Event, Identity, Input, Outbox};
 use crate::protocol::replica::{EntryKind, Follow, STATE_CHUNK_BYTES, Standby, State, StateHeader};
 use crate::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
@@ -48,7 +48,7 @@ impl Primary {
                 let older = self.follower.take();
                 out.extend(older.and_then(|it| it.link.peer()).map(Effect::Close));
                 self.follower = Some(Follower { id, address, paired: false, link });
-                self.copy.server.stay_alone();
+                self.copy.server.stay();
                 self.send_state(now, peer, out);
             }
         }
@@ -68,16 +68,18 @@ impl Primary {
             let what = String::from("only a server that has said nothing else can stand by");
             return Err(Refusal::Server { what });
         }
-        if follow.digest != *server.job_digest() {
+        let Some(digest) = server.job_digest() else {
+            return Err(Refusal::ServersMissing { server: ServerId::COORDINATOR, servers: 2 });
+        };
+        if follow.digest != digest {
             let what =
                 "its job is another; give the standby the job file and options of the server";
             return Err(Refusal::Server { what: String::from(what) });
         }
-        if !server.is_alone() {
-            let what = "a server that is one of several can have no standby; use --durability log";
-            return Err(Refusal::Server { what: String::from(what) });
-        }
-        let Some(follower) = &self.follower else { return Ok(()) };
+        let Some(follower) = &self.follower else {
+            let obstacle = server.obstacle().map(String::from);
+            return obstacle.map_or(Ok(()), |what| Err(Refusal::Server { what }));
+        };
         let is_it = follower.id == follow.id;
         if follower.paired {
             let keeps = follow.kept.filter(|(run, _)| *run == server.run());
@@ -115,11 +117,12 @@ impl Primary {
     /// Sends the whole state; what follows comes after it, and nobody waits for it yet.
     pub(super) fn send_state(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
         let (entry, at) = (self.copy.entries, self.copy.stream_time(now));
-        let bytes = self.copy.server.save().to_bytes();
+        let bytes = self.copy.server.save();
         let total = bytes.len() as u64;
-        let run = self.copy.server.run();
+        let (run, server) = self.copy.server.identity();
         for (chunk, from) in bytes.chunks(STATE_CHUNK_BYTES).zip((0..).step_by(STATE_CHUNK_BYTES)) {
-            let header = StateHeader { run, term: self.term, entry, at, from, total };
+            let term = self.term;
+            let header = StateHeader { run, server, term, entry, at, from, total };
             out.push(Effect::Send(peer, Message::State(State { header, bytes: chunk.to_vec() })));
         }
     }
@@ -146,8 +149,12 @@ impl Primary {
         let address = follower.address.clone();
         self.write(now, EntryKind::Paired(electorate), Arc::default(), out);
         let told = Standby { address: address.clone() };
-        let workers = self.copy.server.worker_peers();
-        let told = workers.map(|peer| Effect::Send(peer, Message::Standby(told.clone())));
+        let told = self
+            .copy
+            .server
+            .followers()
+            .into_iter()
+            .map(|peer| Effect::Send(peer, Message::Standby(told.clone())));
         self.unsettled.hold(told.chain([Effect::Report(Event::StandbyJoined { address })]));
     }
 

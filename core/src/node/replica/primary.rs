@@ -7,15 +7,18 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::contest::Contest;
+use super::dials::{Caller, Dials};
 use super::following::Follower;
 use super::stream::{Settled, Unsettled};
-use super::{Copy, ReplicaConfig, inner, outer, promise_of};
+use super::{Copy, ReplicaConfig, inner, outer};
 use crate::id::{PeerId, Term};
 use crate::node::dialler::{Dialler, Due};
-use crate::node::{Effect, Input, Node, Outbox, Server, encode_input};
+use crate::node::{Effect, Input, Outbox, Server, encode_input};
 use crate::protocol::Message;
 use crate::protocol::message::{End, Heartbeat};
 use crate::protocol::replica::{Electorate, Entry, EntryHeader, EntryKind};
+use crate::rng::Stream;
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// Whoever leads.
@@ -35,6 +38,7 @@ pub(super) struct Primary {
     pub(super) contest: Option<Contest>,
     /// How the one that led before is found, to be told that it does no more.
     pub(super) before: Option<Dialler>,
+    pub(super) dials: Dials,
     pub(super) effects: Outbox,
 }
 
@@ -52,20 +56,21 @@ impl Primary {
             unsettled: Unsettled::default(),
             contest: None,
             before: None,
+            dials: Dials::default(),
             effects: Outbox::new(),
         }
     }
 
-    pub(super) const fn server(&self) -> &Server {
-        &self.copy.server
+    pub(super) fn server(&self) -> Option<&Server> {
+        self.copy.server.coordinator()
     }
 
-    pub(super) fn into_server(self) -> Server {
-        self.copy.server
+    pub(super) fn into_server(self) -> Option<Server> {
+        self.copy.server.into_coordinator()
     }
 
     pub(super) fn lease(&self) -> Duration {
-        self.copy.server.job().membership.lease
+        self.copy.server.lease()
     }
 
     pub(super) fn handle(
@@ -75,7 +80,7 @@ impl Primary {
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {
-        if let Some((peer, promise)) = promise_of(&input) {
+        if let Input::Message(peer, Message::Promise(promise)) = input {
             self.on_promise(now, peer, promise, config, out);
         } else if let Some(input) = self.intercept(now, input, out) {
             self.hand_in(now, input, out);
@@ -115,10 +120,16 @@ impl Primary {
                 self.on_deposed(peer, deposed, out);
                 return None;
             }
-            Input::Dialled(..) | Input::DialFailed { .. } => {
-                self.on_before(now, input, out);
-                return None;
-            }
+            Input::Dialled(..) | Input::DialFailed { .. } => match self.dials.answered(out) {
+                Some(Caller::Subject) => match input {
+                    Input::Dialled(peer, identity) => Input::Dialled(inner(began, peer), identity),
+                    other => other,
+                },
+                _ => {
+                    self.on_before(now, input, out);
+                    return None;
+                }
+            },
             Input::Disconnected { peer, .. }
             | Input::Message(peer, _)
             | Input::Garbage(peer, _)
@@ -136,7 +147,9 @@ impl Primary {
             Input::Receiving(peer) => Input::Receiving(inner(began, peer)),
             Input::Garbage(peer, error) => Input::Garbage(inner(began, peer), error),
             Input::Disconnected { peer, why } => {
-                Input::Disconnected { peer: inner(began, peer), why }
+                let peer = inner(began, peer);
+                self.unsettled.forget(peer);
+                Input::Disconnected { peer, why }
             }
             other => other,
         })
@@ -157,8 +170,13 @@ impl Primary {
         // Whoever asks how the run is doing shall hear that it stands still.
         let is_question = matches!(input, Input::Message(_, Message::PullStatus(_)));
         self.copy.server.handle(at, input, &mut effects);
-        if self.is_paired() && !is_question {
+        let is_last = effects.iter().any(|effect| self.copy.server.is_last(effect));
+        if self.is_paired() && !is_question && !is_last {
+            // That somebody is dialled nobody sees before something is said there.
+            let dials = effects.extract_if(.., |effect| matches!(effect, Effect::Dial(_)));
+            let dials: Vec<Effect> = dials.collect();
             self.unsettled.hold(effects.drain(..));
+            self.obey(now, dials.into_iter(), out);
         } else {
             self.obey(now, effects.drain(..), out);
         }
@@ -189,8 +207,17 @@ impl Primary {
     }
 
     /// Effects of the server that nothing holds back.
-    pub(super) fn obey(&self, now: Time, effects: impl Iterator<Item = Effect>, out: &mut Outbox) {
+    pub(super) fn obey(
+        &mut self,
+        now: Time,
+        effects: impl Iterator<Item = Effect>,
+        out: &mut Outbox,
+    ) {
         for effect in effects {
+            if let Effect::Dial(target) = effect {
+                self.dials.dial(Caller::Subject, target, out);
+                continue;
+            }
             if let (Effect::Done(Ok(reason)), Some(peer)) = (&effect, self.follower_peer()) {
                 out.push(Effect::Send(peer, Message::End(End { reason: *reason })));
             }
@@ -206,6 +233,10 @@ impl Primary {
                 welcome.term = self.term;
                 welcome.standby = self.standby();
                 Effect::Send(outer(peer)?, Message::Welcome(welcome))
+            }
+            Effect::Send(peer, Message::Enlisted(mut enlisted)) => {
+                enlisted.standby = self.standby();
+                Effect::Send(outer(peer)?, Message::Enlisted(enlisted))
             }
             Effect::Send(peer, message) => Effect::Send(outer(peer)?, message),
             Effect::Limit(peer, limits) => Effect::Limit(outer(peer)?, limits),
@@ -243,9 +274,10 @@ impl Primary {
         follower.map(|follower| follower.address.clone())
     }
 
-    /// The connections of the workers.
-    pub(super) fn workers(&self) -> impl Iterator<Item = PeerId> {
-        self.copy.server.worker_peers().filter_map(|peer| outer(self.began, peer))
+    /// These connections of the server as those of its driver.
+    pub(super) fn outer_of(&self, peers: Vec<PeerId>) -> impl Iterator<Item = PeerId> {
+        let began = self.began;
+        peers.into_iter().filter_map(move |peer| outer(began, peer))
     }
 
     pub(super) fn settle(&mut self, now: Time, entries: u64, out: &mut Outbox) {
@@ -276,8 +308,14 @@ impl Primary {
     pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) -> Option<Input> {
         let lease = self.lease();
         if let Some(dialler) = &mut self.before {
-            let due = dialler.wake(now, lease, out);
+            let mut dials = Outbox::new();
+            let due = dialler.wake(now, lease, &mut dials);
             debug_assert_eq!(due, Due::Nothing, "it is never connected for long");
+            for effect in dials {
+                if let Effect::Dial(target) = effect {
+                    self.dials.dial(Caller::Deposer, target, out);
+                }
+            }
         }
         if let Some(follower) = &mut self.follower {
             if let Some(silent) = follower.link.silent(now, lease) {
@@ -290,6 +328,45 @@ impl Primary {
         }
         let at = self.copy.stream_time(now);
         self.copy.server.deadline().is_some_and(|due| at >= due).then_some(Input::Wake)
+    }
+
+    /// Whether nothing waits for anybody.
+    pub(super) fn rests(&self) -> bool {
+        self.unsettled.first().is_none() && self.contest.is_none()
+    }
+
+    /// The connections that are up, as far as it knows.
+    pub(super) fn peers(&self) -> Vec<PeerId> {
+        let before = self.before.as_ref().and_then(Dialler::peer);
+        let own = self.follower_peer().into_iter().chain(before);
+        self.outer_of(self.copy.server.peers()).chain(own).collect()
+    }
+
+    /// What the server has asked for and not been answered, but for what waits for the standby.
+    pub(super) fn unanswered(&self) -> Vec<Effect> {
+        let mut unanswered = self.copy.server.unanswered();
+        unanswered.retain(|effect| !self.unsettled.holds(effect));
+        unanswered
+    }
+
+    /// Saves or restores everything but the copy, while it [rests](Self::rests).
+    pub(super) fn archive(
+        &mut self,
+        archive: &mut Archive<'_>,
+        stream: Stream,
+    ) -> Result<(), SavedError> {
+        archive.small(&mut self.began)?;
+        archive.small(&mut self.term)?;
+        archive.small(&mut self.latest)?;
+        archive.small(&mut self.follower)?;
+        archive.small(&mut self.electorate)?;
+        archive.small(&mut self.dials)?;
+        let mut deposes = self.before.is_some();
+        archive.small(&mut deposes)?;
+        if archive.restores() {
+            self.before = deposes.then(|| Dialler::new(stream));
+        }
+        self.before.iter_mut().try_for_each(|dialler| dialler.archive(archive))
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {

@@ -7,60 +7,65 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::asking::Round;
 use super::contest::Contest;
-use super::primary::Primary;
-use super::{Copy, ReplicaConfig, fail, inner, silence};
-use crate::id::{PeerId, Term};
+use super::subject::Subject;
+use super::{Copy, ReplicaConfig, fail};
+use crate::id::{PeerId, Term, Version};
 use crate::job::Job;
 use crate::node::dialler::{Dialler, Due, Unreachable};
 use crate::node::{
-    Effect, Event, Identity, Input, Node, Outbox, Server, ServerError, WorkerError, decode_input,
+    Effect, Event, Identity, Input, Outbox, Server, ServerError, WorkerError, decode_input,
 };
 use crate::protocol::message::{End, EndReason, Heartbeat, Hello};
-use crate::protocol::replica::{
-    Electorate, Entry, EntryKind, Follow, Kept, Promise, State, StateHeader,
-};
+use crate::protocol::replica::{Electorate, Entry, EntryKind, Follow, Kept, State, StateHeader};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, Status};
-use crate::saved::Saved;
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// Whoever stands by.
 #[derive(Debug)]
 pub(super) struct Standby {
-    config: ReplicaConfig,
-    dialler: Dialler,
-    job: Job,
-    job_digest: [u8; 32],
-    parameters: usize,
+    pub(super) config: ReplicaConfig,
+    pub(super) dialler: Dialler,
+    pub(super) job: Job,
+    pub(super) job_digest: [u8; 32],
+    pub(super) parameters: usize,
     /// The server of the primary, once its state has come.
-    copy: Option<Copy>,
+    pub(super) copy: Option<Copy>,
     /// The parts of a state that have come.
-    arriving: Option<(StateHeader, Vec<u8>)>,
+    pub(super) arriving: Option<(StateHeader, Vec<u8>)>,
     /// Whether the primary does nothing without this one.
-    paired: bool,
+    pub(super) paired: bool,
     /// The lists of whose promises count, with the number of their entry: the last that both are
     /// known to have, and those after it.
-    electorates: VecDeque<(u64, Electorate)>,
+    pub(super) electorates: VecDeque<(u64, Electorate)>,
     /// The term of the newest entry.
-    term: Term,
+    pub(super) term: Term,
     /// The latest that it has asked for, or heard of.
-    latest: Term,
-    contest: Option<Contest>,
+    pub(super) latest: Term,
+    pub(super) contest: Option<Contest>,
+    /// Whom it dials, if electors do not come.
+    pub(super) round: Round,
+    /// Since when the primary is owed word of how many entries are here: one for all that came at once.
+    pub(super) owed_since: Option<Time>,
     /// Connections that have not said who they are.
-    strangers: BTreeMap<PeerId, (Time, Identity)>,
+    pub(super) strangers: BTreeMap<PeerId, (Time, Identity)>,
     /// Workers that have lost the primary, too.
-    attending: BTreeMap<PeerId, Attending>,
+    pub(super) attending: BTreeMap<PeerId, Attending>,
     /// Since when nobody leads, as far as it knows, and why.
-    lost: Option<(Time, String)>,
-    over: Option<(Time, EndReason)>,
+    pub(super) lost: Option<(Time, String)>,
+    pub(super) over: Option<(Time, EndReason)>,
 }
 
 /// A worker that waits for somebody to lead.
-#[derive(Debug)]
-struct Attending {
-    identity: Identity,
-    hello: Hello,
-    since: Time,
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Attending {
+    pub(super) identity: Identity,
+    pub(super) hello: Hello,
+    pub(super) since: Time,
 }
 
 impl Standby {
@@ -83,6 +88,8 @@ impl Standby {
             term: Term(0),
             latest: Term(0),
             contest: None,
+            round: Round::default(),
+            owed_since: None,
             strangers: BTreeMap::new(),
             attending: BTreeMap::new(),
             lost: None,
@@ -90,15 +97,15 @@ impl Standby {
         })
     }
 
-    pub(super) fn server(&self) -> Option<&Server> {
+    pub(super) fn subject(&self) -> Option<&Subject> {
         self.copy.as_ref().map(|copy| &copy.server)
     }
 
     pub(super) fn into_server(self) -> Option<Server> {
-        self.copy.map(|copy| copy.server)
+        self.copy.and_then(|copy| copy.server.into_coordinator())
     }
 
-    const fn lease(&self) -> Duration {
+    pub(super) const fn lease(&self) -> Duration {
         self.job.membership.lease
     }
 
@@ -139,6 +146,32 @@ impl Standby {
         }
     }
 
+    /// Whether it follows, and nothing but what comes next is awaited.
+    pub(super) const fn rests(&self) -> bool {
+        self.paired && self.arriving.is_none() && self.contest.is_none()
+    }
+
+    /// The connections that are up, as far as it knows.
+    pub(super) fn peers(&self) -> Vec<PeerId> {
+        let others = self.strangers.keys().chain(self.attending.keys()).copied();
+        self.dialler.peer().into_iter().chain(others).collect()
+    }
+
+    /// Saves or restores everything but the copy, while it [rests](Self::rests).
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        self.dialler.archive(archive)?;
+        archive.small(&mut self.paired)?;
+        archive.small(&mut self.electorates)?;
+        archive.small(&mut self.term)?;
+        archive.small(&mut self.latest)?;
+        archive.small(&mut self.round)?;
+        archive.small(&mut self.owed_since)?;
+        archive.small(&mut self.strangers)?;
+        archive.small(&mut self.attending)?;
+        archive.small(&mut self.lost)?;
+        archive.small(&mut self.over)
+    }
+
     fn forget(&mut self, peer: PeerId) {
         self.strangers.remove(&peer);
         self.attending.remove(&peer);
@@ -149,6 +182,9 @@ impl Standby {
         if !identity.may_serve() {
             let why = alloc::format!("who answers there is {identity}, which is no server");
             return self.redial(now, why, out);
+        }
+        if self.round.is_at_elector() {
+            return self.on_elector_dialled(now, peer, out);
         }
         out.push(Effect::Limit(peer, Limits::of_primary(self.parameters)));
         let follow = Follow {
@@ -163,7 +199,7 @@ impl Standby {
         self.tell(now, Message::Follow(follow), out);
     }
 
-    /// Sends to the primary.
+    /// Sends to whoever it has dialled.
     fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
         if let Some(peer) = self.dialler.peer() {
             self.dialler.sent(now, self.lease());
@@ -173,12 +209,14 @@ impl Standby {
 
     /// Goes away from the primary and comes back after a pause. It gives up with the patience of
     /// the job, unless it can lead itself: then it waits for workers to come.
-    fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
+    pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.arriving = None;
         self.lost.get_or_insert_with(|| (now, why.clone()));
         if !self.paired {
             self.copy = None;
         }
+        let next = self.next_target(now);
+        self.dialler.turn_to(next);
         if let Err(Unreachable { why, attempts, tried }) =
             self.dialler.redial(now, why, self.lease(), out)
         {
@@ -187,6 +225,9 @@ impl Standby {
     }
 
     fn on_primary(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        if self.round.is_at_elector() {
+            return self.on_elector(now, message, out);
+        }
         match message {
             Message::Heartbeat(_) => {}
             Message::End(end) => self.end(end.reason, out),
@@ -218,21 +259,18 @@ impl Standby {
             self.arriving = Some((begun, whole));
             return;
         }
-        let restored = Saved::of_bytes(&whole).map_err(|error| error.to_string()).and_then(|it| {
-            Server::restore(self.job.clone(), &it).map_err(|error| error.to_string())
-        });
-        match restored {
+        match Subject::restore(header.server, &self.job, &self.config, &whole) {
             Err(what) => fail(WorkerError::Protocol(what), out),
             Ok(server) => {
-                let version = server.version();
+                let version = version_of(&server);
                 let (entries, clock) = (header.entry, (now, header.at));
                 self.copy = Some(Copy { server, entries, clock });
                 self.paired = false;
                 // Whatever it asked for while it was paired, it cannot lead with this.
                 self.contest = None;
                 self.electorates.clear();
-                self.term = header.term;
-                self.latest = self.latest.max(header.term);
+                // Whatever it has asked for came to nothing: what it had kept is not kept any more.
+                (self.term, self.latest, self.contest) = (header.term, header.term, None);
                 out.push(Effect::Report(Event::Following { version }));
                 self.keep(now, out);
             }
@@ -240,13 +278,19 @@ impl Standby {
     }
 
     fn keep(&mut self, now: Time, out: &mut Outbox) {
+        self.owed_since = None;
         if let Some(entries) = self.copy.as_ref().map(|copy| copy.entries) {
             self.tell(now, Message::Kept(Kept { entries }), out);
         }
     }
 
-    fn run(&self) -> Option<u64> {
-        self.server().map(Server::run)
+    pub(super) fn run(&self) -> Option<u64> {
+        self.subject().map(Subject::run)
+    }
+
+    /// Whether electors come here, as workers do.
+    fn is_coordinator(&self) -> bool {
+        self.subject().is_some_and(|subject| subject.coordinator().is_some())
     }
 
     fn on_entry(&mut self, now: Time, Entry { header, input }: Entry, out: &mut Outbox) {
@@ -283,7 +327,7 @@ impl Standby {
         while self.electorates.get(1).is_some_and(|(number, _)| *number < header.settled) {
             self.electorates.pop_front();
         }
-        self.keep(now, out);
+        self.owed_since.get_or_insert(now);
     }
 
     /// The primary leads: there is nothing to wait for here.
@@ -333,11 +377,12 @@ impl Standby {
         }
         let Some((_, identity)) = self.strangers.remove(&from) else { return };
         match message {
-            Message::Hello(hello) if self.can_lead() => {
+            Message::Hello(hello) if self.can_lead() && self.is_coordinator() => {
                 self.attend(now, from, Attending { identity, hello, since: now }, out);
             }
             Message::PullStatus(_) if identity.may_control().is_ok() && self.copy.is_some() => {
-                let status = self.copy.as_ref().map(|it| it.server.status(it.stream_time(now)));
+                let status = self.copy.as_ref();
+                let status = status.and_then(|it| it.server.status(it.stream_time(now)));
                 let status = status.map(|status| Status { stands_by: true, ..status });
                 let status = status.map(|status| Message::Status(Box::new(status)));
                 out.extend(status.map(|status| Effect::Send(from, status)));
@@ -350,93 +395,6 @@ impl Standby {
         }
     }
 
-    /// Whether it may ask workers to follow it: it has lost the primary, which can do nothing
-    /// without it, and has heard nothing of what that does since. A connection alone says nothing: the
-    /// system of a process that is stopped takes it, too.
-    const fn can_lead(&self) -> bool {
-        self.paired && self.lost.is_some()
-    }
-
-    fn attend(&mut self, now: Time, peer: PeerId, worker: Attending, out: &mut Outbox) {
-        if let Some((_, reason)) = self.over {
-            out.push(Effect::Send(peer, Message::End(End { reason })));
-            return out.push(Effect::Close(peer));
-        }
-        let (latest, lease) = (self.latest.max(worker.hello.term), self.lease());
-        let Some(run) = self.run() else { return };
-        self.attending.insert(peer, worker);
-        let contest = self.contest.get_or_insert_with(|| {
-            let mut contest = Contest::new(latest, now);
-            contest.ask_later(now, lease);
-            contest
-        });
-        self.latest = self.latest.max(contest.term());
-        contest.ask(peer, run, self.term, self.config.id, out);
-    }
-
-    fn on_promise(&mut self, from: PeerId, promise: Promise, out: &mut Outbox) {
-        let (Some(run), Some(contest)) = (self.run(), &mut self.contest) else { return };
-        let asked = contest.term();
-        contest.take(promise);
-        self.latest = self.latest.max(contest.term());
-        if contest.term() > asked {
-            contest.ask(from, run, self.term, self.config.id, out);
-        }
-    }
-
-    /// Leads from now on, if enough workers have promised.
-    pub(super) fn take_over(
-        &mut self,
-        now: Time,
-        config: &ReplicaConfig,
-        out: &mut Outbox,
-    ) -> Option<Primary> {
-        let may = self.can_lead() && self.over.is_none() && !self.electorates.is_empty();
-        let won = self.contest.take_if(|contest| {
-            may && self.electorates.iter().all(|(_, electorate)| contest.has_half_of(electorate))
-        });
-        let ends = may && self.ends_at().is_some_and(|at| now >= at);
-        let term = match won {
-            Some(contest) => contest.term(),
-            None if ends => self.latest.next(),
-            None => return None,
-        };
-        let Copy { server, entries, clock } = self.copy.take()?;
-        let (since, why) = self.lost.take().unwrap_or((now, String::new()));
-        let version = server.version();
-        out.extend(self.dialler.peer().map(Effect::Close));
-        out.push(Effect::Report(Event::TookOver { term, version, stood: now.since(since), why }));
-        out.extend(server.unanswered());
-        let peers = server.peers();
-        let mut primary = Primary::new(Copy { server, entries, clock }, term);
-        for peer in peers {
-            let why = String::from("its server is gone, and another leads");
-            primary.hand_in(now, Input::Disconnected { peer, why }, out);
-        }
-        // Whoever was silent while nobody led is not to blame.
-        primary.hand_in(now, Input::Overslept, out);
-        for (peer, (_, identity)) in core::mem::take(&mut self.strangers) {
-            primary.hand_in(now, Input::Connected(inner(term, peer), identity), out);
-        }
-        for (peer, Attending { identity, hello, .. }) in core::mem::take(&mut self.attending) {
-            let peer = inner(term, peer);
-            primary.hand_in(now, Input::Connected(peer, identity), out);
-            primary.hand_in(now, Input::Message(peer, Message::Hello(hello)), out);
-        }
-        let mut dialler = Dialler::new(config.stream);
-        let mut unheard = Outbox::new();
-        if dialler.redial(now, String::new(), self.lease(), &mut unheard).is_ok() {
-            primary.depose(dialler);
-        }
-        Some(primary)
-    }
-
-    /// When it sees a run to its end that has ended already: nothing changes any more, whoever leads.
-    fn ends_at(&self) -> Option<Time> {
-        let (since, _) = self.lost.as_ref()?;
-        self.server()?.has_ended().then(|| *since + silence(self.lease()))
-    }
-
     fn end(&mut self, reason: EndReason, out: &mut Outbox) {
         for (peer, _) in core::mem::take(&mut self.attending) {
             out.push(Effect::Send(peer, Message::End(End { reason })));
@@ -446,12 +404,16 @@ impl Standby {
 
     fn on_wake(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.lease();
+        if self.owed_since.is_some() {
+            self.keep(now, out);
+        }
         match self.dialler.wake(now, lease, out) {
             Due::Nothing => {}
             Due::Silence(silent) => {
                 let why = alloc::format!("it has been silent for {silent:?}");
                 return self.redial(now, why, out);
             }
+            Due::Beat if self.round.is_at_elector() => self.dialler.sent(now, lease),
             Due::Beat => {
                 let beat = Message::Heartbeat(Heartbeat { incarnation: None });
                 self.tell(now, beat, out);
@@ -469,12 +431,9 @@ impl Standby {
         self.strangers.retain(|peer, (since, _)| on_time(*since) || close(peer));
         // Its promise stays, and it may come again; but the primary may be there for it.
         self.attending.retain(|peer, worker| on_time(worker.since) || close(peer));
-        let Some(run) = self.run() else { return };
         if let Some(contest) = self.contest.as_mut().filter(|contest| now >= contest.ask_at()) {
             contest.ask_later(now, lease);
-            for &peer in self.attending.keys() {
-                contest.ask(peer, run, self.term, self.config.id, out);
-            }
+            self.ask_all(out);
         }
     }
 
@@ -486,6 +445,14 @@ impl Standby {
         let attending = self.attending.values().map(|worker| worker.since + lease).min();
         let over = self.over.map(|(since, _)| since + lease);
         let ends = self.ends_at().filter(|_| self.can_lead() && self.over.is_none());
-        [link, contest, strangers, attending, over, ends].into_iter().flatten().min()
+        [link, self.owed_since, contest, strangers, attending, over, ends]
+            .into_iter()
+            .flatten()
+            .min()
     }
+}
+
+/// The version of the parameters, where they are counted.
+pub(super) fn version_of(subject: &Subject) -> Option<Version> {
+    subject.coordinator().map(Server::version)
 }

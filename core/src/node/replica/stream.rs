@@ -65,6 +65,17 @@ impl Unsettled {
         }
     }
 
+    /// A connection is gone: nothing is sent there any more. Once the server begins anew, another may be
+    /// called the same.
+    pub(super) fn forget(&mut self, gone: PeerId) {
+        let is_its = |effect: &Effect| match effect {
+            Effect::Send(peer, _) | Effect::Limit(peer, _) | Effect::Close(peer) => *peer == gone,
+            Effect::SendExamples { peer, .. } | Effect::SendStatus { peer, .. } => *peer == gone,
+            _ => false,
+        };
+        self.entries.iter_mut().for_each(|waiting| waiting.effects.retain(|it| !is_its(it)));
+    }
+
     /// Whether a list of whose promises count is not settled.
     pub(super) const fn is_proposing(&self) -> bool {
         self.proposed.is_some()
@@ -74,6 +85,17 @@ impl Unsettled {
     pub(super) fn holds_end(&self) -> bool {
         let effects = self.entries.iter().flat_map(|waiting| &waiting.effects);
         effects.into_iter().any(|it| matches!(it, Effect::Report(Event::Ended { .. })))
+    }
+
+    /// Whether such an effect is among what waits: an evaluation, or the end of all.
+    pub(super) fn holds(&self, effect: &Effect) -> bool {
+        let mut held = self.entries.iter().flat_map(|waiting| &waiting.effects);
+        held.any(|it| match (it, effect) {
+            (Effect::Evaluate(held), Effect::Evaluate(it)) => {
+                held.point.version == it.point.version
+            }
+            (held, it) => matches!((held, it), (Effect::Done(_), Effect::Done(_))),
+        })
     }
 
     /// The first entry that is not settled, if any is.

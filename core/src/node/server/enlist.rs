@@ -12,6 +12,7 @@ use crate::id::{PeerId, ServerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::group::{Enlist, Enlisted, Followed, MOST_ADDRESS_BYTES, Place};
 use crate::protocol::message::{End, EndReason, Heartbeat};
+use crate::protocol::replica::{Candidacy, Elector};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 use crate::time::Time;
 
@@ -85,7 +86,7 @@ impl Server {
         self.forget_stranger(peer);
         out.push(Effect::Limit(peer, Limits::of_holder(self.keys.len() as usize)));
         let (job, digest) = (self.job.clone(), self.job_digest);
-        let enlisted = Enlisted { run: self.run, server, job, digest };
+        let enlisted = Enlisted { run: self.run, server, job, digest, standby: None };
         out.push(Effect::Send(peer, Message::Enlisted(Box::new(enlisted))));
     }
 
@@ -144,6 +145,7 @@ impl Server {
                 }
                 self.group.prune();
             }
+            Message::Candidacy(asked) => self.on_candidacy(now, peer, asked, out),
             Message::Arrived(arrived) => self.on_arrived(now, server, arrived, out),
             Message::Measured(measured) => self.on_measured(now, peer, server, &measured, out),
             Message::Portion(portion) => self.on_portion(now, server, portion, out),
@@ -176,6 +178,26 @@ impl Server {
                 self.refuse(now, peer, unexpected, out);
             }
         }
+    }
+
+    /// Somebody wants to lead one of the other servers, of which this one decides.
+    pub(super) fn on_candidacy(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        asked: Candidacy,
+        out: &mut Outbox,
+    ) {
+        if let Err(why) = self.check_server(peer) {
+            return self.refuse(now, peer, why, out);
+        }
+        let other = self.group.other(asked.server).filter(|_| asked.run == self.run);
+        let Some(other) = other else {
+            let what = String::from("it wants to lead a server that this run does not have");
+            return self.refuse(now, peer, Refusal::Server { what }, out);
+        };
+        let promise = other.vote.answer(Elector::Coordinator, asked);
+        out.push(Effect::Send(peer, Message::Promise(promise)));
     }
 
     /// A part of the sending of a long message has come from another server; whether it is one.

@@ -18,6 +18,7 @@ use super::Server;
 use super::moving::Changes;
 use crate::consistency::{Closing, Kept};
 use crate::id::{PeerId, ServerId, Version, WorkerId};
+use crate::node::vote::Vote;
 use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
 use crate::params::{KeyMap, KeyRange};
 use crate::protocol::Message;
@@ -63,6 +64,8 @@ pub(super) struct Other {
     /// Since when it has not been there.
     pub(super) away_since: Option<Time>,
     pub(super) followed: u64,
+    /// What was promised to those who want to lead it, where it has a standby.
+    pub(super) vote: Vote,
 }
 
 /// Parameters that the servers are sending, to be evaluated or for a client.
@@ -112,6 +115,7 @@ impl Group {
             heard: Time::ZERO,
             away_since: Some(Time::ZERO),
             followed: 0,
+            vote: Vote::default(),
         });
         let others: Vec<Other> = others.collect();
         Self { numbered: others.len() as u32 + 1, others, map, ..Self::default() }
@@ -204,6 +208,7 @@ impl Group {
             heard: now,
             away_since: None,
             followed: 0,
+            vote: Vote::default(),
         });
         server
     }

@@ -319,9 +319,12 @@ impl Server {
             }
             Message::PullRange(pull) => self.on_pull_range(now, peer, pull, out),
             Message::Control(control) => self.on_control(now, peer, control, out),
+            Message::Candidacy(asked) if self.identities.contains_key(&peer) => {
+                self.on_candidacy(now, peer, asked, out);
+            }
             Message::Follow(_) => {
-                let what = "this server takes no standby: it keeps its state on the disk, or is one \
-                            of several; start it without --durability, and with servers = 1";
+                let what = "this server takes no standby: it keeps checkpoints; start it with \
+                            --durability none or log";
                 let why = Refusal::Server { what: String::from(what) };
                 self.refuse(now, peer, why, out);
             }

@@ -135,9 +135,10 @@ impl Server {
         self.group.changes.refused = true;
     }
 
-    /// Whether it is the only server, and nobody wants to join it.
-    pub(in crate::node) fn is_alone(&self) -> bool {
-        self.job.servers == 1 && self.group.others() == 0 && self.group.changes.wanted.is_empty()
+    /// Whether servers are as many as the job begins with, and none wants to come or to go.
+    pub(in crate::node) fn is_settled(&self) -> bool {
+        let others = self.group.others.len() as u32;
+        self.job.servers == others + 1 && self.group.changes.wanted.is_empty()
     }
 
     /// Whether one more server may come.
@@ -147,7 +148,7 @@ impl Server {
         }
         if self.group.changes.refused {
             return Err(
-                "it has --durability checkpoint or a standby, which are for one server only".into(),
+                "it has --durability checkpoint or a standby, and then no server can join".into()
             );
         }
         if self.job.model == ModelSpec::Logistic || !self.job.filters.pull.is_none() {

@@ -4,11 +4,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Server, ServerError, controller};
-use crate::id::{Incarnation, PeerId, ServerId, WorkerId};
+use crate::id::{PeerId, ServerId};
 use crate::job::Job;
 use crate::model::Model;
-use crate::node::{Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
-use crate::protocol::replica::Electorate;
+use crate::node::{Durable, Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
+use crate::protocol::replica::{Elector, Electorate};
 use crate::saved::{Archive, Saved, SavedError};
 use crate::store::Store;
 use crate::work::Redundancy;
@@ -92,14 +92,19 @@ impl Server {
         self.members().eq(electorate.iter().copied())
     }
 
-    fn members(&self) -> impl Iterator<Item = (WorkerId, Incarnation)> {
+    fn members(&self) -> impl Iterator<Item = Elector> {
         let alive = self.roster.iter().filter(|(_, slot)| slot.presence.is_alive());
-        alive.map(|(worker, slot)| (worker, slot.incarnation))
+        alive.map(|(worker, slot)| Elector::Worker(worker, slot.incarnation))
     }
 
     /// The connections of the members.
     pub(in crate::node) fn worker_peers(&self) -> impl Iterator<Item = PeerId> {
         self.roster.peers()
+    }
+
+    /// The connections of the other servers.
+    pub(in crate::node) fn server_peers(&self) -> impl Iterator<Item = PeerId> {
+        self.group.peers()
     }
 
     /// Who is behind a connection that has not said anything yet.
@@ -142,7 +147,7 @@ impl Server {
         self.done
     }
 
-    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+    pub(in crate::node) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let mut digest = self.job_digest;
         archive.small(&mut digest)?;
         if digest != self.job_digest {
@@ -237,5 +242,19 @@ impl Server {
             archive.shared_of("evaluated", &mut asked.parameters, keys)?;
         }
         Ok(())
+    }
+}
+
+impl Durable for Server {
+    fn save(&mut self) -> Saved {
+        self.save()
+    }
+
+    fn peers(&self) -> Vec<PeerId> {
+        self.peers()
+    }
+
+    fn unanswered(&self) -> Vec<Effect> {
+        self.unanswered()
     }
 }

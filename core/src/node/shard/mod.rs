@@ -6,6 +6,7 @@
 
 mod keys;
 mod moving;
+mod saving;
 mod workers;
 
 use alloc::boxed::Box;
@@ -18,7 +19,8 @@ use moving::Moving;
 use workers::Workers;
 
 use super::dialler::{Dialler, Due, Unreachable};
-use super::{Effect, Event, Identity, Input, Node, Outbox, WorkerError};
+use super::places::Places;
+use super::{Effect, Event, Identity, Input, Node, Outbox, Target, WorkerError};
 use crate::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
 use crate::job::Job;
 use crate::model::Model;
@@ -53,6 +55,8 @@ pub struct ShardConfig {
 #[derive(Debug)]
 pub struct Shard {
     config: ShardConfig,
+    /// Where the coordinator is, and its standby.
+    coordinators: Places,
     dialler: Dialler,
     /// Whether the coordinator has taken it in on this connection.
     welcome: bool,
@@ -100,6 +104,7 @@ impl Shard {
         Self {
             dialler: Dialler::new(config.stream),
             config,
+            coordinators: Places::new(Target::Server),
             welcome: false,
             following: None,
             followed: 0,
@@ -114,7 +119,16 @@ impl Shard {
         }
     }
 
-    fn lease(&self) -> Duration {
+    /// The same, which finds the coordinator at this address, whoever drives it.
+    #[must_use]
+    pub fn follows(mut self, coordinator: String) -> Self {
+        let target = Target::Address(coordinator);
+        self.dialler.turn_to(target.clone());
+        self.coordinators = Places::new(target);
+        self
+    }
+
+    pub(super) fn lease(&self) -> Duration {
         let job = self.following.as_ref().map(|following| &following.job);
         job.map_or(self.config.lease, |job| job.membership.lease)
     }
@@ -159,6 +173,7 @@ impl Shard {
     fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.welcome = false;
         let lease = self.lease();
+        self.dialler.turn_to(self.coordinators.turn());
         if let Err(unreachable) = self.dialler.redial(now, why, lease, out) {
             self.give_up(unreachable, out);
         }
@@ -198,6 +213,7 @@ impl Shard {
             Message::Decisions(decisions) => self.on_decisions(now, decisions, out),
             Message::Begin(begin) => self.on_begin(begin, out),
             Message::Portion(portion) => self.on_portion(now, portion, out),
+            Message::Standby(standby) => self.coordinators.note_standby(Some(standby.address)),
             other => {
                 self.fail(alloc::format!("it sent a {:?} message to a server", other.kind()), out);
             }
@@ -227,7 +243,8 @@ impl Shard {
     }
 
     fn take_place(&mut self, enlisted: Enlisted, out: &mut Outbox) -> Result<(), String> {
-        let Enlisted { run, server, job, digest } = enlisted;
+        let Enlisted { run, server, job, digest, standby } = enlisted;
+        self.coordinators.note_standby(standby);
         if let Some(following) = &self.following {
             if following.run != run {
                 return Err(String::from("it is another run than before"));
@@ -413,11 +430,11 @@ impl Node for Shard {
                 }
             }
             Input::Dialled(peer, _) => self.on_dialled(now, peer, out),
-            Input::DialFailed { why, permanent: true } => {
+            Input::DialFailed { why, permanent: true } if self.following.is_none() => {
                 let unreachable = self.dialler.give_up(now);
                 self.give_up(Unreachable { why, ..unreachable }, out);
             }
-            Input::DialFailed { why, permanent: false } => self.redial(now, why, out),
+            Input::DialFailed { why, .. } => self.redial(now, why, out),
             Input::Connected(peer, identity) => {
                 self.strangers.insert((now, peer));
                 self.identities.insert(peer, identity);
@@ -475,7 +492,7 @@ impl Shard {
         }
         match self.dialler.wake(now, lease, out) {
             Due::Nothing => {}
-            Due::Beat if self.told < self.followed => self.tell_followed(now, out),
+            Due::Beat if self.welcome && self.told < self.followed => self.tell_followed(now, out),
             Due::Beat => {
                 self.dialler.sent(now, lease);
                 let heartbeat = Message::Heartbeat(Heartbeat { incarnation: None });

@@ -7,6 +7,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Following, Shard, Workers};
 use crate::model::Model;
 use crate::node::{Effect, Event, Outbox};
@@ -14,11 +16,12 @@ use crate::params::{KeyMap, KeyRange, Move};
 use crate::protocol::Message;
 use crate::protocol::group::{Begin, Leave, Portion, Taken};
 use crate::protocol::message::EndReason;
+use crate::saved::{Archive, SavedError};
 use crate::store::{Coming, Decision, PartError, Store};
 use crate::time::Time;
 
 /// Keys that shall move.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Moving {
     /// The number of the decision.
     cut: u64,
@@ -34,6 +37,11 @@ impl Moving {
         if !self.coming.is_empty() {
             self.since.push(decision.clone());
         }
+    }
+
+    /// Saves or restores what has come, once serde has been over the rest.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        self.coming.iter_mut().try_for_each(|coming| coming.archive(archive))
     }
 }
 

@@ -2,8 +2,11 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::Shard;
 use crate::id::{Incarnation, PeerId, Sequence, WorkerId};
@@ -12,18 +15,19 @@ use crate::node::idle::Idle;
 use crate::node::{Effect, Outbox};
 use crate::params::KeyRange;
 use crate::protocol::group::{Attach, Attached};
-use crate::protocol::message::{Heartbeat, Push};
+use crate::protocol::message::{Heartbeat, Push, PushHeader};
 use crate::protocol::{Limits, Message, PROTOCOL_VERSION, Refusal};
+use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
 /// All worker ids of the job.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Workers {
     seats: Vec<Seat>,
     peers: BTreeMap<PeerId, WorkerId>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Seat {
     /// The last one that the coordinator has admitted.
     incarnation: Incarnation,
@@ -35,6 +39,7 @@ struct Seat {
     /// The last push that is decided.
     decided: Sequence,
     /// Parts of pushes, until they are decided.
+    #[serde(skip)]
     held: BTreeMap<Sequence, Push>,
     /// When it was last told that a message of its is being received.
     told: Time,
@@ -50,6 +55,26 @@ impl Workers {
 
     fn seat(&mut self, worker: WorkerId) -> Option<&mut Seat> {
         self.seats.get_mut(worker.0 as usize)
+    }
+
+    /// Saves or restores everything.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)?;
+        for seat in &mut self.seats {
+            let mut headers = seat.held.values().map(|push| push.header).collect();
+            archive.small::<Vec<PushHeader>>(&mut headers)?;
+            for header in headers {
+                let held = seat.held.entry(header.sequence);
+                let gradient = Arc::default();
+                let push = held.or_insert(Push { header, gradient, encoded: None });
+                let mut encoded = push.encoded.take().map(Arc::unwrap_or_clone);
+                archive.small(&mut encoded)?;
+                push.encoded = encoded.map(Arc::new);
+                let values = header.keys.len() as usize;
+                archive.shared_of("held", &mut push.gradient, values)?;
+            }
+        }
+        Ok(())
     }
 
     /// The connections of all who are there.

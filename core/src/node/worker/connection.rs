@@ -61,6 +61,9 @@ impl Worker {
             if !self.servers.is_awaited() {
                 return self.dial_servers(now, out); // it is not one of them any more
             }
+            if self.member.is_some() {
+                return self.come_back(now, why, out);
+            }
         }
         // Once it has been welcome, whatever turns it away may be somebody else's doing.
         if permanent && self.member.is_none() {
@@ -79,14 +82,19 @@ impl Worker {
         }
     }
 
-    /// Goes away from all servers and comes back after a pause, or gives up.
+    /// Goes away from all servers and comes back after a pause, to whoever may lead the first.
     pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
+        self.dialler.turn_to(self.allegiance.turn());
+        self.come_back(now, why, out);
+    }
+
+    /// Goes away from all servers and comes back after a pause, or gives up.
+    pub(super) fn come_back(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.welcome = false;
         self.servers.close(out);
         if self.draining {
             return self.finish(Ok(EndReason::Stopped), out);
         }
-        self.dialler.turn_to(self.allegiance.turn());
         if let Err(Unreachable { why, attempts, tried }) =
             self.dialler.redial(now, why, self.lease(), out)
         {

@@ -388,7 +388,7 @@ impl Worker {
             }
             Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
             // The coordinator says what is final.
-            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            Message::Refused(why) => self.come_back(now, why.to_string(), out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(WorkerError::Protocol(what)), out);
@@ -429,7 +429,7 @@ impl Worker {
         }
         if let Some((server, silent)) = silent {
             let why = alloc::format!("server {server} has been silent for {silent:?}");
-            self.redial(now, why, out);
+            self.come_back(now, why, out);
         }
     }
 

@@ -312,8 +312,10 @@ impl Node for Worker {
                 self.finish(Err(WorkerError::Protocol(error.to_string())), out);
             }
             Input::Disconnected { peer, why } => {
-                if self.dialler.lost(peer) || self.servers.lost(peer) {
+                if self.dialler.lost(peer) {
                     self.redial(now, why, out);
+                } else if self.servers.lost(peer) {
+                    self.come_back(now, why, out);
                 }
             }
             Input::Prepared(prepared) => self.on_prepared(now, prepared, out),

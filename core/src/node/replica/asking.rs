@@ -1,0 +1,68 @@
+//! A standby whose electors do not come to it: it goes to them, once it has lost its primary.
+
+use alloc::string::ToString;
+
+use serde::{Deserialize, Serialize};
+
+use super::grace;
+use super::standby::Standby;
+use crate::id::{PeerId, Term};
+use crate::node::{Effect, Outbox, Target};
+use crate::protocol::replica::Promise;
+use crate::protocol::{Limits, Message};
+use crate::time::Time;
+
+/// Whom a standby dials: its primary, and then each of those who may decide, in turn.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Round(usize);
+
+impl Round {
+    /// Whether it is with somebody else than its primary.
+    pub(super) const fn is_at_elector(self) -> bool {
+        self.0 > 0
+    }
+}
+
+impl Standby {
+    /// Whom it dials next. The primary may ask before it does: if it is there, it goes on.
+    pub(super) fn next_target(&mut self, now: Time) -> Target {
+        let is_due = |since: Time| now >= since + 2 * grace(self.lease());
+        let may = self.can_lead() && self.lost.as_ref().is_some_and(|(since, _)| is_due(*since));
+        let subject = self.subject().filter(|_| may);
+        let places = subject.map(|it| it.places_of_electors()).unwrap_or_default();
+        let next = (self.round.0 + 1) % (places.len() + 1);
+        self.round = Round(next);
+        match next.checked_sub(1) {
+            Some(place) => places.into_iter().nth(place).unwrap_or(Target::Server),
+            None => Target::Server,
+        }
+    }
+
+    pub(super) fn on_elector_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        out.push(Effect::Limit(peer, Limits::DIALER));
+        self.ask(now, peer, Term(0), out);
+    }
+
+    /// What an elector says.
+    pub(super) fn on_elector(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::Promise(promise) => {
+                let asked = self.contest.as_ref().map(|contest| contest.term());
+                let Some(peer) = self.dialler.peer() else { return };
+                self.on_promise(peer, promise, out);
+                let again = self.contest.as_ref().map(|contest| contest.term()) > asked;
+                if let Promise { granted: false, .. } = promise
+                    && !again
+                {
+                    self.redial(now, "it may be that another leads".to_string(), out);
+                }
+            }
+            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            other => {
+                let why = alloc::format!("it sent a {:?} message to a standby", other.kind());
+                self.redial(now, why, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What two processes keep: the server that coordinates, or one that does not.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::ReplicaConfig;
+use crate::id::{PeerId, ServerId};
+use crate::job::Job;
+use crate::node::{Effect, Identity, Input, Node, Outbox, Server, Shard, ShardConfig, Target};
+use crate::protocol::group::Place;
+use crate::protocol::replica::{Elector, Electorate};
+use crate::protocol::{Status, job_digest};
+use crate::saved::Saved;
+use crate::time::Time;
+
+/// A server of a job, as what leads and what stands by need it.
+#[derive(Debug)]
+pub(super) enum Subject {
+    /// Its workers decide who leads it.
+    Coordinator(Box<Server>),
+    /// The coordinator decides who leads it.
+    Shard(Box<Shard>),
+}
+
+impl Subject {
+    /// The one that was saved, of `job`.
+    pub(super) fn restore(
+        server: ServerId,
+        job: &Job,
+        config: &ReplicaConfig,
+        bytes: &[u8],
+    ) -> Result<Self, String> {
+        let saved = Saved::of_bytes(bytes).map_err(|error| error.to_string())?;
+        if server == ServerId::COORDINATOR {
+            let server = Server::restore(job.clone(), &saved).map_err(|error| error.to_string())?;
+            return Ok(Self::Coordinator(Box::new(server)));
+        }
+        let (place, lease) = (Place::Wanted, job.membership.lease);
+        let stream = config.stream.fork("shard", 0);
+        let config = ShardConfig { place, address: config.address.clone(), lease, stream };
+        let shard = Shard::restore(config, job, &saved).map_err(|error| error.to_string())?;
+        Ok(Self::Shard(Box::new(shard)))
+    }
+
+    pub(super) fn save(&mut self) -> Vec<u8> {
+        match self {
+            Self::Coordinator(server) => server.save().to_bytes(),
+            Self::Shard(shard) => shard.save().to_bytes(),
+        }
+    }
+
+    /// The one that coordinates.
+    pub(super) fn coordinator(&self) -> Option<&Server> {
+        match self {
+            Self::Coordinator(server) => Some(server),
+            Self::Shard(_) => None,
+        }
+    }
+
+    pub(super) fn into_coordinator(self) -> Option<Server> {
+        match self {
+            Self::Coordinator(server) => Some(*server),
+            Self::Shard(_) => None,
+        }
+    }
+
+    pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        match self {
+            Self::Coordinator(server) => server.handle(now, input, out),
+            Self::Shard(shard) => shard.handle(now, input, out),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        match self {
+            Self::Coordinator(server) => server.deadline(),
+            Self::Shard(shard) => shard.deadline(),
+        }
+    }
+
+    pub(super) fn lease(&self) -> Duration {
+        match self {
+            Self::Coordinator(server) => server.job().membership.lease,
+            Self::Shard(shard) => shard.lease(),
+        }
+    }
+
+    /// Which server of which run it is; of none before the coordinator has taken it in.
+    pub(super) fn identity(&self) -> (u64, ServerId) {
+        match self {
+            Self::Coordinator(server) => (server.run(), ServerId::COORDINATOR),
+            Self::Shard(shard) => shard
+                .following()
+                .map_or((0, ServerId::COORDINATOR), |(run, server, _)| (run, server)),
+        }
+    }
+
+    pub(super) fn run(&self) -> u64 {
+        self.identity().0
+    }
+
+    /// The digest of its job; none before it is known.
+    pub(super) fn job_digest(&self) -> Option<[u8; 32]> {
+        match self {
+            Self::Coordinator(server) => Some(*server.job_digest()),
+            Self::Shard(shard) => shard.following().map(|(.., job)| job_digest(job)),
+        }
+    }
+
+    /// Why nobody can stand by for it now, in words.
+    pub(super) fn obstacle(&self) -> Option<&'static str> {
+        match self {
+            Self::Coordinator(server) => (!server.is_settled()).then_some(
+                "servers have joined this job or left it, which none with a standby can; begin with \
+                 as many servers as it needs",
+            ),
+            Self::Shard(_) => None,
+        }
+    }
+
+    /// From now on somebody stands by for it.
+    pub(super) const fn stay(&mut self) {
+        if let Self::Coordinator(server) = self {
+            server.stay_alone();
+        }
+    }
+
+    /// The connections that are up, as far as it knows.
+    pub(super) fn peers(&self) -> Vec<PeerId> {
+        match self {
+            Self::Coordinator(server) => server.peers(),
+            Self::Shard(shard) => shard.peers(),
+        }
+    }
+
+    /// Those of the workers.
+    pub(super) fn worker_peers(&self) -> Vec<PeerId> {
+        match self {
+            Self::Coordinator(server) => server.worker_peers().collect(),
+            Self::Shard(shard) => shard.worker_peers().collect(),
+        }
+    }
+
+    /// Those of whoever must know where the standby is: who follows a server that does not coordinate
+    /// hears from the one that does where that is.
+    pub(super) fn followers(&self) -> Vec<PeerId> {
+        match self {
+            Self::Coordinator(server) => {
+                server.worker_peers().chain(server.server_peers()).collect()
+            }
+            Self::Shard(_) => Vec::new(),
+        }
+    }
+
+    /// Those of whoever decides who leads.
+    pub(super) fn electors(&self) -> Vec<PeerId> {
+        match self {
+            Self::Coordinator(server) => server.worker_peers().collect(),
+            Self::Shard(shard) => shard.coordinator().into_iter().collect(),
+        }
+    }
+
+    /// Whose promises decide who leads.
+    pub(super) fn electorate(&self) -> Electorate {
+        match self {
+            Self::Coordinator(server) => server.electorate(),
+            Self::Shard(_) => [Elector::Coordinator].into(),
+        }
+    }
+
+    /// Whether these are they.
+    pub(super) fn has_electorate(&self, electorate: &Electorate) -> bool {
+        match self {
+            Self::Coordinator(server) => server.has_electorate(electorate),
+            Self::Shard(_) => true, // always the same
+        }
+    }
+
+    /// Where those are that decide, if whoever wants to lead must go there; empty if they come.
+    pub(super) fn places_of_electors(&self) -> Vec<Target> {
+        match self {
+            Self::Coordinator(_) => Vec::new(),
+            Self::Shard(shard) => shard.coordinators().all().cloned().collect(),
+        }
+    }
+
+    /// Who is behind a connection that has not said anything yet.
+    pub(super) fn stranger(&self, peer: PeerId) -> Option<Identity> {
+        match self {
+            Self::Coordinator(server) => server.stranger(peer),
+            Self::Shard(shard) => shard.stranger(peer),
+        }
+    }
+
+    /// Whether the run is over, and nothing that matters to anybody changes any more.
+    pub(super) const fn has_ended(&self) -> bool {
+        match self {
+            Self::Coordinator(server) => server.has_ended(),
+            Self::Shard(_) => false, // it does not hear of that before it is told to go
+        }
+    }
+
+    /// Whether an effect is the last of all, and nobody but its own process is concerned.
+    pub(super) const fn is_last(&self, effect: &Effect) -> bool {
+        matches!((self, effect), (Self::Shard(_), Effect::Done(_)))
+    }
+
+    /// What it has asked its driver for and not been answered.
+    pub(super) fn unanswered(&self) -> Vec<Effect> {
+        match self {
+            Self::Coordinator(server) => server.unanswered(),
+            Self::Shard(_) => Vec::new(),
+        }
+    }
+
+    /// What must be told it of another process that has taken its place, beside that its connections
+    /// are gone.
+    pub(super) fn moved(&mut self, address: String) -> Option<Input> {
+        match self {
+            Self::Coordinator(_) => None,
+            Self::Shard(shard) => {
+                shard.serve_at(address);
+                let why = String::from("another process dialled");
+                shard.is_dialling().then_some(Input::DialFailed { why, permanent: false })
+            }
+        }
+    }
+
+    /// How the job is doing, for whoever asks; a server that does not coordinate does not know.
+    pub(super) fn status(&self, now: Time) -> Option<Status> {
+        self.coordinator().map(|server| server.status(now))
+    }
+}

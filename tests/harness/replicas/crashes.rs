@@ -1,0 +1,135 @@
+//! Servers that keep a log: a crash takes what is in memory, and they go on from what they kept.
+
+use std::time::Duration;
+
+use pstrain_core::id::ServerId;
+use pstrain_core::node::{
+    Durable, Input, Node, Outbox, Replica, Server, Shard, ShardConfig, decode_input, encode_input,
+};
+use pstrain_core::protocol::group::Place;
+use pstrain_core::saved::Saved;
+
+use super::{Happening, Lab, Machine, SERVERS};
+
+/// What a server has on its disk.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    checkpoint: Option<Saved>,
+    /// The inputs since.
+    inputs: Vec<Vec<u8>>,
+}
+
+impl Lab {
+    /// A server as it begins: one that leads, or one that stands by for that at `address`.
+    pub(super) fn begins(&self, process: usize, server: u32, address: &str) -> Replica {
+        let config = self.replica(process);
+        if !address.is_empty() {
+            return Replica::standby(config, self.job().clone()).expect("a valid job");
+        }
+        if server == 0 {
+            let server = Server::new(self.job().clone(), 1).expect("a valid job");
+            return Replica::primary(config, server);
+        }
+        let shard = Shard::new(ShardConfig {
+            place: Place::First { server: ServerId(server), servers: self.job().servers },
+            address: config.address.clone(),
+            lease: self.job().membership.lease,
+            stream: self.stream(process).fork("shard", 0),
+        });
+        Replica::primary_shard(config, shard.follows(format!("{SERVERS}0")))
+    }
+
+    /// An input is on the disk before anything follows from it.
+    pub(super) fn log(&mut self, process: usize, input: &Input) {
+        let mut bytes = Vec::new();
+        if self.durable
+            && let Some(payload) = encode_input(self.now, input, &mut bytes)
+        {
+            bytes.extend_from_slice(payload.as_slice());
+            self.processes[process].disk.inputs.push(bytes);
+        }
+    }
+
+    /// All that follows from an input is done: now and then the whole state is kept.
+    pub(super) fn rests(&mut self, process: usize) {
+        if !self.durable || self.rng.below(20) > 0 {
+            return;
+        }
+        let process = &mut self.processes[process];
+        if let Machine::Replica { node, .. } = &mut *process.node
+            && node.can_save()
+        {
+            process.disk = Disk { checkpoint: Some(node.save()), inputs: Vec::new() };
+        }
+    }
+
+    /// The process is gone, and begins anew after a while.
+    pub(super) fn crash(&mut self, process: usize, long: Duration) {
+        self.kill(process);
+        self.happenings.retain(|_, happening| match happening {
+            Happening::To(it, _) | Happening::Wake(it) | Happening::Dialled { by: it, .. } => {
+                *it != process
+            }
+            _ => true,
+        });
+        self.processes[process].wake = None;
+        self.after(long, Happening::Resume(process));
+    }
+
+    pub(super) fn resume(&mut self, process: usize) {
+        let Machine::Replica { server, address, .. } = &*self.processes[process].node else {
+            return;
+        };
+        let Disk { checkpoint, inputs } = &self.processes[process].disk;
+        let mut again = match checkpoint {
+            Some(saved) => Replica::restore(self.replica(process), self.job().clone(), saved)
+                .expect("it was saved"),
+            None => self.begins(process, *server, address),
+        };
+        for bytes in inputs {
+            let (at, input) = decode_input(bytes).expect("it was kept");
+            again.handle(at, input, &mut Outbox::new());
+        }
+        let (peers, unanswered, dialling) =
+            (again.peers(), again.unanswered(), again.is_dialling());
+        if let Machine::Replica { node, paired, .. } = &mut *self.processes[process].node {
+            (*node, *paired) = (again, false);
+        }
+        self.processes[process].runs = true;
+        unanswered.into_iter().for_each(|effect| self.obey(process, effect));
+        let gone = || "the server began anew".to_owned();
+        for peer in peers {
+            self.input(process, Input::Disconnected { peer, why: gone() });
+        }
+        if dialling {
+            self.input(process, Input::DialFailed { why: gone(), permanent: false });
+        }
+        self.input(process, Input::Overslept);
+    }
+
+    /// One of the processes of a server crashes, or all of them.
+    pub(super) fn crash_some(&mut self) {
+        if self.calm || self.ended() {
+            return;
+        }
+        let lease = self.job().membership.lease;
+        let span = self.span(lease * 4);
+        self.after(span, Happening::Disturb);
+        if self.now < self.settles_until {
+            return;
+        }
+        let server = self.rng.below(u64::from(self.job().servers)) as u32;
+        let mut victims: Vec<usize> = self.replicas_of(server).collect();
+        if self.rng.below(3) > 0 && !victims.is_empty() {
+            let only = self.rng.below(victims.len() as u64) as usize;
+            victims = vec![victims[only]];
+        }
+        let mut longest = Duration::ZERO;
+        for victim in victims {
+            let long = lease.mul_f64(0.1 + 2.0 * self.rng.unit());
+            longest = longest.max(long);
+            self.crash(victim, long);
+        }
+        self.settles_until = self.now + longest + lease * 3;
+    }
+}

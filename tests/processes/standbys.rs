@@ -1,0 +1,138 @@
+//! Several servers, each with a standby: any of them is killed or stopped, and the run goes on.
+
+use rustix::process::Signal;
+
+use crate::cluster::{SLOW, Server, number, path};
+use crate::process::{Process, finish};
+
+const JOB: [&str; 10] = [
+    "--epochs",
+    "14",
+    "--workers",
+    "2",
+    "--optimizer",
+    "momentum",
+    "--lease",
+    "1s",
+    "--on-worker-loss",
+    "wait",
+];
+const SERVERS: [&str; 2] = ["--servers", "2"];
+
+/// A server that does not coordinate, or its standby.
+struct Shard {
+    process: Process,
+    address: String,
+}
+
+impl Shard {
+    fn start(args: &[&str]) -> Self {
+        let process = Process::start(&[&["server", "--listen", "127.0.0.1:0"], args].concat());
+        let said = process.wait_to_say("listening on ");
+        let line = said.lines().find_map(|line| line.split_once("listening on "));
+        let address = line.and_then(|(_, rest)| rest.split_whitespace().next());
+        let address = address.expect("it says where it listens").trim_end_matches(',').to_owned();
+        Self { process, address }
+    }
+
+    /// Server 2 of the two of `coordinator`.
+    fn of(coordinator: &Server) -> Self {
+        Self::start(&["--shard", "2/2", "--coordinator", &coordinator.address])
+    }
+
+    /// Starts a standby of this one, and waits until nothing has an effect without it.
+    fn standby(&self) -> Self {
+        let of = ["--standby-of", &self.address];
+        let standby = Self::start(&[&SLOW[..], &JOB, &SERVERS, &of].concat());
+        standby.process.wait_to_say("stands by: it has all that is acknowledged");
+        standby
+    }
+}
+
+fn standby_of(server: &Server) -> Server {
+    let of = ["--standby-of", &server.address];
+    let standby = Server::tcp(&[&SLOW, &JOB, &SERVERS, &of]);
+    server.wait_for("standby", |status| status["standby"] == standby.address);
+    standby
+}
+
+fn undisturbed() -> serde_json::Value {
+    finish(&[&["run", "--json"], &SLOW[..], &JOB].concat()).with_code(0).json()
+}
+
+#[test]
+fn any_server_that_is_killed_is_replaced_and_bsp_has_the_same_parameters() {
+    let one = undisturbed();
+    let server = Server::tcp(&[&SLOW, &JOB, &SERVERS]);
+    let shard = Shard::of(&server);
+    let workers = server.workers(2);
+    server.wait_for_updates(2);
+    let (standby, other) = (standby_of(&server), shard.standby());
+    server.wait_for_updates(6);
+    drop(shard);
+    let updates = number(&server.status()["updates"]);
+    server.wait_for_updates(updates + 3);
+    drop(server);
+    standby.wait_for("takeover", |status| status["stands_by"] == false);
+    let last = other.standby();
+    let updates = number(&standby.status()["updates"]);
+    standby.wait_for_updates(updates + 3);
+    drop(other);
+    let left = standby.finish(workers);
+    assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
+    assert_eq!(left.summary["batches"]["applied"], one["batches"]["applied"]);
+    last.process.wait().with_code(0);
+}
+
+#[test]
+fn a_server_that_does_not_coordinate_and_was_stopped_for_too_long_does_no_more() {
+    let one = undisturbed();
+    let server = Server::tcp(&[&SLOW, &JOB, &SERVERS]);
+    let shard = Shard::of(&server);
+    let workers = server.workers(2);
+    server.wait_for_updates(2);
+    let standby = shard.standby();
+    shard.process.signal(Signal::STOP);
+    standby.process.wait_to_say("after the server was gone");
+    let updates = number(&server.status()["updates"]);
+    server.wait_for_updates(updates + 2);
+    shard.process.signal(Signal::CONT);
+    let ended = shard.process.wait().with_code(1);
+    assert!(ended.stderr.contains("leads in its place (term 2)"), "{}", ended.stderr);
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
+    standby.process.wait().with_code(0);
+}
+
+#[test]
+fn a_server_and_its_standby_that_keep_logs_are_killed_both_and_go_on() {
+    let one = undisturbed();
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let log =
+        |state| ["--durability", "log", "--state", path(state), "--checkpoint-every", "300ms"];
+    let server = Server::tcp(&[&SLOW, &JOB, &log(&first)]);
+    let of = ["--standby-of", &server.address];
+    let standby = Server::tcp(&[&SLOW, &JOB, &of, &log(&second)]);
+    server.wait_for("standby", |status| status["standby"] == standby.address);
+    let workers = server.workers(2);
+    server.wait_for_updates(6);
+    server.process.signal(Signal::KILL);
+    standby.process.signal(Signal::KILL);
+    let server = server.replace(&[&["--resume", path(&first)]]);
+    // The workers promise to do without the standby, which follows anew once it is back.
+    let updates = number(&server.status()["updates"]);
+    server.wait_for_updates(updates + 2);
+    let standby = standby.replace(&[&["--resume", path(&second)]]);
+    server.wait_for("standby", |status| status["standby"] == standby.address);
+    server.process.signal(Signal::KILL);
+    standby.wait_for("takeover", |status| status["stands_by"] == false);
+    let updates = number(&standby.status()["updates"]);
+    standby.wait_for_updates(updates + 2);
+    let server = server.replace(&[&["--resume", path(&first)]]);
+    let ended = server.process.wait().with_code(1);
+    assert!(ended.stderr.contains("leads in its place (term "), "{}", ended.stderr);
+    let left = standby.finish(workers);
+    assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
+    assert_eq!(left.summary["batches"]["applied"], one["batches"]["applied"]);
+}
