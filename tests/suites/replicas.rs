@@ -88,12 +88,12 @@ fn several_servers(servers: u32, seeds: u64) {
 
 #[test]
 fn whatever_befalls_two_servers_bsp_comes_to_the_parameters_of_one() {
-    several_servers(2, 100);
+    several_servers(2, 400);
 }
 
 #[test]
 fn whatever_befalls_three_servers_bsp_comes_to_the_parameters_of_one() {
-    several_servers(3, 60);
+    several_servers(3, 400);
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn servers_that_keep_a_log_and_crash_both_at_a_time_come_to_the_same_parameters(
             takeovers += done.takeovers;
             deposed += done.deposed;
         };
-        disturbed(Disturbances::Crashes, servers, 100, look, ConsistencySpec::Bsp);
-        assert!(takeovers > 20 && deposed > 10, "{servers}: {takeovers} {deposed}");
+        disturbed(Disturbances::Crashes, servers, 300, look, ConsistencySpec::Bsp);
+        assert!(takeovers > 60 && deposed > 30, "{servers}: {takeovers} {deposed}");
     }
 }
 
