@@ -10,7 +10,7 @@
 mod crashes;
 mod machines;
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
@@ -82,7 +82,8 @@ struct Process {
     runs: bool,
     /// Until when it is stopped, with what came meanwhile.
     stopped: Option<(Time, Vec<(usize, Input)>)>,
-    wake: Option<Time>,
+    /// When it is woken.
+    wakes: BTreeSet<Time>,
     disk: Disk,
 }
 
@@ -260,7 +261,7 @@ impl Lab {
             node: Box::new(node),
             runs: true,
             stopped: None,
-            wake: None,
+            wakes: BTreeSet::new(),
             disk: Disk::default(),
         });
         self.after(Duration::ZERO, Happening::To(process, Input::Start));
@@ -507,11 +508,11 @@ impl Lab {
 
     fn wake(&mut self, process: usize) {
         let now = self.now;
-        let Process { node, wake, runs, stopped, .. } = &mut self.processes[process];
+        let Process { node, wakes, runs, stopped, .. } = &mut self.processes[process];
+        wakes.retain(|at| *at > now);
         if !*runs || stopped.is_some() {
             return;
         }
-        *wake = wake.filter(|at| *at > now);
         if node.node().deadline().is_some_and(|at| at <= now) {
             self.input(process, Input::Wake);
         }
@@ -520,12 +521,12 @@ impl Lab {
 
     fn plan_wake(&mut self, process: usize) {
         let now = self.now;
-        let Process { node, wake, runs, .. } = &mut self.processes[process];
+        let Process { node, wakes, runs, .. } = &mut self.processes[process];
         let Some(at) = node.node().deadline().filter(|_| *runs) else { return };
-        if wake.is_none_or(|wake| wake > at) {
-            // A moment later than asked, as everywhere; never at once again and again.
-            let at = at.max(now) + Duration::from_micros(1);
-            *wake = Some(at);
+        // A moment later than asked, as everywhere; never at once again and again.
+        let at = at.max(now) + Duration::from_micros(1);
+        if wakes.first().is_none_or(|first| *first > at) {
+            wakes.insert(at);
             self.after(at - now, Happening::Wake(process));
         }
     }

@@ -72,7 +72,7 @@ impl Lab {
             }
             _ => true,
         });
-        self.processes[process].wake = None;
+        self.processes[process].wakes.clear();
         self.after(long, Happening::Resume(process));
     }
 
