@@ -112,6 +112,7 @@ impl Server {
                 None => {
                     made = true;
                     self.updated(now, evaluates, out);
+                    self.show_pulled(out);
                 }
             }
         }

@@ -71,8 +71,19 @@ impl Server {
         }
         self.forget_stranger(peer);
         self.pullers.0.push(puller);
-        let point = self.point();
-        self.put_together(point, false, out);
+        self.show_pulled(out);
+    }
+
+    /// Has the current parameters put together, if somebody waits for them. Those of an update that is
+    /// being made are not there before it is.
+    pub(super) fn show_pulled(&mut self, out: &mut Outbox) {
+        let version = self.version();
+        let is_wanted = self.pullers.0.iter().any(|puller| puller.version == version);
+        let is_under_way = self.group.shown.contains_key(&version);
+        if is_wanted && !is_under_way && !self.store.is_making() {
+            let point = self.point();
+            self.put_together(point, false, out);
+        }
     }
 
     /// Answers, if all parameters of the version are here.
