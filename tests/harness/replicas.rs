@@ -174,7 +174,8 @@ pub fn run_replicated(toy: &Toy, disturbances: Disturbances, seed: u64) -> Repli
     if disturbances != Disturbances::None {
         lab.after(Duration::from_millis(1), Happening::NewStandby);
         let every = lab.toy.job.membership.lease * 2;
-        let first = lab.span(every);
+        // Whoever has never met the first server knows of no standby.
+        let first = lab.span(every) + every * 2 * (toy.job.servers - 1);
         lab.after(first, Happening::Disturb);
         lab.disturbed = true;
     }
