@@ -105,6 +105,7 @@ impl Shard {
         archive.small(&mut self.told)?;
         self.workers.archive(archive)?;
         self.archive_shown(archive)?;
+        archive.small(&mut self.measured)?;
         archive.small(&mut self.strangers)?;
         archive.small(&mut self.identities)?;
         archive.small(&mut self.leaving)?;
