@@ -151,7 +151,9 @@ mod tests {
         assert!(filter.changes(&values, &mut had).is_none(), "it has nothing yet");
         assert_eq!(filter.changes(&values, &mut had).unwrap().bytes.len(), 0);
         // The sign of a zero is a change, too, and a NaN stays one.
-        assert_eq!(filter.changes(&[0.0, 0.0, 1.5], &mut had).unwrap().bytes.len(), 5);
+        assert_eq!(filter.changes(&[0.0, 0.0, 1.5], &mut had).unwrap().bytes.len(), 4);
+        // Keys that do not follow one another are named.
+        assert_eq!(filter.changes(&[1.0, 0.0, 2.5], &mut had).unwrap().bytes.len(), 9);
         let wide = PullFilter::Changed { delta: 10.0 };
         wide.changes(&[0.0, 0.0, f32::NAN], &mut had).unwrap();
         assert!(had[2].is_nan());

@@ -85,6 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::protocol::Limits;
 
     fn header(list: &KeyList, begin: u64) -> KeysHeader {
         let place = KeyRange::new(begin, begin + list.len() as u64).unwrap();
@@ -108,6 +109,8 @@ mod tests {
             }
             let mut sent = Keys::of(header(&list, begin), &list);
             prop_assert_eq!(sent.list(), Some(list.clone()));
+            let parameters = list.keys().last().map_or(0, |last| *last as usize + 1);
+            prop_assert!(sent.bytes.len() <= Limits::of_worker(parameters).payload as usize);
             let bit = flipped % (8 * sent.bytes.len());
             sent.bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert_ne!(sent.list(), Some(list));

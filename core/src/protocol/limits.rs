@@ -18,11 +18,13 @@ impl Limits {
     /// For a client that asks a server it chose itself for parameters.
     pub const PULLER: Self = Self { payload: u32::MAX, ..Self::DIALER };
 
-    /// For a server once the worker is welcome: gradients of `parameters` values, and a fingerprint
-    /// that counts each of up to 65,536 classes.
+    /// For a server once the worker is welcome: gradients of `parameters` values, lists of keys with a
+    /// value for each, and a fingerprint that counts each of up to 65,536 classes.
     #[must_use]
     pub const fn of_worker(parameters: usize) -> Self {
-        Self { control: 1024 * 1024, payload: bytes_of(parameters) }
+        // No list of keys is longer than a bit for each that there is.
+        let values = parameters.saturating_add(parameters.div_ceil(8 * size_of::<f32>()));
+        Self { control: 1024 * 1024, payload: bytes_of(values) }
     }
 
     /// For the coordinator once another server is in: parts of the parameters of a model with so
