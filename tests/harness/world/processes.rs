@@ -291,7 +291,7 @@ impl World<'_> {
                     _ => {
                         let all = self.server.initial().len() as u64;
                         let keys = KeyRange::new(number % all, all).ok();
-                        let (keys, values) = (keys.filter(|_| number % 3 > 0), true);
+                        let (keys, values) = (keys.filter(|_| !number.is_multiple_of(3)), true);
                         Message::PullRange(PullRange { protocol_max: 1, keys, values })
                     }
                 };

@@ -1,6 +1,8 @@
 //! Block proximal gradient: without delay it is the algorithm written down without servers, blocks or
 //! working sets, over every transport.
 
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+
 use pstrain_core::filter::Filters;
 use pstrain_core::id::{BatchId, Version, WorkerId};
 use pstrain_core::job::{ALL_EXAMPLES, JobError};

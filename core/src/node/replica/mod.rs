@@ -7,7 +7,7 @@
 //!
 //! # Who leads
 //! Neither can tell a dead partner from one that it cannot reach, so neither decides alone. Whoever
-//! wants to go on without the other asks the workers for a [`Promise`] to follow it in a new
+//! wants to go on without the other asks the workers for a [`Promise`](crate::protocol::replica::Promise) to follow it in a new
 //! [`Term`]: a standby that has lost its primary asks those that come to it, for they have lost it,
 //! too; a primary that has lost its standby asks those it has. A standby needs half of the workers, a
 //! primary more than half, so that both cannot have enough. Whoever has enough of them asks them once
