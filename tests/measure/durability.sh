@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# What durability and a standby cost: updates per second of one asynchronous job of two workers over
+# Unix sockets, with gradients of 8 KB and of 16 MB.
+# Usage: tests/measure/durability.sh [PSTRAIN] [ROUNDS]
+set -euo pipefail
+
+pstrain=$(realpath "${1:-target/release/pstrain}")
+rounds=${2:-3}
+folder=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
+cd "$folder"
+
+# measure WHAT MODEL ROWS EPOCHS [FLAG...]
+measure() {
+    local what=$1 model=$2 server standby=
+    local job=(--data "synthetic:$3" --model "$model" --epochs "$4" --workers 2
+        --consistency asp --learning-rate 0.001 --lease 30s --quiet)
+    shift 4
+    rm -rf state server.sock standby.sock
+    "$pstrain" server --listen "unix:$folder/server.sock" "${job[@]}" "$@" --json >server.json 2>server.log &
+    server=$!
+    until [ -S server.sock ]; do sleep 0.05; done
+    if [ "$what" = standby ]; then
+        "$pstrain" server --listen "unix:$folder/standby.sock" "${job[@]}" \
+            --standby-of "unix:$folder/server.sock" --json >standby.json 2>standby.log &
+        standby=$!
+        until "$pstrain" status "unix:$folder/server.sock" --json | grep -q '"standby":"'; do
+            sleep 0.05
+        done
+    fi
+    "$pstrain" worker --server "unix:$folder/server.sock" --quiet &
+    "$pstrain" worker --server "unix:$folder/server.sock" --quiet &
+    wait "$server" ${standby:+"$standby"}
+    wait
+    printf '%-12s %-16s %8.1f updates/s\n' "$what" "$model" \
+        "$(sed -E 's/.*"updates_per_s":([0-9.]+).*/\1/' server.json)"
+}
+
+for _ in $(seq "$rounds"); do
+    measure none mlp:21 40000 20
+    measure checkpoint mlp:21 40000 20 --durability checkpoint --checkpoint-every 2s --state state
+    measure log mlp:21 40000 4 --durability log --checkpoint-every 10h --state state
+    measure standby mlp:21 40000 8
+    measure none timing:4200000 2000 4
+    measure checkpoint timing:4200000 2000 4 --durability checkpoint --checkpoint-every 2s --state state
+    measure log timing:4200000 2000 4 --durability log --checkpoint-every 10h --state state
+    measure standby timing:4200000 2000 4
+done
