@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use pstrain_core::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_core::node::Target;
 use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{Push, PushHeader};
+use pstrain_core::protocol::message::{Heartbeat, Push, PushHeader};
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::work::Task;
 use pstrain_transports::{Security, SocketTransport, Transport, TransportEvent};
@@ -116,7 +116,9 @@ fn rate(server: Security, worker: Security, bytes: usize) -> f64 {
             server.send(peer, message);
             true
         };
-        for_each(&mut server, answer, |_, _| {});
+        // The worker has nothing to say before the server expects as much as it will say.
+        let ready = Message::Heartbeat(Heartbeat { incarnation: None });
+        for_each(&mut server, answer, |server, peer| server.send(peer, ready.clone()));
     });
     let mut worker = SocketTransport::dialer(address).unwrap().secured(worker);
     worker.dial(&Target::Server);
@@ -124,14 +126,16 @@ fn rate(server: Security, worker: Security, bytes: usize) -> f64 {
     for_each(
         &mut worker,
         |worker, peer, message| {
+            if matches!(message, Message::Heartbeat(_)) {
+                worker.send(peer, first.clone());
+                begin.set(Instant::now());
+                return true;
+            }
             count += 1;
             worker.send(peer, message);
             begin.get().elapsed() < TURN
         },
-        |worker, peer| {
-            worker.send(peer, first.clone());
-            begin.set(Instant::now());
-        },
+        |_, _| {},
     );
     let rate = f64::from(count) / begin.get().elapsed().as_secs_f64();
     drop(worker);

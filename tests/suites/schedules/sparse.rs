@@ -11,9 +11,34 @@ use pstrain_tests::world::{Settings, let_happen};
 
 use super::{LARGEST, alone, bits, for_seeds};
 
+/// What must come up if anything is to be shown.
+#[derive(Default)]
+struct Came {
+    crashes: Cell<u64>,
+    several: Cell<u64>,
+    resumed: Cell<u64>,
+}
+
+impl Came {
+    fn happen(&self, settings: &Settings) {
+        let aftermath = let_happen(settings);
+        self.crashes.set(self.crashes.get() + aftermath.crashes);
+        self.several.set(self.several.get() + u64::from(settings.job.servers > 1));
+        let again = |(_, event): &&(_, Event)| matches!(event, Event::Joined { resumed: true, .. });
+        let again = aftermath.events.iter().filter(again).count() as u64;
+        self.resumed.set(self.resumed.get() + again);
+    }
+
+    /// Each came up more often than that.
+    fn check(&self, least: u64) {
+        let counts = [&self.crashes, &self.several, &self.resumed].map(Cell::get);
+        assert!(alone() || counts.iter().all(|&count| count > least), "only {counts:?}");
+    }
+}
+
 #[test]
 fn working_sets_change_nothing_but_which_values_travel() {
-    let (resumed, crashes, several) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let came = Came::default();
     for_seeds("working_sets_change", LARGEST / 2, |seed| {
         let mut settings = Settings::draw(seed);
         if seed % 4 == 0 {
@@ -38,14 +63,9 @@ fn working_sets_change_nothing_but_which_values_travel() {
         if seed % 2 == 0 {
             settings.crashes = 1 + seed % 20;
         }
-        let aftermath = let_happen(&settings);
-        crashes.set(crashes.get() + aftermath.crashes);
-        several.set(several.get() + u64::from(settings.job.servers > 1));
-        let again = |(_, event): &&(_, Event)| matches!(event, Event::Joined { resumed: true, .. });
-        resumed.set(resumed.get() + aftermath.events.iter().filter(again).count());
+        came.happen(&settings);
     });
-    let counts = [crashes.get() as usize, several.get() as usize, resumed.get()];
-    assert!(alone() || counts.iter().all(|count| *count > 1000), "only {counts:?}");
+    came.check(1000);
 }
 
 #[test]
@@ -86,7 +106,7 @@ fn so_many_servers_are_one_server_bit_for_bit() {
 
 #[test]
 fn each_update_is_of_one_block_whatever_happens() {
-    let (resumed, crashes, several) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let came = Came::default();
     for_seeds("each_update_is_of_one_block", LARGEST / 2, |seed| {
         let mut settings = Settings::draw(seed);
         if seed % 4 == 0 {
@@ -102,14 +122,9 @@ fn each_update_is_of_one_block_whatever_happens() {
         if seed % 5 == 0 {
             settings.saves = 10 + seed % 100;
         }
-        let aftermath = let_happen(&settings);
-        crashes.set(crashes.get() + aftermath.crashes);
-        several.set(several.get() + u64::from(settings.job.servers > 1));
-        let again = |(_, event): &&(_, Event)| matches!(event, Event::Joined { resumed: true, .. });
-        resumed.set(resumed.get() + aftermath.events.iter().filter(again).count());
+        came.happen(&settings);
     });
-    let counts = [crashes.get() as usize, several.get() as usize, resumed.get()];
-    assert!(alone() || counts.iter().all(|count| *count > 500), "only {counts:?}");
+    came.check(500);
 }
 
 #[test]
