@@ -4,12 +4,14 @@
 mod cert;
 #[cfg(feature = "pictures")]
 mod experiment;
+mod time;
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pstrain_core::id::{ServerId, WorkerId};
+use pstrain_core::node::Replicate;
 use pstrain_core::protocol::group::Place;
 use pstrain_transports::Address;
 use serde::{Deserialize, Serialize};
@@ -22,9 +24,10 @@ use crate::job::JobFlags;
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
 #[cfg(feature = "pictures")]
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
+use time::some_time;
 
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 8, ", env!("PSTRAIN_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 9, ", env!("PSTRAIN_TARGET"), ")");
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]
@@ -143,15 +146,33 @@ pub(crate) enum Transport {
 pub(crate) struct SecurityArgs {
     /// Use TLS 1.3 with certificates on both sides: a folder with ca.pem, node.pem and node.key as
     /// `pstrain cert` makes them, and revoked.pem if there is one
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["psk", "insecure"])]
+    #[arg(long, global = true, value_name = "FOLDER", conflicts_with_all = ["psk", "insecure"])]
     pub(crate) tls: Option<PathBuf>,
     /// Encrypt with a key that all share: a file that `pstrain cert psk` makes
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) psk: Option<PathBuf>,
     /// Allow plain text with other machines: whoever can reach them can read it, change it and take
     /// part
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) insecure: bool,
+}
+
+/// What of gradients goes to a standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Replicated {
+    /// Each push.
+    Pushes,
+    /// What those of a round are combined to.
+    Updates,
+}
+
+impl From<Replicated> for Replicate {
+    fn from(replicated: Replicated) -> Self {
+        match replicated {
+            Replicated::Pushes => Self::Pushes,
+            Replicated::Updates => Self::Updates,
+        }
+    }
 }
 
 /// What survives a crash of the server.
@@ -240,6 +261,15 @@ pub(crate) struct ServerArgs {
     /// listens]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<Address>,
+    /// What of gradients goes to a standby. updates: of a round what they are combined to, once it closes,
+    /// so that k pushes weigh as one. pushes: each, as it comes
+    #[arg(
+        long,
+        value_name = "pushes|updates",
+        default_value = "updates",
+        conflicts_with_all = ["shard", "join"]
+    )]
+    pub(crate) replicate: Replicated,
     /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was there
     /// at the last checkpoint; all that came since is lost, as a whole, and workers join anew. It
     /// costs next to nothing. log: all that was acknowledged, since every input is on the disk before
@@ -258,7 +288,9 @@ pub(crate) struct ServerArgs {
     /// what a crash loses under --durability checkpoint; under log it is what a server that is resumed
     /// reads again, and how long the log becomes (a log of 64 MiB that is 8 times the state does not
     /// wait so long)
-    #[arg(long, value_name = "TIME", default_value = "30s", requires = "state")]
+    #[arg(
+        long, value_name = "TIME", default_value = "30s", requires = "state", value_parser = some_time
+    )]
     pub(crate) checkpoint_every: humantime::Duration,
     /// Go on with the run that is kept in this folder, and keep it there; the job, the durability and
     /// the results folder are those it had
@@ -294,7 +326,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// How long the server may be silent, until the job says another time
-    #[arg(long, default_value = "5s")]
+    #[arg(long, default_value = "5s", value_parser = some_time)]
     pub(crate) lease: humantime::Duration,
     /// Print errors only
     #[arg(long, short)]
@@ -311,7 +343,7 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// How long to wait for the answer
-    #[arg(long, default_value = "5s")]
+    #[arg(long, default_value = "5s", value_parser = some_time)]
     pub(crate) timeout: humantime::Duration,
 }
 
@@ -331,7 +363,7 @@ pub(crate) struct PullArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// How long to wait for the answer
-    #[arg(long, default_value = "30s")]
+    #[arg(long, default_value = "30s", value_parser = some_time)]
     pub(crate) timeout: humantime::Duration,
 }
 
@@ -343,10 +375,10 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
     /// How long to wait between two questions
-    #[arg(long, default_value = "1s")]
+    #[arg(long, default_value = "1s", value_parser = some_time)]
     pub(crate) interval: humantime::Duration,
     /// How long to wait for an answer
-    #[arg(long, default_value = "5s")]
+    #[arg(long, default_value = "5s", value_parser = some_time)]
     pub(crate) timeout: humantime::Duration,
 }
 
@@ -362,7 +394,7 @@ pub(crate) struct ControlArgs {
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// How long to wait until the change is in force; one that comes too late still begins
-    #[arg(long, global = true, default_value = "1m")]
+    #[arg(long, global = true, default_value = "1m", value_parser = some_time)]
     pub(crate) timeout: humantime::Duration,
 }
 

@@ -21,7 +21,7 @@ use crate::messages;
 /// A folder of a durable run.
 #[derive(Debug)]
 pub(crate) struct DurableFolder {
-    path: PathBuf,
+    state: StateFolder,
     identity: Identity,
 }
 
@@ -76,11 +76,10 @@ impl Identity {
 impl DurableFolder {
     /// Makes the folder of a run whose job is given as a job file.
     pub(crate) fn create(path: &Path, identity: Identity, job: &str) -> anyhow::Result<Keeping> {
-        label::make_folder(path, IDENTITY, "a run")?;
+        let state = label::make_folder(path, &LABELS)?.of_run(identity.run);
         label::write(&path.join("job.toml"), job)?;
-        let state = StateFolder::new(path);
         let has_log = identity.durability == Durability::Log;
-        let log = has_log.then(|| Log::create(&Files, &state.log(0))).transpose()?;
+        let log = has_log.then(|| state.begin_log(&Files, 0)).transpose()?;
         label::put(path, IDENTITY, &identity)?;
         let found = Found { checkpoint: None, logs: Vec::new(), newest: 0, damaged: Vec::new() };
         let checkpoint_every = identity.checkpoint_every;
@@ -90,9 +89,10 @@ impl DurableFolder {
 
     /// The folder of a run that is to go on, and its job.
     pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Layers)> {
-        let identity = label::read(path, IDENTITY, "--durability log --state")?;
+        let (state, identity): (_, Identity) =
+            label::open(path, IDENTITY, "--durability log --state")?;
         let layers = Layers::of_file(&path.join("job.toml"))?;
-        Ok((Self { path: path.to_owned(), identity }, layers))
+        Ok((Self { state: state.of_run(identity.run), identity }, layers))
     }
 
     /// Which run it is.
@@ -101,23 +101,13 @@ impl DurableFolder {
     }
 
     /// Where checkpoints and inputs are.
-    pub(crate) fn state(&self) -> StateFolder {
-        StateFolder::new(&self.path)
+    pub(crate) const fn state(&self) -> &StateFolder {
+        &self.state
     }
 
     /// What the run can go on from; says what of it is damaged.
     pub(crate) fn find(&self) -> anyhow::Result<Found> {
-        let has_log = self.identity.durability == Durability::Log;
-        let found = self.state().find(has_log)?;
-        for damaged in &found.damaged {
-            let loses = if has_log {
-                "the one before it and the inputs since are all that is needed"
-            } else {
-                "what came after the one before it is lost"
-            };
-            messages::warn(&format!("{damaged}; {loses}"));
-        }
-        Ok(found)
+        find(&self.state, self.identity.durability == Durability::Log)
     }
 
     /// Notes that the results are elsewhere now.
@@ -125,33 +115,39 @@ impl DurableFolder {
         let out = std::path::absolute(out).context("cannot tell where --out is")?;
         if self.identity.out.as_ref() != Some(&out) {
             self.identity.out = Some(out);
-            label::put(&self.path, IDENTITY, &self.identity)?;
+            label::put(self.state.path(), IDENTITY, &self.identity)?;
         }
         Ok(())
     }
 }
 
-/// The folder of a server that does not coordinate: which server it is, and its inputs.
+/// The folder of a server that does not coordinate: which server it is, and its checkpoints and inputs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ShardFolder {
     place: Place,
     /// A number that no other process has.
-    number: u64,
+    pub(crate) number: u64,
+    pub(crate) checkpoint_every: Duration,
 }
 
 impl ShardFolder {
-    /// Makes the folder; gives the log in it.
-    pub(crate) fn create(path: &Path, place: Place, number: u64) -> anyhow::Result<PathBuf> {
-        label::make_folder(path, SHARD, "a server")?;
-        let log = path.join(INPUTS);
-        Log::create(&Files, &log)?;
-        label::put(path, SHARD, &Self { place, number })?;
-        Ok(log)
+    /// Makes the folder, and a log in it.
+    pub(crate) fn create(
+        path: &Path,
+        place: Place,
+        number: u64,
+        checkpoint_every: Duration,
+    ) -> anyhow::Result<(StateFolder, Self)> {
+        let state = label::make_folder(path, &LABELS)?.of_run(number);
+        state.begin_log(&Files, 0)?;
+        let folder = Self { place, number, checkpoint_every };
+        label::put(path, SHARD, &folder)?;
+        Ok((state, folder))
     }
 
-    /// The log of a server that is to go on, and its number.
-    pub(crate) fn open(path: &Path, place: Place) -> anyhow::Result<(PathBuf, u64)> {
-        let was: Self = label::read(path, SHARD, "--shard --durability log --state")?;
+    /// That of a server that is to go on.
+    pub(crate) fn open(path: &Path, place: Place) -> anyhow::Result<(StateFolder, Self)> {
+        let (state, was): (_, Self) = label::open(path, SHARD, "--shard --durability log --state")?;
         ensure!(
             was.place == place,
             "{} is of {}; this is {}",
@@ -159,13 +155,29 @@ impl ShardFolder {
             called(was.place),
             called(place)
         );
-        Ok((path.join(INPUTS), was.number))
+        Ok((state.of_run(was.number), was))
     }
 }
 
-/// The file that says which server it is, and that of its inputs.
+/// What can be gone on from in a folder; says what of it is damaged.
+pub(crate) fn find(folder: &StateFolder, has_log: bool) -> anyhow::Result<Found> {
+    let found = folder.find(has_log)?;
+    for damaged in &found.damaged {
+        let loses = if has_log {
+            "the one before it and the inputs since are all that is needed"
+        } else {
+            "what came after the one before it is lost"
+        };
+        messages::warn(&format!("{damaged}; {loses}"));
+    }
+    Ok(found)
+}
+
+/// The file that says which server it is.
 const SHARD: &str = "shard.json";
-const INPUTS: &str = "inputs.log";
 
 /// The file that says which run it is.
 const IDENTITY: &str = "run.json";
+
+/// What a folder holds that has one of these.
+const LABELS: [(&str, &str); 2] = [(IDENTITY, "a run"), (SHARD, "a server")];

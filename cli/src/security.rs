@@ -1,6 +1,10 @@
 //! From the flags to transport security, and what is refused without them.
 
+use std::path::Path;
+
 use anyhow::bail;
+use pstrain_core::node::Identity;
+use pstrain_core::protocol::Refusal;
 use pstrain_transports::{Address, Security};
 
 use crate::args::SecurityArgs;
@@ -31,6 +35,17 @@ pub(crate) fn security(args: &SecurityArgs, address: &Address) -> anyhow::Result
         );
     }
     Ok(Security::local())
+}
+
+/// The same for a server.
+pub(crate) fn of_server(args: &SecurityArgs, address: &Address) -> anyhow::Result<Security> {
+    let security = security(args, address)?;
+    let is = security.identity();
+    if !is.may_serve() {
+        let folder = args.tls.as_deref().unwrap_or_else(|| Path::new("")).display();
+        bail!("--tls {folder}: {}", Refusal::Identity { is, wanted: Identity::Server });
+    }
+    Ok(security)
 }
 
 /// What the address is, for the line that names it.

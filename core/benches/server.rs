@@ -194,6 +194,7 @@ fn hello(worker: u32) -> Hello {
         resume: None,
         wants_examples: false,
         term: Term(0),
+        unreached: None,
         credentials: Vec::new(),
     }
 }

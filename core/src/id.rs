@@ -24,6 +24,36 @@ macro_rules! number {
     };
 }
 
+/// Something else that is counted as workers are: an index from 0 inside, a number from 1 for people.
+macro_rules! counted_as_workers {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(from = "WorkerId", into = "WorkerId")]
+        pub struct $name(pub u32);
+
+        impl From<WorkerId> for $name {
+            fn from(same_number: WorkerId) -> Self {
+                Self(same_number.0)
+            }
+        }
+
+        impl From<$name> for WorkerId {
+            fn from(same_number: $name) -> Self {
+                Self(same_number.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                WorkerId::from(*self).fmt(f)
+            }
+        }
+    };
+}
+
 /// A worker of the job. It also names the worker's partition of the data.
 ///
 /// Inside it is an index from 0; people, and files that people read, number workers from 1.
@@ -58,32 +88,12 @@ impl FromStr for WorkerId {
     }
 }
 
-/// A part of the training data that mini-batches are cut from: the partition of the worker with
-/// the same number, or a shard where the job cuts the data into shards.
-///
-/// An index from 0 inside, a number from 1 for people, as [`WorkerId`].
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(from = "WorkerId", into = "WorkerId")]
-pub struct PartId(pub u32);
-
-impl From<WorkerId> for PartId {
-    fn from(worker: WorkerId) -> Self {
-        Self(worker.0)
-    }
-}
-
-impl From<PartId> for WorkerId {
-    fn from(part: PartId) -> Self {
-        Self(part.0)
-    }
-}
-
-impl fmt::Display for PartId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        WorkerId::from(*self).fmt(f)
-    }
+counted_as_workers! {
+    /// A part of the training data that mini-batches are cut from: the partition of the worker with
+    /// the same number, or a shard where the job cuts the data into shards.
+    ///
+    /// An index from 0 inside, a number from 1 for people, as [`WorkerId`].
+    PartId
 }
 
 /// A text that is no worker's number.
@@ -125,24 +135,16 @@ number! {
     /// One connection, as the driver counts them. A reconnected worker has a new one.
     PeerId(u64)
 }
-/// A server of the job. The first coordinates: it decides, and the others follow.
-///
-/// An index from 0 inside, a number from 1 for people, as [`WorkerId`].
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct ServerId(pub u32);
+counted_as_workers! {
+    /// A server of the job. The first coordinates: it decides, and the others follow.
+    ///
+    /// An index from 0 inside, a number from 1 for people, as [`WorkerId`].
+    ServerId
+}
 
 impl ServerId {
     /// The server that coordinates.
     pub const COORDINATOR: Self = Self(0);
-}
-
-impl fmt::Display for ServerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (u64::from(self.0) + 1).fmt(f)
-    }
 }
 
 number! {

@@ -13,7 +13,7 @@ use crate::coding::Piece;
 use crate::examples::{Examples, Shape};
 use crate::id::{PartId, ServerId, WorkerId};
 use crate::job::{Aggregation, Job};
-use crate::model::{Model, Workspace};
+use crate::model::{Margins, Model, Workspace};
 use crate::optim::OptimizerSpec;
 use crate::params::KeyList;
 use crate::rng::Stream;
@@ -25,7 +25,8 @@ use crate::work::Task;
 /// numbers, and a number names the same examples whenever, however often and of whichever worker
 /// it is asked for. A pass over the `n` examples of a part takes `ceil(n / batch size)` of them,
 /// the last with what is left; each pass goes through all examples once in a random order of its
-/// own. A mini-batch with a size of its own is the examples of that order from its number on.
+/// own, or in theirs if one mini-batch is all of them. A mini-batch with a size of its own is the
+/// examples of that order from its number on.
 ///
 /// Of a sparse model it knows the keys that its examples touch and no others: parameters and
 /// gradients have a value for each key of [`Trainer::keys`].
@@ -47,9 +48,11 @@ struct Part {
     id: PartId,
     examples: Examples,
     shuffle: Stream,
-    /// The pass that `order` belongs to.
+    /// The pass that `order` belongs to; none if it is that of the examples.
     pass: Option<u64>,
     order: Vec<u32>,
+    /// What gradients of all examples at one block after the other have in common.
+    margins: Option<Box<Margins>>,
 }
 
 /// How the gradients of all parts become one, under gradient coding.
@@ -202,7 +205,7 @@ impl Trainer {
                 return Err(TrainerError::Shape { model, examples });
             }
             let shuffle = seed.fork("shuffle", id.0.into());
-            Ok(Part { id, examples, shuffle, pass: None, order: Vec::new() })
+            Ok(Part { id, examples, shuffle, pass: None, order: Vec::new(), margins: None })
         };
         let parts = parts.into_iter().map(part).collect::<Result<Vec<_>, _>>()?;
         if parts.is_empty() {
@@ -255,16 +258,27 @@ impl Trainer {
     /// # Panics
     /// If `params` are not [`Model::parameters`] values, or not [`Self::has`].
     pub fn compute(&mut self, task: Task, params: &[f32], gradient: &mut Vec<f32>) -> Computed {
-        let keys = self.block(task).unwrap_or_else(|| 0..self.model.parameters());
+        let block = self.block(task);
         let Self { model, parts, combination, batch_size, workspace, .. } = self;
         gradient.resize(model.parameters(), 0.0);
         let Some(combination) = combination else {
             #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
             let part = find(parts, task.part).map(|place| &mut parts[place]).expect("a known part");
             let rows = part.prepare(task, *batch_size);
-            let rows = &part.order[rows];
-            let loss = model.gradient_at(keys, params, (&part.examples, rows), gradient, workspace);
-            return Computed { loss, samples: rows.len() as u32 };
+            let samples = rows.len() as u32;
+            let loss = match block {
+                Some(keys) if rows.len() == part.examples.len() => {
+                    let Part { examples, margins, .. } = part;
+                    let margins = margins.get_or_insert_with(|| Box::new(Margins::new(examples)));
+                    model.gradient_by_margins(keys, params, (examples, margins), gradient)
+                }
+                block => {
+                    let keys = block.unwrap_or_else(|| 0..model.parameters());
+                    let rows = (&part.examples, &part.order[rows]);
+                    model.gradient_at(keys, params, rows, gradient, workspace)
+                }
+            };
+            return Computed { loss, samples };
         };
         let sizes = parts.iter().map(|part| part.range(task, *batch_size).1.len());
         let samples: usize = sizes.sum();
@@ -341,11 +355,15 @@ impl Part {
     /// mini-batch's part of it.
     fn prepare(&mut self, task: Task, batch_size: usize) -> Range<usize> {
         let (pass, rows) = self.range(task, batch_size);
-        if self.pass != Some(pass) {
+        // What is a sum over all examples needs none drawn, and is quickest in theirs.
+        let pass = (rows.len() < self.examples.len()).then_some(pass);
+        if self.pass != pass || self.order.is_empty() {
             self.order.clear();
             self.order.extend(0..self.examples.len() as u32);
-            self.shuffle.fork("pass", pass).rng().shuffle(&mut self.order);
-            self.pass = Some(pass);
+            if let Some(pass) = pass {
+                self.shuffle.fork("pass", pass).rng().shuffle(&mut self.order);
+            }
+            self.pass = pass;
         }
         rows
     }

@@ -30,6 +30,7 @@ pub fn experiments() -> &'static [Shipped] {
         "contention-roundrobin",
         "hetero-partition",
         "osdi-delay",
+        "osdi-delay-a9a",
         "osdi-failover",
         "osdi-filters",
         "paeleke-fig1",

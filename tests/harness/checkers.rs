@@ -239,6 +239,8 @@ impl Checker {
         }
         self.books.balance(server);
         self.ranks.check();
+        let waits = !self.measures || server.status(now).wait.is_some();
+        assert!(waits, "it measures, and says that it waits for nobody");
         // A run that is being stopped says no more that it is short.
         let short = self.ranks.present() < self.job.membership.needed_to_run();
         let stopping = self.drained && short && self.ranks.in_rounds();

@@ -1,18 +1,14 @@
 //! A job in virtual time in which it is not each worker that goes through its own mini-batches one
 //! after another.
 
-use std::sync::atomic::AtomicBool;
-
 use pstrain_core::id::PartId;
-use pstrain_core::model::Model;
 use pstrain_core::node::{Event, Ledger, Point, Prepare, Server};
 use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
-use pstrain_transports::scenario::Scenario;
-use pstrain_transports::simulation::{Laboratory, Origin, Setup, simulate};
+use pstrain_transports::simulation::{Laboratory, Origin};
 
 use crate::toy::{Toy, partition_of, parts_of};
+use crate::virtual_job::VirtualJob;
 
 /// What came out of a run whose tasks are dealt out.
 #[derive(Debug)]
@@ -56,12 +52,7 @@ pub fn faults_of(workers: u32, drawn: &[(u32, usize, u64, u64)]) -> String {
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
-    let scenario = Scenario::parse(link, compute, faults).unwrap();
-    let mut job = toy.job.clone();
-    job.scenario = scenario.to_text();
-    let (parts, seed) = (job.parts(), job.seed);
-    let model = Model::new(&job.model, job.data.shape).unwrap();
-    let server = Server::new(job, seed).unwrap();
+    let (job, parts) = (VirtualJob::new(toy, link, compute, faults), toy.job.parts());
     let mut events = Vec::new();
     let load =
         |order: &Prepare| Ok((parts_of(&toy.train, parts, order), toy.job.data.train.clone()));
@@ -71,16 +62,8 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
             events.push((now, event));
         }
     };
-    let mut host = Laboratory::new(load, model, &toy.train, partition, report);
-    let setup = Setup {
-        server,
-        scenario: &scenario,
-        stream: Stream::new(seed).fork("scenario", 0),
-        measured: None,
-        weight: None,
-        stop: &AtomicBool::new(false),
-    };
-    let outcome = simulate(setup, &mut host).unwrap();
+    let mut host = Laboratory::new(load, job.model.clone(), &toy.train, partition, report);
+    let outcome = job.run(&mut host);
     let (mut server, reason) = (outcome.server, outcome.reason.unwrap());
     let again = Server::restore(server.job().clone(), &server.save()).unwrap();
     assert!(format!("{again:?}") == format!("{server:?}"), "what is restored is another server");

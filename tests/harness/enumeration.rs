@@ -20,14 +20,13 @@ mod oracle;
 mod text;
 mod world;
 
-use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use automaton::Automata;
 use oracle::Oracle;
 pub use oracle::small_job;
-use world::{Action, World};
+use world::World;
 
 /// How much there is to enumerate.
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +39,22 @@ pub struct Bounds {
     pub crashes: u8,
     /// Whether all have joined and have their first parameters when it begins.
     pub joined: bool,
-    /// Whether connections are made, handshake included, and lost, with what is under way on them, in
-    /// one step. So there is less to enumerate: of the moments between, only those before and after.
-    pub at_once: bool,
+    /// What takes time.
+    pub grain: Grain,
+}
+
+/// What takes time: of all else, only the moments before and after are looked at, and there is less to
+/// enumerate. What is said on a connection arrives in order, always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grain {
+    /// Each message.
+    Messages,
+    /// Each message on a connection that is there. Connections are made, handshake included, and lost in
+    /// one step, with what is under way on them if a process has crashed.
+    Connections,
+    /// What servers hear from workers, and what the other server hears from the coordinator. All else
+    /// is heard in the same step, and gradients are computed in it.
+    Decisions,
 }
 
 /// What was found.
@@ -69,29 +81,26 @@ pub fn enumerate(bounds: Bounds) -> Found {
     let (mut known, mut graph) = (Known::default(), Graph::default());
     let first = World::begin(bounds, &mut automata);
     known.number(&first.bytes());
-    graph.came.push(None);
-    let mut queue = VecDeque::from([first]);
-    while let Some(world) = queue.pop_front() {
-        let state = graph.begins.len() as u32;
+    graph.states.push(State::default());
+    // Depth first: of all that is left to look at, little is known at a time.
+    let mut left = vec![(0, first)];
+    while let Some((state, world)) = left.pop() {
         let actions = world.actions();
-        graph.ends.push(actions.is_empty());
-        graph.begins.push(graph.next.len());
+        let place = &mut graph.states[state as usize];
+        (place.begin, place.ends) = (graph.next.len(), actions.is_empty());
         let looked_at = catch_unwind(AssertUnwindSafe(|| {
             if actions.is_empty() {
                 world.check_end(&mut automata);
             }
-            for &action in &actions {
-                graph.next.push(0);
-                graph.under_way = Some((state, action));
+            for (number, &action) in (0..).zip(&actions) {
+                graph.under_way = Some((state, number));
                 let mut after = world.clone();
                 after.act(action, &mut automata);
                 let (number, is_new) = known.number(&after.bytes());
-                if let Some(next) = graph.next.last_mut() {
-                    *next = number;
-                }
+                graph.next.push(number);
                 if is_new {
-                    graph.came.push(graph.under_way);
-                    queue.push_back(after);
+                    graph.states.push(State { came: graph.under_way, ..State::default() });
+                    left.push((number, after));
                 }
             }
         }));
@@ -99,21 +108,23 @@ pub fn enumerate(bounds: Bounds) -> Found {
             tell(bounds, &graph.way_to(state), &mut automata);
             resume_unwind(fault);
         }
+        graph.states[state as usize].steps = actions.len() as u8;
     }
     graph.check_that_all_end(|state| tell(bounds, &graph.way_to(state), &mut automata));
     Found {
-        states: graph.begins.len(),
+        states: graph.states.len(),
         steps: graph.next.len(),
-        ends: graph.ends.iter().filter(|end| **end).count(),
+        ends: graph.states.iter().filter(|state| state.ends).count(),
         local: automata.sizes(),
     }
 }
 
 /// Tells how a state came about.
 #[expect(clippy::print_stderr, reason = "whoever reads of a failure wants to know")]
-fn tell(bounds: Bounds, way: &[Action], automata: &mut Automata) {
+fn tell(bounds: Bounds, way: &[u8], automata: &mut Automata) {
     let mut world = World::begin(bounds, automata);
-    for &action in way {
+    for &number in way {
+        let action = world.actions()[usize::from(number)];
         eprintln!("{}", world.words(action, automata));
         world.act(action, automata);
     }
@@ -149,29 +160,41 @@ fn fingerprint(bytes: &[u8]) -> u128 {
     u128::from(half(0)) << 64 | u128::from(half(1))
 }
 
-/// Where each state leads, in the order of their numbers.
+/// All states by their numbers, and where they lead.
 #[derive(Debug, Default)]
 struct Graph {
-    begins: Vec<usize>,
+    states: Vec<State>,
+    /// The states that follow, those that follow one state together.
     next: Vec<u32>,
-    ends: Vec<bool>,
-    /// Whence each state came the first time.
-    came: Vec<Option<(u32, Action)>>,
     /// What is being looked at.
-    under_way: Option<(u32, Action)>,
+    under_way: Option<Step>,
+}
+
+/// A state, and which of all that can happen then happens.
+type Step = (u32, u8);
+
+/// What is known of a state.
+#[derive(Debug, Default)]
+struct State {
+    /// Whence it came the first time.
+    came: Option<Step>,
+    /// Where those begin that follow it.
+    begin: usize,
+    steps: u8,
+    /// Whether nothing more can happen.
+    ends: bool,
 }
 
 impl Graph {
-    fn next(&self, state: usize) -> &[u32] {
-        let end = self.begins.get(state + 1).copied().unwrap_or(self.next.len());
-        &self.next[self.begins[state]..end]
+    fn next(&self, state: &State) -> &[u32] {
+        &self.next[state.begin..][..state.steps.into()]
     }
 
     /// What happened before a state; what was under way there comes last.
-    fn way_to(&self, state: u32) -> Vec<Action> {
+    fn way_to(&self, state: u32) -> Vec<u8> {
         let (mut way, mut at) = (Vec::new(), state);
         way.extend(self.under_way.filter(|(from, _)| *from == state).map(|(_, action)| action));
-        while let Some((before, action)) = self.came[at as usize] {
+        while let Some((before, action)) = self.states[at as usize].came {
             way.push(action);
             at = before;
         }
@@ -181,14 +204,14 @@ impl Graph {
 
     /// Whatever has happened, there is a way to an end.
     fn check_that_all_end(&self, tell: impl FnOnce(u32)) {
-        let mut ends = self.ends.clone();
+        let mut ends: Vec<bool> = self.states.iter().map(|state| state.ends).collect();
         let mut changes = true;
         while changes {
             changes = false;
             // Most steps lead to a later state.
-            for state in (0..ends.len()).rev() {
-                if !ends[state] && self.next(state).iter().any(|&next| ends[next as usize]) {
-                    ends[state] = true;
+            for (number, state) in self.states.iter().enumerate().rev() {
+                if !ends[number] && self.next(state).iter().any(|&next| ends[next as usize]) {
+                    ends[number] = true;
                     changes = true;
                 }
             }

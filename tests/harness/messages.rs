@@ -13,6 +13,7 @@ use pstrain_core::id::{
 };
 use pstrain_core::job::Job;
 use pstrain_core::params::{KeyRange, Layout};
+use pstrain_core::protocol::group::Unreached;
 use pstrain_core::protocol::keys::{Keys, KeysHeader, KeysKnown};
 use pstrain_core::protocol::message::{
     Begun, Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
@@ -21,12 +22,12 @@ use pstrain_core::protocol::message::{
 };
 use pstrain_core::protocol::range::{PullRange, RangeOf};
 use pstrain_core::protocol::replica::{
-    Candidacy, Deposed, Elector, Electorate, Entry, EntryHeader, EntryKind, Follow, Kept, Promise,
-    Stage, Standby, State, StateHeader,
+    Candidacy, Combined, CombinedHeader, Deposed, Elector, Electorate, Entry, EntryHeader,
+    EntryKind, Follow, Kept, Promise, Shape, Stage, Standby, State, StateHeader,
 };
 use pstrain_core::protocol::{
     Evaluated, Held, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message, Phase, Recent,
-    Refusal, Status, TcpFigures, TimeSpent, Wait, WaitReason, encode,
+    Refusal, ServerStatus, Status, TcpFigures, TimeSpent, Wait, WaitReason, encode,
 };
 use pstrain_core::rng::Random;
 use pstrain_core::time::Time;
@@ -35,7 +36,7 @@ use pstrain_core::work::Task;
 use crate::toy::Toy;
 
 /// How many kinds of messages there are.
-pub const KINDS: u64 = 45;
+pub const KINDS: u64 = 46;
 
 /// The bytes of `message` on the wire.
 #[must_use]
@@ -102,8 +103,8 @@ impl Messages {
                 key: self.text(),
                 value: self.text(),
             }),
-            18..=25 | 34..=39 | 50 => self.of_group(kind),
-            26..=33 => self.of_replicas(kind),
+            18..=25 | 34..=39 | 45 => self.of_group(kind),
+            26..=33 | 46 => self.of_replicas(kind),
             40 => Message::UseKeys(self.keys_header()),
             41 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),
             42 => Message::Keys(self.key_list()),
@@ -193,6 +194,10 @@ impl Messages {
         })
     }
 
+    fn unreached(&mut self) -> Unreached {
+        Unreached { server: ServerId(self.small()), why: self.text() }
+    }
+
     fn hello(&mut self) -> Hello {
         Hello {
             protocol_min: self.rng.bits() as u8,
@@ -207,6 +212,7 @@ impl Messages {
             }),
             wants_examples: self.coin(),
             term: Term(self.number()),
+            unreached: self.coin().then(|| self.unreached()),
             credentials: self.bytes(),
         }
     }
@@ -243,7 +249,7 @@ impl Messages {
     }
 
     fn stage(&mut self) -> Stage {
-        if self.coin() { Stage::Asks } else { Stage::Binds }
+        [Stage::Asks, Stage::Binds, Stage::Releases][self.rng.below(3) as usize]
     }
 
     /// A message of a server and its standby, or of either and a worker.
@@ -275,8 +281,11 @@ impl Messages {
                     number: self.number(),
                     term: Term(self.number()),
                     settled: self.number(),
-                    kind: match self.rng.below(3) {
+                    last: self.number(),
+                    sent: Time::from_nanos(self.number()),
+                    kind: match self.rng.below(4) {
                         0 => EntryKind::Input,
+                        3 => EntryKind::Bare(self.shape()),
                         1 => EntryKind::Electorate(self.electorate()),
                         _ => EntryKind::Paired(self.electorate()),
                     },
@@ -298,9 +307,19 @@ impl Messages {
                 stage: self.stage(),
                 granted: self.coin(),
             }),
+            46 => {
+                let (keys, values) = (self.keys(), self.values());
+                let header = CombinedHeader { version: Version(self.number()), keys };
+                Message::Combined(Combined { header, values })
+            }
             32 => Message::Standby(Standby { address: self.text() }),
             _ => Message::Deposed(Deposed { run: self.number(), term: Term(self.number()) }),
         }
+    }
+
+    fn shape(&mut self) -> Option<Shape> {
+        let form = self.form(7);
+        self.coin().then(|| Shape { form, bytes: self.number() })
     }
 
     fn digest(&mut self) -> [u8; 32] {
@@ -518,6 +537,7 @@ impl Messages {
             recent: self.recent(),
             link: self.coin().then(|| self.link()),
             reassigned: self.number(),
+            unreached: self.coin().then(|| (self.unreached(), self.span())),
         });
         let members = members.collect();
         Status {
@@ -546,6 +566,14 @@ impl Messages {
             }),
             standby: self.coin().then(|| self.text()),
             stands_by: self.coin(),
+            servers: (0..self.count())
+                .map(|server| ServerStatus {
+                    server: ServerId(server as u32),
+                    address: self.text(),
+                    keys: self.coin().then(|| self.keys()),
+                    away: self.coin().then(|| self.span()),
+                })
+                .collect(),
             members,
         }
     }

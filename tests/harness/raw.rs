@@ -138,6 +138,7 @@ pub fn hello(name: &str, worker: Option<WorkerId>) -> Hello {
         resume: None,
         wants_examples: false,
         term: Term(0),
+        unreached: None,
         credentials: Vec::new(),
     }
 }

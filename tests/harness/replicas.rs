@@ -9,6 +9,8 @@
 
 mod crashes;
 mod machines;
+mod moves;
+mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
@@ -17,29 +19,34 @@ use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{Incarnation, Sequence, Version, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::node::{
-    Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, Outbox, Prepared,
-    Replica, ReplicaConfig, Target, Worker, WorkerConfig, WorkerError,
+    Compute, Computed, Effect, Evaluate, Evaluated, Input, Ledger, Node, Outbox, Prepared, Replica,
+    ReplicaConfig, Replicate, Target, Worker, WorkerConfig,
 };
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::Message;
-use pstrain_core::protocol::message::EndReason;
+use pstrain_core::protocol::message::{EndReason, Heartbeat};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
 
 use crate::toy::{Toy, parts_of};
 use crashes::Disk;
-use machines::{Item, Link};
+use machines::{Item, Link, Return};
 
 /// What may befall the machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbances {
     /// Nothing, and there is no standby either.
     None,
+    /// Nothing, with standbys.
+    Calm,
     /// All there is, as long as no more than one of the two servers is concerned at a time.
     One,
     /// The two lose each other, and one of them dies while it asks the workers to follow it: before
     /// so many of them have promised.
     Ambush(Rank, u32),
+    /// The two lose each other, and the one that leads binds the workers; then the other is back, and it
+    /// dies before that hears of it.
+    Return,
     /// Servers keep a log, and crash and begin anew: one of the two, or both at a time.
     Crashes,
 }
@@ -72,6 +79,16 @@ pub struct Replicated {
     pub deposed: u64,
     /// Workers that were given up.
     pub departed: u64,
+    /// What of gradients went to standbys.
+    pub replicate: Replicate,
+    /// Pushes that a standby was sent without their values.
+    pub bare: u64,
+    /// Gradients that a standby was sent, combined or as they came.
+    pub replicated: u64,
+    /// Servers that died when workers were bound to them and the standby was back.
+    pub returns: u64,
+    /// How often a server came or went, by whoever led then.
+    pub moves: u64,
 }
 
 /// A process: a replica of the server, or a worker.
@@ -90,11 +107,12 @@ struct Process {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "each is in a box of its own")]
 enum Machine {
-    /// One of `server`, which dials `address` if it stands by.
+    /// One of `server`, which dials `address` if it stands by, and the coordinator.
     Replica {
         node: Replica,
         server: u32,
         address: String,
+        coordinator: String,
         paired: bool,
     },
     Worker(Worker),
@@ -128,6 +146,8 @@ enum Happening {
     GoOn(usize),
     NewStandby,
     Resume(usize),
+    Join,
+    Leave,
 }
 
 /// The whole of it.
@@ -153,8 +173,14 @@ struct Lab {
     decided: BTreeMap<(WorkerId, Incarnation, Sequence), bool>,
     /// Who dies, and the promises it has until then; once, and only if it asks.
     ambush: Option<(Rank, u32)>,
+    /// The server that dies once its standby is back.
+    returns: Option<Return>,
     /// Whether servers keep a log.
     durable: bool,
+    /// How many servers there have been.
+    servers: u32,
+    /// Those that have keys, as they are numbered here, and were not told to go.
+    holders: BTreeSet<u32>,
     result: Replicated,
     seed: u64,
 }
@@ -167,38 +193,30 @@ const SERVERS: &str = "replica ";
 /// If an invariant does not hold, or the run does not end.
 #[must_use]
 pub fn run_replicated(toy: &Toy, disturbances: Disturbances, seed: u64) -> Replicated {
-    let mut lab = Lab::new(toy.clone(), seed);
-    for server in 0..toy.job.servers {
-        lab.spawn_server(server, String::new());
-    }
-    if disturbances != Disturbances::None {
-        lab.after(Duration::from_millis(1), Happening::NewStandby);
-        let every = lab.toy.job.membership.lease * 2;
-        // Whoever has never met the first server knows of no standby.
-        let first = lab.span(every) + every * 2 * (toy.job.servers - 1);
-        lab.after(first, Happening::Disturb);
-        lab.disturbed = true;
-    }
-    if let Disturbances::Ambush(rank, promises) = disturbances {
-        lab.ambush = Some((rank, promises));
-    }
-    lab.durable = disturbances == Disturbances::Crashes;
-    for worker in 0..toy.job.membership.workers {
-        lab.spawn_worker(worker);
-    }
-    lab.run();
-    lab.result
+    Lab::new(toy.clone(), seed).go(disturbances, false)
+}
+
+/// The same, while servers join and leave.
+///
+/// # Panics
+/// As [`run_replicated`].
+#[must_use]
+pub fn run_moving(toy: &Toy, disturbances: Disturbances, seed: u64) -> Replicated {
+    Lab::new(toy.clone(), seed).go(disturbances, true)
 }
 
 impl Lab {
     fn new(toy: Toy, seed: u64) -> Self {
         let mut rng = Stream::new(seed).fork("replicas", 0).rng();
         let delay = Duration::from_micros([50, 1000, 20_000][rng.below(3) as usize]);
+        let replicate = match Stream::new(seed).fork("replicate", 0).rng().below(2) {
+            0 => Replicate::Pushes,
+            _ => Replicate::Updates,
+        };
         let workers = toy.job.membership.workers;
         let compute = (0..workers).map(|_| Duration::from_micros(100 + rng.below(30_000)));
         let compute = compute.collect();
         Self {
-            toy,
             rng,
             now: Time::ZERO,
             order: 0,
@@ -215,7 +233,11 @@ impl Lab {
             seen: BTreeMap::new(),
             decided: BTreeMap::new(),
             ambush: None,
+            returns: None,
             durable: false,
+            servers: toy.job.servers,
+            holders: BTreeSet::new(),
+            toy,
             result: Replicated {
                 reason: None,
                 parameters: Vec::new(),
@@ -225,9 +247,45 @@ impl Lab {
                 alone: 0,
                 deposed: 0,
                 departed: 0,
+                replicate,
+                bare: 0,
+                replicated: 0,
+                returns: 0,
+                moves: 0,
             },
             seed,
         }
+    }
+
+    fn go(mut self, disturbances: Disturbances, moves: bool) -> Replicated {
+        let (servers, workers) = (self.job().servers, self.job().membership.workers);
+        for server in 0..servers {
+            self.spawn_server(server, String::new());
+        }
+        if moves {
+            self.begin_moves();
+        }
+        if disturbances != Disturbances::None {
+            self.after(Duration::from_millis(1), Happening::NewStandby);
+            let every = self.job().membership.lease * 2;
+            // Whoever has never met the first server knows of no standby.
+            let later = moves || disturbances == Disturbances::Return;
+            let first = self.span(every) + every * (2 * (servers - 1) + u32::from(later));
+            if disturbances != Disturbances::Calm {
+                self.after(first, Happening::Disturb);
+            }
+            self.disturbed = true;
+        }
+        if let Disturbances::Ambush(rank, promises) = disturbances {
+            self.ambush = Some((rank, promises));
+        }
+        if disturbances == Disturbances::Return {
+            self.returns = Some(Return { victim: None, binds: false });
+        }
+        self.durable = disturbances == Disturbances::Crashes;
+        (0..workers).for_each(|worker| self.spawn_worker(worker));
+        self.run();
+        self.result
     }
 
     fn job(&self) -> &Job {
@@ -253,6 +311,7 @@ impl Lab {
             id: 1000 + process as u64,
             address: format!("{SERVERS}{process}"),
             stream: self.stream(process),
+            replicate: self.result.replicate,
         }
     }
 
@@ -271,8 +330,9 @@ impl Lab {
 
     /// Starts a server that leads, or one that stands by for that at `address`.
     fn spawn_server(&mut self, server: u32, address: String) {
-        let node = self.begins(self.processes.len(), server, &address);
-        self.spawn(Machine::Replica { node, server, address, paired: false });
+        let coordinator = self.coordinator();
+        let node = self.begins(self.processes.len(), server, [&address, &coordinator]);
+        self.spawn(Machine::Replica { node, server, address, coordinator, paired: false });
     }
 
     fn spawn_worker(&mut self, worker: u32) {
@@ -288,7 +348,7 @@ impl Lab {
 
     /// Starts a standby for whoever leads a server, if nobody stands by.
     fn new_standby(&mut self) {
-        for server in 0..self.job().servers {
+        for server in 0..self.servers {
             let running: Vec<usize> = self.replicas_of(server).collect();
             if let &[leader] = &running[..]
                 && self.leads(leader)
@@ -339,18 +399,20 @@ impl Lab {
             Happening::Arrives { link, at_callee } => self.arrives(link, at_callee),
             Happening::Dialled { by, address } => self.dialled(by, &address),
             Happening::Wake(process) => self.wake(process),
-            Happening::Disturb if self.ambush.is_some() => self.part(),
+            Happening::Disturb if self.ambush.is_some() || self.returns.is_some() => self.part(),
             Happening::Disturb if self.durable => self.crash_some(),
             Happening::Disturb => self.disturb(),
             Happening::Heal => self.cut.clear(),
             Happening::GoOn(process) => self.go_on(process),
             Happening::NewStandby => self.new_standby(),
             Happening::Resume(process) => self.resume(process),
+            Happening::Join => self.join(),
+            Happening::Leave => self.leave(),
         }
     }
 
     /// Hands an input to a process and obeys what follows.
-    fn input(&mut self, process: usize, input: Input) {
+    fn input(&mut self, process: usize, mut input: Input) {
         let now = self.now;
         if !self.processes[process].runs {
             return;
@@ -364,11 +426,22 @@ impl Lab {
                 return;
             }
         }
+        if let Input::Message(_, message) = &mut input
+            && self.is_deaf(process, message)
+        {
+            // Whoever promises is heard, but not that.
+            *message = Message::Heartbeat(Heartbeat { incarnation: None });
+        }
+        let dies = self.is_last_heard(process, &input);
         self.log(process, &input);
         let mut out = Outbox::new();
         self.processes[process].node.node().handle(now, input, &mut out);
         for effect in out {
             self.obey(process, effect);
+        }
+        if dies {
+            self.cut.clear();
+            return self.kill(process);
         }
         self.rests(process);
         self.plan_wake(process);
@@ -421,90 +494,6 @@ impl Lab {
         let samples = self.job().batch_size.min(8);
         let computed = Computed { ticket, gradient, loss: 1.0, samples, took };
         self.after(took, Happening::To(process, Input::Computed(computed)));
-    }
-
-    /// What a worker is told must be what everybody is told.
-    fn look_at(&mut self, process: usize, message: &Message) {
-        let Machine::Worker(worker) = &*self.processes[process].node else { return };
-        let decided = match message {
-            Message::Parameters(parameters) => {
-                let version = parameters.header.version;
-                let keys = parameters.header.keys;
-                let seen = self.seen.entry((version, keys));
-                let seen = seen.or_insert_with(|| parameters.values.to_vec());
-                assert_eq!(*seen, *parameters.values, "seed {}: two versions {version}", self.seed);
-                parameters.header.decided
-            }
-            Message::Ack(decided) => Some(*decided),
-            _ => None,
-        };
-        if let (Some(decided), Some(id)) = (decided, worker.id()) {
-            let incarnation = worker.incarnation().expect("it has been welcome");
-            let key = (id, incarnation, decided.sequence);
-            let before = *self.decided.entry(key).or_insert_with(|| decided.dropped.is_some());
-            let seed = self.seed;
-            assert_eq!(
-                before,
-                decided.dropped.is_some(),
-                "seed {seed}: push {key:?} has two fates"
-            );
-        }
-    }
-
-    fn report(&mut self, process: usize, event: &Event) {
-        match event {
-            Event::StandbyJoined { .. } => {
-                if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
-                    *paired = true;
-                }
-            }
-            Event::StandbyLost { .. } => {
-                self.result.alone += 1;
-                if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
-                    *paired = false;
-                }
-            }
-            Event::TookOver { .. } => {
-                self.result.takeovers += 1;
-                if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
-                    *paired = false;
-                }
-            }
-            Event::Departed { how: pstrain_core::node::Departure::Lost, .. } if !self.ended() => {
-                self.result.departed += 1;
-            }
-            _ => {}
-        }
-    }
-
-    fn done(&mut self, process: usize, result: Result<EndReason, WorkerError>) {
-        let seed = self.seed;
-        match (&*self.processes[process].node, result) {
-            (Machine::Replica { node, .. }, Ok(reason)) => {
-                // Once both have the end either may finish alone, and the other then finds no servers.
-                let is_over = self.result.reason.is_some_and(|reason| reason.is_success());
-                if let Some(server) = node.server()
-                    && (node.leads() && !is_over || self.result.reason.is_none())
-                {
-                    self.result.reason = Some(reason);
-                    self.result.parameters.clone_from(server.parameters());
-                    self.result.version = server.version();
-                    self.result.ledger = server.ledger();
-                }
-            }
-            (Machine::Replica { .. }, Err(WorkerError::Deposed { .. })) => self.result.deposed += 1,
-            (Machine::Replica { .. }, Err(WorkerError::Unreachable { .. })) if self.disturbed => {}
-            (Machine::Replica { .. }, Err(WorkerError::Abandoned { .. })) if self.disturbed => {}
-            (Machine::Worker(_), Err(WorkerError::Unreachable { .. })) if self.ended() => {}
-            (Machine::Worker(_), Err(WorkerError::Refused(why))) if self.ended() => {
-                assert_eq!(why, pstrain_core::protocol::Refusal::Over, "seed {seed}");
-            }
-            (_, Err(error)) => panic!("seed {seed}: process {process} failed: {error}"),
-            (Machine::Worker(_), Ok(reason)) => {
-                assert!(reason.is_success(), "seed {seed}: a worker was told: {reason}");
-            }
-        }
-        self.kill(process);
     }
 
     fn wake(&mut self, process: usize) {

@@ -2,22 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use pstrain_core::id::{PartId, Version, WorkerId};
-use pstrain_core::model::Model;
 use pstrain_core::node::{
     Compute, Computed, Evaluate, Evaluated, Event, Ledger, Prepare, Prepared, Server,
 };
 use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
-use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
-use pstrain_transports::scenario::Scenario;
-use pstrain_transports::simulation::{
-    Failover, Host, Laboratory, Origin, Outcome, Setup, simulate,
-};
+use pstrain_transports::simulation::{Failover, Host, Laboratory, Origin, Outcome};
 
 use crate::toy::{Toy, partition_of, parts_of};
+use crate::virtual_job::VirtualJob;
 
 /// How a job went that had a standby, or a server that something befell.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,34 +48,19 @@ impl StoodBy {
 /// the others, a version is missing, a push counts twice, or the server at the end is not what the
 /// history made it.
 #[must_use]
-#[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> StoodBy {
-    let scenario = Scenario::parse(link, compute, faults).unwrap();
-    scenario.check_servers(1).unwrap();
-    let mut job = toy.job.clone();
-    job.scenario = scenario.to_text();
-    let (parts, seed) = (job.parts(), job.seed);
-    let model = Model::new(&job.model, job.data.shape).unwrap();
-    let server = Server::new(job, seed).unwrap();
+    let (job, parts) = (VirtualJob::new(toy, link, compute, faults), toy.job.parts());
     let load =
         |order: &Prepare| Ok((parts_of(&toy.train, parts, order), toy.job.data.train.clone()));
     let partition = |part: PartId| partition_of(&toy.train, parts, part);
     let ignore: fn(Time, Origin, Event) = |_, _, _| {};
     let mut witness = Witness {
-        laboratory: Laboratory::new(load, model, &toy.train, partition, ignore),
+        laboratory: Laboratory::new(load, job.model.clone(), &toy.train, partition, ignore),
         seen: BTreeMap::new(),
         events: Vec::new(),
         limit: Time::ZERO + toy.job.membership.lease * 2000,
     };
-    let setup = Setup {
-        server,
-        scenario: &scenario,
-        stream: Stream::new(seed).fork("scenario", 0),
-        measured: None,
-        weight: None,
-        stop: &AtomicBool::new(false),
-    };
-    let Outcome { reason, server, failover, trace, .. } = simulate(setup, &mut witness).unwrap();
+    let Outcome { reason, server, failover, trace, .. } = job.run(&mut witness);
     let events = witness.events;
     check_history(&events, &server);
     if let Some(last) = witness.seen.get(&server.version()) {

@@ -104,6 +104,19 @@ fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {
     panic!("order.log has no end:\n{text}");
 }
 
+/// The first and last of the updates in a row that the summary and order.log are without.
+#[track_caller]
+pub(crate) fn missing(folder: &Path, summary: &Value) -> Vec<[u64; 2]> {
+    let text = fs::read_to_string(folder.join("order.log")).unwrap();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("missing "));
+    let line = |line: &str| line.split(' ').map(|word| word.parse().unwrap()).collect::<Vec<_>>();
+    let logged: Vec<[u64; 2]> = lines.map(|it| line(it).try_into().unwrap()).collect();
+    let told = summary["missing_updates"].as_array().cloned().unwrap_or_default();
+    let told: Vec<_> = told.iter().map(|it| [&it["first"], &it["last"]].map(number)).collect();
+    assert_eq!(logged, told, "{summary}");
+    logged
+}
+
 /// Checks that a run computed again from its order of updates ends at the same parameters, and
 /// that nothing of it is missing.
 #[track_caller]

@@ -1,5 +1,6 @@
 //! A server process with worker processes.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
@@ -187,4 +188,13 @@ pub(crate) fn number(value: &Value) -> u64 {
 #[track_caller]
 pub(crate) fn real(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// The files in a folder.
+pub(crate) fn names(folder: &Path) -> Vec<String> {
+    let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| name(entry.unwrap())).collect();
+    names.sort();
+    names
 }

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
-use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real, undisturbed};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, names, number, path, real, undisturbed};
 use crate::process::{Ended, eventually, finish};
 
 /// Checkpoints so often that each run has some.
@@ -59,15 +59,6 @@ fn course(folder: &Path) -> Vec<Vec<String>> {
     let mut curve = csv::Reader::from_path(folder.join("curve.csv")).unwrap();
     let row = |row: csv::StringRecord| [0, 1, 2, 4, 5].map(|field| row[field].to_owned()).to_vec();
     curve.records().map(|record| row(record.unwrap())).collect()
-}
-
-/// The files in a folder.
-fn names(folder: &Path) -> Vec<String> {
-    let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
-    let mut names: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|entry| name(entry.unwrap())).collect();
-    names.sort();
-    names
 }
 
 #[test]
@@ -159,6 +150,10 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_does() {
     };
     eventually("second checkpoint", || (checkpoints().len() >= 2).then_some(()));
     server.process.signal(Signal::STOP);
+    // It is there still, and whoever wrote beside it would lose what it has acknowledged.
+    in_use(&kept, &["--resume", path(&kept)]);
+    in_use(&kept, &durable);
+    in_use(&kept, &["--durability", "checkpoint", "--state", path(&kept)]);
     // With the disk as it is now, and no process to change it.
     let (whole, all) = (folder.path().join("whole"), checkpoints());
     fs::create_dir(&whole).unwrap();
@@ -180,13 +175,46 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_does() {
     let left = server.finish(workers);
     assert_eq!(left.summary["params_sha256"], undisturbed["params_sha256"]);
 
-    // With none that is whole there is nothing to go on from.
-    for path in &all {
-        damage(&whole.join(path.file_name().unwrap()));
-    }
+    // Nor is any file taken for another, be it whole.
+    let is_log = |name: &String| name.starts_with("inputs");
+    let mut logs: Vec<PathBuf> =
+        names(&whole).into_iter().filter(is_log).map(|name| whole.join(name)).collect();
+    logs.sort_by_key(|path| number_of(path));
+    rotated(&logs, || {
+        resume(&whole, &[]).refused(2, &["that of another run or of another checkpoint"]);
+    });
     // The log of the beginning, which would do, may not be removed yet.
     drop(fs::remove_file(whole.join("inputs-0.log")));
-    resume(&whole, &[]).refused(2, &["is damaged", "restore it from a backup"]);
+    let all: Vec<PathBuf> = all.iter().map(|path| whole.join(path.file_name().unwrap())).collect();
+    rotated(&all, || {
+        resume(&whole, &[]).refused(2, &["that of another run or another number"]);
+    });
+
+    // With none that is whole there is nothing to go on from.
+    all.iter().for_each(|path| damage(path));
+    let ended = resume(&whole, &[]);
+    assert_eq!(ended.stderr.matches("no other to go on from").count(), 1, "{}", ended.stderr);
+    ended.refused(2, &["is damaged", "restore it from a backup"]);
+}
+
+/// Checks that a server with these flags is told that `folder` is in use.
+#[track_caller]
+fn in_use(folder: &Path, flags: &[&str]) {
+    let words = format!("{} is in use by another pstrain server", folder.display());
+    finish(&[&["server", "--listen", "127.0.0.1:0"], flags].concat()).refused(2, &[&words]);
+}
+
+/// Looks at files each of which has the name of another.
+fn rotated(paths: &[PathBuf], look: impl FnOnce()) {
+    let files: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
+    let write = |from: usize| {
+        for (path, bytes) in paths.iter().zip(files.iter().cycle().skip(from)) {
+            fs::write(path, bytes).unwrap();
+        }
+    };
+    write(1);
+    look();
+    write(0);
 }
 
 /// The number in a file's name.
@@ -235,6 +263,9 @@ fn what_cannot_be_resumed_is_said_and_left_as_it_is() {
     finish(&["server", "--durability", "checkpoint"]).refused(2, &["--state"]);
     finish(&["server", "--state", path(folder.path())]).refused(2, &["--durability"]);
     finish(&["server", "--checkpoint-every", "1s"]).refused(2, &["--state"]);
+    let always = ["--checkpoint-every", "0s", "--durability", "log", "--state", path(&out)];
+    finish(&[&["server"], &always[..]].concat()).refused(2, &["must be more than 0"]);
+    finish(&["pull", "127.0.0.1:1", "--timeout", "0s"]).refused(2, &["must be more than 0"]);
     let again =
         ["server", "--listen", "127.0.0.1:0", "--durability", "log", "--state", path(&kept)];
     finish(&again).refused(2, &["holds a run already", "--resume"]);
@@ -248,6 +279,8 @@ fn what_cannot_be_resumed_is_said_and_left_as_it_is() {
     assert_eq!(fs::read(&log).unwrap(), damaged);
     fs::write(&log, "something else").unwrap();
     resume(&kept, &[]).refused(2, &["inputs-0.log is no log"]);
+    fs::remove_file(&log).unwrap();
+    resume(&kept, &[]).refused(2, &["inputs-0.log is missing", "begin anew in another folder"]);
     fs::write(&log, &whole).unwrap();
     fs::write(kept.join("run.json"), "{}").unwrap();
     resume(&kept, &[]).refused(2, &["run.json is not what a server wrote"]);

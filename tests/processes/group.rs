@@ -6,10 +6,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use pstrain_core::rng::Stream;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
-use crate::cluster::{ENDLESS, SLOW, Server, number, path};
+use crate::cluster::{ENDLESS, SLOW, Server, names, number, path};
 use crate::process::{Process, finish};
 
 /// Starts servers 2 to `servers` of the job of `server`, on free ports.
@@ -186,6 +187,12 @@ fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() 
     let ended = server.process.wait();
     assert!(ended.stderr.contains("server 2 was not there in time"), "{}", ended.stderr);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    // Nobody has the parameters, so nothing is said of them.
+    let summary = ended.json();
+    assert!(number(&summary["updates"]) >= 2, "{summary}");
+    for of_parameters in ["params_sha256", "accuracy", "loss", "non_zeros"] {
+        assert!(summary[of_parameters].is_null(), "{summary}");
+    }
     workers.into_iter().for_each(|worker| drop(worker.wait()));
 }
 
@@ -204,11 +211,14 @@ fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
     let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let job = ["--epochs", "5", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
     let one = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
-    let first = ["--servers", "2", "--durability", "log", "--state", &kept("first")];
-    let mut server = Server::tcp(&[&SLOW, &job, &first]);
-    let log = ["--durability", "log", "--state", &kept("second")];
+    let log = ["--checkpoint-every", "60ms", "--durability", "log", "--state"];
+    let mut server = Server::tcp(&[&SLOW, &job, &["--servers", "2"], &log, &[&kept("first")]]);
+    let state = kept("second");
+    let log = [&log[..], &[&state]].concat();
     let (mut other, listen) = second(&server.address, "127.0.0.1:0", &log);
     let workers = server.workers(2);
+    let (base, beside) = (["server", "--listen", "127.0.0.1:0"], ["--shard", "2/2", "--resume"]);
+    finish(&[&base, &beside[..], &[&state]].concat()).refused(2, &["is in use by another"]);
     for updates in [2, 15, 40] {
         server.wait_for_updates(updates);
         drop(other);
@@ -220,7 +230,15 @@ fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
     assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
     assert_eq!(left.summary["batches"], one["batches"]);
     check_books(&left.out, &left.summary);
-    other.wait().with_code(0);
+    let said = other.wait().with_code(0).stderr;
+    assert!(said.contains("resumed from checkpoint"), "{said}");
+    for folder in ["first", "second"] {
+        let names = names(Path::new(&kept(folder)));
+        let of = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).count();
+        // The last two, and what follows them; the log of the beginning is long gone.
+        assert!(of("checkpoint-") > 0 && of("inputs-") <= 3, "{folder}: {names:?}");
+        assert!(!names.contains(&"inputs-0.log".to_owned()), "{folder}: {names:?}");
+    }
     let wrong =
         ["server", "--shard", "2/3", "--listen", "127.0.0.1:0", "--resume", &kept("second")];
     finish(&wrong).refused(2, &["is of server 2 of 2", "server 2 of 3"]);
@@ -235,7 +253,9 @@ fn whoever_of_a_group_is_killed_at_random_moments_the_parameters_are_the_same() 
     for run in 0..runs {
         let folder = TempDir::new().unwrap();
         let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        let log = ["--durability", "log", "--state"];
+        // With a checkpoint always under way, with some, and with none.
+        let every = ["1ms", "40ms", "1h"][run as usize % 3];
+        let log = ["--checkpoint-every", every, "--durability", "log", "--state"];
         let mut server = Server::tcp(&[&SLOW, &job, &["--servers", "2"], &log, &[&kept("first")]]);
         let state = kept("second");
         let how = [&log[..], &[&state]].concat();
@@ -289,5 +309,28 @@ fn servers_that_make_no_sense_are_refused_with_words() {
     let worker = server.worker(&[]);
     worker.wait_to_say("server 2 of 2 is not there yet");
     assert_eq!(server.status()["wait"]["reason"], "server 2 to come");
+
+    let nowhere = ["--advertise", "127.0.0.1:1"];
+    let (second, listens) = second(&server.address, "127.0.0.1:0", &nowhere);
+    second.wait_to_say("--advertise tcp://127.0.0.1:1: it cannot be reached from here");
+    let asked = ["status", &listens];
+    finish(&asked)
+        .refused(2, &["does not coordinate; ask the one that does, at ", &server.address]);
+    let words = "no connection: server 2 at tcp://127.0.0.1:1: Connection refused";
+    worker.wait_to_say(words);
+    let is_known = |status: &Value| status["wait"]["reason"] == "a way to server 2";
+    let status = server.wait_for("the worker to say so", is_known);
+    assert_eq!(status["servers"][1]["id"], 2, "{status}");
+    assert_eq!(status["servers"][1]["address"], "tcp://127.0.0.1:1", "{status}");
+    assert_eq!(status["servers"][0]["keys"][1], status["servers"][1]["keys"][0], "{status}");
+    assert_eq!(status["workers"][0]["unreached"]["server"], 2, "{status}");
+    let why = finish(&["why", &server.address]).with_code(0).stdout;
+    let words = "worker 1 cannot be with server 2 at tcp://127.0.0.1:1, since ";
+    assert!(why.contains(words) && why.contains("Connection refused"), "{why}");
+    // Whoever asks for what is not there hears the same.
+    let pull = ["pull", &server.address, "--timeout", "200ms"];
+    drop(second);
+    server.wait_for("it to be gone", |status| status["wait"]["reason"] == "server 2 to come");
+    finish(&pull).refused(2, &["did not answer within 200ms: it waits for server 2 to come"]);
     assert!(Path::new(&server.out).exists());
 }

@@ -57,7 +57,7 @@ fn servers_join_and_leave_a_run_and_the_parameters_are_the_same() {
 fn servers_that_are_killed_while_keys_move_lose_and_repeat_nothing() {
     let folder = TempDir::new().unwrap();
     let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let job = ["--epochs", "20", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
+    let job = ["--epochs", "32", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
     let one = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
     let first = ["--durability", "log", "--state", &kept("first")];
     let mut server = Server::tcp(&[&SLOW, &job, &first]);
@@ -107,7 +107,13 @@ fn servers_that_cannot_join_or_leave_are_told_why() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &filters]);
     let refused = joining(&server, &[]).wait().with_code(1);
     assert!(refused.stderr.contains("lists of keys"), "{}", refused.stderr);
-    let control = |number: &str| finish(&["control", &server.address, "leave-server", number]);
+    let refused = |more: &[&str], words: &[&str]| joining(&server, more).wait().refused(2, words);
+    refused(&["--advertise", &server.address], &["there is the other server already"]);
+    #[cfg(feature = "metrics")]
+    refused(&["--metrics", "127.0.0.1:0"], &["--metrics", "server 1, which coordinates"]);
+    // Wherever the options that secure the connection stand.
+    let control =
+        |number: &str| finish(&["control", &server.address, "leave-server", number, "--insecure"]);
     control("1").refused(2, &["server 1 coordinates"]);
     control("2").refused(2, &["no server 2"]);
 }

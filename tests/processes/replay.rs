@@ -275,6 +275,15 @@ fn a_record_that_broke_off_is_computed_again_as_far_as_it_goes() {
         assert!(found["identical"].is_null(), "there is nothing to compare with: {found}");
         replay(&out, &["--until", "31"]).refused(2, &["--until 31", "versions 0 to 30"]);
     }
+    // It may lack what the server that wrote it did not see.
+    let (missed, later) = (whole.find("\n31 ").unwrap(), whole.find("\n34 ").unwrap());
+    let hole = format!("{}\nmissing 31 33{}", &whole[..missed], &whole[later..]);
+    fs::write(&log, hole).unwrap();
+    let ended = replay(&out, &["--json"]).with_code(0);
+    assert!(ended.stderr.contains("did not see updates 31 to 33"), "{}", ended.stderr);
+    let found = ended.json();
+    assert_eq!((&found["complete"], &found["version"]), (&false.into(), &30.into()));
+    assert_eq!(found["params_sha256"], wanted["params_sha256"]);
     fs::write(&log, whole.replacen("\n31 ", "\n32 ", 1)).unwrap();
     replay(&out, &[]).refused(2, &["order.log:32", "version 32 follows version 30", "damaged"]);
 }

@@ -162,3 +162,29 @@ fn a9a_is_learnt_as_well_as_it_can_be() {
     let rows: u64 = (0..3).map(|worker| number(&found["workers"][worker]["rows"])).sum();
     assert_eq!(rows, 32_561 - 32_561 / 4);
 }
+
+#[test]
+fn a_standby_has_the_bits_of_a_sparse_model_however_its_gradients_are_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = files(folder.path());
+    let blocks = ["--blocks", "4", "--batch-size", "all", "--optimizer", "diagonal"];
+    let [latent, calm] = ["delay=1ms", "standby.delay=1ms"];
+    for (more, saves) in [(&[][..], true), (&["--hash-features", "5000"], false), (&blocks, true)] {
+        let run = |link: &str, faults: &[&str]| {
+            let job = ["simulate", "--json", "--data", &data, "--epochs", "6", "--workers", "3"];
+            let links = ["--compute", "4ms", "--link", latent, "--link", link];
+            finish(&[&job[..], &MODEL, more, &links, faults].concat()).with_code(0).json()
+        };
+        let one = run("down.delay=1ms", &[]);
+        let [told, pushed] =
+            ["updates", "pushes"].map(|way| run(&format!("{calm} standby.replicate={way}"), &[]));
+        let moment = format!("server.crash@{:.3}s", real(&one["time_s"]) / 2.0);
+        let survived = run(calm, &["--faults", &moment, "--on-worker-loss", "wait"]);
+        assert_eq!(number(&survived["failover"]["takeovers"]), 1, "{survived}");
+        for run in [&told, &pushed, &survived] {
+            assert_eq!(run["params_sha256"], one["params_sha256"], "{more:?}");
+        }
+        let bytes = |run: &Value| number(&run["failover"]["down_bytes"]);
+        assert_eq!(bytes(&told) < bytes(&pushed), saves, "{more:?}: {told} {pushed}");
+    }
+}

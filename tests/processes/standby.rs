@@ -1,6 +1,7 @@
 //! A server and its standby, each a process: either is killed or stopped, and the run goes on.
 
 use std::env;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -8,12 +9,15 @@ use pstrain_core::rng::Stream;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::books::{called, check_alike, check_books, check_counts, events, timeline};
+use crate::books::{called, check_alike, check_books, check_counts, events, missing, timeline};
 use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real, undisturbed};
-use crate::process::{Process, finish};
+use crate::process::{Ended, Process, finish};
 
 const JOB: [&str; 8] =
     ["--epochs", "12", "--workers", "2", "--optimizer", "momentum", "--lease", "1s"];
+
+/// What of gradients goes to a standby.
+const REPLICATE: [[&str; 2]; 2] = [["--replicate", "pushes"], ["--replicate", "updates"]];
 
 /// Starts a standby of `server`, and waits until nothing has an effect without it.
 fn standby_of(server: &Server, parts: &[&[&str]]) -> Server {
@@ -32,10 +36,11 @@ fn kill(server: Server) {
 fn bsp_with_servers_that_are_killed_one_after_the_other_has_the_parameters_of_one_that_is_not() {
     let job: [&[&str]; 2] = [&SLOW, &JOB];
     let one = undisturbed(&job);
-    let mut server = Server::tcp(&job);
+    let mut server = Server::tcp(&[&SLOW, &JOB, &REPLICATE[1]]);
     let workers = server.workers(2);
-    for updates in [2, 20, 50] {
-        let standby = standby_of(&server, &job);
+    // What the next one sends is a matter of its own.
+    for (updates, replicate) in [2, 20, 50].into_iter().zip(REPLICATE.iter().cycle()) {
+        let standby = standby_of(&server, &[&SLOW, &JOB, replicate]);
         server.wait_for_updates(updates);
         kill(server);
         server = standby;
@@ -78,6 +83,43 @@ fn a_server_goes_on_without_a_standby_that_is_killed_or_stopped() {
     kill(server);
     let left = stopped.finish(workers);
     assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
+    let missed = missing(&left.out, &left.summary);
+    assert!(missed.last().is_some_and(|[_, last]| *last >= updates + 2), "{missed:?}");
+}
+
+#[test]
+fn a_standby_that_came_late_says_what_its_records_are_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let two: [&str; 4] = ["--workers", "2", "--lease", "500ms"];
+    let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &two];
+    let log = ["--durability", "log", "--state", path(&kept)];
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &two, &log]);
+    let workers = server.workers(2);
+    server.wait_for_updates(3);
+    let standby = standby_of(&server, &job);
+    kill(server);
+    standby.wait_for("takeover", |status| status["stands_by"] == false);
+    // Resumed where nobody looks for it, it asks whether the other leads.
+    let resume = ["server", "--listen", "127.0.0.1:0", "--resume", path(&kept)];
+    finish(&resume).refused(1, &["leads in its place (term 2)"]);
+    standby.process.signal(Signal::INT);
+    for worker in workers {
+        worker.wait().with_code(3);
+    }
+    let ended: Ended = standby.process.wait().with_code(3);
+    let summary = ended.json();
+    let missed = missing(&standby.out, &summary);
+    let &[[1, last]] = &missed[..] else { panic!("{missed:?}") };
+    assert!(last >= 3, "{missed:?}");
+    let told = format!("without updates 1 to {last}");
+    assert!(ended.stderr.contains(&told), "{}", ended.stderr);
+    assert_eq!(summary["first_update_s"], Value::Null);
+    let rows = timeline(&standby.out);
+    assert!(rows.iter().filter_map(|row| row.version).all(|version| version > last));
+    assert!(rows.iter().any(|row| row.version == Some(number(&summary["updates"]))));
+    let begins = format!("begins with update {}", last + 1);
+    finish(&["replay", path(&standby.out.join("order.log"))]).refused(2, &[&begins]);
 }
 
 #[test]
@@ -102,7 +144,9 @@ fn a_server_that_was_stopped_for_too_long_does_no_more() {
 #[test]
 fn a_server_that_neither_standby_nor_workers_let_go_on_stands_still_and_says_so() {
     let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &["--workers", "2", "--lease", "500ms"]];
-    let server = Server::tcp(&job);
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let server = Server::tcp(&[&job.concat(), &log(&kept)]);
     let standby = standby_of(&server, &job);
     let workers = server.workers(2);
     server.wait_for_updates(2);
@@ -112,6 +156,41 @@ fn a_server_that_neither_standby_nor_workers_let_go_on_stands_still_and_says_so(
     server.wait_for("standstill", |status| status["wait"]["reason"] == waits);
     let ended = server.process.wait().with_code(1);
     assert!(ended.stderr.contains("its standby is gone"), "{}", ended.stderr);
+    // Whoever goes on from its folder finds it at its end, however often.
+    resume(&kept).refused(1, &["its standby is gone"]);
+    resume(&kept).refused(1, &["its standby is gone"]);
+}
+
+/// The flags of a server that keeps its inputs in `folder`.
+fn log(folder: &Path) -> [&str; 4] {
+    ["--durability", "log", "--state", path(folder)]
+}
+
+fn resume(folder: &Path) -> Ended {
+    finish(&["server", "--listen", "127.0.0.1:0", "--json", "--resume", path(folder)])
+}
+
+#[test]
+fn a_standby_that_has_ended_says_once_more_how() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second, third] = ["first", "second", "third"].map(|name| folder.path().join(name));
+    let data = ["--data", "synthetic:2000", "--epochs", "1"];
+    let job: [&[&str]; 2] = [&data, &["--workers", "2", "--lease", "1s"]];
+    let server = Server::tcp(&[&job.concat(), &log(&first)]);
+    let standby = standby_of(&server, &[&job.concat(), &log(&second)]);
+    let workers = server.workers(2);
+    let left = server.finish(workers);
+    let end = standby.process.wait().with_code(0).json();
+    for again in [end, resume(&first).with_code(0).json(), resume(&second).with_code(0).json()] {
+        assert_eq!(again["params_sha256"], left.summary["params_sha256"]);
+    }
+    // One that has lost its server, and that no worker has come to.
+    let job: [&[&str]; 2] = [&data, &["--workers", "1", "--lease", "200ms"]];
+    let server = Server::tcp(&job);
+    let standby = standby_of(&server, &[&job.concat(), &log(&third)]);
+    kill(server);
+    standby.process.wait().refused(1, &["cannot reach the server that it stands by for"]);
+    resume(&third).refused(1, &["cannot reach the server that it stands by for"]);
 }
 
 #[test]
@@ -139,6 +218,12 @@ fn standbys_that_make_no_sense_are_refused_with_words() {
     standby(&durable.address, &[&SLOW, &ENDLESS, &alone])
         .wait()
         .refused(1, &["takes no standby", "--durability none or log"]);
+    standby(&server.address, &[&SLOW, &ENDLESS, &alone, &["--advertise", &server.address]])
+        .wait()
+        .refused(2, &["there is the other server already"]);
+    kill(server);
+    let waits = "the server that it stands by for, or most workers' promise";
+    first.wait_for("the loss", |status| status["wait"]["reason"] == waits);
 }
 
 /// A job in virtual time, with a standby.
@@ -242,9 +327,9 @@ fn whoever_is_killed_at_random_moments_nothing_is_lost_and_nothing_repeated() {
     let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3);
     // Longer than all that befalls it takes.
     let long = ["--epochs", "90", "--workers", "2", "--lease", "1s", "--on-worker-loss", "wait"];
-    let job: [&[&str]; 2] = [&SLOW, &long];
-    let one = undisturbed(&job);
+    let one = undisturbed(&[&SLOW, &long]);
     for run in 0..runs {
+        let job: [&[&str]; 3] = [&SLOW, &long, &REPLICATE[(run % 2) as usize]];
         let mut moments = Stream::new(run).fork("kills", 1).rng();
         let mut server = Server::tcp(&job);
         let mut workers = server.workers(2);

@@ -68,6 +68,11 @@ fn any_server_that_is_killed_is_replaced_and_bsp_has_the_same_parameters() {
     let workers = server.workers(2);
     server.wait_for_updates(2);
     let (standby, other) = (standby_of(&server), shard.standby());
+    // One more, which comes while there are standbys, and has one, too.
+    let join = ["--join", "--coordinator", &server.address];
+    let joined = Shard::start(&join);
+    joined.process.wait_to_say("keys [");
+    let beside = joined.standby();
     server.wait_for_updates(6);
     drop(shard);
     let updates = number(&server.status()["updates"]);
@@ -77,11 +82,20 @@ fn any_server_that_is_killed_is_replaced_and_bsp_has_the_same_parameters() {
     let last = other.standby();
     let updates = number(&standby.status()["updates"]);
     standby.wait_for_updates(updates + 3);
+    // It goes, and the one that stands by for it with it.
+    let control = ["control", &standby.address, "leave-server", "3"];
+    let said = finish(&control).with_code(0);
+    assert!(said.stdout.contains("server 3 has no keys from version"), "{}", said.stdout);
+    for process in [joined.process, beside.process] {
+        process.wait().with_code(3);
+    }
     drop(other);
+    let again = standby_of(&standby);
     let left = standby.finish(workers);
     assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
     assert_eq!(left.summary["batches"]["applied"], one["batches"]["applied"]);
     last.process.wait().with_code(0);
+    again.process.wait().with_code(0);
 }
 
 #[test]

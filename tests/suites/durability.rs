@@ -14,8 +14,7 @@ use pstrain_core::time::Time;
 use pstrain_tests::Toy;
 use pstrain_transports::Journal;
 use pstrain_transports::journal::{
-    Beside, Checkpoints, Disk, Files, Found, InputLog, Log, Recovered, Snapshots, StateFolder,
-    recover,
+    Beside, Checkpoints, Disk, Files, Found, InputLog, Recovered, Snapshots, StateFolder, recover,
 };
 
 /// What goes wrong once so many things have been done.
@@ -169,7 +168,7 @@ fn a_log_with_checkpoints_is_whole_wherever_the_disk_stops() {
         let place = tempfile::tempdir().unwrap();
         let folder = StateFolder::new(place.path());
         let disk = Faulty::after(done, Fault::Crash);
-        let log = Log::create(&Files, &folder.log(0)).unwrap();
+        let log = folder.begin_log(&Files, 0).unwrap();
         let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
         let checkpoints_of = |disk, now, found| checkpoints(&folder, disk, now, found);
         let mut server = begun();
@@ -209,7 +208,7 @@ fn a_full_disk_costs_checkpoints_and_nothing_else() {
         let place = tempfile::tempdir().unwrap();
         let folder = StateFolder::new(place.path());
         let disk = Faulty::after(done, Fault::Full);
-        let log = Log::create(&Files, &folder.log(0)).unwrap();
+        let log = folder.begin_log(&Files, 0).unwrap();
         let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
         let mut server = begun();
         let kept = checkpoints(&folder, &disk, Time::ZERO, &none);

@@ -1,37 +1,51 @@
 //! All that can happen to a small group of servers and its workers, one state after another.
 
-use pstrain_tests::enumeration::{Bounds, Found, enumerate};
+use pstrain_tests::enumeration::{Bounds, Found, Grain, enumerate};
 
 #[expect(clippy::print_stdout, reason = "the number of states is what people want to know")]
-fn all(workers: u32, rounds: u32, crashes: u8, more: impl FnOnce(&mut Bounds)) -> Found {
-    let mut bounds = Bounds { workers, rounds, crashes, joined: false, at_once: false };
-    more(&mut bounds);
+fn all(bounds: Bounds) -> Found {
     let found = enumerate(bounds);
     println!("{bounds:?}: {found:?}");
     assert!(found.ends > 0);
     found
 }
 
+/// Workers that have joined and have their first parameters.
+fn joined(workers: u32, rounds: u32, crashes: u8, grain: Grain) -> Found {
+    all(Bounds { workers, rounds, crashes, joined: true, grain })
+}
+
+/// Workers that are about to join.
+fn from_the_start(workers: u32, rounds: u32, crashes: u8) -> Found {
+    all(Bounds { workers, rounds, crashes, joined: false, grain: Grain::Messages })
+}
+
 #[test]
 fn three_workers_that_come_in_any_order_end_with_the_same_parameters() {
-    all(3, 2, 0, |_| ());
+    from_the_start(3, 2, 0);
 }
 
 #[test]
 fn one_worker_and_two_servers_may_crash_twice_at_any_moment() {
-    all(1, 3, 2, |bounds| bounds.joined = true);
+    joined(1, 3, 2, Grain::Messages);
 }
 
 #[test]
 fn one_of_two_workers_and_two_servers_may_crash_at_any_moment() {
-    all(2, 1, 1, |bounds| bounds.joined = true);
+    joined(2, 1, 1, Grain::Messages);
+}
+
+#[test]
+fn one_of_three_workers_and_two_servers_may_crash_whatever_servers_have_heard() {
+    joined(3, 1, 1, Grain::Decisions);
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn crashes_of_more_for_longer() {
-    all(1, 3, 2, |_| ());
-    all(2, 3, 1, |bounds| bounds.joined = true);
-    all(3, 3, 1, |bounds| (bounds.joined, bounds.at_once) = (true, true));
-    all(2, 3, 2, |bounds| (bounds.joined, bounds.at_once) = (true, true));
+    from_the_start(1, 3, 2);
+    joined(2, 3, 1, Grain::Messages);
+    joined(3, 3, 1, Grain::Connections);
+    joined(2, 3, 2, Grain::Connections);
+    joined(3, 3, 2, Grain::Decisions);
 }

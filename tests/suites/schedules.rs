@@ -25,27 +25,16 @@ use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::node::{Cause, Event};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
-use pstrain_tests::{POLICIES, kind_of_policy};
+use pstrain_tests::{POLICIES, is_one_seed, kind_of_policy, seeds};
 
 /// Seeds of the largest test.
 const LARGEST: u64 = 12_000;
-
-/// Whether one seed alone is to be run.
-fn alone() -> bool {
-    std::env::var_os("PSTRAIN_SEED").is_some()
-}
 
 /// Runs `check` on `count` seeds, or on those that the environment asks for, and names the first
 /// that fails.
 #[expect(clippy::print_stderr, reason = "whoever reads of a failure wants to repeat it")]
 fn for_seeds(test: &str, count: u64, check: impl Fn(u64)) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let seeds = match number("PSTRAIN_SEED") {
-        Some(seed) => seed..seed + 1,
-        // The number asked for is for the largest test; the others keep their share.
-        None => 0..number("PSTRAIN_SEEDS").map_or(count, |seeds: u64| seeds * count / LARGEST),
-    };
-    for seed in seeds {
+    for seed in seeds(count, LARGEST) {
         if let Err(fault) = catch_unwind(AssertUnwindSafe(|| check(seed))) {
             eprintln!("seed {seed}: {:#?}", Settings::draw(seed).without_rows());
             eprintln!("replay: PSTRAIN_SEED={seed} cargo test -p pstrain-tests {test}");
@@ -68,7 +57,7 @@ fn whatever_happens_the_invariants_hold_and_the_run_ends() {
         let policy = Settings::draw(seed).job.mode.consistency;
         seen.borrow_mut().insert(kind_of_policy(policy));
     });
-    if alone() {
+    if is_one_seed() {
         return;
     }
     // Nothing was checked if it never came up.
@@ -124,7 +113,7 @@ fn a_server_that_crashes_at_any_time_goes_on_as_if_it_had_not() {
         settings.crashes = 1 + seed % 30;
         crashes.set(crashes.get() + let_happen(&settings).crashes);
     });
-    assert!(alone() || crashes.get() > 1000, "only {} crashes", crashes.get());
+    assert!(is_one_seed() || crashes.get() > 1000, "only {} crashes", crashes.get());
 }
 
 #[test]
@@ -142,7 +131,7 @@ fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() 
         crashes.set(crashes.get() + aftermath.crashes);
     });
     let enough = saves.get() > 10_000 && crashes.get() > 1000;
-    assert!(alone() || enough, "only {} saved, {} crashed", saves.get(), crashes.get());
+    assert!(is_one_seed() || enough, "only {} saved, {} crashed", saves.get(), crashes.get());
 }
 
 #[test]
@@ -155,7 +144,7 @@ fn what_came_after_the_last_checkpoint_is_lost_as_a_whole() {
         settings.forgets = true;
         crashes.set(crashes.get() + let_happen(&settings).crashes);
     });
-    assert!(alone() || crashes.get() > 1000, "only {} crashes", crashes.get());
+    assert!(is_one_seed() || crashes.get() > 1000, "only {} crashes", crashes.get());
 }
 
 /// Settings with whatever a server may have to remember.
@@ -187,6 +176,9 @@ fn several_servers_do_together_what_one_does() {
         if seed % 2 == 0 {
             settings.crashes = 1 + seed % 20;
         }
+        if seed % 8 < 3 {
+            settings.saves = 10 + seed % 100;
+        }
         let aftermath = let_happen(&settings);
         several.set(several.get() + u64::from(settings.job.servers > 1));
         let by_distances = matches!(settings.job.aggregation, Aggregation::Krum { .. });
@@ -203,7 +195,7 @@ fn several_servers_do_together_what_one_does() {
         reasons.borrow()
     );
     let many = several.get() > LARGEST / 3 && measured.get() > LARGEST / 10;
-    assert!(alone() || many && crashes.get() > 1000, "only {counts}");
+    assert!(is_one_seed() || many && crashes.get() > 1000, "only {counts}");
 }
 
 #[test]
@@ -227,7 +219,7 @@ fn modes_change_at_any_time_and_nothing_is_lost_or_mixed() {
             }
         }
     });
-    if alone() {
+    if is_one_seed() {
         return;
     }
     for policy in POLICIES {
@@ -279,7 +271,7 @@ fn what_auto_chooses_and_what_people_order_meanwhile_loses_and_mixes_nothing() {
             }
         }
     });
-    if alone() {
+    if is_one_seed() {
         return;
     }
     for what in [
@@ -337,7 +329,7 @@ fn the_network_does_not_change_what_bsp_computes() {
             compared.set(compared.get() + 1);
         }
     });
-    assert!(alone() || compared.get() > 100, "only {} comparable runs", compared.get());
+    assert!(is_one_seed() || compared.get() > 100, "only {} comparable runs", compared.get());
 }
 
 #[test]
@@ -441,7 +433,7 @@ fn the_staleness_bound_of_ssp_is_attained() {
             |(_, event): &(_, Event)| matches!(event, Event::Applied { staleness: 3, .. });
         attained.set(attained.get() + u64::from(let_happen(&settings).events.iter().any(attains)));
     });
-    assert!(alone() || attained.get() > 0, "a bound that is never attained checks little");
+    assert!(is_one_seed() || attained.get() > 0, "a bound that is never attained checks little");
 }
 
 #[test]
@@ -459,5 +451,5 @@ fn a_dead_worker_holds_the_others_up_for_a_lease_and_no_longer() {
         assert!(stall <= lease + settings.late + round, "{stall:?} without an update");
         held_up.set(held_up.get() + u64::from(stall >= lease));
     });
-    assert!(alone() || held_up.get() > 50, "only {} deaths were felt", held_up.get());
+    assert!(is_one_seed() || held_up.get() > 50, "only {} deaths were felt", held_up.get());
 }

@@ -1,9 +1,15 @@
 //! Where a server listens.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
+
+/// How long a trial dial may take.
+const TRIAL: Duration = Duration::from_secs(1);
 
 /// An address: `HOST:PORT`, `tcp://HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,11 +67,11 @@ impl fmt::Display for Address {
 
 impl Address {
     /// The IP addresses behind a TCP address.
-    pub(crate) fn resolve(host: &str) -> std::io::Result<Vec<SocketAddr>> {
+    pub(crate) fn resolve(host: &str) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<SocketAddr> = host.to_socket_addrs()?.collect();
         if found.is_empty() {
             let what = format!("{host} has no address");
-            return Err(std::io::Error::new(std::io::ErrorKind::NotFound, what));
+            return Err(io::Error::new(io::ErrorKind::NotFound, what));
         }
         Ok(found)
     }
@@ -76,6 +82,41 @@ impl Address {
         let Self::Tcp(host) = self else { return "localhost" };
         let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
         name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name)
+    }
+
+    /// Whether both lead to the same place.
+    ///
+    /// # Errors
+    /// If this one has a name that nobody knows.
+    pub fn is_same(&self, other: &Self) -> io::Result<bool> {
+        Ok(match (self, other) {
+            (Self::Tcp(host), Self::Tcp(other)) => {
+                let (found, others) = (Self::resolve(host)?, Self::resolve(other));
+                others.is_ok_and(|others| others.iter().any(|it| found.contains(it)))
+            }
+            (Self::Tcp(host), Self::Unix(_)) => Self::resolve(host).map(|_| false)?,
+            (Self::Unix(_), _) => self == other,
+        })
+    }
+
+    /// Connects and goes away again, within a second or so.
+    ///
+    /// # Errors
+    /// If nobody listens there, or the way there is not open.
+    pub fn try_dial(&self) -> io::Result<()> {
+        match self {
+            Self::Unix(path) => UnixStream::connect(path).map(drop),
+            Self::Tcp(host) => {
+                let mut last = Ok(());
+                for address in Self::resolve(host)? {
+                    last = TcpStream::connect_timeout(&address, TRIAL).map(drop);
+                    if last.is_ok() {
+                        break;
+                    }
+                }
+                last
+            }
+        }
     }
 
     /// Whether it stands for all addresses of a machine, so that nobody can dial it.
@@ -114,6 +155,10 @@ mod tests {
             let error = bad.parse::<Address>().unwrap_err();
             assert!(error.to_string().contains("HOST:PORT"), "{error}");
         }
+        let parse = |text: &str| text.parse::<Address>().unwrap();
+        assert!(parse("127.0.0.1:1").is_same(&parse("tcp://127.0.0.1:1")).unwrap());
+        assert!(!parse("127.0.0.1:1").is_same(&parse("127.0.0.1:2")).unwrap());
+        assert!(!parse("unix:/run/ps").is_same(&parse("127.0.0.1:2")).unwrap());
         assert!("127.0.0.1:1".parse::<Address>().unwrap().is_local());
         assert!(!"0.0.0.0:1".parse::<Address>().unwrap().is_local());
     }

@@ -8,6 +8,7 @@ use pstrain_core::protocol::{Limits, Message};
 use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent};
 
 use crate::args::SecurityArgs;
+use crate::messages;
 use crate::security::security;
 
 /// Asks the server at `address`, and waits for the first message that is an `answer`.
@@ -17,7 +18,7 @@ pub(super) fn ask<T>(
     question: &Message,
     answer: impl Fn(Message) -> Option<T>,
 ) -> anyhow::Result<T> {
-    ask_for_long((address, flags), timeout, question, answer, || {})
+    ask_for_long((address, flags), timeout, question, answer, || None)
 }
 
 /// How often a question is asked once more whose connection was closed without an answer.
@@ -25,28 +26,30 @@ const MOST_REPEATS: u32 = 3;
 /// How long an answer may take until a person wants to know why.
 const LONG: Duration = Duration::from_secs(2);
 
-/// The same for what may take long: when it does, `explain` is called, once.
+/// The same for what may take long: `explain` says why it does, to whoever waits and, if the answer
+/// does not come in time, with the error. It knows nothing where the server does not answer at all.
 pub(super) fn ask_for_long<T>(
     (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
     question: &Message,
     answer: impl Fn(Message) -> Option<T>,
-    explain: impl FnOnce(),
+    explain: impl Fn() -> Option<String>,
 ) -> anyhow::Result<T> {
     let security = security(flags, address)?;
     let mut transport = SocketTransport::dialer(address.clone())?.secured(security);
     let until = transport.now() + Duration::from(timeout);
     let long = transport.now() + LONG;
-    let (mut explain, mut again) = (Some(explain), MOST_REPEATS);
+    let (mut explained, mut again) = (false, MOST_REPEATS);
     transport.dial(&Target::Server);
     let mut events = Vec::new();
     while transport.now() < until {
         if transport.now() >= long
-            && let Some(explain) = explain.take()
+            && !std::mem::replace(&mut explained, true)
+            && let Some(why) = explain()
         {
-            explain();
+            messages::say(&why);
         }
-        let next = if explain.is_some() { until.min(long) } else { until };
+        let next = if explained { until } else { until.min(long) };
         transport.wait(Some(next), &mut events)?;
         for event in events.drain(..) {
             match event {
@@ -84,6 +87,9 @@ pub(super) fn ask_for_long<T>(
                 TransportEvent::Disconnected { why, .. } => bail!("{address}: {why}"),
             }
         }
+    }
+    if let Some(why) = explain() {
+        bail!("{address} did not answer within {timeout}: {why}")
     }
     bail!(
         "{address} did not answer within {timeout}; its process is stopped, or this is another \

@@ -1,7 +1,5 @@
 //! `pstrain control`: changes a running job.
 
-use std::time::Duration;
-
 use anyhow::bail;
 use pstrain_core::id::Version;
 use pstrain_core::node::LEAVE_SERVER;
@@ -40,18 +38,8 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
         Message::Controlled(controlled) => Some(controlled),
         _ => None,
     };
-    let explain = || {
-        if let Some(why) = waits(args) {
-            messages::say(&why);
-        }
-    };
     let address = (&args.address, &args.security);
-    let controlled = ask_for_long(address, args.timeout, &order, answer, explain);
-    let controlled = controlled.map_err(|error| match waits(args) {
-        Some(why) => error.context(why),
-        None => error,
-    });
-    match controlled? {
+    match ask_for_long(address, args.timeout, &order, answer, || waits(args))? {
         Ok(Begun { version, mode }) if args.json => {
             let view = View { key: &key, value: &value, version, mode: &mode };
             messages::result(&serde_json::to_string(&view)?)?;
@@ -67,16 +55,15 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
-/// How long the server has to say why it takes so long.
-const AT_ONCE: Duration = Duration::from_secs(5);
-
 /// For whom the server waits, if that is before the next mode can begin.
 fn waits(args: &ControlArgs) -> Option<String> {
-    let status = status::ask((&args.address, &args.security), AT_ONCE.into()).ok()?;
+    let status = status::at_once((&args.address, &args.security))?;
     let wait = status.wait?;
     if wait.reason == WaitReason::Keys {
         return Some(format!("keys will move; waiting {}", status::waiting(&wait)));
     }
-    let ordered = status.ordered?;
+    let Some(ordered) = status.ordered else {
+        return Some(format!("it waits {}", status::waiting(&wait)));
+    };
     Some(format!("{ordered} is ordered and will begin; waiting {}", status::waiting(&wait)))
 }

@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+mod advertise;
 pub(crate) mod calibrate;
 #[cfg(feature = "cert")]
 pub(crate) mod cert;

@@ -11,7 +11,7 @@ use pstrain_core::protocol::range::{PullRange, RangeHeader, RangeOf, Statistics}
 use pstrain_core::protocol::{Message, PROTOCOL_VERSION};
 use serde::Serialize;
 
-use super::client;
+use super::{client, status};
 use crate::args::PullArgs;
 use crate::exit::Ending;
 use crate::messages;
@@ -86,9 +86,22 @@ pub(crate) fn run(args: &PullArgs) -> anyhow::Result<Ending> {
 fn ask(args: &PullArgs, keys: Option<KeyRange>, values: bool) -> anyhow::Result<RangeOf> {
     let pull = PullRange { protocol_max: PROTOCOL_VERSION, keys, values };
     let question = Message::PullRange(pull);
-    client::ask((&args.address, &args.security), args.timeout, &question, |message| match message {
+    let answer = |message| match message {
         Message::RangeOf(answer) => Some(answer),
         _ => None,
+    };
+    let address = (&args.address, &args.security);
+    client::ask_for_long(address, args.timeout, &question, answer, || waits(args))
+}
+
+/// Why the parameters are not there, if the server says anything.
+fn waits(args: &PullArgs) -> Option<String> {
+    let status = status::at_once((&args.address, &args.security))?;
+    Some(match &status.wait {
+        Some(wait) => format!("it waits {}", status::waiting(wait)),
+        None => {
+            "it runs, and does not wait for anybody: it has much to do, or its link is slow".into()
+        }
     })
 }
 

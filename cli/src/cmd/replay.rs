@@ -15,8 +15,8 @@ use crate::args::ReplayArgs;
 use crate::exit::{Ending, Failed};
 use crate::job::{Layers, Resolved, source_of};
 use crate::record::{
-    Contribution, Header, JOB, ModelFile, OrderReader, Replay, SUMMARY, Step, Uses, sha256,
-    write_model,
+    Contribution, Header, JOB, ModelFile, OrderReader, Replay, SUMMARY, Step, Stretch, Uses,
+    sha256, write_model,
 };
 use crate::{messages, table};
 
@@ -55,12 +55,16 @@ struct Survey {
     last: Version,
     complete: bool,
     uses: Uses,
+    /// The updates after the last that are not in the record, if it goes on after them.
+    missing: Option<Stretch>,
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     let (header, _) = OrderReader::open(&args.log)?;
-    let Survey { last, complete, uses } = survey(args)?;
-    if !complete {
+    let Survey { last, complete, uses, missing } = survey(args)?;
+    if let Some(missing) = missing {
+        tell_missing(args, missing)?;
+    } else if !complete {
         messages::warn(&format!(
             "{} breaks off after version {last}: the run or its record was cut short",
             args.log.display()
@@ -129,7 +133,8 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
 /// Reads the record once, to know where it ends and how long each version is needed.
 fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
     let (_, mut reader) = OrderReader::open(&args.log)?;
-    let mut survey = Survey { last: Version(0), complete: false, uses: Uses::default() };
+    let (last, uses) = (Version(0), Uses::default());
+    let mut survey = Survey { last, complete: false, uses, missing: None };
     let mut contributions = Vec::new();
     loop {
         match reader.next(&mut contributions)? {
@@ -140,6 +145,10 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
                 }
             }
             Step::Mode(_) => {}
+            Step::Missing(first, last) => {
+                survey.missing = Some(Stretch { first, last });
+                return Ok(survey);
+            }
             Step::Restore(version, from) => {
                 survey.last = version;
                 if args.until.is_none_or(|until| version.0 <= until) {
@@ -152,6 +161,24 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
             }
         }
     }
+}
+
+/// Says where the record has no updates; without the first of a run nothing can be computed.
+fn tell_missing(args: &ReplayArgs, missing: Stretch) -> anyhow::Result<()> {
+    let log = args.log.display();
+    let seen = "the server that wrote it did not see";
+    let Stretch { first, last } = missing;
+    if first == Version(0).next() {
+        bail!(
+            "{log}: the record begins with update {}: {seen} updates {missing}; give the order.log of \
+             the server that led then, which goes on as far as that did",
+            last.next()
+        );
+    }
+    messages::warn(&format!(
+        "{log}: {seen} updates {missing}: the parameters are computed as far as the one before"
+    ));
+    Ok(())
 }
 
 /// The job beside the record, with its data.
@@ -225,7 +252,7 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
                 replay.restore(from).with_context(place)?;
                 continue;
             }
-            Step::End | Step::BrokeOff => break,
+            Step::Missing(..) | Step::End | Step::BrokeOff => break,
         };
         let place = || format!("cannot make version {version} of {}", args.log.display());
         replay.combine(&contributions, closing).with_context(place)?;
@@ -247,7 +274,7 @@ fn recorded(log: &Path, version: Version) -> anyhow::Result<Option<String>> {
     #[derive(serde::Deserialize)]
     struct Summary {
         updates: u64,
-        params_sha256: String,
+        params_sha256: Option<String>,
     }
     let path = log.with_file_name(SUMMARY);
     let text = match std::fs::read_to_string(&path) {
@@ -259,7 +286,7 @@ fn recorded(log: &Path, version: Version) -> anyhow::Result<Option<String>> {
     };
     let summary: Summary = serde_json::from_str(&text)
         .with_context(|| format!("{} is no summary of a run", path.display()))?;
-    Ok(Some(summary.params_sha256).filter(|_| summary.updates == version.0))
+    Ok(summary.params_sha256.filter(|_| summary.updates == version.0))
 }
 
 fn show(result: &Result) -> String {

@@ -33,12 +33,13 @@ impl Host {
         let recorder = host.recorder.clone();
         let report = |now, event| recorder.note(now, &event);
         let recovered = match &mut host.role {
-            Role::Server(server) => recover(&folder.state(), &found, server, report)?,
-            Role::Replica(replica) => recover(&folder.state(), &found, replica, report)?,
+            Role::Server(server) => recover(folder.state(), &found, server, report)?,
+            Role::Replica(replica) => recover(folder.state(), &found, replica, report)?,
         };
         say(folder.identity().durability, &found, &recovered, host.role.server());
         let Recovered { log, begin, now, .. } = recovered;
-        let (checkpoint_every, folder) = (folder.identity().checkpoint_every, folder.state());
+        let (checkpoint_every, folder) =
+            (folder.identity().checkpoint_every, folder.state().clone());
         host.keeping = Some(Keeping { folder, checkpoint_every, found, log, begin, now });
         Ok(host)
     }
@@ -124,19 +125,26 @@ fn say(durability: Durability, found: &Found, recovered: &Recovered, server: Opt
         (None, Durability::Checkpoint) => {
             "there is no checkpoint yet, the run begins anew".to_owned()
         }
-        (None, _) => format!("resumed after {inputs} inputs"),
         (Some(checkpoint), Durability::Checkpoint) => {
             format!("resumed from checkpoint {}, all since is lost", checkpoint.number)
         }
-        (Some(checkpoint), _) => {
-            format!("resumed from checkpoint {} and {inputs} inputs since", checkpoint.number)
-        }
-    };
-    let cut = match torn {
-        0 => String::new(),
-        torn => format!(", without {torn} bytes that were never acknowledged"),
+        _ => resumed(found, *inputs, *torn),
     };
     let point = server.map(Server::point);
     let point = point.map(|it| format!(": {} updates, epoch {:.2}", it.version, it.epoch));
-    messages::say(&format!("{from}{cut}{}", point.unwrap_or_default()));
+    messages::say(&format!("{from}{}", point.unwrap_or_default()));
+}
+
+/// From what a server that keeps a log goes on, in words.
+pub(super) fn resumed(found: &Found, inputs: u64, torn: u64) -> String {
+    let from = match &found.checkpoint {
+        None => format!("resumed after {inputs} inputs"),
+        Some(checkpoint) => {
+            format!("resumed from checkpoint {} and {inputs} inputs since", checkpoint.number)
+        }
+    };
+    match torn {
+        0 => from,
+        torn => format!("{from}, without {torn} bytes that were never acknowledged"),
+    }
 }

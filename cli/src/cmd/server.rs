@@ -12,7 +12,7 @@ use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
 use pstrain_data::Prepared;
-use pstrain_transports::journal::{Checkpoints, Files, InputLog, Snapshots};
+use pstrain_transports::journal::{Checkpoints, Files, InputLog, Snapshots, StateFolder};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
@@ -20,6 +20,7 @@ use pstrain_transports::{
     WallClock, drive, drive_from,
 };
 
+use super::advertise::advertised;
 use super::standby::{self, Role};
 use crate::args::{Durability, JobArgs, Output, ServerArgs};
 use crate::durable::{DurableFolder, Identity, Keeping, StandbyOf};
@@ -28,8 +29,8 @@ use crate::job::{Layers, Resolved};
 #[cfg(feature = "metrics")]
 use crate::metrics::{Metrics, Observed};
 use crate::progress::Progress;
-use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Summary, write_model};
-use crate::security::{in_words, security};
+use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Stretch, Summary, write_model};
+use crate::security::{in_words, of_server};
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     real_time(&layers)?;
     // Listening comes first: workers may dial while the data are read, and an address that is
     // taken is known at once.
-    let security = security(&args.security, &args.listen)?;
+    let security = of_server(&args.security, &args.listen)?;
     let transport =
         SocketTransport::listen(&args.listen)?.secured(security).telling(messages::warn);
     let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
@@ -69,8 +70,8 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     }
     let Resolved { job, data } = layers.resolve()?;
     let (data, job_file) = (Arc::new(data), layers.to_toml());
-    let kept = resumed.as_ref().and_then(|(folder, _)| folder.identity().standby.as_ref());
-    let primary = kept.map(|standby| standby.primary.parse()).transpose()?;
+    let mut of = resumed.as_ref().and_then(|(folder, _)| folder.identity().standby.clone());
+    let primary = of.as_ref().map(|standby| standby.primary.parse()).transpose()?;
     let transport = match primary.or_else(|| args.standby_of.clone()) {
         Some(primary) => transport.with_target(primary),
         None => transport,
@@ -78,12 +79,15 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     let mut host = match (resumed, &args.standby_of) {
         (Some((folder, _)), _) => Host::resume(folder, (job, data), &job_file, &args.output)?,
         (None, Some(primary)) => {
-            let address = standby::address(args, &place)?.to_string();
-            let of = StandbyOf { primary: primary.to_string(), address };
-            Host::standby(args, of, (job, data), &job_file)?
+            let address = advertised(args, &place, primary)?.to_string();
+            let stands = StandbyOf { primary: primary.to_string(), address };
+            of = Some(stands.clone());
+            Host::standby(args, stands, (job, data), &job_file)?
         }
         (None, None) => Host::begin(args, (job, data), &job_file)?,
     };
+    host.of = of;
+    host.role.set_replicate(args.replicate.into());
     #[cfg(feature = "metrics")]
     if let Some(address) = &args.metrics {
         let has_log = host.keeping.as_ref().is_some_and(|keeping| keeping.log.is_some());
@@ -147,8 +151,12 @@ pub(crate) struct Host {
     pub(super) recorder: Recorder,
     virtual_time: Option<VirtualReport>,
     punctuality: Punctuality,
+    /// For whom it stands by, if it began so.
+    of: Option<StandbyOf>,
     /// Where the run is kept, if it is.
     pub(super) keeping: Option<Keeping>,
+    /// The same while it runs, and until the results are written: whoever resumes it writes them, too.
+    in_use: Option<StateFolder>,
 }
 
 /// Tells a run from an earlier one at the same address: the one number that no seed may decide.
@@ -185,7 +193,8 @@ impl Host {
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         let recorder = Recorder::new(summary, folder, progress);
         let punctuality = Punctuality::default();
-        Self { role, job, data, recorder, virtual_time: None, punctuality, keeping: None }
+        let (virtual_time, of, keeping, in_use) = (None, None, None, None);
+        Self { role, job, data, recorder, virtual_time, punctuality, of, keeping, in_use }
     }
 
     /// A host for the server of a run that begins.
@@ -214,7 +223,7 @@ impl Host {
         if args.durability == Durability::Checkpoint && servers > 1 {
             bail!(
                 "--durability checkpoint: for one server only, since several would go back to \
-                 different times; use log"
+                 different times; use log, which takes checkpoints, too"
             );
         }
         let every = args.checkpoint_every.into();
@@ -333,11 +342,13 @@ impl Host {
                     drive(server, transport, &mut services, &mailbox)?.context("the server ended")
                 }
                 Role::Replica(replica) => {
-                    drive(replica, transport, &mut services, &mailbox)?.map_err(standby::failed)
+                    let failed = |error| standby::failed(error, self.of.as_ref());
+                    drive(replica, transport, &mut services, &mailbox)?.map_err(failed)
                 }
             };
         };
         let Keeping { folder, checkpoint_every, found, log, begin, now } = keeping;
+        self.in_use = Some(folder.clone());
         let recorder = self.recorder.clone();
         let (beside, warn) = (move || recorder.keep(), messages::warn);
         let when = (checkpoint_every, now);
@@ -354,7 +365,7 @@ impl Host {
                 let journal = Observed::new(journal, self.recorder.metrics().map(Metrics::commits));
                 let mut journal = journal;
                 drive_from(replica, transport, &mut services, &mailbox, &mut journal, begin)?
-                    .map_err(standby::failed)
+                    .map_err(|error| standby::failed(error, self.of.as_ref()))
             }
             (Role::Replica(_), None) => bail!("a server with a standby keeps its log, or nothing"),
         }
@@ -362,7 +373,7 @@ impl Host {
 
     /// Writes the results, then prints them: whoever does not read them must not cost the files.
     pub(crate) fn finish(self, transport: &str, output: &Output) -> anyhow::Result<()> {
-        let Self { role, recorder, virtual_time, punctuality, data, .. } = self;
+        let Self { role, recorder, virtual_time, punctuality, data, in_use: _in_use, .. } = self;
         let classes = data.spec.classes();
         let (summary, folder) = recorder.finish();
         // A standby that never met its server has nothing to tell.
@@ -374,6 +385,7 @@ impl Host {
             report.was_virtual(virtual_time);
         }
         report.shaping = Shaping::of(&punctuality);
+        tell_missing(&report);
         if let Some(folder) = folder {
             let about = ModelFile {
                 model: job.model.clone(),
@@ -382,7 +394,7 @@ impl Host {
                 recipe: job.data.recipe.clone(),
                 training: serde_json::from_value(serde_json::to_value(&report)?)?,
             };
-            let written = if params.len() == server.initial().len() {
+            let written = if report.params_sha256.is_some() {
                 write_model(&folder.model(), &about, params)
             } else {
                 messages::warn("no model is written: part of its parameters is lost");
@@ -394,6 +406,18 @@ impl Host {
         } else {
             print_report(&report, output)
         }
+    }
+}
+
+/// Says what the records are without.
+fn tell_missing(report: &Report) {
+    let stretches: Vec<String> = report.missing_updates.iter().map(Stretch::to_string).collect();
+    if !stretches.is_empty() {
+        messages::warn(&format!(
+            "the totals of workers and the records here are without updates {}, which this server \
+             did not see: the records of the one that led then have them",
+            stretches.join(", ")
+        ));
     }
 }
 

@@ -9,17 +9,21 @@ use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
-use pstrain_transports::journal::{Inputs, Recovered, replay};
+use pstrain_transports::journal::{
+    Beside, CheckpointError, Checkpoints, Files, InputLog, Recovered, recover,
+};
 use pstrain_transports::{
     Address, Mailbox, ShardServices, SocketTransport, Transport, WallClock, drive, drive_from,
 };
 
+use super::advertise::advertised;
+use super::resume::resumed;
 use super::server::fresh_run;
-use super::standby::Role;
+use super::standby::{self, Role};
 use crate::args::{Durability, ServerArgs};
-use crate::durable::ShardFolder;
+use crate::durable::{Keeping, ShardFolder, find};
 use crate::exit::{self, Ending, Failed};
-use crate::security::{in_words, security};
+use crate::security::{in_words, of_server, security};
 use crate::{messages, progress, signals};
 
 /// How long the coordinator may be silent, until the job says another time.
@@ -29,15 +33,19 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     if let Some(flag) = args.job.flags.first() {
         bail!("--{flag}: the job of --shard and --join comes from server 1; leave it out");
     }
+    #[cfg(feature = "metrics")]
+    if args.metrics.is_some() {
+        bail!(
+            "--metrics: the run's numbers are with server 1, which coordinates; give it --metrics there, \
+             and leave it out here"
+        );
+    }
     // Both ways: workers come to it, and it goes to the coordinator.
     security(&args.security, &args.coordinator)?;
-    let secured = security(&args.security, &args.listen)?;
+    let secured = of_server(&args.security, &args.listen)?;
     let transport = SocketTransport::listen(&args.listen)?.secured(secured).telling(messages::warn);
     let local = transport.local_address().unwrap_or_else(|| args.listen.clone());
-    let address = args.advertise.clone().unwrap_or_else(|| local.clone());
-    if address.is_unspecified() {
-        bail!("--listen {local}: say with --advertise HOST:PORT where workers reach this server");
-    }
+    let address = advertised(args, &local, &args.coordinator)?;
     let node = Shard::new(config(place, &address, LEASE)).follows(args.coordinator.to_string());
     let (mut node, kept) = keep(args, place, node)?;
     let begins = kept.as_ref().map_or(Time::ZERO, |kept| kept.now);
@@ -57,8 +65,11 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     let mailbox = Mailbox::new(&transport);
     signals::drain_on_signal(mailbox.handle())?;
     let done = match kept {
-        Some(Recovered { log: Some(log), begin, .. }) => {
-            let mut journal = Inputs::new(log, messages::warn);
+        Some(Keeping { folder, checkpoint_every, found, log: Some(log), begin, now }) => {
+            let (when, warn) = ((checkpoint_every, now), messages::warn);
+            // Records are the coordinator's.
+            let checkpoints = Checkpoints::new(folder, Files, when, &found, Beside::default, warn);
+            let mut journal = InputLog::new(log, checkpoints, warn);
             drive_from(&mut node, &mut transport, &mut services, &mailbox, &mut journal, begin)?
         }
         _ => drive(&mut node, &mut transport, &mut services, &mailbox)?,
@@ -74,32 +85,44 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     }
 }
 
-/// Where the inputs of this server are kept, if they are; brings it to where the last one was.
+/// Where this server is kept, if it is; brings it to where the last one was.
 fn keep(
     args: &ServerArgs,
     place: Place,
     shard: Shard,
-) -> anyhow::Result<(Replica, Option<Recovered>)> {
+) -> anyhow::Result<(Replica, Option<Keeping>)> {
     let fresh = fresh_run();
-    let (log, number) = match (&args.resume, &args.state, args.durability) {
-        (Some(folder), ..) => ShardFolder::open(folder, place)?,
-        (None, Some(folder), Durability::Log) => {
-            (ShardFolder::create(folder, place, fresh)?, fresh)
+    let (folder, kept) = match (&args.resume, &args.state, args.durability) {
+        (Some(path), ..) => ShardFolder::open(path, place)?,
+        (None, Some(path), Durability::Log) => {
+            ShardFolder::create(path, place, fresh, args.checkpoint_every.into())?
         }
         (None, _, Durability::Checkpoint) => bail!(
-            "--durability checkpoint: with several servers all must be of one moment; use log"
+            "--durability checkpoint: with several servers all must be of one moment; use log, \
+             which takes checkpoints, too"
         ),
         (None, Some(_), Durability::None) => {
             bail!("--state: nothing is kept there without --durability log")
         }
         (None, None, _) => return Ok((Role::primary_shard(shard, fresh), None)),
     };
-    let mut node = Role::primary_shard(shard, number);
-    let recovered = replay(&log, &mut node, |_, _| ())?;
-    if recovered.inputs > 0 {
-        messages::say(&format!("resumed after {} inputs", recovered.inputs));
+    let ShardFolder { number, checkpoint_every, .. } = kept;
+    let found = find(&folder, true)?;
+    let mut node = match &found.checkpoint {
+        None => Role::primary_shard(shard, number),
+        Some(checkpoint) => {
+            let config = standby::config(number, String::new());
+            let node = Replica::restore_shard(config, shard, &checkpoint.saved);
+            let damaged = |why| CheckpointError::of_server(&folder.checkpoint(found.number()), why);
+            node.map_err(damaged)?
+        }
+    };
+    let Recovered { log, begin, now, inputs, torn } =
+        recover(&folder, &found, &mut node, |_, _| ())?;
+    if args.resume.is_some() {
+        messages::say(&resumed(&found, inputs, torn));
     }
-    Ok((node, Some(recovered)))
+    Ok((node, Some(Keeping { folder, checkpoint_every, found, log, begin, now })))
 }
 
 fn config(place: Place, address: &Address, lease: Duration) -> ShardConfig {

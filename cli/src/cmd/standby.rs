@@ -1,12 +1,10 @@
 //! `pstrain server --standby-of`, and how a server that can have a standby runs.
 
-use anyhow::bail;
 use pstrain_core::job::Job;
-use pstrain_core::node::{Replica, ReplicaConfig, Server, Shard, WorkerError};
+use pstrain_core::node::{Replica, ReplicaConfig, Replicate, Server, Shard, WorkerError};
 use pstrain_core::rng::Stream;
-use pstrain_transports::Address;
 
-use crate::args::ServerArgs;
+use crate::durable::StandbyOf;
 use crate::exit::Failed;
 
 /// What runs a job: a server alone, or one that has a standby or is one.
@@ -33,6 +31,13 @@ impl Role {
         Replica::primary_shard(config(number, String::new()), shard)
     }
 
+    /// From now on sends this of gradients to its standby.
+    pub(super) const fn set_replicate(&mut self, replicate: Replicate) {
+        if let Self::Replica(replica) = self {
+            replica.set_replicate(replicate);
+        }
+    }
+
     /// The server that coordinates, as it is here.
     pub(super) fn server(&self) -> Option<&Server> {
         match self {
@@ -52,26 +57,26 @@ impl Role {
 
 /// What is known of a server that has a standby or is one, from when it begins.
 pub(super) fn config(id: u64, address: String) -> ReplicaConfig {
-    ReplicaConfig { id, address, stream: Stream::new(id) }
+    let replicate = Replicate::default();
+    ReplicaConfig { id, address, stream: Stream::new(id), replicate }
 }
 
-/// Why a server that has a standby, or is one, could not go on.
-pub(super) fn failed(error: WorkerError) -> anyhow::Error {
+/// Why a server that has a standby, or is one if it began as in `of`, could not go on.
+pub(super) fn failed(error: WorkerError, of: Option<&StandbyOf>) -> anyhow::Error {
     let what = match error {
         WorkerError::Refused(why) => format!("the server refused this standby: {why}"),
         WorkerError::Unreachable { why, .. } => {
-            format!("cannot reach the server that it stands by for: {why}")
+            let (there, here) =
+                of.map_or_else(Default::default, |StandbyOf { primary, address }| {
+                    (format!(", at {primary}"), format!(" at {address}"))
+                });
+            format!(
+                "cannot reach the server that it stands by for{there}: {why}; see that it runs and can be \
+                 reached from here. If it is gone for good, this one leads once half of the workers have \
+                 come to it{here}: see that they run and can reach it there (--advertise)"
+            )
         }
         other => other.to_string(),
     };
     Failed(what).into()
-}
-
-/// Where workers reach a standby that listens at `local`.
-pub(super) fn address(args: &ServerArgs, local: &Address) -> anyhow::Result<Address> {
-    let address = args.advertise.clone().unwrap_or_else(|| local.clone());
-    if address.is_unspecified() {
-        bail!("--listen {local}: say with --advertise HOST:PORT where workers reach this server");
-    }
-    Ok(address)
 }

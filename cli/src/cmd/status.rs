@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{ServerId, WorkerId};
+use pstrain_core::protocol::group::Unreached;
 use pstrain_core::protocol::message::PullStatus;
-use pstrain_core::protocol::{MemberState, Message, PROTOCOL_VERSION, Status, Wait, WaitReason};
+use pstrain_core::protocol::{
+    MemberState, Message, PROTOCOL_VERSION, ServerStatus, Status, Wait, WaitReason,
+};
 use pstrain_transports::Address;
 use serde::Serialize;
 
@@ -35,6 +38,14 @@ pub(crate) fn ask(
     })
 }
 
+/// How long a server has to say why something else takes so long.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// The same, for whoever can do without.
+pub(super) fn at_once(address: (&Address, &SecurityArgs)) -> Option<Status> {
+    ask(address, AT_ONCE.into()).ok()
+}
+
 /// A status as `--json` prints it: the words of the table, and seconds.
 #[derive(Serialize)]
 struct View<'a> {
@@ -53,6 +64,8 @@ struct View<'a> {
     standby: Option<&'a str>,
     /// Whether whoever answered stands by.
     stands_by: bool,
+    /// Where there are several: the one that coordinates first.
+    servers: Vec<ServerView<'a>>,
     workers: Vec<MemberView<'a>>,
 }
 
@@ -62,6 +75,16 @@ pub(super) struct WaitView {
     workers: Vec<WorkerId>,
     waited_s: f64,
     left_s: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct ServerView<'a> {
+    id: ServerId,
+    /// Where workers reach it; none of the one that coordinates, and of one that never came.
+    address: Option<&'a str>,
+    /// The first of its keys, and the one after the last.
+    keys: Option<[u64; 2]>,
+    away_s: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -77,6 +100,8 @@ struct MemberView<'a> {
     updates: u64,
     /// Mini-batches of its partition that others were given.
     reassigned: u64,
+    /// The other server that it cannot be with, and why.
+    unreached: Option<&'a Unreached>,
 }
 
 impl<'a> View<'a> {
@@ -91,6 +116,7 @@ impl<'a> View<'a> {
             mini_batch: member.batch.0,
             updates: member.updates,
             reassigned: member.reassigned,
+            unreached: member.unreached.as_ref().map(|(unreached, _)| unreached),
         });
         Self {
             job: &status.job,
@@ -105,7 +131,19 @@ impl<'a> View<'a> {
             wait: status.wait.as_ref().map(WaitView::of),
             standby: status.standby.as_deref(),
             stands_by: status.stands_by,
+            servers: status.servers.iter().map(ServerView::of).collect(),
             workers: workers.collect(),
+        }
+    }
+}
+
+impl<'a> ServerView<'a> {
+    fn of(server: &'a ServerStatus) -> Self {
+        Self {
+            id: server.server,
+            address: Some(server.address.as_str()).filter(|address| !address.is_empty()),
+            keys: server.keys.map(|keys| [keys.begin(), keys.end()]),
+            away_s: server.away.map(|away| away.as_secs_f64()),
         }
     }
 }
@@ -147,6 +185,7 @@ fn show(status: &Status) -> String {
         Some(wait) => text += &format!("waiting   {}\n", waiting(wait)),
     }
     text += "\n";
+    text += &servers(&status.servers);
     let changes_hands = status.members.iter().any(|member| member.reassigned > 0);
     let rows = status.members.iter().map(|member| {
         let heard = if member.state == MemberState::Awaited {
@@ -172,6 +211,28 @@ fn show(status: &Status) -> String {
     header.extend(changes_hands.then_some("reassigned"));
     text += &table::table(&header, 3, rows.collect());
     text
+}
+
+/// The servers, where there are several.
+fn servers(servers: &[ServerStatus]) -> String {
+    if servers.is_empty() {
+        return String::new();
+    }
+    let rows = servers.iter().map(|server| {
+        let address = match server.address.as_str() {
+            "" if server.server == ServerId::COORDINATOR => "coordinates",
+            "" => "never came",
+            address => address,
+        };
+        let is_there = || "there".to_owned();
+        vec![
+            server.server.to_string(),
+            address.to_owned(),
+            server.away.map_or_else(is_there, |away| format!("away for {}", short(away))),
+            server.keys.map_or_else(|| "none".to_owned(), |keys| keys.to_string()),
+        ]
+    });
+    table::table(&["server", "address", "state", "keys"], 4, rows.collect()) + "\n\n"
 }
 
 /// For whom, why, since when and for how long at most.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use pstrain_core::protocol::BUILD;
-use pstrain_transports::journal::{Files, replace};
+use pstrain_transports::journal::{Files, StateFolder, replace};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -18,14 +18,18 @@ struct Label<T> {
     what: T,
 }
 
-/// Makes a folder that is to have the label `name`, and says that it holds `what`.
-pub(super) fn make_folder(path: &Path, name: &str, what: &str) -> anyhow::Result<()> {
-    ensure!(
-        !path.join(name).exists(),
-        "{} holds {what} already: go on with it with --resume, or choose another folder",
-        path.display()
-    );
-    fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
+/// Makes a folder, and locks it, unless it has one of these labels already.
+pub(super) fn make_folder(path: &Path, labels: &[(&str, &str)]) -> anyhow::Result<StateFolder> {
+    fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let folder = StateFolder::lock(path)?;
+    for (name, what) in labels {
+        ensure!(
+            !path.join(name).exists(),
+            "{} holds {what} already: go on with it with --resume, or choose another folder",
+            path.display()
+        );
+    }
+    Ok(folder)
 }
 
 /// Makes a file that is there as a whole or not at all.
@@ -40,14 +44,19 @@ pub(super) fn put<T: Serialize>(path: &Path, name: &str, what: &T) -> anyhow::Re
     write(&path.join(name), &serde_json::to_string(&label)?)
 }
 
-/// Reads the label `name` of a folder that `pstrain server` made with `flags`.
-pub(super) fn read<T: DeserializeOwned>(path: &Path, name: &str, flags: &str) -> anyhow::Result<T> {
+/// Locks a folder that `pstrain server` made with `flags`, and reads its label `name`.
+pub(super) fn open<T: DeserializeOwned>(
+    path: &Path,
+    name: &str,
+    flags: &str,
+) -> anyhow::Result<(StateFolder, T)> {
     let place = path.join(name);
     ensure!(
         place.exists(),
         "{} holds no run: it must be a folder that `pstrain server {flags}` has made",
         path.display()
     );
+    let folder = StateFolder::lock(path)?;
     let text =
         fs::read_to_string(&place).with_context(|| format!("cannot read {}", place.display()))?;
     let Label { build, what } = serde_json::from_str(&text)
@@ -57,5 +66,5 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path, name: &str, flags: &str) ->
         "{} is of release {build}, and this is {BUILD}: go on with that one",
         path.display()
     );
-    Ok(what)
+    Ok((folder, what))
 }

@@ -44,6 +44,7 @@ fn some_events() -> Vec<Event> {
             batch: BatchId(0),
             loss: 1.5,
             turnaround: spent.total(),
+            ago: Duration::ZERO,
             compute: spent.compute,
             spent,
             bytes: 0,

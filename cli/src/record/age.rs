@@ -49,6 +49,11 @@ impl Age {
         growth
     }
 
+    /// What was applied meanwhile is not known: the age is watched anew from the next gradient on.
+    pub(super) const fn lost_sight(&mut self) {
+        self.last = None;
+    }
+
     /// The run is over: the age is not watched any more.
     pub(super) fn ended(&mut self, now: Time) -> Option<Growth> {
         let growth = self.grow(now);

@@ -86,6 +86,9 @@ impl Histograms {
                     worker.aged(growth);
                 }
             }
+            Event::Following { .. } => {
+                self.0.iter_mut().for_each(|worker| worker.age.lost_sight());
+            }
             Event::Ended { .. } => {
                 for worker in &mut self.0 {
                     let growth = worker.age.ended(now);

@@ -6,6 +6,7 @@ mod filtering;
 mod folder;
 mod histograms;
 mod lines;
+mod missing;
 mod model_file;
 mod order;
 mod replay;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use digest::{hexadecimal, sha256};
 pub(crate) use folder::{Folder, JOB, SUMMARY};
+pub(crate) use missing::Stretch;
 pub(crate) use model_file::{ModelFile, read_model, write_model};
 pub(crate) use order::{Contribution, Header, OrderReader, Step};
 pub(crate) use replay::{Replay, Uses};

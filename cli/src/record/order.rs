@@ -9,7 +9,8 @@
 //! came last). Where another mode began there is `mode` with the mode as a JSON object: it holds for the
 //! updates that follow, as the job's does for those before the first such line. `restore` with two versions
 //! says that the first was not made of gradients, but is the second once more, with nothing that the
-//! optimiser remembered. What filters made of a gradient is not written: they go by it, by the numbers of
+//! optimiser remembered. `missing` with two versions says that the updates from the first to the second
+//! are not in the record: they were made before the server that wrote it stood by, or while it could not. What filters made of a gradient is not written: they go by it, by the numbers of
 //! the mini-batch and by what they made of those that the worker sent before. The last line is `end` with the last version; without it
 //! the run, or its record, broke off.
 
@@ -29,7 +30,9 @@ use super::digest::{hexadecimal, sha256};
 use super::lines::Lines;
 
 const FORMAT: &str = "pstrain order of updates";
-const FORMAT_VERSION: u32 = 4;
+const FORMAT_VERSION: u32 = 5;
+/// The oldest that is read: it has no `missing`.
+const OLDEST_VERSION: u32 = 4;
 
 /// The run that an order of updates is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,6 +142,14 @@ impl OrderLog {
                 serde_json::to_writer(self.lines.writer(), mode)?;
                 self.lines.end()
             }
+            Event::Following { version: Some(version) } if *version > self.version => {
+                self.lines.text(b"missing ");
+                self.lines.number(self.version.next().0);
+                self.lines.text(b" ");
+                self.lines.number(version.0);
+                self.version = *version;
+                self.lines.end()
+            }
             Event::Restored { point, from } => {
                 self.version = point.version;
                 self.lines.text(b"restore ");
@@ -188,6 +199,8 @@ pub(crate) enum Step {
     Mode(Mode),
     /// An earlier version, the second, becomes the first.
     Restore(Version, Version),
+    /// The updates from the first to the second are not in the record.
+    Missing(Version, Version),
     /// The end of the run.
     End,
     /// The end of a record that broke off.
@@ -225,10 +238,10 @@ impl<R: BufRead> OrderReader<R> {
                 reader.path.display()
             ),
         };
-        if header.format_version != FORMAT_VERSION {
+        if !(OLDEST_VERSION..=FORMAT_VERSION).contains(&header.format_version) {
             bail!(
-                "{} has format version {}, but this release reads {FORMAT_VERSION}; use the \
-                 release that recorded it",
+                "{} has format version {}, but this release reads {OLDEST_VERSION} to \
+                 {FORMAT_VERSION}; use the release that recorded it",
                 reader.path.display(),
                 header.format_version
             );
@@ -267,12 +280,23 @@ impl<R: BufRead> OrderReader<R> {
             return Ok(Step::Mode(mode));
         }
         if let Some(versions) = line.strip_prefix("restore ") {
-            let (version, from) = restored(versions)?;
+            let (version, from) = pair(versions)?;
             if version != self.version.next() || from >= version {
                 return Err(format!("version {from} is restored after version {}", self.version));
             }
             self.version = version;
             return Ok(Step::Restore(version, from));
+        }
+        if let Some(versions) = line.strip_prefix("missing ") {
+            let (first, last) = pair(versions)?;
+            if first != self.version.next() || last < first {
+                return Err(format!(
+                    "{first} to {last} are missing after version {}",
+                    self.version
+                ));
+            }
+            self.version = last;
+            return Ok(Step::Missing(first, last));
         }
         let mut words = line.split(' ');
         let first = words.next().unwrap_or_default();
@@ -320,10 +344,10 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?} is no such number"))
 }
 
-fn restored(versions: &str) -> Result<(Version, Version), String> {
-    let (version, from) =
+fn pair(versions: &str) -> Result<(Version, Version), String> {
+    let (one, other) =
         versions.split_once(' ').ok_or_else(|| format!("{versions:?} is no pair of versions"))?;
-    Ok((Version(number(version)?), Version(number(from)?)))
+    Ok((Version(number(one)?), Version(number(other)?)))
 }
 
 fn contribution(word: &str) -> Result<Contribution, String> {
@@ -428,6 +452,17 @@ mod tests {
         for damaged in ["restore 3 3", "restore 4 1", "restore 3", "restore 3 x"] {
             let error = steps(&format!("{first}{damaged}\n")).unwrap_err().to_string();
             assert!(error.contains("order.log:4"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_comes_back() {
+        let read = steps("1 1,1,1,0,0,0,64\nmissing 2 4\n5 1,1,5,4,4,3,64\nend 5\n").unwrap();
+        assert_eq!(read[1], (Step::Missing(Version(2), Version(4)), 1));
+        assert_eq!(read[2], (Step::Update(Version(5), Closing::Everything), 1));
+        for damaged in ["missing 1 4", "missing 3 4", "missing 2 1", "missing 2"] {
+            let error = steps(&format!("1 1,1,1,0,0,0,64\n{damaged}\n")).unwrap_err().to_string();
+            assert!(error.contains("order.log:3"), "{error}");
         }
     }
 

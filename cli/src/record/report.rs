@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::age::AgeOfInformation;
 use super::digest::{hexadecimal, sha256};
+use super::missing::Stretch;
 use super::shaping::Shaping;
 use super::summary::{Summary, WorkerTotals};
 use crate::simulate::VirtualReport;
@@ -47,7 +48,12 @@ pub(crate) struct Report {
     /// Bytes of all gradients on the wire, over what they would have been without filters.
     pub(crate) bytes_ratio: Option<f64>,
     pub(crate) batches: Ledger,
-    pub(crate) params_sha256: String,
+    /// None where part of the parameters is lost; with it goes what an evaluation of them would say.
+    pub(crate) params_sha256: Option<String>,
+    /// Updates that the records and all totals of workers are without: they were made before this
+    /// server stood by, or while it could not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) missing_updates: Vec<Stretch>,
     pub(crate) peak_rss_mib: Option<f64>,
     pub(crate) workers: Vec<WorkerReport>,
     /// What only virtual time can say.
@@ -163,12 +169,16 @@ impl Summary {
     /// The report of the whole run.
     pub(crate) fn report(&self, server: &Server, classes: &[&str], transport: &str) -> Report {
         let job = server.job();
-        let evaluation = self.evaluated.as_ref().map(|(_, evaluation)| evaluation);
+        // What was evaluated before part of the parameters was lost is of others.
+        let is_whole = server.parameters().len() == server.initial().len();
+        let evaluation = self.evaluated.as_ref().filter(|_| is_whole).map(|(_, it)| it);
+        let missing_updates = self.missing.stretches().to_vec();
+        let point = self.point.or_else(|| (!missing_updates.is_empty()).then(|| server.point()));
         let objective = evaluation.map(|it| it.objective(job.update.l1()));
         let recall = evaluation.map(|evaluation| {
             classes.iter().map(|class| (*class).to_owned()).zip(evaluation.recall.clone()).collect()
         });
-        let (updates, samples, epochs, time) = self.point.map_or((0, 0, 0.0, 0.0), |point| {
+        let (updates, samples, epochs, time) = point.map_or((0, 0, 0.0, 0.0), |point| {
             (point.version.0, point.samples, point.epoch, point.time.as_secs_f64())
         });
         let all = All {
@@ -206,7 +216,8 @@ impl Summary {
             jain: jain(&shares),
             bytes_ratio: (unfiltered > 0).then(|| pushed as f64 / unfiltered as f64),
             batches: server.ledger(),
-            params_sha256: sha256(server.parameters()),
+            params_sha256: is_whole.then(|| sha256(server.parameters())),
+            missing_updates,
             peak_rss_mib: peak_rss_mib(),
             workers,
             virtual_time: None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
+use pstrain_core::id::Version;
 #[cfg(feature = "pictures")]
 use pstrain_core::id::WorkerId;
 use pstrain_core::job::Job;
@@ -15,6 +16,7 @@ use pstrain_core::time::Time;
 use serde::{Deserialize, Serialize};
 
 use super::age::Age;
+use super::missing::Missing;
 use super::report::{Staleness, ratio};
 use super::workers::{Seen, WorkersSide};
 
@@ -29,6 +31,8 @@ pub(crate) struct Summary {
     staleness: BTreeMap<u64, u64>,
     pub(super) first_update: Option<Time>,
     pub(super) reason: Option<EndReason>,
+    /// What the totals are without.
+    pub(super) missing: Missing,
 }
 
 /// Running totals as they are kept beside the state of a server.
@@ -40,6 +44,7 @@ pub(super) struct KeptSummary {
     staleness: BTreeMap<u64, u64>,
     first_update: Option<Time>,
     reason: Option<EndReason>,
+    missing: Missing,
 }
 
 /// Totals of one worker.
@@ -108,12 +113,13 @@ impl Summary {
             staleness: BTreeMap::new(),
             first_update: None,
             reason: None,
+            missing: Missing::default(),
         }
     }
 
     /// The totals so far.
     pub(super) fn keep(&self) -> KeptSummary {
-        let Self { workers, point, evaluated, staleness, first_update, reason, .. } = self;
+        let Self { workers, point, evaluated, staleness, first_update, reason, missing, .. } = self;
         KeptSummary {
             workers: workers.clone(),
             point: point.map(ExactPoint::from),
@@ -121,12 +127,15 @@ impl Summary {
             staleness: staleness.clone(),
             first_update: *first_update,
             reason: *reason,
+            missing: missing.clone(),
         }
     }
 
     /// Goes on from totals that were kept, of the same job.
     pub(super) fn go_on(&mut self, kept: KeptSummary) {
-        let KeptSummary { workers, point, evaluated, staleness, first_update, reason } = kept;
+        let KeptSummary { workers, point, evaluated, staleness, first_update, reason, missing } =
+            kept;
+        self.missing = missing;
         self.workers = workers;
         self.point = point.map(Point::from);
         self.evaluated = evaluated.map(|(point, evaluation)| (point.into(), evaluation));
@@ -152,6 +161,7 @@ impl Summary {
             _ => None,
         };
         match event {
+            Event::Following { version } => self.followed(*version),
             Event::Joined { worker, name, .. } => {
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
                     totals.name.clone_from(name);
@@ -177,11 +187,12 @@ impl Summary {
                     totals.pulled_bytes += *bytes;
                 }
             }
-            Event::Pushed { worker, turnaround, compute, bytes, .. } => {
+            Event::Pushed { worker, turnaround, ago, compute, bytes, .. } => {
+                let came = Time::ZERO + now.since(Time::ZERO + *ago);
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
                     totals.pushes += 1;
                     totals.pushed_bytes += *bytes;
-                    totals.pushed(now, *turnaround, *compute, seen);
+                    totals.pushed(came, *turnaround, *compute, seen);
                 }
             }
             Event::Applied { worker, staleness, samples, age, .. } => {
@@ -194,10 +205,12 @@ impl Summary {
                 }
             }
             Event::Updated { point, .. } => {
-                self.first_update.get_or_insert(now);
-                self.point = Some(*point);
+                if self.missing.stretches().is_empty() {
+                    self.first_update.get_or_insert(now);
+                }
+                self.has(*point);
             }
-            Event::Restored { point, .. } => self.point = Some(*point),
+            Event::Restored { point, .. } => self.has(*point),
             Event::Evaluated { point, evaluation } => {
                 self.evaluated = Some((*point, evaluation.clone()));
             }
@@ -210,6 +223,19 @@ impl Summary {
             _ => {}
         }
         seen
+    }
+
+    fn has(&mut self, point: Point) {
+        self.point = Some(point);
+        self.missing.has(point.version);
+    }
+
+    /// The server has just been given the state of another, and sees what that does from here on.
+    fn followed(&mut self, version: Option<Version>) {
+        self.workers.iter_mut().for_each(|totals| totals.age.lost_sight());
+        if version.is_some_and(|version| self.missing.goes_on_from(version)) {
+            self.point = None;
+        }
     }
 
     /// The staleness of the gradients applied so far.

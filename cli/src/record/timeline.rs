@@ -63,7 +63,23 @@ enum Outcome {
     Lost,
     /// The run ended before it became part of an update.
     Discarded,
+    /// What became of it the server that writes this was not there to see.
+    Unknown,
 }
+
+impl Lane {
+    /// It has become known which incarnation the worker has had since the server saw it again.
+    fn is_of(&mut self, incarnation: Incarnation) {
+        if self.incarnation == UNKNOWN {
+            self.incarnation = incarnation;
+            let rows = self.granted.iter_mut().chain(&mut self.pushed);
+            rows.for_each(|row| row.incarnation = incarnation);
+        }
+    }
+}
+
+/// No incarnation: they are counted from 1.
+const UNKNOWN: Incarnation = Incarnation(0);
 
 impl Timeline {
     pub(super) fn create(path: &Path, workers: usize) -> io::Result<Self> {
@@ -87,8 +103,12 @@ impl Timeline {
 
     pub(super) fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) -> io::Result<()> {
         match *event {
-            Event::Joined { worker, incarnation, .. } => {
+            Event::Following { .. } => return self.lost_sight(),
+            Event::Joined { worker, incarnation, resumed, .. } => {
                 if let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) {
+                    if resumed {
+                        lane.is_of(incarnation);
+                    }
                     lane.incarnation = incarnation;
                 }
             }
@@ -105,20 +125,27 @@ impl Timeline {
                     pushed: None,
                 });
             }
-            Event::Pushed { worker, base, batch, turnaround, compute, .. } => {
+            Event::Pushed { worker, sequence, base, batch, turnaround, ago, compute, .. } => {
                 let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
-                let Some(mut row) = lane.granted.pop_front() else { return Ok(()) };
+                // Those after it were given out later; its own was before this server stood by.
+                let is_its = lane.granted.front().is_some_and(|row| row.sequence <= sequence);
+                let row = is_its.then(|| lane.granted.pop_front()).flatten();
+                let Some(mut row) = row else { return Ok(()) };
                 // After a reconnect the parameters may have been given out once more.
-                row.granted = Time::from_nanos(now.as_nanos() - nanos(turnaround));
+                let came = Time::ZERO + now.since(Time::ZERO + ago);
+                row.granted = Time::ZERO + came.since(Time::ZERO + turnaround);
                 // And with a new version it may have been for another mini-batch.
                 (row.base, row.batch) = (base, batch);
                 row.seen = seen;
-                row.pushed = Some((now, compute));
+                row.pushed = Some((came, compute));
                 lane.pushed.push(row);
             }
             Event::Applied { worker, incarnation, sequence, base, staleness, .. } => {
                 let version = Version(base.0 + staleness).next();
                 let outcome = Outcome::Applied { version, staleness };
+                if let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) {
+                    lane.is_of(incarnation);
+                }
                 return self.close(worker, incarnation, sequence, outcome);
             }
             Event::Dropped { worker, sequence, .. } => {
@@ -136,6 +163,17 @@ impl Timeline {
             }
             Event::Ended { .. } => self.open.ended = true,
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// What was open has come to an end that is not known, or will.
+    fn lost_sight(&mut self) -> io::Result<()> {
+        for (worker, lane) in (0..).map(WorkerId).zip(&mut self.open.lanes) {
+            for row in lane.pushed.drain(..).chain(lane.granted.drain(..)) {
+                write(&mut self.lines, worker, &row, Outcome::Unknown)?;
+            }
+            lane.incarnation = UNKNOWN;
         }
         Ok(())
     }
@@ -172,7 +210,11 @@ impl Timeline {
 fn write(lines: &mut Lines, worker: WorkerId, row: &Row, outcome: Outcome) -> io::Result<()> {
     // For people, workers are numbered from 1.
     lines.number(u64::from(worker.0) + 1);
-    for number in [row.incarnation.0, row.sequence.0, row.batch.0, row.base.0] {
+    match row.incarnation {
+        UNKNOWN => lines.text(b","),
+        known => field(lines, known.0),
+    }
+    for number in [row.sequence.0, row.batch.0, row.base.0] {
         field(lines, number);
     }
     field(lines, nanos(row.waited));
@@ -200,6 +242,7 @@ fn write(lines: &mut Lines, worker: WorkerId, row: &Row, outcome: Outcome) -> io
         Outcome::Dropped => lines.text(b",dropped,,"),
         Outcome::Lost => lines.text(b",lost,,"),
         Outcome::Discarded => lines.text(b",discarded,,"),
+        Outcome::Unknown => lines.text(b",unknown,,"),
     }
     lines.end()
 }

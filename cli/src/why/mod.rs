@@ -9,7 +9,7 @@ pub(crate) mod tests;
 
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
+use pstrain_core::id::{ServerId, WorkerId};
 use pstrain_core::protocol::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
 use serde::Serialize;
 
@@ -27,6 +27,8 @@ pub(crate) enum WaitsFor {
     Others,
     /// The server gives it no parameters before these workers' gradients have come.
     Barrier { workers: Vec<WorkerId> },
+    /// A server has to say its part of what the update goes by.
+    Server { server: ServerId },
     /// Its turn: the server gives parameters out one after another.
     Turn,
     /// Parameters are on their way to it.
@@ -37,6 +39,8 @@ pub(crate) enum WaitsFor {
     Gradient,
     /// Its gradient should have come long ago.
     Overdue,
+    /// It has to reach one of the other servers.
+    Way { server: ServerId },
     /// Its link has to come back.
     Link,
     /// Nothing: its part is done, or it is gone.
@@ -46,6 +50,9 @@ pub(crate) enum WaitsFor {
 impl WaitsFor {
     /// What `member` waits for.
     pub(crate) fn of(status: &Status, member: &MemberStatus) -> Self {
+        if let Some((unreached, _)) = &member.unreached {
+            return Self::Way { server: unreached.server };
+        }
         match member.state {
             MemberState::Awaited => Self::Start,
             MemberState::Preparing => Self::Data,
@@ -60,7 +67,8 @@ impl WaitsFor {
         match &status.wait {
             _ if status.phase == Phase::Gathering => Self::Others,
             Some(Wait { reason: WaitReason::Workers | WaitReason::Server(_), .. }) => Self::Others,
-            Some(Wait { reason: WaitReason::Standby, .. }) => Self::Others,
+            Some(Wait { reason: WaitReason::Standby | WaitReason::Primary, .. }) => Self::Others,
+            &Some(Wait { reason: WaitReason::Part(server), .. }) => Self::Server { server },
             Some(wait) => {
                 let workers = wait.workers.iter().copied().filter(|&other| other != worker);
                 match workers.collect::<Vec<_>>() {
@@ -100,11 +108,13 @@ impl WaitsFor {
             Self::Data => "its data".into(),
             Self::Others => "other workers to come".into(),
             Self::Barrier { workers } => format!("barrier: {}", workers_in_words(workers)),
+            Self::Server { server } => format!("server {server}: its part of a norm"),
             Self::Turn => "its turn".into(),
             Self::Parameters => "network: its parameters".into(),
             Self::Compute => "compute: its mini-batch".into(),
             Self::Gradient => "network: its gradient".into(),
             Self::Overdue => "its gradient, overdue".into(),
+            Self::Way { server } => format!("a way to server {server}"),
             Self::Link => "its link to come back".into(),
             Self::Nothing => "nothing".into(),
         }

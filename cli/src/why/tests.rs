@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use pstrain_core::id::{BatchId, Clock, Version, WorkerId};
+use pstrain_core::id::{BatchId, Clock, ServerId, Version, WorkerId};
 use pstrain_core::protocol::{
     Held, LinkFigures, MemberState, MemberStatus, Phase, Recent, Status, TcpFigures, TimeSpent,
     Wait, WaitReason,
@@ -37,6 +37,7 @@ pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> Memb
         },
         link: None,
         reassigned: 0,
+        unreached: None,
     }
 }
 
@@ -50,6 +51,7 @@ pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
         ordered: None,
         standby: None,
         stands_by: false,
+        servers: Vec::new(),
         phase: Phase::Training,
         uptime: Duration::from_secs(60),
         version: Version(10),
@@ -94,6 +96,23 @@ fn where_nobody_waits_it_says_what_the_time_goes_to() {
     assert_eq!(verdict(&status(all.into()))[0].cause, Cause::ComputeBound);
     let nobody = MemberStatus { recent: Recent::default(), ..member(0, [0, 0, 0], None) };
     assert_eq!(verdict(&status(vec![nobody]))[0].cause, Cause::TooEarly);
+}
+
+#[test]
+fn a_server_that_does_not_say_its_part_is_named() {
+    let waiting = MemberStatus { state: MemberState::Waiting, ..member(0, [10, 5, 85], None) };
+    let reason = WaitReason::Part(ServerId(1));
+    let after = |waited| Status {
+        wait: Some(Wait { reason, workers: Vec::new(), waited, left: None }),
+        ..status(vec![waiting.clone()])
+    };
+    let late = after(Duration::from_secs(3));
+    let findings = verdict(&late);
+    assert_eq!((findings[0].cause, findings[0].worker), (Cause::Overdue, None));
+    assert!(findings[0].says.starts_with("server 2 is asked"), "{}", findings[0].says);
+    assert_eq!(WaitsFor::of(&late, &waiting), WaitsFor::Server { server: ServerId(1) });
+    // A turn between servers is what such an update costs.
+    assert_ne!(verdict(&after(Duration::from_millis(3)))[0].cause, Cause::Overdue);
 }
 
 #[test]

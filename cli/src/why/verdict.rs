@@ -7,7 +7,7 @@ use pstrain_core::id::WorkerId;
 use pstrain_core::protocol::{MemberState, MemberStatus, Phase, Status, WaitReason};
 use serde::Serialize;
 
-use super::{Usual, is_overdue, span, workers_in_words};
+use super::{STUTTER, Usual, is_overdue, span, workers_in_words};
 
 /// Waiting for others is worth a word from this share of everybody's time on.
 const WORTH_A_WORD: f64 = 0.1;
@@ -28,6 +28,7 @@ pub(crate) struct Finding {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Cause {
     Missing,
+    Unreached,
     Silent,
     CutOff,
     Overdue,
@@ -63,9 +64,32 @@ fn acute(status: &Status) -> Vec<Finding> {
     }
     if wait.reason == WaitReason::Standby {
         let says = format!("the standby is gone, since {}", span(wait.waited));
-        let cure = "nothing to do if most of the workers are there: they promise to follow the server \
-                    alone; if they are not, look at their links to it";
+        let cure = "nothing to do if most of the workers that it had are there still: they promise to \
+                    follow the server alone (those that have begun anew do not count); nor if the standby \
+                    leads in its place: it is asked, and this one ends then";
         return vec![finding(Cause::Missing, None, says, cure)];
+    }
+    if wait.reason == WaitReason::Primary {
+        let says = format!(
+            "the server that this one stands by for is gone, since {}, and most of the workers have \
+             not promised to follow this one",
+            span(wait.waited)
+        );
+        let cure = "start it again, or see that the workers run and can reach this one where it says it \
+                    is (--advertise)";
+        return vec![finding(Cause::Missing, None, says, cure)];
+    }
+    if let WaitReason::Unreached(_) = wait.reason {
+        return status.members.iter().filter_map(|member| unreached(status, member)).collect();
+    }
+    if let WaitReason::Part(server) = wait.reason
+        && wait.waited > STUTTER
+    {
+        let waited = span(wait.waited);
+        let says = format!("server {server} is asked for its part of a norm, since {waited}");
+        let cure = "look at its machine and its link to server 1; clip-norm and krum cost a turn between \
+                    the servers for each update";
+        return vec![finding(Cause::Overdue, None, says, cure)];
     }
     if status.phase == Phase::Ending {
         let whose = workers_in_words(&wait.workers);
@@ -86,6 +110,23 @@ fn acute(status: &Status) -> Vec<Finding> {
     }
     let awaited = |member: &&MemberStatus| wait.workers.contains(&member.worker);
     status.members.iter().filter(awaited).filter_map(|member| stuck(status, member)).collect()
+}
+
+/// What keeps a worker from one of the other servers, which is there.
+fn unreached(status: &Status, member: &MemberStatus) -> Option<Finding> {
+    let (unreached, since) = member.unreached.as_ref()?;
+    let server = status.servers.iter().find(|server| server.server == unreached.server);
+    let address = server.map_or("", |server| &server.address);
+    let says = format!(
+        "worker {} cannot be with server {} at {address}, since {}: {}",
+        member.worker,
+        unreached.server,
+        span(*since),
+        unreached.why
+    );
+    let cure = "start that server with --advertise HOST:PORT where workers reach it, and with --tls a \
+                certificate for that HOST; see that nothing between the two blocks it";
+    Some(finding(Cause::Unreached, Some(member.worker), says, cure))
 }
 
 /// What is the matter with a worker that others wait for, if it is more than its usual pace.

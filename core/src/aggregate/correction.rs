@@ -124,6 +124,11 @@ impl Correction {
         }
     }
 
+    /// Whether something of the values of gradients is kept from update to update.
+    pub(super) const fn remembers_gradients(&self) -> bool {
+        matches!(self, Self::DelayAdaptive { .. })
+    }
+
     /// Whether it wants to see what an update changes.
     pub(super) const fn watches(&self) -> bool {
         matches!(self, Self::GapAware(_))

@@ -7,6 +7,7 @@
 
 mod blocks;
 mod correction;
+mod given;
 mod iterations;
 mod measure;
 mod merging;

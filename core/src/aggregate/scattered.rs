@@ -6,7 +6,7 @@ use core::ops::Range;
 use super::Gradient;
 use super::plan::{Plan, Term};
 use crate::id::Version;
-use crate::params::{Cut, KeyRange};
+use crate::params::{Cut, KeyList, KeyRange};
 
 /// Where gradients are added up, and how much the loss can bend there.
 #[derive(Debug)]
@@ -53,32 +53,34 @@ impl Scattered {
         gradients: impl Iterator<Item = Gradient<'a>>,
         sum: &mut [f32],
     ) {
-        let range = self.range.clone();
-        sum[range.clone()].fill(0.0);
-        let Ok(keys) = KeyRange::new(range.start as u64, range.end as u64) else { return };
-        for (gradient, planned) in gradients.zip(&plan.gradients) {
-            let (Term::Add(factor), Some(list)) = (planned.term, gradient.keys) else { continue };
-            let places = list.places(keys);
-            let values = gradient.values.get(places.clone()).unwrap_or_default();
-            for (&key, value) in list.keys()[places.clone()].iter().zip(values) {
-                sum[key as usize] += factor * value;
-            }
-        }
+        scatter(plan, gradients, &self.range, |gradient, _| gradient.values, sum);
     }
 
     /// Adds up as well how much the loss can bend, for whoever steps by that.
     pub(super) fn bend<'a>(&mut self, plan: &Plan, gradients: impl Iterator<Item = Gradient<'a>>) {
-        let range = self.range.clone();
         self.curvature.resize(self.parameters, 0.0);
-        self.curvature[range.clone()].fill(0.0);
-        let Ok(keys) = KeyRange::new(range.start as u64, range.end as u64) else { return };
-        for (gradient, planned) in gradients.zip(&plan.gradients) {
-            let (Term::Add(factor), Some(list)) = (planned.term, gradient.keys) else { continue };
-            let places = list.places(keys);
-            let bounds = list.curvature().and_then(|bounds| bounds.get(places.clone()));
-            for (&key, bound) in list.keys()[places].iter().zip(bounds.unwrap_or_default()) {
-                self.curvature[key as usize] += factor * bound;
-            }
+        let bounds = |_: &_, list: &'a KeyList| list.curvature().unwrap_or_default();
+        scatter(plan, gradients, &self.range, bounds, &mut self.curvature);
+    }
+}
+
+/// Adds up, at the keys in `range`, what `of` says of gradients and their lists, a value for each key of
+/// the list.
+fn scatter<'a>(
+    plan: &Plan,
+    gradients: impl Iterator<Item = Gradient<'a>>,
+    range: &Range<usize>,
+    of: impl Fn(&Gradient<'a>, &'a KeyList) -> &'a [f32],
+    sum: &mut [f32],
+) {
+    sum[range.clone()].fill(0.0);
+    let Ok(keys) = KeyRange::new(range.start as u64, range.end as u64) else { return };
+    for (gradient, planned) in gradients.zip(&plan.gradients) {
+        let (Term::Add(factor), Some(list)) = (planned.term, gradient.keys) else { continue };
+        let places = list.places(keys);
+        let values = of(&gradient, list).get(places.clone()).unwrap_or_default();
+        for (&key, value) in list.keys()[places].iter().zip(values) {
+            sum[key as usize] += factor * value;
         }
     }
 }

@@ -2,6 +2,7 @@
 //! definition worked out in double precision.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -53,6 +54,11 @@ struct Given {
 }
 
 impl Given {
+    /// The same without its values.
+    fn bare(&self) -> Self {
+        Self { values: vec![0.0; self.values.len()], ..self.clone() }
+    }
+
     fn gradient(&self) -> Gradient<'_> {
         Gradient {
             worker: WorkerId(self.worker),
@@ -72,11 +78,13 @@ fn given(worker: u32, clock: u64, values: &[f32]) -> Given {
     Given { worker, clock, samples: 1, size: 0, staleness: 0, base: None, values: values.to_vec() }
 }
 
-/// An aggregator with parameters that it updates, and one that does the same block by block.
+/// An aggregator with parameters that it updates, one that does the same block by block, and one that is
+/// told what the first combined, where it can do with that.
 #[derive(Debug)]
 struct Run {
     aggregator: Aggregator,
     blockwise: Aggregator,
+    told: Aggregator,
     parameters: Vec<f32>,
     version: Version,
 }
@@ -95,13 +103,14 @@ impl Run {
         mode.validate().unwrap();
         let new = || Aggregator::new(aggregation, update, mode, WORKERS, parameters.len()).unwrap();
         let parameters = parameters.to_vec();
-        Self { aggregator: new(), blockwise: new(), parameters, version: Version(0) }
+        Self { aggregator: new(), blockwise: new(), told: new(), parameters, version: Version(0) }
     }
 
     fn rows(mut self, rows: &[u64]) -> Self {
         for (worker, rows) in (0..).zip(rows) {
             self.aggregator.set_rows(WorkerId(worker), *rows);
             self.blockwise.set_rows(WorkerId(worker), *rows);
+            self.told.set_rows(WorkerId(worker), *rows);
         }
         self
     }
@@ -109,6 +118,7 @@ impl Run {
     fn set_mode(&mut self, mode: &Mode) {
         self.aggregator.set_mode(mode);
         self.blockwise.set_mode(mode);
+        self.told.set_mode(mode);
     }
 
     fn update(&mut self, gradients: &[Given]) {
@@ -116,15 +126,26 @@ impl Run {
     }
 
     fn close(&mut self, gradients: &[Given], closing: Closing) {
+        let bare: Vec<Given> = gradients.iter().map(Given::bare).collect();
         let gradients = gradients.iter().map(Given::gradient);
         let before = Arc::new(self.parameters.clone());
         self.aggregator.combine(gradients.clone(), &self.parameters, closing);
+        let mut as_told = self.parameters.clone();
+        if self.told.is_known_by_sum() {
+            self.told.note(bare.iter().map(Given::gradient), &self.parameters, closing);
+            self.told.give(self.aggregator.combined());
+        } else {
+            self.told.combine(gradients.clone(), &self.parameters, closing);
+        }
+        self.told.apply(&mut as_told, self.version);
         self.aggregator.apply(&mut self.parameters, self.version);
         let mut after = before.clone();
         // Every other time nobody else holds them.
         let _other = self.version.0.is_multiple_of(2).then_some(before);
         self.blockwise.update(gradients, &mut after, closing, self.version);
         assert_eq!(bits(&after), self.bits(), "block by block");
+        assert_eq!(bits(&as_told), self.bits(), "as it was told");
+        assert_eq!(format!("{:?}", self.told), format!("{:?}", self.aggregator));
         assert_eq!(self.blockwise.memory_bytes(), self.aggregator.memory_bytes());
         self.version = self.version.next();
     }

@@ -74,6 +74,13 @@ impl Job {
         self.blocks?.keys(Stream::new(self.seed), Version(task.batch.0), keys)
     }
 
+    /// Mini-batches of a worker with so many `rows` in a pass over them, and over all blocks of keys.
+    #[must_use]
+    pub fn pass_over(&self, rows: u64) -> u64 {
+        let blocks = self.blocks.map_or(0, |blocks| u64::from(blocks.count));
+        rows.div_ceil(u64::from(self.batch_size)).max(blocks)
+    }
+
     /// What of the parameters travels back. With blocks, those that have changed at most: all others
     /// a worker has.
     #[must_use]

@@ -24,11 +24,8 @@ pub(super) fn gradient(
     let mut loss = 0.0;
     for &row in rows {
         let row = examples.row(row as usize);
-        let sign = sign(row);
-        let margin = sign * product(params, row);
-        loss += softplus(-margin);
-        // -y / (1 + exp(margin)), which does not overflow: 1/inf is 0.
-        let slope = (-sign / (1.0 + libm::exp(margin)) * scale) as f32;
+        let (of_row, slope) = self::loss(params, row, scale);
+        loss += of_row;
         let entries = match is_all {
             true => 0..row.columns.len(),
             false => {
@@ -41,6 +38,16 @@ pub(super) fn gradient(
         }
     }
     loss
+}
+
+/// The loss of a row, and its derivative by the row's product with the parameters, times `scale`.
+pub(super) fn loss(params: &[f32], row: Row<'_>, scale: f64) -> (f64, f32) {
+    let sign = sign(row);
+    let margin = sign * product(params, row);
+    // One exponential for both: -y / (1 + exp(margin)) is -y exp(-margin) / (1 + exp(-margin)).
+    let small = libm::exp(-libm::fabs(margin));
+    let share = (if margin > 0.0 { small } else { 1.0 }) / (1.0 + small);
+    (softplus(-margin, small), (-sign * share * scale) as f32)
 }
 
 /// A bound, for each key, of the second derivative of the mean loss over all `examples`: the mean of
@@ -65,7 +72,8 @@ pub(super) fn log_probabilities(
 ) {
     for (row, out) in rows.zip(out.as_chunks_mut::<2>().0) {
         let product = product(params, examples.row(row));
-        *out = [-softplus(product) as f32, -softplus(-product) as f32];
+        let small = libm::exp(-libm::fabs(product));
+        *out = [-softplus(product, small) as f32, -softplus(-product, small) as f32];
     }
 }
 
@@ -80,9 +88,9 @@ fn product(params: &[f32], row: Row<'_>) -> f64 {
     })
 }
 
-/// `ln(1 + exp(x))`, without overflow.
-fn softplus(x: f64) -> f64 {
-    let rest = libm::log1p(libm::exp(-libm::fabs(x)));
+/// `ln(1 + exp(x))` without overflow, where `small` is `exp(-|x|)`.
+fn softplus(x: f64, small: f64) -> f64 {
+    let rest = libm::log1p(small);
     // Not `max`, which would lose a NaN.
     if x > 0.0 { x + rest } else { rest + if x.is_nan() { x } else { 0.0 } }
 }

@@ -9,6 +9,7 @@ mod error;
 mod kernels;
 mod logistic;
 mod loss;
+mod margins;
 #[cfg(test)]
 mod tests;
 mod workspace;
@@ -27,6 +28,7 @@ use crate::params::Layout;
 use crate::rng::Stream;
 
 pub use self::error::ModelError;
+pub use self::margins::Margins;
 pub use self::workspace::Workspace;
 
 /// Samples that go through the network together: a weight matrix is read once for all of them,

@@ -2,13 +2,16 @@
 
 use core::time::Duration;
 
-use crate::rng::{Random, Stream};
+use serde::{Deserialize, Serialize};
+
+use crate::rng::Stream;
 
 /// Capped exponential back-off with jitter, so that workers that were cut off together do not
 /// come back together.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Backoff {
-    rng: Random,
+    /// The stream of its jitter, and how many pauses have been drawn.
+    rng: (Stream, u64),
     attempt: u32,
 }
 
@@ -16,7 +19,7 @@ const FIRST: Duration = Duration::from_millis(50);
 
 impl Backoff {
     pub(super) fn new(stream: Stream) -> Self {
-        Self { rng: stream.rng(), attempt: 0 }
+        Self { rng: (stream, 0), attempt: 0 }
     }
 
     /// Tries since the last success.
@@ -28,7 +31,10 @@ impl Backoff {
     pub(super) fn pause(&mut self, cap: Duration) -> Duration {
         let doubled = FIRST.saturating_mul(1 << self.attempt.min(16)).min(cap);
         self.attempt += 1;
-        doubled.mul_f64(0.5 + 0.5 * self.rng.unit())
+        let (stream, drawn) = &mut self.rng;
+        let jitter = stream.fork("pause", *drawn).rng().unit();
+        *drawn += 1;
+        doubled.mul_f64(0.5 + 0.5 * jitter)
     }
 
     /// Begins again after a success.

@@ -69,11 +69,12 @@ impl Dialler {
         }
     }
 
-    /// Saves or restores everything but the jitter of its back-off: whoever is restored has its own.
+    /// Saves or restores everything: whoever is handed what came after dials at the same times.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(&mut self.link)?;
         archive.small(&mut self.target)?;
         archive.small(&mut self.held)?;
+        archive.small(&mut self.backoff)?;
         archive.small(&mut self.away_since)?;
         archive.small(&mut self.trouble)
     }
@@ -108,6 +109,20 @@ impl Dialler {
     /// Dials another from now on.
     pub(super) fn turn_to(&mut self, target: Target) {
         self.target = target;
+    }
+
+    /// Whether it dials another than the server that its driver was told of.
+    pub(super) const fn is_elsewhere(&self) -> bool {
+        matches!(self.target, Target::Address(_))
+    }
+
+    /// What went wrong with a dial, with where that was; whoever drives this one knows the address of
+    /// [`Target::Server`].
+    pub(super) fn name(&self, why: String) -> String {
+        match &self.target {
+            Target::Server => why,
+            Target::Address(address) => alloc::format!("{address}: {why}"),
+        }
     }
 
     /// The connection, while there is one.

@@ -178,6 +178,9 @@ pub enum Event {
         /// Time from the parameters being given out to the gradient being there.
         #[serde(rename = "turnaround_s", serialize_with = "seconds")]
         turnaround: Duration,
+        /// How long before this was told it came, where it was kept back from a standby meanwhile.
+        #[serde(rename = "ago_s", serialize_with = "seconds")]
+        ago: Duration,
         /// The part of it that was computation, as the worker measured it.
         #[serde(rename = "compute_s", serialize_with = "seconds")]
         compute: Duration,
@@ -404,6 +407,15 @@ pub enum Departure {
     Refused,
     /// Another process took its place.
     Replaced,
+}
+
+impl Event {
+    /// It is told so long after it happened.
+    pub(super) const fn is_told_later(&mut self, later: Duration) {
+        if let Self::Pushed { ago, .. } = self {
+            *ago = later;
+        }
+    }
 }
 
 impl From<Evaluated> for Event {

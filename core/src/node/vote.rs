@@ -44,6 +44,12 @@ impl Vote {
     pub(super) fn answer(&mut self, elector: Elector, asked: Candidacy) -> Promise {
         let Candidacy { term, kept, id, stage, .. } = asked;
         let (led, by) = self.led;
+        if stage == Stage::Releases {
+            if by == Some(id) && led <= term {
+                self.led = (led.min(kept), by);
+            }
+            return Promise { elector, term, stage, granted: true };
+        }
         let has_all = kept >= led || by == Some(id);
         let is_its = term == self.term && self.to.is_some_and(|(to, _)| to == id);
         let granted = is_its || term > self.term && has_all;
@@ -95,6 +101,32 @@ mod tests {
         assert!(!ask(&mut vote, Stage::Asks, 4, 1, 10), "it has nothing of term 3");
         assert!(ask(&mut vote, Stage::Asks, 4, 1, 11), "this one has what it did itself");
         assert!(ask(&mut vote, Stage::Asks, 5, 3, 12), "that of term 3 has");
+    }
+
+    #[test]
+    fn whoever_is_bound_to_nobody_any_more_promises_what_it_did_before() {
+        let mut vote = followed();
+        assert!(ask(&mut vote, Stage::Asks, 2, 1, 10));
+        assert!(ask(&mut vote, Stage::Binds, 2, 1, 10));
+        let bound = vote;
+        ask(&mut vote, Stage::Releases, 2, 1, 11);
+        assert_eq!(vote, bound, "it is bound to another");
+        ask(&mut vote, Stage::Releases, 1, 1, 10);
+        assert_eq!(vote, bound, "that was said of an earlier term");
+        assert!(!ask(&mut vote, Stage::Asks, 3, 1, 11));
+        ask(&mut vote, Stage::Releases, 2, 1, 10);
+        assert!(!ask(&mut vote, Stage::Asks, 2, 1, 11), "a term is promised once");
+        assert!(ask(&mut vote, Stage::Asks, 3, 1, 11), "nobody has led in term 2");
+    }
+
+    #[test]
+    fn whoever_has_led_alone_cannot_undo_that() {
+        let mut vote = followed();
+        assert!(ask(&mut vote, Stage::Binds, 2, 1, 10), "it leads, and gets a partner");
+        assert!(ask(&mut vote, Stage::Binds, 4, 2, 10), "and loses that, too, which comes back");
+        ask(&mut vote, Stage::Releases, 4, 2, 10);
+        assert!(!ask(&mut vote, Stage::Asks, 5, 1, 11), "the first partner has nothing of term 2");
+        assert!(ask(&mut vote, Stage::Asks, 5, 2, 12), "the second has");
     }
 
     #[test]

@@ -68,6 +68,19 @@ impl KeyRange {
         Self::new(self.begin.max(other.begin), self.end.min(other.end)).ok()
     }
 
+    /// The smallest range that has both.
+    #[must_use]
+    pub fn hull(self, other: Self) -> Self {
+        Self { begin: self.begin.min(other.begin), end: self.end.max(other.end) }
+    }
+
+    /// Where the keys of this range are among the values of `whole`, if that has all of them.
+    #[must_use]
+    pub fn within(self, whole: Self) -> Option<Range<usize>> {
+        let first = whole.begin;
+        whole.contains(self).then(|| (self.begin - first) as usize..(self.end - first) as usize)
+    }
+
     /// Share `place` of `keys` keys cut into `shares` that differ by one at most; none if there are
     /// not as many shares, or more shares than keys.
     #[must_use]

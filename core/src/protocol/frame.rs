@@ -61,6 +61,7 @@ pub fn payload(message: &Message) -> Payload<'_> {
         Message::RangeOf(range) => Payload::Borrowed(&range.bytes),
         Message::State(state) => Payload::Borrowed(&state.bytes),
         Message::Entry(entry) => Payload::Borrowed(&entry.input),
+        Message::Combined(combined) => Payload::of(&combined.values),
         Message::Portion(portion) => Payload::Borrowed(&portion.bytes),
         _ => Payload::Borrowed(&[]),
     }

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::codec::{self, Malformed};
+use super::message::MOST_NAME_BYTES;
 use crate::id::{Incarnation, Sequence, ServerId, Version, WorkerId};
 use crate::job::Job;
 use crate::params::{KeyMap, KeyRange};
@@ -46,6 +47,27 @@ pub enum Place {
         /// Which.
         server: ServerId,
     },
+}
+
+/// A worker to the coordinator, in its hello: with this server it could not be, so it went away from
+/// all of them and came back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreached {
+    /// Which.
+    pub server: ServerId,
+    /// Why, in words that may be shown as they are ([`is_presentable`](super::message::is_presentable)).
+    pub why: String,
+}
+
+impl Unreached {
+    /// The same with `why` made fit to be shown.
+    #[must_use]
+    pub fn new(server: ServerId, why: &str) -> Self {
+        let fits = |(at, it): &(usize, char)| at + it.len_utf8() <= MOST_NAME_BYTES;
+        let shown = why.char_indices().take_while(fits);
+        let shown = shown.map(|(_, it)| if it.is_control() { ' ' } else { it });
+        Self { server, why: shown.collect() }
+    }
 }
 
 /// The longest address of a server, in bytes.

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Holders, Leave,
-    Mapped, Measured, Portion, Slice, Taken,
+    Mapped, Measured, Portion, Slice, Taken, Unreached,
 };
 use super::keys::{Keys, KeysHeader, KeysKnown};
 use super::range::{PullRange, RangeOf};
-use super::replica::{Candidacy, Deposed, Entry, Follow, Kept, Promise, Standby, State};
+use super::replica::{Candidacy, Combined, Deposed, Entry, Follow, Kept, Promise, Standby, State};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
 use crate::filter::Encoded;
@@ -93,6 +93,8 @@ pub enum Message {
     State(State),
     /// Primary to standby: what comes next.
     Entry(Entry),
+    /// Primary to standby: what becomes an update, in the place of the gradients that it was made of.
+    Combined(Combined),
     /// Standby to primary: I have it, up to here.
     Kept(Kept),
     /// Server to worker: may I lead?
@@ -140,6 +142,8 @@ pub struct Hello {
     pub wants_examples: bool,
     /// The latest term it has promised to follow.
     pub term: Term,
+    /// The other server for which it went away from all of them, if it did.
+    pub unreached: Option<Unreached>,
     /// The place of authentication. Empty so far, anything else is refused.
     pub credentials: Vec<u8>,
 }

@@ -111,7 +111,9 @@ pub use limits::Limits;
 pub use message::Message;
 pub use refusal::Refusal;
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
-pub use status::{Evaluated, MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+pub use status::{
+    Evaluated, MemberState, MemberStatus, Phase, ServerStatus, Status, Wait, WaitReason,
+};
 pub use wire::Kind;
 
 /// The identity of a job: SHA-256 of its form on the wire. Equal exactly when all settings are.
@@ -123,7 +125,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 8;
+pub const PROTOCOL_VERSION: u8 = 9;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

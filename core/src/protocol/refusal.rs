@@ -176,6 +176,10 @@ impl fmt::Display for Refusal {
                 "incarnation {incarnation} of this worker was replaced by a newer one; only one \
                  process may be this worker"
             ),
+            // Nobody sent any: somebody asked for them.
+            Self::Keys { given, values: 0, wanted } => {
+                write!(f, "there are no keys {given}: the model has keys {wanted}")
+            }
             Self::Keys { given, values, wanted } => {
                 write!(f, "{values} values for keys {given}, but the model has keys {wanted}")
             }

@@ -7,7 +7,9 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Incarnation, ServerId, Term, WorkerId};
+use crate::filter::Form;
+use crate::id::{Incarnation, ServerId, Term, Version, WorkerId};
+use crate::params::KeyRange;
 use crate::time::Time;
 
 /// Standby to primary: the first message of its connection.
@@ -78,6 +80,11 @@ pub struct EntryHeader {
     pub term: Term,
     /// Entries that both have, as far as the primary knows.
     pub settled: u64,
+    /// The last of those that count only together: nobody has this one before it has that. An entry that
+    /// counts alone is the last itself.
+    pub last: u64,
+    /// When it was sent first, by the clock of the stream; an input may have come earlier.
+    pub sent: Time,
     /// What it is.
     pub kind: EntryKind,
 }
@@ -87,10 +94,48 @@ pub struct EntryHeader {
 pub enum EntryKind {
     /// An input of the server, which follows.
     Input,
+    /// The same of a push whose values do not follow: what they became part of does ([`Combined`]), or they
+    /// came to nothing.
+    Bare(Option<Shape>),
     /// Those whose promises count from here on.
     Electorate(Electorate),
     /// From here on nobody sees an effect of an entry that the standby does not have.
     Paired(Electorate),
+}
+
+/// What is known of the bytes of a push that was encoded, without them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// How they were to be read.
+    pub form: Form,
+    /// How many there were.
+    pub bytes: u64,
+}
+
+/// Primary to standby: what the gradients of an update were combined to, ahead of the entry that makes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Combined {
+    /// Everything but the values.
+    pub header: CombinedHeader,
+    /// The combined gradient as it is before it is clipped, one value for each key: the payload.
+    pub values: Arc<Vec<f32>>,
+}
+
+/// The fields of a [`Combined`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CombinedHeader {
+    /// The version that the update changes.
+    pub version: Version,
+    /// The keys that it changes.
+    pub keys: KeyRange,
+}
+
+impl Combined {
+    /// Bytes of the values on the wire, without frame and header.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (self.values.len() * size_of::<f32>()) as u64
+    }
 }
 
 /// Somebody whose promise decides who leads.
@@ -137,6 +182,9 @@ pub enum Stage {
     Asks,
     /// Enough would: now it binds them, and once enough have heard it leads.
     Binds,
+    /// Its partner is back before enough have heard: nobody is bound to it any more. It has led in no
+    /// term after that of what it has kept, and will not in this one.
+    Releases,
 }
 
 /// An elector to a server that wants to lead.

@@ -7,8 +7,10 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::group::Unreached;
 use super::{LinkFigures, Recent};
 use crate::id::{BatchId, Clock, ServerId, Version, WorkerId};
+use crate::params::KeyRange;
 
 /// The answer to a status question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,8 +47,23 @@ pub struct Status {
     pub standby: Option<String>,
     /// Whether whoever answers stands by, and says what it knows of the server that leads.
     pub stands_by: bool,
+    /// The servers, where there are several: the one that coordinates first.
+    pub servers: Vec<ServerStatus>,
     /// Every worker id of the job, in order.
     pub members: Vec<MemberStatus>,
+}
+
+/// One of several servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerStatus {
+    /// Its number.
+    pub server: ServerId,
+    /// Where workers reach it; empty if it never came, or is the one that coordinates.
+    pub address: String,
+    /// The keys that it has; none before it is given some.
+    pub keys: Option<KeyRange>,
+    /// How long it has not been there, if it is not.
+    pub away: Option<Duration>,
 }
 
 /// How good the parameters of a version are.
@@ -105,6 +122,13 @@ pub enum WaitReason {
     Server(ServerId),
     /// The standby is gone, and the workers have not promised to follow the server alone.
     Standby,
+    /// These workers cannot be with one of the other servers, which is there.
+    Unreached(ServerId),
+    /// Whoever answers stands by, and the server that leads is gone: for that one, or for enough
+    /// promises to lead in its place.
+    Primary,
+    /// Another server has not said what its keys have of a norm or a distance, by which an update goes.
+    Part(ServerId),
 }
 
 /// One worker of a job.
@@ -138,6 +162,8 @@ pub struct MemberStatus {
     pub link: Option<LinkFigures>,
     /// Mini-batches of its partition that other workers were given.
     pub reassigned: u64,
+    /// The other server that it cannot be with, and since when.
+    pub unreached: Option<(Unreached, Duration)>,
 }
 
 /// What a worker is doing, as the server sees it.
@@ -177,7 +203,12 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Server(server) => return write!(f, "server {server} to come"),
+            Self::Unreached(server) => return write!(f, "a way to server {server}"),
+            Self::Part(server) => {
+                return write!(f, "what server {server} has of a norm, by which the update goes");
+            }
             Self::Standby => "the standby, or most workers' promise to do without it",
+            Self::Primary => "the server that it stands by for, or most workers' promise",
             Self::Workers => "more workers",
             Self::Gradients => "gradients",
             Self::Fence => "the last gradients before another mode",

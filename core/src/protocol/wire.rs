@@ -10,7 +10,7 @@ use super::group::{Decisions, Portion, Slice};
 use super::keys::Keys;
 use super::message::{ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader};
 use super::range::RangeOf;
-use super::replica::{Entry, State};
+use super::replica::{Combined, Entry, State};
 use crate::filter::{self, Encoded, Form};
 
 /// Numbers the kinds of messages: one table for both directions.
@@ -86,6 +86,7 @@ kinds! {
     Measured = 43,
     PullRange = 44,
     RangeOf = 45,
+    Combined = 46,
 }
 
 impl Message {
@@ -127,6 +128,7 @@ impl Message {
             Self::Follow(fields) => codec::append(fields, bytes),
             Self::State(state) => codec::append(&state.header, bytes),
             Self::Entry(entry) => codec::append(&entry.header, bytes),
+            Self::Combined(combined) => codec::append(&combined.header, bytes),
             Self::Kept(fields) => codec::append(fields, bytes),
             Self::Candidacy(fields) => codec::append(fields, bytes),
             Self::Promise(fields) => codec::append(fields, bytes),
@@ -183,6 +185,10 @@ impl Message {
             Kind::Entry => {
                 let input = Arc::new(payload.to_vec());
                 Self::Entry(Entry { header: codec::read(control)?, input })
+            }
+            Kind::Combined => {
+                let values = Arc::new(values(payload)?);
+                Self::Combined(Combined { header: codec::read(control)?, values })
             }
             _ => return Ok(None),
         }))
@@ -247,7 +253,8 @@ impl Message {
             | Kind::State
             | Kind::Keys
             | Kind::RangeOf
-            | Kind::Entry => return Err(Malformed),
+            | Kind::Entry
+            | Kind::Combined => return Err(Malformed),
         })
     }
 }

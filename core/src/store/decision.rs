@@ -10,7 +10,7 @@ use crate::aggregate::Found;
 use crate::consistency::{Closing, Look};
 use crate::id::{Clock, Incarnation, Sequence, Version, WorkerId};
 use crate::mode::Mode;
-use crate::params::{KeyMap, Move};
+use crate::params::{KeyMap, KeyRange, Move};
 use crate::protocol::message::ParametersHeader;
 
 /// A decision of the coordinator. All servers follow all of them, in order: so a gradient becomes
@@ -82,10 +82,12 @@ pub enum Decision {
     Discard,
     /// Another mode begins.
     Mode(Box<Mode>),
-    /// The coordinator wants the current parameters.
+    /// The coordinator wants the current parameters. Whoever has none of the keys has nothing to send.
     Show {
         /// Their version.
         version: Version,
+        /// Of which keys.
+        keys: KeyRange,
     },
     /// `auto` looks at the current parameters.
     Look(Look),

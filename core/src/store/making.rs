@@ -62,9 +62,13 @@ impl Store {
         version: Version,
         weights: Option<&[f32]>,
     ) -> Vec<Contribution> {
-        let Self { contributions, aggregator, parameters, .. } = self;
-        aggregator.begin(version);
+        self.aggregator.begin(version);
+        if let Some(applied) = self.update_as_told(&chosen, closing, version, weights.is_some()) {
+            return applied;
+        }
+        let Self { contributions, aggregator, parameters, relay, .. } = self;
         let gathered = contributions.at(chosen.0.clone());
+        let gives = relay.wants(gathered.len()) && aggregator.is_known_by_sum();
         let applied = gathered.iter().map(|gathered| gathered.contribution).collect();
         let gradients = gathered.iter().map(|gathered| gathered.gradient(version));
         if let Some(weights) = weights {
@@ -74,12 +78,15 @@ impl Store {
             let stage = Stage::Apart(contributions.take(chosen.0).collect());
             self.making = Some(Making { version, stage });
             return applied;
-        } else if aggregator.wants_norm() {
+        } else if aggregator.wants_norm() || gives {
             aggregator.combine(gradients, parameters, closing);
         } else {
             aggregator.update(gradients, parameters, closing, version);
             contributions.take(chosen.0);
             return applied;
+        }
+        if gives {
+            relay.give(self.keys, version, aggregator);
         }
         contributions.take(chosen.0);
         self.combined(version);
@@ -87,7 +94,7 @@ impl Store {
     }
 
     /// Goes on once the gradients are combined.
-    fn combined(&mut self, version: Version) {
+    pub(super) fn combined(&mut self, version: Version) {
         if self.aggregator.wants_norm() {
             self.making = Some(Making { version, stage: Stage::Combined });
         } else {

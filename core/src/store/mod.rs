@@ -10,6 +10,7 @@ mod decision;
 mod lists;
 mod making;
 mod moving;
+mod relay;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -23,6 +24,7 @@ pub use decision::Decision;
 use lists::Lists;
 use making::Making;
 pub use moving::{Coming, Part, PartError};
+use relay::Relay;
 
 use crate::aggregate::{Aggregator, Merging};
 use crate::consistency::{Closing, Kept, Look, Looks};
@@ -51,6 +53,8 @@ pub struct Store {
     contributions: Contributions,
     /// The update that is being made of some of them.
     making: Option<Making>,
+    /// What another that keeps the same stream is told of updates, or tells.
+    relay: Relay,
     /// What `auto` has looked at.
     looks: Looks,
     /// What workers were given of late, where that is needed once their gradients come.
@@ -92,6 +96,16 @@ impl Answer {
 pub struct Chosen(Range<usize>);
 
 impl Store {
+    /// One for what was saved of a server of `job` with `keys`.
+    pub(crate) fn for_saved(job: &Job, keys: KeyRange) -> Result<Self, SavedError> {
+        let model = Model::new(&job.model, job.data.shape);
+        let model = model.map_err(|_error| SavedError::OtherJob)?;
+        if keys.end() > model.parameters() as u64 {
+            return Err(SavedError::OtherJob);
+        }
+        Self::new(job, &model, keys).map_err(|_error| SavedError::OtherJob)
+    }
+
     /// The initial parameters of `model` at `keys`.
     ///
     /// # Errors
@@ -112,6 +126,7 @@ impl Store {
             aggregator,
             contributions: Contributions::default(),
             making: None,
+            relay: Relay::None,
             looks: Looks::default(),
             bases: BTreeMap::new(),
             lists: job.is_sparse().then(Lists::default),

@@ -322,6 +322,7 @@ impl World<'_> {
             resume,
             wants_examples: false,
             term: pstrain_core::id::Term(0),
+            unreached: None,
             credentials: Vec::new(),
         })
     }

@@ -164,7 +164,7 @@ impl Ranks {
             worker,
             clock: rank.clock,
             since: rank.since,
-            pass: rank.rows.div_ceil(self.job.batch_size.into()),
+            pass: self.job.pass_over(rank.rows),
         };
         all.map(member).collect()
     }

@@ -1,6 +1,6 @@
 //! A process as an automaton: its states by number, and what it does in each about an input.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,10 +19,12 @@ use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 
 use super::oracle::{Oracle, gradient};
-use super::text;
+use super::{fingerprint, text};
 
 /// The time, always.
 const NOW: Time = Time::ZERO;
+/// Nodes of a process that are kept; others are made again when they are asked.
+const AT_HAND: usize = 2_000;
 
 /// What a process is handed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,16 +72,17 @@ pub(super) struct Words {
     messages: Vec<Message>,
     orders: Vec<Computed>,
     points: Vec<Point>,
-    numbers: BTreeMap<String, u32>,
+    /// By the fingerprints of their texts.
+    numbers: BTreeMap<u128, u32>,
 }
 
 fn number_of<T>(
-    numbers: &mut BTreeMap<String, u32>,
+    numbers: &mut BTreeMap<u128, u32>,
     all: &mut Vec<T>,
     name: String,
     it: impl FnOnce() -> T,
 ) -> u32 {
-    *numbers.entry(name).or_insert_with(|| {
+    *numbers.entry(fingerprint(name.as_bytes())).or_insert_with(|| {
         all.push(it());
         all.len() as u32 - 1
     })
@@ -197,7 +200,10 @@ impl Role for Server {
 pub(super) struct Automaton<N> {
     fresh: Fresh<N>,
     states: Vec<State<N>>,
-    numbers: BTreeMap<String, u32>,
+    /// By the fingerprints of their texts.
+    numbers: BTreeMap<u128, u32>,
+    /// The states whose nodes are at hand, the latest last.
+    at_hand: VecDeque<u32>,
 }
 
 /// Makes a node as it is before anything has happened.
@@ -214,7 +220,7 @@ struct State<N> {
     /// How it came about the first time.
     from: Option<(u32, Stimulus)>,
     /// The node itself, unless it has gone on.
-    node: Option<N>,
+    node: Option<Box<N>>,
     /// What has been asked of it.
     steps: Vec<(Stimulus, u32, Rc<[Deed]>)>,
 }
@@ -222,9 +228,9 @@ struct State<N> {
 impl<N: Role> Automaton<N> {
     fn new(fresh: impl Fn() -> N + 'static) -> Self {
         let node = fresh();
-        let numbers = BTreeMap::from([(text::of(&node), 0)]);
-        let states = vec![State { from: None, node: Some(node), steps: Vec::new() }];
-        Self { fresh: Fresh(Box::new(fresh)), states, numbers }
+        let numbers = BTreeMap::from([(fingerprint(text::of(&node).as_bytes()), 0)]);
+        let states = vec![State { from: None, node: Some(Box::new(node)), steps: Vec::new() }];
+        Self { fresh: Fresh(Box::new(fresh)), states, numbers, at_hand: VecDeque::new() }
     }
 
     /// What follows from `stimulus` in a state.
@@ -240,22 +246,34 @@ impl<N: Role> Automaton<N> {
             return (*next, deeds.clone());
         }
         let mut node = self.node(state, words, oracle);
-        let effects = hand(&mut node, stimulus, words, oracle);
+        let effects = hand(&mut *node, stimulus, words, oracle);
         node.check(&effects, oracle);
         let deeds: Rc<[Deed]> =
             effects.into_iter().filter_map(|effect| deed(effect, words)).collect();
         let states = &mut self.states;
-        let next = *self.numbers.entry(text::of(&node)).or_insert_with(|| {
-            states.push(State { from: Some((state, stimulus)), node: None, steps: Vec::new() });
-            states.len() as u32 - 1
-        });
-        self.states[next as usize].node = Some(node);
+        let next =
+            *self.numbers.entry(fingerprint(text::of(&*node).as_bytes())).or_insert_with(|| {
+                states.push(State { from: Some((state, stimulus)), node: None, steps: Vec::new() });
+                states.len() as u32 - 1
+            });
+        self.keep(next, node);
         self.states[state as usize].steps.push((stimulus, next, deeds.clone()));
         (next, deeds)
     }
 
+    /// Keeps the node in a state at hand, instead of the one that has been longest.
+    fn keep(&mut self, state: u32, node: Box<N>) {
+        self.states[state as usize].node = Some(node);
+        self.at_hand.push_back(state);
+        if self.at_hand.len() > AT_HAND
+            && let Some(oldest) = self.at_hand.pop_front()
+        {
+            self.states[oldest as usize].node = None;
+        }
+    }
+
     /// The node in a state: a function of its inputs, so it is made again of them if it has gone on.
-    fn node(&mut self, state: u32, words: &Words, oracle: &Oracle) -> N {
+    fn node(&mut self, state: u32, words: &Words, oracle: &Oracle) -> Box<N> {
         if let Some(node) = self.states[state as usize].node.take() {
             return node;
         }
@@ -264,9 +282,9 @@ impl<N: Role> Automaton<N> {
             inputs.push(stimulus);
             at = before;
         }
-        let mut node = (self.fresh.0)();
+        let mut node = Box::new((self.fresh.0)());
         for stimulus in inputs.into_iter().rev() {
-            hand(&mut node, stimulus, words, oracle);
+            hand(&mut *node, stimulus, words, oracle);
         }
         node
     }
@@ -362,7 +380,7 @@ impl Automata {
         assert!(server.is_done());
         assert_eq!(server.version(), self.oracle.last());
         assert_eq!(server.ledger().outstanding, 0);
-        self.coordinator.states[state as usize].node = Some(server);
+        self.coordinator.keep(state, server);
     }
 
     /// How many states of each kind of process have come up.

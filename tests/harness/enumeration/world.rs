@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use pstrain_core::id::PeerId;
 use pstrain_core::protocol::Message;
 
-use super::Bounds;
 use super::automaton::{Automata, Deed, Stimulus};
+use super::{Bounds, Grain};
 
 const COORDINATOR: usize = 0;
 const SHARD: usize = 1;
@@ -28,8 +28,8 @@ pub(super) struct World {
     /// Whether the coordinator has ended the run.
     ended: bool,
     crashes: u8,
-    /// Whether connections are made, and lost, in one step.
-    at_once: bool,
+    /// What takes no time.
+    grain: Grain,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,7 +94,7 @@ impl World {
             followed: 0,
             ended: false,
             crashes: bounds.crashes,
-            at_once: bounds.at_once,
+            grain: bounds.grain.min(Grain::Connections),
         };
         for process in 0..count {
             world.stimulate(process, Stimulus::Start, automata);
@@ -106,6 +106,10 @@ impl World {
             world.actions().into_iter().find(Action::is_message).filter(|_| bounds.joined)
         {
             world.act(action, automata);
+        }
+        world.grain = bounds.grain;
+        while let Some(action) = world.urgent(automata) {
+            world.happen(action, automata);
         }
         world
     }
@@ -325,9 +329,9 @@ impl World {
         }
     }
 
-    /// What takes no time, if making connections and hearing that they are gone does not.
+    /// What happens before anything else can, since it takes no time.
     fn urgent(&self, automata: &Automata) -> Option<Action> {
-        if !self.at_once {
+        if self.grain == Grain::Messages {
             return None;
         }
         let ends = || self.links.iter().enumerate().flat_map(|it| [(it, 0), (it, 1)]);
@@ -335,14 +339,27 @@ impl World {
             let (this, other) = (&link.ends[end], &link.ends[1 - end]);
             !this.closed && other.closed && (link.torn || this.messages.is_empty())
         });
-        let handshake = || {
+        let arrives = |takes_no_time: &dyn Fn(&Link, usize, u32) -> bool| {
             let next = |link: &Link, end: usize| link.ends[end].messages.front().copied();
-            ends().find(|&((_, link), end)| {
-                next(link, end).is_some_and(|next| automata.words.is_handshake(next))
-            })
+            let found = ends().find(|&((_, link), end)| {
+                next(link, end).is_some_and(|next| takes_no_time(link, end, next))
+            });
+            found.map(|((number, _), end)| Action::Deliver(number, end))
+        };
+        let is_worker = |link: &Link, end: usize| link.ends[end].process >= FIRST_WORKER;
+        let is_report = |link: &Link, end: usize| link.ends[1 - end].process == SHARD;
+        let computed = || {
+            let computing = |process: &usize| self.processes[*process].computing.is_some();
+            (FIRST_WORKER..self.processes.len()).find(computing).map(Action::Compute)
         };
         let gone = gone.map(|((number, _), end)| Action::Tell(number, end));
-        gone.or_else(|| handshake().map(|((number, _), end)| Action::Deliver(number, end)))
+        gone.or_else(|| arrives(&|_, _, message| automata.words.is_handshake(message))).or_else(
+            || {
+                arrives(&|link, end, _| is_worker(link, end) || is_report(link, end))
+                    .or_else(computed)
+                    .filter(|_| self.grain == Grain::Decisions)
+            },
+        )
     }
 
     fn send(&mut self, from: usize, peer: PeerId, message: u32) {

@@ -75,7 +75,7 @@ impl Messages {
                 bytes: self.bytes(),
             }),
             38 => Message::Taken(Taken { cut: self.number() }),
-            50 => Message::Measured(Measured {
+            45 => Message::Measured(Measured {
                 decision: self.number(),
                 sums: (0..self.count()).map(|_| self.sum()).collect(),
             }),
@@ -152,7 +152,7 @@ impl Messages {
                 let places = (0..self.count()).map(|_| self.small());
                 Decision::Found(Found::Nearest(places.collect()))
             }
-            _ => Decision::Show { version },
+            _ => Decision::Show { version, keys: self.keys() },
         }
     }
 }

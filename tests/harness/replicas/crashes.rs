@@ -9,7 +9,7 @@ use pstrain_core::node::{
 use pstrain_core::protocol::group::Place;
 use pstrain_core::saved::Saved;
 
-use super::{Happening, Lab, Machine, SERVERS};
+use super::{Happening, Lab, Machine};
 
 /// What a server has on its disk.
 #[derive(Debug, Default)]
@@ -20,8 +20,14 @@ pub(super) struct Disk {
 }
 
 impl Lab {
-    /// A server as it begins: one that leads, or one that stands by for that at `address`.
-    pub(super) fn begins(&self, process: usize, server: u32, address: &str) -> Replica {
+    /// A server as it begins: one that leads, or one that stands by for that at `address`. The one that
+    /// coordinates is at `coordinator`.
+    pub(super) fn begins(
+        &self,
+        process: usize,
+        server: u32,
+        [address, coordinator]: [&str; 2],
+    ) -> Replica {
         let config = self.replica(process);
         if !address.is_empty() {
             return Replica::standby(config, self.job().clone()).expect("a valid job");
@@ -30,13 +36,18 @@ impl Lab {
             let server = Server::new(self.job().clone(), 1).expect("a valid job");
             return Replica::primary(config, server);
         }
+        let servers = self.job().servers;
         let shard = Shard::new(ShardConfig {
-            place: Place::First { server: ServerId(server), servers: self.job().servers },
+            place: if server < servers {
+                Place::First { server: ServerId(server), servers }
+            } else {
+                Place::Wanted
+            },
             address: config.address.clone(),
             lease: self.job().membership.lease,
             stream: self.stream(process).fork("shard", 0),
         });
-        Replica::primary_shard(config, shard.follows(format!("{SERVERS}0")))
+        Replica::primary_shard(config, shard.follows(coordinator.to_owned()))
     }
 
     /// An input is on the disk before anything follows from it.
@@ -77,14 +88,15 @@ impl Lab {
     }
 
     pub(super) fn resume(&mut self, process: usize) {
-        let Machine::Replica { server, address, .. } = &*self.processes[process].node else {
+        let Machine::Replica { server, address, coordinator, .. } = &*self.processes[process].node
+        else {
             return;
         };
         let Disk { checkpoint, inputs } = &self.processes[process].disk;
         let mut again = match checkpoint {
             Some(saved) => Replica::restore(self.replica(process), self.job().clone(), saved)
                 .expect("it was saved"),
-            None => self.begins(process, *server, address),
+            None => self.begins(process, *server, [address, coordinator]),
         };
         for bytes in inputs {
             let (at, input) = decode_input(bytes).expect("it was kept");
@@ -118,7 +130,7 @@ impl Lab {
         if self.now < self.settles_until {
             return;
         }
-        let server = self.rng.below(u64::from(self.job().servers)) as u32;
+        let server = self.rng.below(u64::from(self.servers)) as u32;
         let mut victims: Vec<usize> = self.replicas_of(server).collect();
         if self.rng.below(3) > 0 && !victims.is_empty() {
             let only = self.rng.below(victims.len() as u64) as usize;

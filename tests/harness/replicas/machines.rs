@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Identity, Input};
+use pstrain_core::node::{Identity, Input, decode_input};
 use pstrain_core::protocol::Message;
+use pstrain_core::protocol::replica::{EntryKind, Promise, Stage};
 use pstrain_core::time::Time;
 
 use super::{Happening, Lab, Machine, Process, Rank, SERVERS};
@@ -16,6 +17,15 @@ pub(super) enum Item {
     Open,
     Message(Message),
     Hangup,
+}
+
+/// A server that dies once its standby is back.
+#[derive(Debug)]
+pub(super) struct Return {
+    /// Which, once they have lost each other.
+    pub(super) victim: Option<usize>,
+    /// Whether somebody is bound to it.
+    pub(super) binds: bool,
 }
 
 /// A connection between two processes: two ways, each in order.
@@ -80,10 +90,30 @@ impl Lab {
     }
 
     pub(super) fn send(&mut self, process: usize, peer: PeerId, item: Item) {
+        if let Item::Message(message) = &item {
+            self.count(message);
+        }
         let link = peer.0 as usize;
         let to_callee = self.links[link].caller == process;
         if !self.links[link].way(!to_callee).closed {
             self.put(link, to_callee, item);
+        }
+    }
+
+    /// Counts what of gradients goes to standbys.
+    fn count(&mut self, message: &Message) {
+        let result = &mut self.result;
+        match message {
+            Message::Combined(_) => result.replicated += 1,
+            Message::Entry(entry) if matches!(entry.header.kind, EntryKind::Bare(_)) => {
+                result.bare += 1;
+            }
+            Message::Entry(entry) if entry.header.kind == EntryKind::Input => {
+                let (_, input) = decode_input(&entry.input).expect("an input");
+                result.replicated +=
+                    u64::from(matches!(input, Input::Message(_, Message::Push(_))));
+            }
+            _ => {}
         }
     }
 
@@ -131,7 +161,7 @@ impl Lab {
         let lease = self.job().membership.lease;
         let span = self.span(lease * 4);
         self.after(span, Happening::Disturb);
-        let server = self.rng.below(u64::from(self.job().servers)) as u32;
+        let server = self.rng.below(u64::from(self.servers)) as u32;
         let running: Vec<usize> = self.replicas_of(server).collect();
         let is_stopped = running.iter().any(|&it| self.processes[it].stopped.is_some());
         let &[one, other] = &running[..] else { return };
@@ -144,7 +174,7 @@ impl Lab {
         }
         let long = lease.mul_f64(0.1 + 3.0 * self.rng.unit());
         // Workers find one server after the other again.
-        self.settles_until = self.now + long + lease * (2 * self.job().servers);
+        self.settles_until = self.now + long + lease * (2 * self.servers);
         match self.rng.below(5) {
             0 | 1 => self.kill(victim),
             2 => {
@@ -167,17 +197,22 @@ impl Lab {
     /// The two servers lose each other, for one of them to be killed while it asks for promises.
     pub(super) fn part(&mut self) {
         let running: Vec<usize> = self.replicas_of(self.job().servers - 1).collect();
-        let (&[primary, standby], Some((rank, _))) = (&running[..], self.ambush) else {
+        let rank = self.ambush.map_or(Rank::Primary, |(rank, _)| rank);
+        let &[primary, standby] = &running[..] else {
             return self.after(self.delay, Happening::Disturb);
         };
         if !self.is_paired(primary) || !self.is_paired(standby) {
             return self.after(self.delay, Happening::Disturb);
         }
         self.calm = true;
+        let lease = self.job().membership.lease;
+        if let Some(returns) = &mut self.returns {
+            returns.victim = Some(primary);
+        }
         match rank {
             Rank::Primary => {
                 self.cut = vec![(primary, standby)];
-                self.break_off(self.job().membership.lease * 4);
+                self.break_off(lease * if self.returns.is_some() { 1 } else { 4 });
             }
             Rank::Standby => {
                 self.processes[primary].stopped = Some((Time::from_nanos(u64::MAX), Vec::new()));
@@ -202,6 +237,28 @@ impl Lab {
             self.go_on(stopped.expect("the primary"));
         }
         true
+    }
+
+    /// Whether a promise to be bound does not get through.
+    pub(super) fn is_deaf(&mut self, process: usize, message: &Message) -> bool {
+        let Some(Return { victim, binds, .. }) = &mut self.returns else { return false };
+        let is_bound =
+            matches!(message, Message::Promise(Promise { stage: Stage::Binds, granted: true, .. }));
+        let is_it = is_bound && *victim == Some(process);
+        *binds |= is_it;
+        is_it
+    }
+
+    /// Whether the standby is back with this, and hears nothing of what follows from it.
+    pub(super) fn is_last_heard(&mut self, process: usize, input: &Input) -> bool {
+        let Input::Message(peer, Message::Follow(_)) = input else { return false };
+        let dies = self.returns.take_if(|it| it.binds && it.victim == Some(process)).is_some();
+        if dies {
+            let Link { caller, callee, .. } = self.links[peer.0 as usize];
+            self.cut = vec![(caller.min(callee), caller.max(callee))];
+            self.result.returns += 1;
+        }
+        dies
     }
 
     fn is_paired(&self, process: usize) -> bool {

@@ -36,7 +36,7 @@ impl World<'_> {
 
     /// Now and then, saves the server and puts the one restored in its place.
     pub(super) fn save(&mut self) {
-        if self.settings.saves == 0 || self.rng.below(1000) >= self.settings.saves {
+        if !self.is_time_to_save() {
             return;
         }
         let before = format!("{:?}", self.server);
@@ -52,6 +52,11 @@ impl World<'_> {
             self.kept.seen = Some((self.checker.clone(), self.events.len()));
         }
         self.kept.inputs.clear();
+    }
+
+    /// Whether whoever has just been handed an input is saved.
+    pub(super) fn is_time_to_save(&mut self) -> bool {
+        self.settings.saves > 0 && self.rng.below(1000) < self.settings.saves
     }
 
     /// Whether the server crashes now.

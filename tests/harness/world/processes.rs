@@ -290,7 +290,10 @@ impl World<'_> {
                     0 => Message::PullStatus(PullStatus { protocol_max: 1 }),
                     _ => {
                         let all = self.server.initial().len() as u64;
-                        let keys = KeyRange::new(number % all, all).ok();
+                        let begin = number % all;
+                        let end =
+                            if number % 4 < 2 { all } else { all.min(begin + 1 + number % 5) };
+                        let keys = KeyRange::new(begin, end).ok();
                         let (keys, values) = (keys.filter(|_| !number.is_multiple_of(3)), true);
                         Message::PullRange(PullRange { protocol_max: 1, keys, values })
                     }

@@ -9,6 +9,7 @@ use pstrain_core::protocol::Refusal;
 use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::{Control, EndReason};
 use pstrain_core::rng::Stream;
+use pstrain_core::saved::Saved;
 use pstrain_core::time::Time;
 
 use super::links::{End, Item, Link};
@@ -22,7 +23,8 @@ const MOST_SHARDS: usize = 8;
 pub(super) struct ShardProcess {
     node: Shard,
     wake: Option<Time>,
-    /// Its inputs, if it crashes.
+    /// Its state when it was saved last, and its inputs since, if it crashes.
+    saved: Option<Saved>,
     log: Vec<Vec<u8>>,
     /// Whether it was told to finish.
     told: bool,
@@ -64,6 +66,7 @@ impl World<'_> {
         self.shards.push(ShardProcess {
             node,
             wake: None,
+            saved: None,
             log: Vec::new(),
             told: false,
             ended: None,
@@ -183,16 +186,38 @@ impl World<'_> {
                 effect => panic!("no shard asks for {effect:?}"),
             }
         }
+        self.save_shard(shard);
         if crashes {
             self.begin_shard_anew(shard);
         }
         self.plan_shard_wake(shard);
     }
 
+    /// Now and then, saves the shard and puts the one restored in its place.
+    fn save_shard(&mut self, shard: usize) {
+        if !self.is_time_to_save() {
+            return;
+        }
+        let again = self.new_shard(shard);
+        let ShardProcess { node, saved, log, .. } = &mut self.shards[shard];
+        let before = format!("{node:?}");
+        let state = node.save();
+        assert_eq!(format!("{node:?}"), before, "saving changed the shard");
+        *node = again.restored(&state).expect("what was saved can be restored");
+        let after = format!("{node:?}");
+        assert!(after == before, "what was restored is another shard:\n{after}\n{before}");
+        *saved = Some(state);
+        log.clear();
+        self.kept.saves += 1;
+    }
+
     /// Puts one in the place of the shard that was handed the same inputs, and closes all its
     /// connections.
     fn begin_shard_anew(&mut self, shard: usize) {
         let mut node = self.new_shard(shard);
+        if let Some(saved) = &self.shards[shard].saved {
+            node = node.restored(saved).expect("what was saved can be restored");
+        }
         let mut out = Outbox::new();
         for record in &self.shards[shard].log {
             let (at, input) = decode_input(record).expect("what was kept");

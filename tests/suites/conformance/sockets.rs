@@ -59,7 +59,8 @@ fn bytes_that_are_no_frame_are_garbage_with_a_reason() {
             let found = |bytes: &[u8]| garbage(kind, OPEN, bytes);
             assert_eq!(found(b"GET / HTTP/1.1\r\n\r\n"), FrameError::Magic(*b"GET "));
             assert_eq!(found(b"PX"), FrameError::Magic(*b"PX\0\0"));
-            assert_eq!(found(&changed(4, 9)), FrameError::Version(9));
+            let next = PROTOCOL_VERSION + 1;
+            assert_eq!(found(&changed(4, next)), FrameError::Version(next));
             assert_eq!(found(&changed(5, 0)), FrameError::Kind(0));
             assert_eq!(found(&changed(7, 1)), FrameError::Reserved(0x100));
             let broken = found(&changed(16, 1));

@@ -67,6 +67,7 @@ impl Hand<Server> {
                 resume,
                 wants_examples: true,
                 term: Term(0),
+                unreached: None,
                 credentials: Vec::new(),
             }),
         )
@@ -204,13 +205,14 @@ fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
             resume,
             wants_examples: true,
             term: Term(0),
+            unreached: None,
             credentials: Vec::new(),
         })
     };
     let [first, second] = [WorkerId(0), WorkerId(1)];
     let mut server = Hand::new(Server::new(Toy::new(2, 8).job, RUN).unwrap());
     let mut next = 0;
-    let mut try_as = |identity, worker, resume| {
+    let mut try_as = |server: &mut Hand<Server>, identity, worker, resume| {
         next += 1;
         let peer = PeerId(next);
         // What a log keeps is what happened.
@@ -228,14 +230,34 @@ fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
     };
     let own = |worker| Identity::Worker(Some(worker));
     let denied = |is, wanted| Err(Refusal::Identity { is, wanted: Identity::Worker(wanted) });
-    assert_eq!(try_as(own(second), Some(first), None), denied(own(second), Some(first)));
-    assert_eq!(try_as(Identity::Client, None, None), denied(Identity::Client, None));
-    assert_eq!(try_as(own(second), None, None), Ok(second));
-    assert_eq!(try_as(Identity::Worker(None), Some(first), None), Ok(first));
+    assert_eq!(
+        try_as(&mut server, own(second), Some(first), None),
+        denied(own(second), Some(first))
+    );
+    assert_eq!(try_as(&mut server, Identity::Client, None, None), denied(Identity::Client, None));
+    assert_eq!(try_as(&mut server, own(second), None, None), Ok(second));
+    assert_eq!(try_as(&mut server, Identity::Worker(None), Some(first), None), Ok(first));
     // Nor can one take up what another was in the middle of.
     let resume = Resume { worker: first, incarnation: Incarnation(1), run: RUN };
-    assert_eq!(try_as(own(second), None, Some(resume)), denied(own(second), Some(first)));
-    assert_eq!(try_as(own(first), Some(first), Some(resume)), Ok(first));
+    assert_eq!(
+        try_as(&mut server, own(second), None, Some(resume)),
+        denied(own(second), Some(first))
+    );
+    assert_eq!(try_as(&mut server, own(first), Some(first), Some(resume)), Ok(first));
+    // One that can be anybody makes room, until the run begins, for one that can be nobody else; not if it
+    // was asked for there.
+    let mut server = Hand::new(Server::new(Toy::new(2, 8).job, RUN).unwrap());
+    let any = Identity::Worker(None);
+    assert_eq!(try_as(&mut server, any, None, None), Ok(first));
+    assert_eq!(try_as(&mut server, own(first), None, None), Ok(first));
+    let back = Resume { worker: first, incarnation: Incarnation(1), run: RUN };
+    assert_eq!(try_as(&mut server, any, None, Some(back)), Ok(second));
+    let owner = String::from("by hand");
+    let taken = Err(Refusal::WorkerTaken { worker: first, owner });
+    assert_eq!(try_as(&mut server, own(first), None, None), taken);
+    let mut server = Hand::new(Server::new(Toy::new(2, 8).job, RUN).unwrap());
+    assert_eq!(try_as(&mut server, any, Some(first), None), Ok(first));
+    assert_eq!(try_as(&mut server, own(first), None, None), taken);
 }
 
 #[test]

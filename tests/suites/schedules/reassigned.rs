@@ -14,7 +14,7 @@ use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
 
 use super::shards::applied;
-use super::{LARGEST, alone, bits, for_seeds};
+use super::{LARGEST, bits, for_seeds, is_one_seed};
 
 /// Whether a worker's mini-batch was ever applied by another.
 fn changed_hands(aftermath: &Aftermath) -> bool {
@@ -51,7 +51,7 @@ fn whoever_comes_and_goes_each_mini_batch_counts_once_an_epoch() {
         }
         seen.insert(kind_of_policy(settings.job.mode.consistency));
     });
-    if alone() {
+    if is_one_seed() {
         return;
     }
     let policies = POLICIES.into_iter().filter(|word| !["malenia", "ringleader"].contains(word));
@@ -76,7 +76,7 @@ fn what_a_dead_worker_leaves_is_done_by_the_others() {
         assert!(applied(&aftermath).values().all(|count| *count == 1));
         done.set(done.get() + u64::from(changed_hands(&aftermath)));
     });
-    assert!(alone() || done.get() > 100, "only {} runs in which any was", done.get());
+    assert!(is_one_seed() || done.get() > 100, "only {} runs in which any was", done.get());
 }
 
 #[test]

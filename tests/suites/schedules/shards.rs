@@ -14,7 +14,7 @@ use pstrain_core::work::WorkSpec;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
 
-use super::{LARGEST, alone, bits, for_seeds};
+use super::{LARGEST, bits, for_seeds, is_one_seed};
 
 /// How often each mini-batch of each part became part of an update.
 pub(super) fn applied(aftermath: &Aftermath) -> BTreeMap<(u32, u64), u32> {
@@ -54,7 +54,7 @@ fn whatever_happens_each_mini_batch_counts_once_an_epoch() {
         }
         seen.insert(kind_of_policy(settings.job.mode.consistency));
     });
-    if alone() {
+    if is_one_seed() {
         return;
     }
     let policies = POLICIES.into_iter().filter(|word| !["malenia", "ringleader"].contains(word));

@@ -36,26 +36,17 @@ use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Event, WorkerError};
 use pstrain_core::protocol::Refusal;
 use pstrain_core::protocol::message::EndReason;
-use pstrain_tests::{POLICIES, Simulated, Trial, kind_of_policy, trial_of};
+use pstrain_tests::{POLICIES, Simulated, Trial, is_one_seed, kind_of_policy, seeds, trial_of};
 use pstrain_transports::simulation::Origin;
 
 /// Seeds of the largest test.
 const LARGEST: u64 = 10_000;
 
-fn alone() -> bool {
-    std::env::var_os("PSTRAIN_SEED").is_some()
-}
-
 /// Runs `check` on the trials of `count` seeds, or of those that the environment asks for, and
 /// says of the first that fails how to repeat it.
 #[expect(clippy::print_stderr, reason = "whoever reads of a failure wants to repeat it")]
 fn for_trials(test: &str, count: u64, check: impl Fn(u64, &Trial)) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let seeds = match number("PSTRAIN_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("PSTRAIN_SEEDS").map_or(count, |seeds: u64| seeds * count / LARGEST),
-    };
-    for seed in seeds {
+    for seed in seeds(count, LARGEST) {
         let trial = trial_of(seed);
         if let Err(fault) = catch_unwind(AssertUnwindSafe(|| check(seed, &trial))) {
             eprintln!("replay: PSTRAIN_SEED={seed} cargo test -p pstrain-tests {test}");
@@ -169,7 +160,7 @@ fn whatever_befalls_them_the_invariants_hold_and_the_run_ends() {
     let seen = seen.borrow();
     let policies = POLICIES.map(|policy| format!("policy {policy}"));
     let words = policies.iter().map(String::as_str).chain(MUST_COME_UP.iter().copied());
-    for word in words.filter(|_| !alone()) {
+    for word in words.filter(|_| !is_one_seed()) {
         assert!(seen.contains_key(word), "{word} never came up in {seen:#?}");
     }
 }
@@ -238,5 +229,9 @@ fn faults_that_nobody_dies_of_do_not_change_what_bsp_computes() {
             *compared.borrow_mut() += 1;
         }
     });
-    assert!(alone() || *compared.borrow() > 500, "only {} comparable runs", compared.borrow());
+    assert!(
+        is_one_seed() || *compared.borrow() > 500,
+        "only {} comparable runs",
+        compared.borrow()
+    );
 }

@@ -4,7 +4,6 @@
 //! What must hold whatever happens is checked in every run: workers see one history, of which the
 //! server at the end is the end ([`pstrain_tests::run_stood_by`]).
 
-use std::env;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use pstrain_core::node::Event;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
-use pstrain_tests::{StoodBy, Toy, run_stood_by};
+use pstrain_tests::{StoodBy, Toy, is_one_seed, run_stood_by, seeds};
 
 const LINK: &str = "all.delay=1ms all.down.delay=1ms";
 const STANDBY: &str = "all.delay=1ms all.down.delay=1ms standby.delay=4ms standby.down.delay=3ms";
@@ -171,15 +170,6 @@ fn faults(workers: u32, end: Duration, seed: u64) -> String {
     text
 }
 
-/// The seeds to try, unless the environment asks for others.
-fn seeds(few: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| env::var(name).ok().and_then(|value| value.parse().ok());
-    match number("PSTRAIN_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("PSTRAIN_SEEDS").map_or(few, |seeds: u64| seeds.div_ceil(25)),
-    }
-}
-
 #[test]
 fn whatever_befalls_them_at_random_the_history_is_one_and_bsp_is_the_same() {
     let consistencies = [
@@ -190,7 +180,7 @@ fn whatever_befalls_them_at_random_the_history_is_one_and_bsp_is_the_same() {
         ConsistencySpec::Delay { bound: Some(2) },
     ];
     let (mut takeovers, mut alone) = (0, 0);
-    for seed in seeds(40) {
+    for seed in seeds(40, 1000) {
         let consistency = consistencies[(seed % 5) as usize];
         let workers = 1 + (seed / 5 % 4) as u32;
         let mut toy = toy(workers, consistency);
@@ -218,6 +208,5 @@ fn whatever_befalls_them_at_random_the_history_is_one_and_bsp_is_the_same() {
         takeovers += failover.takeovers;
         alone += failover.alone;
     }
-    let asked = env::var_os("PSTRAIN_SEED").is_some();
-    assert!(asked || (takeovers > 20 && alone > 20), "{takeovers} {alone}");
+    assert!(is_one_seed() || (takeovers > 20 && alone > 20), "{takeovers} {alone}");
 }

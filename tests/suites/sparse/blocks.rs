@@ -150,6 +150,8 @@ fn any_consistency_in_whole_iterations_ends_and_moves_every_block() {
         let mut toy = toy(3, BlockOrder::Random);
         toy.job.mode = Mode::of(consistency.parse().unwrap());
         toy.job.budget.epochs = 40;
+        // All of its data, which is one mini-batch, and all blocks.
+        assert_eq!((toy.job.pass_over(50), toy.job.blocks.map(|it| it.count)), (7, Some(7)));
         let outcome = within(LIMIT, move || run_cluster(Kind::Memory, &toy));
         assert_eq!(outcome.version, 40, "{consistency}");
         let changed = outcome.parameters.iter().filter(|value| **value != 0.0).count();

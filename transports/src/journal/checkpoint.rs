@@ -24,13 +24,15 @@ const UNKNOWN: &str = "crc32c 00000000";
 /// The tensors of what is no array.
 const STATE: &str = "pstrain.state";
 const BESIDE: &str = "pstrain.beside";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// A server's state at some time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     /// Which of the run it is, from 1.
     pub number: u64,
+    /// What the log that goes on from it has, too, and no other.
+    pub mark: u64,
     /// When it was taken.
     pub now: Time,
     /// The state.
@@ -43,6 +45,7 @@ pub struct Checkpoint {
 struct About {
     format: u32,
     number: u64,
+    mark: u64,
     now: Time,
     /// The arrays, in order.
     arrays: Vec<String>,
@@ -55,10 +58,11 @@ impl Checkpoint {
     /// # Errors
     /// If the library cannot lay it out.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        let Self { number, now, saved, beside } = self;
+        let Self { number, mark, now, saved, beside } = self;
         let about = About {
             format: FORMAT,
             number: *number,
+            mark: *mark,
             now: *now,
             arrays: saved.arrays.iter().map(|(name, _)| name.clone()).collect(),
             checksum: UNKNOWN.into(),
@@ -97,14 +101,18 @@ impl Checkpoint {
         Ok(bytes)
     }
 
-    /// Reads a file.
+    /// Reads the file of the one with this `mark`.
     ///
     /// # Errors
-    /// [`CheckpointError`] if it cannot be read, or is not as it was written.
-    pub fn read(path: &Path) -> Result<Self, CheckpointError> {
+    /// [`CheckpointError`] if it cannot be read, is not as it was written, or is another.
+    pub fn read(path: &Path, mark: u64) -> Result<Self, CheckpointError> {
         let failed = |problem| CheckpointError { path: path.to_owned(), problem };
         let bytes = std::fs::read(path).map_err(|why| failed(Problem::Io(why)))?;
-        Self::of_bytes(bytes).map_err(failed)
+        let checkpoint = Self::of_bytes(bytes).map_err(failed)?;
+        if checkpoint.mark != mark {
+            return Err(failed(Problem::Another));
+        }
+        Ok(checkpoint)
     }
 
     fn of_bytes(mut bytes: Vec<u8>) -> Result<Self, Problem> {
@@ -132,11 +140,11 @@ impl Checkpoint {
             };
             Ok((name, array))
         };
-        let About { number, now, arrays, .. } = about;
+        let About { number, mark, now, arrays, .. } = about;
         let arrays = arrays.into_iter().map(array).collect::<Result<_, Problem>>()?;
         let small = tensor(STATE)?.data().to_vec();
         let beside = tensor(BESIDE)?.data().to_vec();
-        Ok(Self { number, now, saved: Saved { small, arrays }, beside })
+        Ok(Self { number, mark, now, saved: Saved { small, arrays }, beside })
     }
 }
 
@@ -196,6 +204,7 @@ enum Problem {
     Io(io::Error),
     Damaged,
     Other,
+    Another,
     Restore(RestoreError),
 }
 
@@ -218,6 +227,11 @@ impl fmt::Display for CheckpointError {
                  faulty"
             ),
             Problem::Other => write!(f, "{path} is no checkpoint of this release of pstrain"),
+            Problem::Another => write!(
+                f,
+                "{path} is not the checkpoint that belongs there, but that of another run or another \
+                 number"
+            ),
             Problem::Restore(why) => write!(f, "{path} cannot be gone on from: {why}"),
         }
     }
@@ -225,11 +239,7 @@ impl fmt::Display for CheckpointError {
 
 impl std::error::Error for CheckpointError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.problem {
-            Problem::Io(why) => Some(why),
-            Problem::Restore(why) => Some(why),
-            _ => None,
-        }
+        None // the text has it already
     }
 }
 
@@ -248,7 +258,13 @@ mod tests {
             ("keys".into(), u32s),
         ];
         let saved = Saved { small: vec![1, 2, 3], arrays };
-        Checkpoint { number: 7, now: Time::from_nanos(99), saved, beside: b"records".to_vec() }
+        Checkpoint {
+            number: 7,
+            mark: 8,
+            now: Time::from_nanos(99),
+            saved,
+            beside: b"records".to_vec(),
+        }
     }
 
     #[test]

@@ -105,19 +105,21 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         self.due = now + self.every;
         let number = self.newest + 1;
         if let Some(log) = log {
-            match Log::create(&self.disk, &self.folder.log(number)) {
+            match self.folder.begin_log(&self.disk, number) {
                 Ok(next) => *log = next,
                 Err(error) => return self.failed(now, &error.to_string()),
             }
         }
         self.newest = number;
         let Beside { bytes: beside, files } = (self.beside)();
-        let checkpoint = Checkpoint { number, now, saved: server.save(), beside };
-        let (disk, path) = (self.disk.clone(), self.folder.checkpoint(number));
+        let (mark, saved) = (self.folder.mark(number), server.save());
+        let checkpoint = Checkpoint { number, mark, now, saved, beside };
+        // With its lock, so that nobody else is there before this is written.
+        let (disk, folder) = (self.disk.clone(), self.folder.clone());
         let write = move || {
             files.iter().try_for_each(File::sync_data)?;
             let bytes = checkpoint.to_bytes()?;
-            replace(&disk, &path, &bytes)?;
+            replace(&disk, &folder.checkpoint(number), &bytes)?;
             Ok(bytes.len() as u64)
         };
         match thread::Builder::new().name("checkpoint".into()).spawn(write) {

@@ -5,16 +5,24 @@
 //! whole. So at any time the newest whole checkpoint and the logs from its number on are the run.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::checkpoint::{Checkpoint, CheckpointError};
 use super::disk::Disk;
+use super::log::{Log, LogError};
 
 /// The folder of a run that is kept.
 #[derive(Clone, Debug)]
-pub struct StateFolder(PathBuf);
+pub struct StateFolder {
+    path: PathBuf,
+    /// The number of the run.
+    run: u64,
+    /// Nobody else may lock it while this file is open: here, and in all clones.
+    _lock: Option<Arc<File>>,
+}
 
 /// What was found of a run.
 #[derive(Debug)]
@@ -39,24 +47,69 @@ impl Found {
 
 const LOG: (&str, &str) = ("inputs-", ".log");
 const CHECKPOINT: (&str, &str) = ("checkpoint-", ".safetensors");
+/// The file that is locked while a server uses the folder. It stays, and has nothing in it: the lock is
+/// the system's, and goes with the process.
+const LOCK: &str = "lock";
 
 impl StateFolder {
-    /// The folder at `path`.
+    /// The folder at `path`, whoever uses it.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self(path.to_owned())
+        Self { path: path.to_owned(), run: 0, _lock: None }
+    }
+
+    /// The folder at `path`, which no other process locks until this and all clones are gone, or the
+    /// process is, however it ends. Two that wrote there would each lose what the other has
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// [`FolderError`] if another process has locked it, or it cannot be locked.
+    pub fn lock(path: &Path) -> Result<Self, FolderError> {
+        let failed = |why| FolderError::Lock(path.to_owned(), why);
+        let open = File::options().create(true).truncate(false).write(true).open(path.join(LOCK));
+        let file = open.map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), run: 0, _lock: Some(Arc::new(file)) }),
+            Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
+            Err(TryLockError::Error(why)) => Err(failed(why)),
+        }
+    }
+
+    /// The same, of the run with this number: files of others are not taken for its own.
+    #[must_use]
+    pub fn of_run(self, run: u64) -> Self {
+        Self { run, ..self }
+    }
+
+    /// What log and checkpoint `number` of the run have, and no other.
+    pub(super) const fn mark(&self, number: u64) -> u64 {
+        self.run.wrapping_add(number)
+    }
+
+    /// Begins log `number`.
+    ///
+    /// # Errors
+    /// [`LogError`] if there is one already, or it cannot be written.
+    pub fn begin_log(&self, disk: &impl Disk, number: u64) -> Result<Log, LogError> {
+        Log::create(disk, &self.log(number), self.mark(number))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where log `number` is.
     #[must_use]
     pub fn log(&self, number: u64) -> PathBuf {
-        self.0.join(format!("{}{number}{}", LOG.0, LOG.1))
+        self.path.join(format!("{}{number}{}", LOG.0, LOG.1))
     }
 
     /// Where checkpoint `number` is.
     #[must_use]
     pub fn checkpoint(&self, number: u64) -> PathBuf {
-        self.0.join(format!("{}{number}{}", CHECKPOINT.0, CHECKPOINT.1))
+        self.path.join(format!("{}{number}{}", CHECKPOINT.0, CHECKPOINT.1))
     }
 
     /// Finds what a run can go on from: with logs, or where there are none with checkpoints alone.
@@ -70,7 +123,7 @@ impl StateFolder {
         let mut damaged = Vec::new();
         for &number in checkpoints.iter().rev() {
             let path = self.checkpoint(number);
-            match Checkpoint::read(&path) {
+            match Checkpoint::read(&path, self.mark(number)) {
                 Ok(checkpoint) => {
                     let logs = if has_logs { self.since(number, &logs)? } else { Vec::new() };
                     return Ok(Found { checkpoint: Some(checkpoint), logs, newest, damaged });
@@ -107,16 +160,16 @@ impl StateFolder {
         for kind in [CHECKPOINT, LOG] {
             let numbers = self.numbers(kind).unwrap_or_default();
             for old in numbers.into_iter().filter(|&old| old < number) {
-                drop(disk.remove(&self.0.join(format!("{}{old}{}", kind.0, kind.1))));
+                drop(disk.remove(&self.path.join(format!("{}{old}{}", kind.0, kind.1))));
             }
         }
     }
 
     /// The numbers of the files of one kind, in order.
     fn numbers(&self, (begin, end): (&str, &str)) -> Result<Vec<u64>, FolderError> {
-        let failed = |why| FolderError::Io(self.0.clone(), why);
+        let failed = |why| FolderError::Io(self.path.clone(), why);
         let mut numbers = Vec::new();
-        for entry in fs::read_dir(&self.0).map_err(failed)? {
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
             let digits = name
                 .to_str()
@@ -133,6 +186,10 @@ impl StateFolder {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FolderError {
+    /// Another process uses it.
+    InUse(PathBuf),
+    /// It cannot be locked.
+    Lock(PathBuf, io::Error),
     /// It cannot be read.
     Io(PathBuf, io::Error),
     /// This log is not there, though what follows it is, or must be.
@@ -144,10 +201,23 @@ pub enum FolderError {
 impl fmt::Display for FolderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::InUse(path) => write!(
+                f,
+                "{} is in use by another pstrain server: stop that one first, or choose another \
+                 folder",
+                path.display()
+            ),
+            Self::Lock(path, why) => write!(
+                f,
+                "{} cannot be locked against a second server: {why}; choose a folder that this \
+                 server may write to, on a file system that has locks",
+                path.display()
+            ),
             Self::Io(path, why) => write!(f, "{} cannot be read: {why}", path.display()),
             Self::Missing(path) => write!(
                 f,
-                "{} is missing, without which the run cannot go on; restore it from a backup",
+                "{} is missing, without which the run cannot go on; restore it from a backup, or \
+                 begin anew in another folder",
                 path.display()
             ),
             Self::Damaged(error) => write!(
@@ -161,10 +231,29 @@ impl fmt::Display for FolderError {
 
 impl std::error::Error for FolderError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(_, why) => Some(why),
-            Self::Missing(_) => None,
-            Self::Damaged(error) => Some(error),
-        }
+        None // the text has it already
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_one_servers_until_all_that_is_left_of_it_is_gone() {
+        let place = tempfile::tempdir().unwrap();
+        let first = StateFolder::lock(place.path()).unwrap();
+        let in_use = || StateFolder::lock(place.path()).unwrap_err().to_string();
+        assert!(in_use().contains("is in use by another pstrain server"), "{}", in_use());
+        // A checkpoint may still be written.
+        let clone = first.clone();
+        drop(first);
+        assert!(in_use().contains("is in use"), "{}", in_use());
+        drop(clone);
+        let again = StateFolder::lock(place.path()).unwrap();
+        assert_eq!(again.find(false).unwrap().number(), 0);
+        drop(again);
+        let missing = StateFolder::lock(&place.path().join("missing")).unwrap_err().to_string();
+        assert!(missing.contains("cannot be locked"), "{missing}");
     }
 }

@@ -14,7 +14,7 @@ use crate::driver::Journal;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps a node's inputs in a log.
-pub struct Inputs {
+pub(super) struct Inputs {
     pub(super) log: Log,
     head: Vec<u8>,
     /// Told once when the log cannot be written, and once when it can be again.
@@ -30,7 +30,7 @@ impl fmt::Debug for Inputs {
 impl Inputs {
     /// Keeps inputs in `log`.
     #[must_use]
-    pub const fn new(log: Log, warn: fn(&str)) -> Self {
+    pub(super) const fn new(log: Log, warn: fn(&str)) -> Self {
         Self { log, head: Vec::new(), warn }
     }
 }

@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 
 use super::disk::{Disk, replace};
 
-/// What a log begins with: its name and the version of its form.
-const MAGIC: [u8; 8] = *b"PSTRLOG1";
+/// What a log begins with: its name and the version of its form. Its mark follows.
+const MAGIC: [u8; 8] = *b"PSTRLOG2";
+/// Bytes before the first block.
+const BEGIN: usize = MAGIC.len() + size_of::<u64>();
 /// What a block begins with.
 const MARK: [u8; 4] = *b"\xb1ock";
 
@@ -76,41 +78,45 @@ impl Head {
 }
 
 impl Log {
-    /// A new, empty log.
+    /// A new, empty log. Whoever opens it must know its `mark`.
     ///
     /// # Errors
     /// [`LogError`] if there is a file already, or it cannot be written.
-    pub fn create(disk: &impl Disk, path: &Path) -> Result<Self, LogError> {
+    pub fn create(disk: &impl Disk, path: &Path, mark: u64) -> Result<Self, LogError> {
         let failed = |why| LogError::new(path, Problem::Io("cannot be created", why));
         if path.exists() {
             return Err(failed(io::ErrorKind::AlreadyExists.into()));
         }
-        replace(disk, path, &MAGIC).map_err(failed)?;
+        replace(disk, path, &begin(mark)).map_err(failed)?;
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-        let committed = MAGIC.len() as u64;
+        let committed = BEGIN as u64;
         Ok(Self { path: path.to_owned(), file, pending: Vec::new(), blocks: 0, committed })
     }
 
-    /// Opens a log, hands each of its records to `take` in order, and cuts off what was never
+    /// Opens the log with this `mark`, hands each of its records to `take` in order, and cuts off what was never
     /// committed. There is no such thing in one that `has_successor`: it was left when it was whole.
     ///
     /// # Errors
-    /// [`LogError`] if the file cannot be read or written, is no log, or is damaged; and what
-    /// `take` finds wrong with a record.
+    /// [`LogError`] if the file cannot be read or written, is no log or another one, or is damaged;
+    /// and what `take` finds wrong with a record.
     pub fn open(
         path: &Path,
+        mark: u64,
         has_successor: bool,
         mut take: impl FnMut(&[u8]) -> Result<(), String>,
     ) -> Result<Opened, LogError> {
         let failed = |why| LogError::new(path, Problem::Io("cannot be read", why));
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
-        let mut magic = [0; MAGIC.len()];
-        if file.read_exact(&mut magic).is_err() || magic != MAGIC {
+        let mut bytes = [0; BEGIN];
+        if file.read_exact(&mut bytes).is_err() || !bytes.starts_with(&MAGIC) {
             return Err(LogError::new(path, Problem::NoLog));
         }
+        if bytes != begin(mark) {
+            return Err(LogError::new(path, Problem::Another));
+        }
         let mut reader = io::BufReader::new(&mut file);
-        let (mut blocks, mut records, mut committed) = (0, 0, MAGIC.len() as u64);
+        let (mut blocks, mut records, mut committed) = (0, 0, BEGIN as u64);
         let mut body = Vec::new();
         while let Some(head) = read_block(&mut reader, blocks, &mut body).map_err(failed)? {
             for record in split(&body) {
@@ -183,6 +189,14 @@ impl Log {
     }
 }
 
+/// What a log with this mark begins with.
+fn begin(mark: u64) -> [u8; BEGIN] {
+    let mut bytes = [0; BEGIN];
+    bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+    bytes[MAGIC.len()..].copy_from_slice(&mark.to_le_bytes());
+    bytes
+}
+
 /// The next block, if there is a whole one of that number.
 fn read_block(reader: &mut impl Read, number: u64, body: &mut Vec<u8>) -> io::Result<Option<Head>> {
     let mut bytes = Vec::with_capacity(Head::BYTES);
@@ -245,6 +259,7 @@ pub struct LogError {
 enum Problem {
     Io(&'static str, io::Error),
     NoLog,
+    Another,
     Damaged { at: u64 },
     Record { at: u64, why: String },
 }
@@ -261,6 +276,11 @@ impl fmt::Display for LogError {
         match &self.problem {
             Problem::Io(what, why) => write!(f, "{path} {what}: {why}"),
             Problem::NoLog => write!(f, "{path} is no log of this release of pstrain"),
+            Problem::Another => write!(
+                f,
+                "{path} is not the log that belongs there, but that of another run or of another \
+                 checkpoint; restore the right one from a backup"
+            ),
             Problem::Damaged { at } => write!(
                 f,
                 "{path} is damaged at byte {at}, and what follows was promised to be kept: the \
@@ -273,10 +293,7 @@ impl fmt::Display for LogError {
 
 impl std::error::Error for LogError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.problem {
-            Problem::Io(_, why) => Some(why),
-            _ => None,
-        }
+        None // the text has it already
     }
 }
 

@@ -21,11 +21,11 @@ pub use checkpoint::{Checkpoint, CheckpointError};
 pub use checkpoints::{Beside, Checkpoints};
 pub use disk::{Disk, Files, replace};
 pub use folder::{FolderError, Found, StateFolder};
-pub use inputs::Inputs;
 pub use log::{Log, LogError, Opened};
-pub use recovery::{Recovered, recover, replay};
+pub use recovery::{Recovered, recover};
 
 use crate::driver::Journal;
+use inputs::Inputs;
 
 /// Keeps a server's inputs in a log, and begins that anew after each checkpoint.
 #[derive(Debug)]

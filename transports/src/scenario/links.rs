@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use pstrain_core::id::WorkerId;
+use pstrain_core::node::Replicate;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use serde::{Deserialize, Serialize};
@@ -105,7 +106,13 @@ struct Said {
     loss: Option<Loss>,
     outages: Option<Vec<Outage>>,
     slow_start: Option<bool>,
+    /// Of the link of a standby.
+    replicate: Option<Replicate>,
 }
+
+/// What is said of a standby beside its link, and where.
+const REPLICATE: &str = "replicate";
+const STANDBYS: (Who, Direction) = (Who::Standby, Direction::Up);
 
 const KEYS: &[&str] =
     &["delay", "later", "jitter", "distribution", "rate", "loss", "outage", "slow-start"];
@@ -175,6 +182,13 @@ impl Links {
         is_said.then(|| WorkerLink { up: up.unwrap_or_default(), down: down.unwrap_or_default() })
     }
 
+    /// What of gradients goes to the standby.
+    #[must_use]
+    pub fn replicate(&self) -> Replicate {
+        let said = self.said.get(&(Who::Standby, Direction::Up));
+        said.and_then(|said| said.replicate).unwrap_or_default()
+    }
+
     /// The link that all share.
     #[must_use]
     pub fn server(&self) -> ServerLink {
@@ -221,6 +235,9 @@ impl Links {
                  its worker"
             ));
         }
+        if key == REPLICATE && (who, direction.unwrap_or(Direction::Up)) != STANDBYS {
+            return Err(format!("{REPLICATE} is said of the standby: standby.{REPLICATE}=pushes"));
+        }
         let directions = match (direction, who) {
             (Some(direction), _) => vec![direction],
             (None, Who::Server) => vec![Direction::Up, Direction::Down],
@@ -259,6 +276,13 @@ impl Said {
                     "on" => true,
                     "off" => false,
                     _ => return Err(unknown("switch", value, &["on", "off"])),
+                });
+            }
+            REPLICATE => {
+                self.replicate = Some(match value {
+                    "pushes" => Replicate::Pushes,
+                    "updates" => Replicate::Updates,
+                    _ => return Err(unknown("way to replicate", value, &["pushes", "updates"])),
                 });
             }
             _ => return Err(unknown("key of a link", key, KEYS)),
@@ -305,6 +329,10 @@ impl Said {
         items.extend(
             self.slow_start.map(|on| format!("slow-start={}", if on { "on" } else { "off" })),
         );
+        items.extend(self.replicate.map(|replicate| match replicate {
+            Replicate::Pushes => format!("{REPLICATE}=pushes"),
+            Replicate::Updates => format!("{REPLICATE}=updates"),
+        }));
         items
     }
 }
@@ -416,6 +444,11 @@ mod tests {
         let standby = links("all.delay=1ms standby.down.delay=2ms").standby().unwrap();
         assert_eq!(standby.round_trip(), Duration::from_millis(2));
         assert!(links(" none ").is_none());
+        assert_eq!(links("standby.delay=2ms").replicate(), Replicate::Updates);
+        let pushes = links("standby.delay=2ms standby.replicate=pushes");
+        assert_eq!(pushes.replicate(), Replicate::Pushes);
+        assert_eq!(links(&pushes.to_string()), pushes);
+        assert!("2.replicate=pushes".parse::<Links>().is_err());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pstrain_core::id::{PeerId, WorkerId};
-use pstrain_core::node::{Input, Outbox, Server, WorkerConfig, WorkerError};
+use pstrain_core::node::{Input, Outbox, Replicate, Server, WorkerConfig, WorkerError};
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
@@ -150,6 +150,8 @@ struct Simulation<'a, H> {
     leader: usize,
     /// The server of one that led, when its process ended.
     remains: Option<Server>,
+    /// What of gradients goes to the standby.
+    replicate: Replicate,
     /// The link between them.
     standby_ways: Option<Ways>,
     history: Option<History>,
@@ -221,7 +223,8 @@ impl<'a, H: Host> Simulation<'a, H> {
         for (at, victim, fault) in faults {
             agenda.put(at, Due::Fault(victim, fault));
         }
-        let seats = Seat::all(server, standby.is_some(), stream)?;
+        let replicate = scenario.links.replicate();
+        let seats = Seat::all(server, standby.is_some().then_some(replicate), stream)?;
         let links = seats.len() + followers.len();
         Ok(Self {
             host,
@@ -230,6 +233,7 @@ impl<'a, H: Host> Simulation<'a, H> {
             seats,
             leader: 0,
             remains: None,
+            replicate,
             standby_ways: standby.map(|link| Ways::of_standby(link, stream)),
             history: has_history.then(History::default),
             reason: None,

@@ -5,7 +5,7 @@
 //! server begins on the first.
 
 use pstrain_core::node::{
-    Effect, Event, Input, Node, Outbox, Replica, ReplicaConfig, Server, WorkerError,
+    Effect, Event, Input, Node, Outbox, Replica, ReplicaConfig, Replicate, Server, WorkerError,
 };
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::EndReason;
@@ -60,15 +60,15 @@ impl Seat {
     /// That of the server, and that of its standby if it has one.
     pub(super) fn all(
         server: Server,
-        standby: bool,
+        standby: Option<Replicate>,
         stream: Stream,
     ) -> Result<Vec<Self>, SimulationError> {
-        if !standby {
+        let Some(replicate) = standby else {
             return Ok(vec![Self::new(Process::Server(Box::new(server)))]);
-        }
+        };
         let job = server.job().clone();
-        let primary = Replica::primary(config(0, 0, stream), server);
-        let follower = Replica::standby(config(1, 0, stream), job)
+        let primary = Replica::primary(config(0, 0, replicate, stream), server);
+        let follower = Replica::standby(config(1, 0, replicate, stream), job)
             .map_err(|_invalid| SimulationError::Standby)?;
         let seat = |replica| Self::new(Process::Replica(Box::new(replica)));
         Ok(vec![seat(primary), seat(follower)])
@@ -107,11 +107,11 @@ impl Seat {
 }
 
 /// What a process on a machine knows before it has met anybody.
-fn config(seat: usize, life: u32, stream: Stream) -> ReplicaConfig {
+fn config(seat: usize, life: u32, replicate: Replicate, stream: Stream) -> ReplicaConfig {
     let stream = stream.fork("replica", seat as u64).fork("life", life.into());
     // No two processes have the same number.
     let id = u64::from(life) * ADDRESSES.len() as u64 + seat as u64;
-    ReplicaConfig { id, address: ADDRESSES[seat].to_owned(), stream }
+    ReplicaConfig { id, address: ADDRESSES[seat].to_owned(), stream, replicate }
 }
 
 impl<H: Host> Simulation<'_, H> {
@@ -272,7 +272,8 @@ impl<H: Host> Simulation<'_, H> {
         let Some(job) = self.seats.iter().find_map(Seat::server).map(|it| it.job().clone()) else {
             return;
         };
-        let Ok(replica) = Replica::standby(config(place, life, self.stream), job) else { return };
+        let config = config(place, life, self.replicate, self.stream);
+        let Ok(replica) = Replica::standby(config, job) else { return };
         let seat = &mut self.seats[place];
         let before = std::mem::replace(&mut seat.process, Process::Replica(Box::new(replica)));
         if place == self.leader

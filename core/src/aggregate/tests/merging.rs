@@ -17,6 +17,7 @@ impl Run {
                     let (kept, added) = (first.gradient(), next.gradient());
                     self.aggregator.merge(&mut sum, &kept, &added, &self.parameters);
                     self.blockwise.merge(&mut sum.clone(), &kept, &added, &self.parameters);
+                    self.told.merge(&mut sum.clone(), &kept, &added, &self.parameters);
                     (first.values, first.base) = (sum, None);
                     (next.values, next.base) = (Vec::new(), None);
                 }

@@ -1,7 +1,5 @@
-//! A primary that has lost its standby, or taken the place of another: the workers' promises, and
-//! telling the other.
+//! A primary that has lost its standby: the workers' promises.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::contest::{Candidate, Contest, Tally};
@@ -10,18 +8,12 @@ use super::primary::Primary;
 use super::{ReplicaConfig, fail, grace};
 use crate::id::PeerId;
 use crate::job::patience;
-use crate::node::dialler::Dialler;
-use crate::node::{Effect, Event, Identity, Input, Outbox, WorkerError};
-use crate::protocol::replica::{Deposed, Promise};
-use crate::protocol::{Message, Wait, WaitReason};
+use crate::node::{Effect, Event, Outbox, WorkerError};
+use crate::protocol::replica::Promise;
+use crate::protocol::{Wait, WaitReason};
 use crate::time::Time;
 
 impl Primary {
-    /// Looks for the one that led before.
-    pub(super) fn depose(&mut self, dialler: Dialler) {
-        self.before = Some(dialler);
-    }
-
     /// For how long it has stood still for want of a standby or of promises, if it does.
     pub(super) fn wait(&self, now: Time) -> Option<Wait> {
         let Link::Down { since, .. } = &self.follower.as_ref()?.link else { return None };
@@ -61,11 +53,12 @@ impl Primary {
         contest.ask_later(now, lease);
         self.latest = self.latest.max(contest.term());
         self.contest = Some(contest);
+        self.seek_follower(now, config, out);
         self.ask_all(config, out);
         self.win_if_promised(now, config, out);
     }
 
-    fn candidate(&self, config: &ReplicaConfig) -> Candidate {
+    pub(super) fn candidate(&self, config: &ReplicaConfig) -> Candidate {
         let (run, server) = self.copy.server.identity();
         Candidate { run, server, kept: self.term, id: config.id }
     }
@@ -109,50 +102,10 @@ impl Primary {
             let stood = now.since(since);
             out.push(Effect::Report(Event::StandbyLost { term: self.term, stood, why }));
         }
+        self.unsettled.seal(self.copy.stream_time(now));
         let mut effects = self.unsettled.release();
         effects.retain(|effect| !matches!(effect, Effect::Report(Event::StandbyJoined { .. })));
         self.obey(now, effects.into_iter(), out);
         self.renew_electorate();
-    }
-
-    /// Somebody says that it leads.
-    pub(super) fn on_deposed(&self, peer: PeerId, deposed: Deposed, out: &mut Outbox) {
-        // Only a standby that this one cannot do without can lead without it.
-        let may =
-            self.is_from_server(peer) && self.is_paired() && deposed.run == self.copy.server.run();
-        if may && deposed.term > self.term {
-            out.extend(self.outer_of(self.copy.server.worker_peers()).map(Effect::Close));
-            fail(WorkerError::Deposed { term: deposed.term }, out);
-        }
-    }
-
-    /// What comes of looking for the one that led before.
-    pub(super) fn on_before(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        let lease = self.lease();
-        let Some(dialler) = &mut self.before else { return };
-        let why = match input {
-            Input::Dialled(peer, Identity::Anyone | Identity::Server) => {
-                let (run, term) = (self.copy.server.run(), self.term);
-                let deposed = Message::Deposed(Deposed { run, term });
-                out.push(Effect::Send(peer, deposed));
-                out.push(Effect::Close(peer));
-                self.before = None;
-                return;
-            }
-            Input::Dialled(peer, _) => {
-                out.push(Effect::Close(peer));
-                String::from("it is no server")
-            }
-            Input::DialFailed { why, .. } => why,
-            _ => return,
-        };
-        let mut unheard = Outbox::new();
-        if dialler.redial(now, why, lease, &mut unheard).is_err() {
-            self.before = None;
-        }
-    }
-
-    pub(super) fn is_before(&self, peer: PeerId) -> bool {
-        self.before.as_ref().is_some_and(|dialler| dialler.peer() == Some(peer))
     }
 }

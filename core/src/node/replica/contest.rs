@@ -65,8 +65,16 @@ impl Contest {
 
     /// Asks the elector behind `peer`.
     pub(super) fn ask(&self, peer: PeerId, candidate: Candidate, out: &mut Outbox) {
-        let Candidate { run, server, kept, id } = candidate;
-        let (term, stage) = (self.term, self.stage);
+        self.say(peer, candidate, self.stage, out);
+    }
+
+    /// Lets the elector behind `peer` know that this one does not want to lead any more.
+    pub(super) fn release(&self, peer: PeerId, candidate: Candidate, out: &mut Outbox) {
+        self.say(peer, candidate, Stage::Releases, out);
+    }
+
+    fn say(&self, peer: PeerId, candidate: Candidate, stage: Stage, out: &mut Outbox) {
+        let (Candidate { run, server, kept, id }, term) = (candidate, self.term);
         let candidacy = Candidacy { run, server, term, kept, id, stage };
         out.push(Effect::Send(peer, Message::Candidacy(candidacy)));
     }
@@ -101,12 +109,12 @@ impl Contest {
     pub(super) fn tally(&mut self, enough: impl Fn(&Self) -> bool) -> Tally {
         match (enough(self), self.stage) {
             (false, _) => Tally::TooFew,
-            (true, Stage::Binds) => Tally::Won,
             (true, Stage::Asks) => {
                 self.stage = Stage::Binds;
                 self.granted.clear();
                 Tally::Binds
             }
+            (true, _) => Tally::Won,
         }
     }
 

@@ -11,8 +11,8 @@ use crate::node::{Effect, Outbox, Target};
 pub(super) enum Caller {
     /// The server itself.
     Subject,
-    /// Whoever looks for the one that led before.
-    Deposer,
+    /// Whoever looks for the other: the one that led before, or stood by.
+    Seeker,
 }
 
 /// The dial that is under way, and those after it.
@@ -22,7 +22,7 @@ pub(super) struct Dials(VecDeque<(Caller, Target)>);
 impl Dials {
     /// One is under way already, which a standby began.
     pub(super) fn begun(target: Target) -> Self {
-        Self([(Caller::Deposer, target)].into())
+        Self([(Caller::Seeker, target)].into())
     }
 
     /// Dials, now or once it is its turn.

@@ -12,7 +12,8 @@
 //! too; a primary that has lost its standby asks those it has. A standby needs half of the workers, a
 //! primary more than half, so that both cannot have enough. Whoever has enough of them asks them once
 //! more, to bind them ([`Stage::Binds`]), and leads once enough have heard that: from then on they
-//! promise nothing to whoever keeps less ([`Candidacy::kept`]). So one that dies while it asks has done
+//! promise nothing to whoever keeps less ([`Candidacy::kept`]), unless a primary whose standby is back lets go
+//! of them ([`Stage::Releases`]). So one that dies while it asks has done
 //! nothing that the other would have to know. (The two rounds are those of Lamport, "The part-time
 //! parliament", 1998.) No third machine is needed, and an old primary can do nothing: what it does has
 //! no effect until its standby has it, or the workers have promised.
@@ -23,6 +24,11 @@
 //! anyway. It does not come to a standby, so that goes there ([`asking`]); whoever leads asks it over the
 //! connection that the server has, or dials for.
 //!
+//! # What is sent
+//! An input is sent once it has an effect that somebody waits for, with all before it. So of a push whose
+//! round closes with it nothing need be sent but what it became part of ([`Replicate::Updates`]): whoever
+//! has sent it has heard nothing of it by then, and will send it again if this one dies.
+//!
 //! # Whose promises count
 //! Of workers those of the members, as an entry of the stream says: of one list at a time, and the next comes
 //! only once the standby has the last. Whoever leads counts by the newest list that both have; a
@@ -31,13 +37,17 @@
 //! 2014, section 6.)
 //!
 //! [`Candidacy::kept`]: crate::protocol::replica::Candidacy
+//! [`Stage::Releases`]: crate::protocol::replica::Stage::Releases
 //! [`Stage::Binds`]: crate::protocol::replica::Stage::Binds
 
 mod alone;
 mod asking;
 mod contest;
 mod dials;
+mod entries;
 mod following;
+mod held;
+mod other;
 mod pairing;
 mod primary;
 mod saving;
@@ -68,6 +78,21 @@ pub struct ReplicaConfig {
     pub address: String,
     /// For the jitter of its back-off.
     pub stream: Stream,
+    /// What of gradients it sends to its standby, while it has one.
+    pub replicate: Replicate,
+}
+
+/// What of gradients goes to a standby.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replicate {
+    /// Each push, as it comes.
+    Pushes,
+    #[default]
+    /// Of a round what its gradients were combined to, once it closes, where that is shorter. A push is
+    /// sent with its values all the same if something else has an effect before its round closes, if
+    /// what is remembered or asked of gradients is more than their sum, and always by servers that do not
+    /// coordinate: the coordinator counts on a push the moment it hears of it.
+    Updates,
 }
 
 /// A server that has a standby or is one, as a state machine.
@@ -123,7 +148,7 @@ impl Replica {
 
     fn leading(config: ReplicaConfig, server: Subject) -> Self {
         let copy = Copy { server, entries: 0, clock: (Time::ZERO, Time::ZERO) };
-        let role = Role::Leads(Box::new(Primary::new(copy, FIRST)));
+        let role = Role::Leads(Box::new(Primary::new(copy, FIRST, config.replicate)));
         Self { config, role, done: false }
     }
 
@@ -134,6 +159,14 @@ impl Replica {
     pub fn standby(config: ReplicaConfig, job: Job) -> Result<Self, ServerError> {
         let standby = Standby::new(config.clone(), job)?;
         Ok(Self { config, role: Role::StandsBy(Box::new(standby)), done: false })
+    }
+
+    /// Sends, while it leads, this of gradients to its standby.
+    pub const fn set_replicate(&mut self, replicate: Replicate) {
+        self.config.replicate = replicate;
+        if let Role::Leads(primary) = &mut self.role {
+            primary.replicate = replicate;
+        }
     }
 
     /// The server as it is here; none until the primary has sent its state, and for one that does not

@@ -1,11 +1,10 @@
 //! How somebody comes to be the standby of a primary, goes and comes back.
 
 use alloc::string::String;
-use alloc::sync::Arc;
 
 use super::following::{Follower, Link};
-use super::inner;
 use super::primary::Primary;
+use super::{ReplicaConfig, inner};
 use crate::id::{PeerId, ServerId};
 use crate::node::{Effect, Event, Identity, Input, Outbox};
 use crate::protocol::replica::{EntryKind, Follow, STATE_CHUNK_BYTES, Standby, State, StateHeader};
@@ -20,7 +19,14 @@ impl Primary {
     }
 
     /// Somebody wants to be the standby, or is and comes back.
-    pub(super) fn on_follow(&mut self, now: Time, peer: PeerId, follow: Follow, out: &mut Outbox) {
+    pub(super) fn on_follow(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        follow: Follow,
+        config: &ReplicaConfig,
+        out: &mut Outbox,
+    ) {
         if let Err(why) = self.check_follow(peer, &follow) {
             out.push(Effect::Send(peer, Message::Refused(why)));
             out.push(Effect::Close(peer));
@@ -42,13 +48,12 @@ impl Primary {
             Some(follower) if follower.paired => {
                 let older = core::mem::replace(&mut follower.link, link);
                 out.extend(older.peer().map(Effect::Close));
-                self.go_on_with(now, kept.map_or(0, |(_, entries)| entries), out);
+                self.go_on_with(now, kept.map_or(0, |(_, entries)| entries), config, out);
             }
             _ => {
                 let older = self.follower.take();
                 out.extend(older.and_then(|it| it.link.peer()).map(Effect::Close));
                 self.follower = Some(Follower { id, address, paired: false, link });
-                self.copy.server.stay();
                 self.send_state(now, peer, out);
             }
         }
@@ -64,7 +69,11 @@ impl Primary {
             let (worker, server) = (follow.build.clone(), String::from(BUILD));
             return Err(Refusal::Build { worker, server });
         }
-        if !self.is_from_server(peer) {
+        let stranger = server.stranger(inner(self.began, peer));
+        if let Some(is) = stranger.filter(|is| !is.may_serve()) {
+            return Err(Refusal::Identity { is, wanted: Identity::Server });
+        }
+        if stranger.is_none() {
             let what = String::from("only a server that has said nothing else can stand by");
             return Err(Refusal::Server { what });
         }
@@ -92,9 +101,20 @@ impl Primary {
     }
 
     /// The standby is back, and has so many entries.
-    pub(super) fn go_on_with(&mut self, now: Time, entries: u64, out: &mut Outbox) {
-        self.contest = None;
+    pub(super) fn go_on_with(
+        &mut self,
+        now: Time,
+        entries: u64,
+        config: &ReplicaConfig,
+        out: &mut Outbox,
+    ) {
+        if let Some(contest) = self.contest.take() {
+            // If this one dies before the standby hears of it, that can lead with what it has.
+            let electors = self.outer_of(self.copy.server.electors());
+            electors.for_each(|peer| contest.release(peer, self.candidate(config), out));
+        }
         self.settle(now, entries, out);
+        self.unsettled.seal(self.copy.stream_time(now));
         let Some(peer) = self.follower_peer() else { return };
         let settled = self.unsettled.first().unwrap_or(self.copy.entries);
         let mut term = self.unsettled.claimed().unwrap_or(self.term);
@@ -106,11 +126,11 @@ impl Primary {
             let first = self.unsettled.first().unwrap_or(self.copy.entries);
             self.unsettled.claim(first, term);
         }
-        self.unsettled.repeat(peer, term, settled, out);
+        self.unsettled.send(0, peer, (term, settled), out);
         if self.unsettled.first().is_none() {
             // Something must say who leads, and in which term.
             let electorate = self.electorate.clone();
-            self.write(now, EntryKind::Electorate(electorate), Arc::default(), out);
+            self.write(now, EntryKind::Electorate(electorate), out);
         }
     }
 
@@ -147,7 +167,7 @@ impl Primary {
         let Some(follower) = &mut self.follower else { return };
         follower.paired = true;
         let address = follower.address.clone();
-        self.write(now, EntryKind::Paired(electorate), Arc::default(), out);
+        self.write(now, EntryKind::Paired(electorate), out);
         let told = Standby { address: address.clone() };
         let told = self
             .copy

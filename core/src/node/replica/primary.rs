@@ -9,14 +9,15 @@ use core::time::Duration;
 use super::contest::Contest;
 use super::dials::{Caller, Dials};
 use super::following::Follower;
-use super::stream::{Settled, Unsettled};
-use super::{Copy, ReplicaConfig, inner, outer};
+use super::held::{HeldPush, is_awaited};
+use super::stream::{Content, Settled, Unsettled};
+use super::{Copy, ReplicaConfig, Replicate, inner, outer};
 use crate::id::{PeerId, Term};
-use crate::node::dialler::{Dialler, Due};
+use crate::node::dialler::Dialler;
 use crate::node::{Effect, Input, Outbox, Server, encode_input};
 use crate::protocol::Message;
 use crate::protocol::message::{End, Heartbeat};
-use crate::protocol::replica::{Electorate, Entry, EntryHeader, EntryKind};
+use crate::protocol::replica::{Electorate, EntryKind};
 use crate::rng::Stream;
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
@@ -36,15 +37,20 @@ pub(super) struct Primary {
     pub(super) electorate: Electorate,
     pub(super) unsettled: Unsettled,
     pub(super) contest: Option<Contest>,
-    /// How the one that led before is found, to be told that it does no more.
-    pub(super) before: Option<Dialler>,
+    /// How the other is found: the one that led before, to be told that it does no more; or the one that
+    /// stood by and is gone, to be asked whether it leads.
+    pub(super) other: Option<Dialler>,
     pub(super) dials: Dials,
     pub(super) effects: Outbox,
+    pub(super) replicate: Replicate,
 }
+
+/// Entries that are kept back for the sake of a push, at most.
+const MOST_KEPT_BACK: usize = 4096;
 
 impl Primary {
     /// One that leads alone in `term`.
-    pub(super) fn new(copy: Copy, term: Term) -> Self {
+    pub(super) fn new(copy: Copy, term: Term, replicate: Replicate) -> Self {
         let electorate = copy.server.electorate();
         Self {
             copy,
@@ -55,9 +61,10 @@ impl Primary {
             electorate,
             unsettled: Unsettled::default(),
             contest: None,
-            before: None,
+            other: None,
             dials: Dials::default(),
             effects: Outbox::new(),
+            replicate,
         }
     }
 
@@ -82,7 +89,7 @@ impl Primary {
     ) {
         if let Input::Message(peer, Message::Promise(promise)) = input {
             self.on_promise(now, peer, promise, config, out);
-        } else if let Some(input) = self.intercept(now, input, out) {
+        } else if let Some(input) = self.intercept(now, input, config, out) {
             self.hand_in(now, input, out);
         }
         if self.contest_at().is_some_and(|at| now >= at) {
@@ -92,10 +99,25 @@ impl Primary {
     }
 
     /// Takes out what is not for the server; the rest, with the peers that the server knows.
-    pub(super) fn intercept(&mut self, now: Time, input: Input, out: &mut Outbox) -> Option<Input> {
+    pub(super) fn intercept(
+        &mut self,
+        now: Time,
+        input: Input,
+        config: &ReplicaConfig,
+        out: &mut Outbox,
+    ) -> Option<Input> {
         let began = self.began;
         let is_followers = |peer: PeerId| self.follower_peer() == Some(peer);
         Some(match input {
+            Input::Message(peer, _)
+            | Input::Receiving(peer)
+            | Input::Garbage(peer, _)
+            | Input::Disconnected { peer, .. }
+                if self.is_other(peer) =>
+            {
+                self.on_other(now, input, out);
+                return None;
+            }
             Input::Message(peer, message) if is_followers(peer) => {
                 self.on_follower(now, message, out);
                 return None;
@@ -113,7 +135,7 @@ impl Primary {
                 return None;
             }
             Input::Message(peer, Message::Follow(follow)) => {
-                self.on_follow(now, peer, follow, out);
+                self.on_follow(now, peer, follow, config, out);
                 return None;
             }
             Input::Message(peer, Message::Deposed(deposed)) => {
@@ -126,17 +148,10 @@ impl Primary {
                     other => other,
                 },
                 _ => {
-                    self.on_before(now, input, out);
+                    self.on_other(now, input, out);
                     return None;
                 }
             },
-            Input::Disconnected { peer, .. }
-            | Input::Message(peer, _)
-            | Input::Garbage(peer, _)
-                if self.is_before(peer) =>
-            {
-                return None;
-            }
             Input::Wake => return self.on_wake(now, out),
             Input::Overslept => {
                 self.hear(now);
@@ -158,51 +173,108 @@ impl Primary {
     /// Hands an input to the server and to the standby.
     pub(super) fn hand_in(&mut self, now: Time, input: Input, out: &mut Outbox) {
         let at = self.copy.stream_time(now);
+        let keeps_back = self.is_paired() && self.replicate == Replicate::Updates;
         if self.follower.is_some() {
-            let mut bytes = Vec::new();
-            let Some(payload) = encode_input(at, &input, &mut bytes) else { return };
-            bytes.extend_from_slice(payload.as_slice());
-            self.write(now, EntryKind::Input, Arc::new(bytes), out);
+            let Some(content) = self.content(at, &input, keeps_back) else { return };
+            self.append(at, content);
         } else {
             self.copy.entries += 1;
+        }
+        if keeps_back {
+            self.copy.server.give_combined();
+        } else {
+            self.send_kept_back(now, out);
         }
         let mut effects = core::mem::take(&mut self.effects);
         // Whoever asks how the run is doing shall hear that it stands still.
         let is_question = matches!(input, Input::Message(_, Message::PullStatus(_)));
         self.copy.server.handle(at, input, &mut effects);
+        if keeps_back {
+            let combined = self.copy.server.given();
+            self.unsettled.note(&effects, combined);
+        }
         let is_last = effects.iter().any(|effect| self.copy.server.is_last(effect));
         if self.is_paired() && !is_question && !is_last {
             // That somebody is dialled nobody sees before something is said there.
             let dials = effects.extract_if(.., |effect| matches!(effect, Effect::Dial(_)));
-            let dials: Vec<Effect> = dials.collect();
+            let mut free: Vec<Effect> = dials.collect();
+            if keeps_back {
+                free.extend(self.let_heartbeats_pass(&mut effects));
+            }
+            let has_reason = (1..MOST_KEPT_BACK).contains(&self.unsettled.spares());
+            let is_due = !has_reason || effects.iter().any(is_awaited);
             self.unsettled.hold(effects.drain(..));
-            self.obey(now, dials.into_iter(), out);
+            if is_due {
+                self.send_kept_back(now, out);
+            }
+            self.obey(now, free.into_iter(), out);
         } else {
+            if is_last {
+                self.send_kept_back(now, out);
+            }
             self.obey(now, effects.drain(..), out);
         }
         self.effects = effects;
     }
 
-    /// The next entry of the stream.
-    pub(super) fn write(
-        &mut self,
-        now: Time,
-        kind: EntryKind,
-        input: Arc<Vec<u8>>,
-        out: &mut Outbox,
-    ) {
-        let (number, lease) = (self.copy.entries, self.lease());
-        self.copy.entries += 1;
-        let Some(follower) = &mut self.follower else { return };
-        if follower.paired {
-            self.unsettled.push(number, kind.clone(), Arc::clone(&input));
+    /// An input as an entry of the stream; none if it is no input of a server.
+    fn content(&self, at: Time, input: &Input, keeps_back: bool) -> Option<Content> {
+        if let Input::Message(peer, Message::Push(push)) = input
+            && keeps_back
+            && let Some(worker) = self.copy.server.worker_of(*peer)
+        {
+            return Some(Content::Held(HeldPush::new(at, *peer, worker, push.clone())));
         }
-        if let Some(peer) = follower.link.peer() {
+        let mut bytes = Vec::new();
+        let payload = encode_input(at, input, &mut bytes)?;
+        bytes.extend_from_slice(payload.as_slice());
+        Some(Content::Ready(EntryKind::Input, Arc::new(bytes)))
+    }
+
+    /// A heartbeat says nothing of any input, and whoever waits for a round to close waits for these. While
+    /// the standby is away they are held back like all else: a server that stands still is not there.
+    fn let_heartbeats_pass(&mut self, effects: &mut Outbox) -> Vec<Effect> {
+        if self.follower_peer().is_none() {
+            return Vec::new();
+        }
+        let is_beat =
+            |effect: &mut Effect| matches!(effect, Effect::Send(_, Message::Heartbeat(_)));
+        let beats: Vec<Effect> = effects.extract_if(.., is_beat).collect();
+        // Nobody shall hear them before what was said earlier.
+        self.unsettled.queue(beats)
+    }
+
+    /// The next entry of the stream, which waits for nothing.
+    pub(super) fn write(&mut self, now: Time, kind: EntryKind, out: &mut Outbox) {
+        self.append(self.copy.stream_time(now), Content::Ready(kind, Arc::default()));
+        self.send_kept_back(now, out);
+    }
+
+    /// Adds an entry to the stream.
+    fn append(&mut self, at: Time, content: Content) {
+        let number = self.copy.entries;
+        self.copy.entries += 1;
+        if self.follower.is_some() {
+            self.unsettled.push(number, at, content);
+        }
+    }
+
+    /// Sends all that is kept back.
+    pub(super) fn send_kept_back(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.lease();
+        let from = self.unsettled.seal(self.copy.stream_time(now));
+        let Some(follower) = &mut self.follower else { return };
+        if let Some(peer) = follower.link.peer()
+            && self.unsettled.has_from(from)
+        {
             follower.link.sent(now, lease);
-            let settled = self.unsettled.first().unwrap_or(number);
+            let settled = self.unsettled.first().unwrap_or(from);
             let term = self.unsettled.claimed().unwrap_or(self.term);
-            let header = EntryHeader { number, term, settled, kind };
-            out.push(Effect::Send(peer, Message::Entry(Entry { header, input })));
+            self.unsettled.send(from, peer, (term, settled), out);
+        }
+        if !follower.paired {
+            // Nobody waits for it.
+            self.unsettled.release();
         }
     }
 
@@ -299,7 +371,7 @@ impl Primary {
         if !self.copy.server.has_electorate(&self.electorate) {
             let electorate = self.copy.server.electorate();
             if !electorate.is_empty() {
-                self.write(now, EntryKind::Electorate(electorate), Arc::default(), out);
+                self.write(now, EntryKind::Electorate(electorate), out);
             }
         }
     }
@@ -307,16 +379,7 @@ impl Primary {
     /// Does what is due here; the wake-up is the server's, too, if its time has come.
     pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) -> Option<Input> {
         let lease = self.lease();
-        if let Some(dialler) = &mut self.before {
-            let mut dials = Outbox::new();
-            let due = dialler.wake(now, lease, &mut dials);
-            debug_assert_eq!(due, Due::Nothing, "it is never connected for long");
-            for effect in dials {
-                if let Effect::Dial(target) = effect {
-                    self.dials.dial(Caller::Deposer, target, out);
-                }
-            }
-        }
+        self.look_for_other(now, out);
         if let Some(follower) = &mut self.follower {
             if let Some(silent) = follower.link.silent(now, lease) {
                 self.lose_follower(now, alloc::format!("it has been silent for {silent:?}"), out);
@@ -337,8 +400,8 @@ impl Primary {
 
     /// The connections that are up, as far as it knows.
     pub(super) fn peers(&self) -> Vec<PeerId> {
-        let before = self.before.as_ref().and_then(Dialler::peer);
-        let own = self.follower_peer().into_iter().chain(before);
+        let other = self.other.as_ref().and_then(Dialler::peer);
+        let own = self.follower_peer().into_iter().chain(other);
         self.outer_of(self.copy.server.peers()).chain(own).collect()
     }
 
@@ -361,19 +424,19 @@ impl Primary {
         archive.small(&mut self.follower)?;
         archive.small(&mut self.electorate)?;
         archive.small(&mut self.dials)?;
-        let mut deposes = self.before.is_some();
-        archive.small(&mut deposes)?;
+        let mut looks = self.other.is_some();
+        archive.small(&mut looks)?;
         if archive.restores() {
-            self.before = deposes.then(|| Dialler::new(stream));
+            self.other = looks.then(|| Dialler::new(stream));
         }
-        self.before.iter_mut().try_for_each(|dialler| dialler.archive(archive))
+        self.other.iter_mut().try_for_each(|dialler| dialler.archive(archive))
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
         let lease = self.lease();
         let server = self.copy.server.deadline().map(|at| self.copy.own_time(at));
         let link = self.follower.as_ref().and_then(|follower| follower.link.deadline(lease));
-        let before = self.before.as_ref().and_then(|dialler| dialler.deadline(lease));
-        [server, link, before, self.contest_at()].into_iter().flatten().min()
+        let other = self.other.as_ref().and_then(|dialler| dialler.deadline(lease));
+        [server, link, other, self.contest_at()].into_iter().flatten().min()
     }
 }

@@ -11,17 +11,18 @@ use serde::{Deserialize, Serialize};
 
 use super::asking::Round;
 use super::contest::Contest;
+use super::entries::Together;
 use super::subject::Subject;
 use super::{Copy, ReplicaConfig, fail};
 use crate::id::{PeerId, Term, Version};
 use crate::job::Job;
 use crate::node::dialler::{Dialler, Due, Unreachable};
-use crate::node::{
-    Effect, Event, Identity, Input, Outbox, Server, ServerError, WorkerError, decode_input,
-};
+use crate::node::{Effect, Event, Identity, Input, Outbox, Server, ServerError, WorkerError};
 use crate::protocol::message::{End, EndReason, Heartbeat, Hello};
-use crate::protocol::replica::{Electorate, Entry, EntryKind, Follow, Kept, State, StateHeader};
-use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, Status};
+use crate::protocol::replica::{Electorate, Follow, Kept, State, StateHeader};
+use crate::protocol::{
+    BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, Status, Wait, WaitReason,
+};
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
@@ -32,11 +33,14 @@ pub(super) struct Standby {
     pub(super) dialler: Dialler,
     pub(super) job: Job,
     pub(super) job_digest: [u8; 32],
+    /// Of the model: keys may move to its server.
     pub(super) parameters: usize,
     /// The server of the primary, once its state has come.
     pub(super) copy: Option<Copy>,
     /// The parts of a state that have come.
     pub(super) arriving: Option<(StateHeader, Vec<u8>)>,
+    /// Entries that have come and do not count yet.
+    pub(super) together: Together,
     /// Whether the primary does nothing without this one.
     pub(super) paired: bool,
     /// The lists of whose promises count, with the number of their entry: the last that both are
@@ -80,9 +84,10 @@ impl Standby {
             config,
             job,
             job_digest: *server.job_digest(),
-            parameters: server.parameters().len(),
+            parameters: server.all_parameters(),
             copy: None,
             arriving: None,
+            together: Together::default(),
             paired: false,
             electorates: VecDeque::new(),
             term: Term(0),
@@ -117,7 +122,7 @@ impl Standby {
                 let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
                 fail(WorkerError::Unreachable { why, attempts, tried }, out);
             }
-            Input::DialFailed { why, .. } => self.redial(now, why, out),
+            Input::DialFailed { why, .. } => self.redial(now, self.dialler.name(why), out),
             Input::Message(from, message) if self.dialler.heard(now, from) => {
                 self.on_primary(now, message, out);
             }
@@ -147,8 +152,9 @@ impl Standby {
     }
 
     /// Whether it follows, and nothing but what comes next is awaited.
-    pub(super) const fn rests(&self) -> bool {
-        self.paired && self.arriving.is_none() && self.contest.is_none()
+    pub(super) fn rests(&self) -> bool {
+        let whole = self.arriving.is_none() && self.together.is_empty();
+        self.paired && whole && self.contest.is_none()
     }
 
     /// The connections that are up, as far as it knows.
@@ -211,6 +217,7 @@ impl Standby {
     /// the job, unless it can lead itself: then it waits for workers to come.
     pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.arriving = None;
+        self.together = Together::default();
         self.lost.get_or_insert_with(|| (now, why.clone()));
         if !self.paired {
             self.copy = None;
@@ -233,6 +240,7 @@ impl Standby {
             Message::End(end) => self.end(end.reason, out),
             Message::State(state) => self.on_state(now, state, out),
             Message::Entry(entry) => self.on_entry(now, entry, out),
+            Message::Combined(combined) => self.on_combined(combined),
             Message::Refused(why) if why.is_permanent() && !self.paired => {
                 fail(WorkerError::Refused(why), out);
             }
@@ -249,6 +257,7 @@ impl Standby {
             let why = String::from("it is another run, which began anew at the same address");
             return self.redial(now, why, out);
         }
+        self.together = Together::default();
         let (begun, mut whole) = self.arriving.take().unwrap_or((header, Vec::new()));
         let goes_on = StateHeader { from: whole.len() as u64, ..begun };
         whole.extend_from_slice(&bytes);
@@ -289,76 +298,8 @@ impl Standby {
     }
 
     /// Whether electors come here, as workers do.
-    fn is_coordinator(&self) -> bool {
+    pub(super) fn is_coordinator(&self) -> bool {
         self.subject().is_some_and(|subject| subject.coordinator().is_some())
-    }
-
-    fn on_entry(&mut self, now: Time, Entry { header, input }: Entry, out: &mut Outbox) {
-        let entries = self.copy.as_ref().map(|copy| copy.entries);
-        if entries.is_none_or(|entries| header.number > entries) {
-            return self.redial(now, String::from("something is missing in its stream"), out);
-        }
-        if header.term < self.latest {
-            // Sent before it heard what this one has asked for.
-            return self.redial(now, String::from("it leads in an earlier term"), out);
-        }
-        (self.term, self.latest) = (header.term, header.term);
-        self.found_again(out);
-        if Some(header.number) == entries {
-            match header.kind {
-                EntryKind::Input => {
-                    if let Err(what) = self.follow(now, &input, out) {
-                        return fail(WorkerError::Protocol(what), out);
-                    }
-                }
-                EntryKind::Electorate(electorate) => {
-                    self.electorates.push_back((header.number, electorate));
-                }
-                EntryKind::Paired(electorate) => {
-                    self.electorates = [(header.number, electorate)].into();
-                    self.paired = true;
-                    let address = self.config.address.clone();
-                    out.push(Effect::Report(Event::StandbyJoined { address }));
-                }
-            }
-            self.copy.iter_mut().for_each(|copy| copy.entries += 1);
-        }
-        // Of those that both have, the last counts.
-        while self.electorates.get(1).is_some_and(|(number, _)| *number < header.settled) {
-            self.electorates.pop_front();
-        }
-        self.owed_since.get_or_insert(now);
-    }
-
-    /// The primary leads: there is nothing to wait for here.
-    fn found_again(&mut self, out: &mut Outbox) {
-        self.dialler.welcomed();
-        if self.lost.take().is_none() {
-            return;
-        }
-        self.contest = None;
-        for (peer, _) in core::mem::take(&mut self.attending) {
-            out.push(Effect::Send(peer, Message::Refused(Refusal::Standby)));
-            out.push(Effect::Close(peer));
-        }
-    }
-
-    /// Hands the server an input of the primary's.
-    fn follow(&mut self, now: Time, input: &[u8], out: &mut Outbox) -> Result<(), String> {
-        let (at, input) = decode_input(input).map_err(|error| error.to_string())?;
-        let Some(copy) = &mut self.copy else { return Ok(()) };
-        copy.clock = (now, at);
-        let mut effects = Outbox::new();
-        copy.server.handle(at, input, &mut effects);
-        for effect in effects {
-            match effect {
-                Effect::Report(event) => out.push(Effect::Report(event)),
-                Effect::Done(Ok(reason)) => self.over = Some((now, reason)),
-                // The primary does it; whatever is not answered is done once this one leads.
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     fn on_message(&mut self, now: Time, from: PeerId, message: Message, out: &mut Outbox) {
@@ -383,7 +324,12 @@ impl Standby {
             Message::PullStatus(_) if identity.may_control().is_ok() && self.copy.is_some() => {
                 let status = self.copy.as_ref();
                 let status = status.and_then(|it| it.server.status(it.stream_time(now)));
-                let status = status.map(|status| Status { stands_by: true, ..status });
+                let wait = self.wait(now);
+                let status = status.map(|status| Status {
+                    stands_by: true,
+                    wait: wait.or_else(|| status.wait.clone()),
+                    ..status
+                });
                 let status = status.map(|status| Message::Status(Box::new(status)));
                 out.extend(status.map(|status| Effect::Send(from, status)));
                 out.push(Effect::Close(from));
@@ -393,6 +339,13 @@ impl Standby {
                 out.push(Effect::Close(from));
             }
         }
+    }
+
+    /// For whom it waits, once it has lost its primary.
+    fn wait(&self, now: Time) -> Option<Wait> {
+        let (since, _) = self.lost.as_ref()?;
+        let (reason, waited) = (WaitReason::Primary, now.since(*since));
+        Some(Wait { reason, workers: Vec::new(), waited, left: None })
     }
 
     fn end(&mut self, reason: EndReason, out: &mut Outbox) {

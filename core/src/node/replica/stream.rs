@@ -1,19 +1,28 @@
 //! The stream that both keep, from the primary's side: what the standby has not said it has, and the
 //! effects that wait for that.
+//!
+//! An entry is sent once somebody waits for what it brought about, with all before it. Until then it is
+//! [kept back](super::held), and may turn out to need less than it would have.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::held::{Fate, HeldPush, PushId, fates, worth_it};
 use crate::id::{PeerId, Term};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::Message;
-use crate::protocol::replica::{Electorate, Entry, EntryHeader, EntryKind};
+use crate::protocol::replica::{Combined, Electorate, Entry, EntryHeader, EntryKind};
+use crate::time::Time;
 
 /// Entries that the standby has not said it has.
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {
     entries: VecDeque<Waiting>,
+    /// The first entry that is kept back: all before it have been sent, if there was somebody.
+    kept_back: u64,
+    /// Where those are that are kept back and are pushes.
+    pushes: BTreeMap<PushId, u64>,
     /// The electorate that one of them begins, and its number.
     proposed: Option<(u64, Electorate)>,
     /// The first entry in which a new term is, and the term.
@@ -23,9 +32,24 @@ pub(super) struct Unsettled {
 #[derive(Debug)]
 struct Waiting {
     number: u64,
-    kind: EntryKind,
-    input: Arc<Vec<u8>>,
+    /// When it came, and was sent, by the clock of the stream.
+    at: Time,
+    sent: Time,
+    content: Content,
+    /// The last of those that count only together.
+    last: u64,
+    /// What goes ahead of it.
+    combined: Vec<Combined>,
     effects: Vec<Effect>,
+}
+
+/// What an entry is.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// As it is sent.
+    Ready(EntryKind, Arc<Vec<u8>>),
+    /// A push that is kept back.
+    Held(HeldPush),
 }
 
 /// What is settled once the standby has said so.
@@ -40,12 +64,18 @@ pub(super) struct Settled {
 }
 
 impl Unsettled {
-    /// Adds an entry; its effects come with [`Self::hold`].
-    pub(super) fn push(&mut self, number: u64, kind: EntryKind, input: Arc<Vec<u8>>) {
-        if let EntryKind::Electorate(electorate) | EntryKind::Paired(electorate) = &kind {
-            self.proposed = Some((number, electorate.clone()));
+    /// Adds an entry, which is kept back; its effects come with [`Self::hold`].
+    pub(super) fn push(&mut self, number: u64, at: Time, content: Content) {
+        match &content {
+            Content::Ready(EntryKind::Electorate(list) | EntryKind::Paired(list), _) => {
+                self.proposed = Some((number, list.clone()));
+            }
+            Content::Ready(..) => {}
+            Content::Held(push) => drop(self.pushes.insert(push.id(), number)),
         }
-        self.entries.push_back(Waiting { number, kind, input, effects: Vec::new() });
+        let (combined, effects) = (Vec::new(), Vec::new());
+        let last = number;
+        self.entries.push_back(Waiting { number, at, sent: at, content, last, combined, effects });
     }
 
     /// Notes that entry `number` is the first of `term`.
@@ -53,7 +83,7 @@ impl Unsettled {
         self.claim = Some((number, term));
     }
 
-    /// The term of entries that are written now, if it is not settled.
+    /// The term of entries that are sent now, if it is not settled.
     pub(super) fn claimed(&self) -> Option<Term> {
         self.claim.map(|(_, term)| term)
     }
@@ -63,6 +93,80 @@ impl Unsettled {
         if let Some(last) = self.entries.back_mut() {
             last.effects.extend(effects);
         }
+    }
+
+    /// Holds effects back, which say nothing of any entry, behind those of entries that were sent; gives
+    /// them back if there are none.
+    pub(super) fn queue(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+        let sent = self.entries.partition_point(|waiting| waiting.number < self.kept_back);
+        match sent.checked_sub(1).and_then(|last| self.entries.get_mut(last)) {
+            Some(last) => {
+                last.effects.extend(effects);
+                Vec::new()
+            }
+            None => effects,
+        }
+    }
+
+    /// Takes note of what became of pushes by the newest entry, and what updates were combined of.
+    pub(super) fn note(&mut self, effects: &[Effect], combined: Vec<Combined>) {
+        for (push, fate) in fates(effects) {
+            let number = self.pushes.remove(&push);
+            let place = number.map(|number| self.entries.partition_point(|it| it.number < number));
+            let waiting = place.and_then(|place| self.entries.get_mut(place));
+            if let Some(Waiting { content: Content::Held(push), .. }) = waiting {
+                push.fate = fate;
+            }
+        }
+        if let Some(last) = self.entries.back_mut() {
+            last.combined.extend(combined);
+        }
+    }
+
+    /// How many entries are kept back, if there is a push among them that may need no values.
+    pub(super) fn spares(&self) -> usize {
+        if self.pushes.is_empty() {
+            return 0;
+        }
+        self.entries.len() - self.entries.partition_point(|it| it.number < self.kept_back)
+    }
+
+    /// Keeps nothing back any more: puts it in the form in which it is sent. Returns the first of it.
+    pub(super) fn seal(&mut self, now: Time) -> u64 {
+        let first = self.kept_back;
+        let from = self.entries.partition_point(|waiting| waiting.number < first);
+        let Some(newest) = self.entries.back().map(|waiting| waiting.number) else { return first };
+        self.kept_back = newest + 1;
+        self.pushes.clear();
+        let held = self.entries.range(from..).filter_map(|waiting| match &waiting.content {
+            Content::Held(push) => Some(push),
+            Content::Ready(..) => None,
+        });
+        let combined = self.entries.range(from..).flat_map(|waiting| &waiting.combined);
+        let worth = worth_it(held, combined);
+        for waiting in self.entries.range_mut(from..) {
+            waiting.sent = now;
+            for effect in &mut waiting.effects {
+                if let Effect::Report(event) = effect {
+                    event.is_told_later(now.since(waiting.at));
+                }
+            }
+            waiting.combined.retain(|combined| worth.contains(&combined.header.version));
+            if !worth.is_empty() {
+                // Without what they became part of, pushes without values are nothing.
+                waiting.last = newest;
+            }
+            if let Content::Held(push) = &waiting.content {
+                let is_bare = match push.fate {
+                    Fate::Open => false,
+                    Fate::Dropped => push.is_whole(),
+                    Fate::Applied(version) => push.is_whole() && worth.contains(&version),
+                };
+                let (kind, input) = push.encode(is_bare);
+                waiting.content = Content::Ready(kind, Arc::new(input));
+            }
+        }
+        first
     }
 
     /// A connection is gone: nothing is sent there any more. Once the server begins anew, another may be
@@ -98,6 +202,11 @@ impl Unsettled {
         })
     }
 
+    /// Whether an entry from this one on waits.
+    pub(super) fn has_from(&self, from: u64) -> bool {
+        self.entries.back().is_some_and(|newest| newest.number >= from)
+    }
+
     /// The first entry that is not settled, if any is.
     pub(super) fn first(&self) -> Option<u64> {
         self.entries.front().map(|waiting| waiting.number)
@@ -117,14 +226,32 @@ impl Unsettled {
 
     /// All that waits, since nobody but the workers need have it.
     pub(super) fn release(&mut self) -> Vec<Effect> {
+        self.pushes.clear();
         self.settle(u64::MAX).effects
     }
 
-    /// Sends what waits once more.
-    pub(super) fn repeat(&self, peer: PeerId, term: Term, settled: u64, out: &mut Outbox) {
-        for Waiting { number, kind, input, .. } in &self.entries {
-            let kind = kind.clone();
-            let header = EntryHeader { number: *number, term, settled, kind };
+    /// Sends what waits and is not kept back, from entry `from` on.
+    pub(super) fn send(
+        &self,
+        from: u64,
+        peer: PeerId,
+        (term, settled): (Term, u64),
+        out: &mut Outbox,
+    ) {
+        let from = self.entries.partition_point(|waiting| waiting.number < from);
+        for Waiting { number, sent, content, last, combined, .. } in self.entries.range(from..) {
+            let Content::Ready(kind, input) = content else { return };
+            for combined in combined {
+                out.push(Effect::Send(peer, Message::Combined(combined.clone())));
+            }
+            let header = EntryHeader {
+                number: *number,
+                term,
+                settled,
+                last: *last,
+                sent: *sent,
+                kind: kind.clone(),
+            };
             let entry = Entry { header, input: Arc::clone(input) };
             out.push(Effect::Send(peer, Message::Entry(entry)));
         }

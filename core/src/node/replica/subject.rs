@@ -1,18 +1,19 @@
 //! What two processes keep: the server that coordinates, or one that does not.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::ReplicaConfig;
-use crate::id::{PeerId, ServerId};
+use crate::id::{PeerId, ServerId, WorkerId};
 use crate::job::Job;
 use crate::node::{Effect, Identity, Input, Node, Outbox, Server, Shard, ShardConfig, Target};
 use crate::protocol::group::Place;
-use crate::protocol::replica::{Elector, Electorate};
+use crate::protocol::replica::{Combined, Elector, Electorate};
 use crate::protocol::{Status, job_digest};
-use crate::saved::Saved;
+use crate::saved::{Archive, Saved, SavedError};
 use crate::time::Time;
 
 /// A server of a job, as what leads and what stands by need it.
@@ -37,17 +38,41 @@ impl Subject {
             let server = Server::restore(job.clone(), &saved).map_err(|error| error.to_string())?;
             return Ok(Self::Coordinator(Box::new(server)));
         }
+        let mut archive = Archive::restore(&saved, 0);
+        let mut shard = Self::blank_shard(job, config);
+        let restored = shard.archive(&mut archive).and_then(|()| archive.finish());
+        restored.map_err(|error| error.to_string())?;
+        Ok(Self::Shard(Box::new(shard)))
+    }
+
+    /// One of `job` that does not coordinate, of which all else is yet to be restored.
+    pub(super) fn blank_shard(job: &Job, config: &ReplicaConfig) -> Shard {
         let (place, lease) = (Place::Wanted, job.membership.lease);
         let stream = config.stream.fork("shard", 0);
-        let config = ShardConfig { place, address: config.address.clone(), lease, stream };
-        let shard = Shard::restore(config, job, &saved).map_err(|error| error.to_string())?;
-        Ok(Self::Shard(Box::new(shard)))
+        Shard::new(ShardConfig { place, address: config.address.clone(), lease, stream })
     }
 
     pub(super) fn save(&mut self) -> Vec<u8> {
         match self {
             Self::Coordinator(server) => server.save().to_bytes(),
             Self::Shard(shard) => shard.save().to_bytes(),
+        }
+    }
+
+    /// Saves or restores everything.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        match self {
+            Self::Coordinator(server) => server.archive(archive),
+            Self::Shard(shard) => shard.archive(archive),
+        }
+    }
+
+    /// Whether there is anything to save: a server that does not coordinate must have met the one that
+    /// does.
+    pub(super) fn has_begun(&self) -> bool {
+        match self {
+            Self::Coordinator(_) => true,
+            Self::Shard(shard) => shard.following().is_some(),
         }
     }
 
@@ -71,6 +96,42 @@ impl Subject {
             Self::Coordinator(server) => server.handle(now, input, out),
             Self::Shard(shard) => shard.handle(now, input, out),
         }
+    }
+
+    /// From now on until [`Self::given`], notes what updates are combined of, where whoever keeps the
+    /// same stream can do with that.
+    pub(super) fn give_combined(&mut self) {
+        if let Self::Coordinator(server) = self {
+            server.give_combined();
+        }
+    }
+
+    /// What was noted.
+    pub(super) fn given(&mut self) -> Vec<Combined> {
+        match self {
+            Self::Coordinator(server) => server.given(),
+            Self::Shard(_) => Vec::new(),
+        }
+    }
+
+    /// From now on until [`Self::left`], updates are made of these where they fit.
+    pub(super) fn take_combined(&mut self, combined: VecDeque<Combined>) {
+        if let Self::Coordinator(server) = self {
+            server.take_combined(combined);
+        }
+    }
+
+    /// How many no update was made of.
+    pub(super) fn left(&mut self) -> usize {
+        match self {
+            Self::Coordinator(server) => server.left().len(),
+            Self::Shard(_) => 0,
+        }
+    }
+
+    /// The worker behind a connection, where it is known what becomes of its pushes.
+    pub(super) fn worker_of(&self, peer: PeerId) -> Option<WorkerId> {
+        self.coordinator()?.worker_of(peer)
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -112,18 +173,9 @@ impl Subject {
     /// Why nobody can stand by for it now, in words.
     pub(super) fn obstacle(&self) -> Option<&'static str> {
         match self {
-            Self::Coordinator(server) => (!server.is_settled()).then_some(
-                "servers have joined this job or left it, which none with a standby can; begin with \
-                 as many servers as it needs",
-            ),
-            Self::Shard(_) => None,
-        }
-    }
-
-    /// From now on somebody stands by for it.
-    pub(super) const fn stay(&mut self) {
-        if let Self::Coordinator(server) = self {
-            server.stay_alone();
+            Self::Coordinator(_) => None,
+            Self::Shard(shard) => (!shard.has_keys())
+                .then_some("it has no keys yet, or none any more; stand by for one that has"),
         }
     }
 

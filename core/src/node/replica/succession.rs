@@ -101,7 +101,7 @@ impl Standby {
         out.extend(server.unanswered());
         let peers = server.peers();
         let moved = server.moved(self.config.address.clone());
-        let mut primary = Primary::new(Copy { server, entries, clock }, term);
+        let mut primary = Primary::new(Copy { server, entries, clock }, term, config.replicate);
         if self.dialler.is_dialling() {
             primary.dials = Dials::begun(Target::Server);
         }

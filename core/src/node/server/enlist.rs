@@ -9,7 +9,7 @@ use super::Server;
 use super::group::Other;
 use super::moving::Change;
 use crate::id::{PeerId, ServerId};
-use crate::node::{Effect, Event, Outbox};
+use crate::node::{Effect, Evaluate, Event, Outbox};
 use crate::protocol::group::{Enlist, Enlisted, Followed, MOST_ADDRESS_BYTES, Place};
 use crate::protocol::message::{End, EndReason, Heartbeat};
 use crate::protocol::replica::{Candidacy, Elector};
@@ -154,7 +154,7 @@ impl Server {
             Message::Slice(slice) if !self.group.shown.contains_key(&slice.header.version) => {}
             Message::Slice(slice) => {
                 let keys = self.group.map.keys_of(server);
-                if keys != Some(slice.header.keys)
+                if !keys.is_some_and(|keys| keys.contains(slice.header.keys))
                     || slice.header.keys.len() != slice.values.len() as u64
                 {
                     let what = alloc::format!(
@@ -164,10 +164,10 @@ impl Server {
                     );
                     return self.refuse(now, peer, Refusal::Unexpected { what }, out);
                 }
-                if let Some((evaluate, is_due)) = self.group.take_slice(server, &slice) {
-                    self.answer_pullers(out);
-                    if is_due {
-                        self.request(evaluate, out);
+                if let Some(whole) = self.group.take_slice(server, &slice, self.keys) {
+                    self.answer_pullers(&whole, out);
+                    if let Some(point) = whole.evaluates {
+                        self.request(Evaluate { point, parameters: whole.parameters }, out);
                     } else {
                         self.settle(now, out); // somebody may have waited for that alone
                     }

@@ -158,7 +158,7 @@ impl Server {
                 match self.store.look(look) {
                     None => self.looked(now, &[], out),
                     Some(sums) => {
-                        self.measure(number, What::Look, sums);
+                        self.measure(now, number, What::Look, sums);
                         self.weigh(now, out);
                     }
                 }

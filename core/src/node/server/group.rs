@@ -21,8 +21,8 @@ use crate::id::{PeerId, ServerId, Version, WorkerId};
 use crate::node::vote::Vote;
 use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
 use crate::params::{KeyMap, KeyRange};
-use crate::protocol::Message;
 use crate::protocol::group::{Decisions, Holders, MOST_DECISIONS, Slice};
+use crate::protocol::{Message, ServerStatus};
 use crate::saved::{Archive, SavedError};
 use crate::store::{Contribution, Decision};
 use crate::time::Time;
@@ -74,9 +74,21 @@ pub(super) struct Shown {
     point: ExactPoint,
     /// Whether they are to be evaluated; if not, a client wants them.
     evaluates: bool,
+    /// Their keys: all, if they are to be evaluated.
+    keys: KeyRange,
     #[serde(skip)]
     values: Vec<f32>,
     came: BTreeSet<ServerId>,
+}
+
+/// Parameters that have come from all servers.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) version: Version,
+    pub(super) keys: KeyRange,
+    pub(super) parameters: Arc<Vec<f32>>,
+    /// What they are to be evaluated for, if they are.
+    pub(super) evaluates: Option<Point>,
 }
 
 impl Group {
@@ -89,7 +101,7 @@ impl Group {
         archive.small(self)?;
         self.changes.archive(archive)?;
         for shown in self.shown.values_mut() {
-            archive.own_of("shown", &mut shown.values, keys)?;
+            archive.own_of("shown", &mut shown.values, shown.keys.len() as usize)?;
         }
         let whole = &mut self.whole;
         whole.iter_mut().try_for_each(|kept| archive.shared_of("whole", &mut kept.parameters, keys))
@@ -143,6 +155,23 @@ impl Group {
         };
         let addresses = self.map.shares().iter().skip(1).map(address).collect();
         Holders { map: self.map.clone(), addresses }
+    }
+
+    /// The servers and their keys, if this one is not alone.
+    pub(super) fn status(&self, now: Time) -> Vec<ServerStatus> {
+        let others = self.others.iter().map(|other| ServerStatus {
+            server: other.server,
+            address: other.address.clone(),
+            keys: self.map.keys_of(other.server),
+            away: other.away_since.map(|since| now.since(since)),
+        });
+        let server = ServerId::COORDINATOR;
+        let first = || {
+            let (address, keys) = (String::new(), self.map.keys_of(server));
+            ServerStatus { server, address, keys, away: None }
+        };
+        let first = (!self.others.is_empty()).then(first);
+        first.into_iter().chain(others).collect()
     }
 
     /// The first server that never came.
@@ -282,26 +311,34 @@ impl Group {
         }
     }
 
-    /// Takes note of parameters of another server; all of them, once they have come from all, and
-    /// whether they are to be evaluated.
+    /// Takes note of parameters of another server; all that were wanted, once they have come from
+    /// all who have some. `all` are the keys of the model.
     pub(super) fn take_slice(
         &mut self,
         server: ServerId,
         slice: &Slice,
-    ) -> Option<(Evaluate, bool)> {
-        let others = self.others();
+        all: KeyRange,
+    ) -> Option<Whole> {
         let version = slice.header.version;
         let shown = self.shown.get_mut(&version)?;
-        shown.values.get_mut(slice.header.keys.indices())?.copy_from_slice(&slice.values);
+        let (keys, map) = (shown.keys, &self.map);
+        let due = |server| map.keys_of(server).and_then(|own| own.overlap(keys));
+        // It may have been sent before more was wanted.
+        let places = due(server).filter(|due| *due == slice.header.keys)?.within(keys)?;
+        shown.values.get_mut(places)?.copy_from_slice(&slice.values);
         shown.came.insert(server);
-        if shown.came.len() < others {
+        let is_due = |(server, _): &&(ServerId, KeyRange)| due(*server).is_some();
+        if shown.came.len() < map.shares().iter().skip(1).filter(is_due).count() {
             return None;
         }
         let Shown { point, evaluates, values, .. } = self.shown.remove(&version)?;
         self.tell(|| Decision::Seen { version });
         let parameters = Arc::new(values);
-        self.whole = Some(Kept { version, parameters: parameters.clone() });
-        Some((Evaluate { point: point.into(), parameters }, evaluates))
+        if keys == all {
+            self.whole = Some(Kept { version, parameters: parameters.clone() });
+        }
+        let evaluates = evaluates.then(|| point.into());
+        Some(Whole { version, keys, parameters, evaluates })
     }
 
     /// The next time something of the others is overdue: silence for `lease`, absence for
@@ -379,27 +416,36 @@ impl Server {
         if self.group.is_alone() {
             return self.request(Evaluate { point, parameters: own.clone() }, out);
         }
-        self.put_together(point, true, out);
-    }
-
-    /// Has the current parameters sent by all servers, for an evaluation or for a client.
-    pub(super) fn put_together(&mut self, point: Point, evaluates: bool, out: &mut Outbox) {
-        let (own, version) = (self.store.parameters(), point.version);
-        if let Some(parameters) = self.group.whole(version).cloned() {
+        if let Some(parameters) = self.group.whole(point.version).cloned() {
             return self.request(Evaluate { point, parameters }, out);
         }
+        self.put_together(point, self.keys, true);
+    }
+
+    /// Has the current parameters of `keys` sent by all servers that have some of them: all keys for
+    /// an evaluation, any for a client.
+    pub(super) fn put_together(&mut self, point: Point, keys: KeyRange, evaluates: bool) {
+        let version = point.version;
+        let (mut keys, mut evaluates) = (keys, evaluates);
         if let Some(shown) = self.group.shown.get_mut(&version) {
             shown.evaluates |= evaluates;
-            return;
+            if shown.keys.contains(keys) {
+                return;
+            }
+            // All that is wanted is asked for anew: the version still is the current one.
+            (keys, evaluates) = (keys.hull(shown.keys), shown.evaluates);
         }
-        let mut values = alloc::vec![0.0; self.keys.len() as usize];
-        if let Some(part) = values.get_mut(self.store.keys().indices()) {
-            part.copy_from_slice(own);
+        let mut values = alloc::vec![0.0; keys.len() as usize];
+        let own = self.store.keys();
+        if let Some(part) = own.overlap(keys)
+            && let Some((to, from)) = part.within(keys).zip(part.within(own))
+            && let Some((to, from)) = values.get_mut(to).zip(self.store.parameters().get(from))
+        {
+            to.copy_from_slice(from);
         }
-        self.group.shown.insert(
-            version,
-            Shown { point: point.into(), evaluates, values, came: BTreeSet::new() },
-        );
-        self.group.tell(|| Decision::Show { version });
+        let came = BTreeSet::new();
+        let shown = Shown { point: point.into(), evaluates, keys, values, came };
+        self.group.shown.insert(version, shown);
+        self.group.tell(|| Decision::Show { version, keys });
     }
 }

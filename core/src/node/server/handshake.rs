@@ -64,8 +64,13 @@ impl Server {
         if self.phase == Phase::Ending && resumed.is_none() {
             return self.refuse(now, peer, Refusal::Over, out);
         }
-        match resumed.map_or_else(|| self.choose(&hello), Ok) {
-            Ok(worker) => self.welcome(now, peer, worker, hello, resumed.is_some(), out),
+        match resumed.map_or_else(|| self.choose(&hello, identity), Ok) {
+            Ok(worker) => {
+                if let Some(slot) = self.roster.slot_mut(worker).filter(|_| resumed.is_none()) {
+                    slot.roams = hello.worker.is_none();
+                }
+                self.welcome(now, peer, worker, hello, resumed.is_some(), out);
+            }
             Err(why) => self.refuse(now, peer, why, out),
         }
     }
@@ -85,6 +90,14 @@ impl Server {
             );
             return Err(Refusal::Unexpected { what });
         }
+        let unreached = hello.unreached.as_ref();
+        if unreached.is_some_and(|unreached| !is_presentable(&unreached.why)) {
+            let what = alloc::format!(
+                "what the worker says of another server is over {MOST_NAME_BYTES} bytes or has \
+                 control characters"
+            );
+            return Err(Refusal::Unexpected { what });
+        }
         if !hello.credentials.is_empty() {
             return Err(Refusal::Credentials);
         }
@@ -99,7 +112,7 @@ impl Server {
     }
 
     /// The worker id for a newcomer.
-    fn choose(&self, hello: &Hello) -> Result<WorkerId, Refusal> {
+    fn choose(&self, hello: &Hello, identity: Identity) -> Result<WorkerId, Refusal> {
         let workers = self.job.membership.workers;
         // A worker that was away for too long wants its own partition back, if it is free.
         let back = hello.resume.map(|resume| resume.worker);
@@ -115,7 +128,10 @@ impl Server {
             return self.roster.vacancy().ok_or(Refusal::Full { workers });
         };
         let slot = self.roster.slot(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
-        if slot.presence.is_alive() && slot.peer.is_some() {
+        // Before the run has begun, one that can be nobody else takes the place of one that can.
+        let yields = slot.roams && self.phase == Phase::Gathering;
+        let may = yields && matches!(identity, Identity::Worker(Some(_)));
+        if slot.presence.is_alive() && slot.peer.is_some() && !may {
             return Err(Refusal::WorkerTaken { worker, owner: slot.name.clone() });
         }
         Ok(worker)
@@ -146,6 +162,8 @@ impl Server {
         }
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         slot.heard = now;
+        let before = slot.unreached.take().map(|(_, since)| since);
+        slot.unreached = hello.unreached.map(|it| (it, before.unwrap_or(now)));
         let examples_from_server = hello.wants_examples || self.job.data.from == DataFrom::Server;
         slot.has_own_data = !examples_from_server;
         slot.seat.unsure = true;

@@ -36,6 +36,7 @@ pub(super) struct Measuring {
 struct Asked {
     /// The number of the decision that asks for them.
     decision: u64,
+    since: Time,
     what: What,
     /// This server's part, with those that have come.
     sums: Vec<ExactSum>,
@@ -68,8 +69,17 @@ impl Server {
 
     /// Asks all servers for their parts: of this one it is `sums`, and the others have the decision
     /// with this number.
-    pub(super) fn measure(&mut self, decision: u64, what: What, sums: Vec<ExactSum>) {
-        self.measuring.asked = Some(Asked { decision, what, sums, came: BTreeSet::new() });
+    pub(super) fn measure(&mut self, now: Time, decision: u64, what: What, sums: Vec<ExactSum>) {
+        let came = BTreeSet::new();
+        self.measuring.asked = Some(Asked { decision, since: now, what, sums, came });
+    }
+
+    /// The first of the others whose part is awaited, and since when.
+    pub(super) fn first_to_answer(&self) -> Option<(ServerId, Time)> {
+        let asked = self.measuring.asked.as_ref()?;
+        let mut others = self.group.map.shares().iter().skip(1).map(|&(server, _)| server);
+        let first = others.find(|server| !asked.came.contains(server));
+        first.map(|server| (server, asked.since))
     }
 
     /// The part of another server has come.
@@ -108,7 +118,7 @@ impl Server {
             self.group.tell(|| Decision::Found(found.clone()));
             self.store.go_on(&found);
             match self.store.sums() {
-                Some(sums) => self.measure(decision, what, sums),
+                Some(sums) => self.measure(now, decision, what, sums),
                 None => {
                     made = true;
                     self.updated(now, evaluates, out);

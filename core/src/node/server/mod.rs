@@ -12,6 +12,7 @@ mod measuring;
 mod moving;
 mod push;
 mod ranges;
+mod replicated;
 mod roster;
 mod round;
 mod saving;
@@ -347,6 +348,12 @@ impl Server {
             return self.refuse(now, peer, Refusal::Flooding, out);
         }
         self.mover = Some(worker);
+        // It works for the run only where it is with all servers.
+        if !matches!(message, Message::Heartbeat(_) | Message::Bye(_))
+            && let Some(slot) = self.roster.slot_mut(worker)
+        {
+            slot.unreached = None;
+        }
         match message {
             Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
                 let (part, from) = (pull.part, pull.from);

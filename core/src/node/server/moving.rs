@@ -135,21 +135,13 @@ impl Server {
         self.group.changes.refused = true;
     }
 
-    /// Whether servers are as many as the job begins with, and none wants to come or to go.
-    pub(in crate::node) fn is_settled(&self) -> bool {
-        let others = self.group.others.len() as u32;
-        self.job.servers == others + 1 && self.group.changes.wanted.is_empty()
-    }
-
     /// Whether one more server may come.
     pub(super) fn check_join(&self) -> Result<(), String> {
         if !self.may_change() {
             return Err("the run is over, or about to be".into());
         }
         if self.group.changes.refused {
-            return Err(
-                "it has --durability checkpoint or a standby, and then no server can join".into()
-            );
+            return Err("it has --durability checkpoint, and then no server can join".into());
         }
         if self.job.model == ModelSpec::Logistic || !self.job.filters.pull.is_none() {
             return Err(

@@ -330,6 +330,7 @@ impl Server {
             loss: header.loss,
             bytes,
             turnaround,
+            ago: Duration::ZERO,
             compute,
             spent,
         }));

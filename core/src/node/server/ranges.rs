@@ -1,14 +1,17 @@
 //! Clients that ask for the parameters of a key range.
 //!
 //! An answer is of one version on all servers: the one that was the current one when the question
-//! came. Where there are several servers, the others send theirs as they do for an evaluation.
+//! came. Where there are several servers, those that have some of the keys send them as they do for an
+//! evaluation.
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use super::Server;
+use super::group::Whole;
 use crate::id::{PeerId, Version};
 use crate::node::{Effect, Outbox};
 use crate::params::KeyRange;
@@ -62,7 +65,8 @@ impl Server {
         }
         let version = self.version();
         let puller = Puller { peer, keys, values: pull.values, version };
-        if self.answer_range(puller, out) {
+        if let Some(values) = self.values_here(keys) {
+            self.answer_range(puller, values, out);
             return self.forget_stranger(peer);
         }
         if !self.group.shown.contains_key(&version) && self.group.shown() >= MOST_WANTED {
@@ -78,32 +82,49 @@ impl Server {
     /// being made are not there before it is.
     pub(super) fn show_pulled(&mut self, out: &mut Outbox) {
         let version = self.version();
-        let is_wanted = self.pullers.0.iter().any(|puller| puller.version == version);
-        let is_under_way = self.group.shown.contains_key(&version);
-        if is_wanted && !is_under_way && !self.store.is_making() {
+        // What this server alone has was not there while it was made, and nobody else will send it.
+        for puller in core::mem::take(&mut self.pullers.0) {
+            let here = self.values_here(puller.keys).filter(|_| puller.version == version);
+            match here {
+                Some(values) => self.answer_range(puller, values, out),
+                None => self.pullers.0.push(puller),
+            }
+        }
+        let wanted = self.pullers.0.iter().filter(|puller| puller.version == version);
+        let wanted = wanted.map(|puller| puller.keys).reduce(KeyRange::hull);
+        if let Some(keys) = wanted.filter(|_| !self.store.is_making()) {
             let point = self.point();
-            self.put_together(point, false, out);
+            self.put_together(point, keys, false);
         }
     }
 
-    /// Answers, if all parameters of the version are here.
-    fn answer_range(&self, puller: Puller, out: &mut Outbox) -> bool {
+    /// The current parameters of these keys, if all of them are here.
+    fn values_here(&self, keys: KeyRange) -> Option<&[f32]> {
+        if let Some(whole) = self.group.whole(self.version()) {
+            return whole.get(keys.indices());
+        }
+        let is_made = self.group.is_alone() || !self.store.is_making();
+        let places = keys.within(self.store.keys()).filter(|_| is_made);
+        self.store.parameters().get(places?)
+    }
+
+    fn answer_range(&self, puller: Puller, values: &[f32], out: &mut Outbox) {
         let Puller { peer, keys, values: wanted, version } = puller;
-        let all = match self.group.is_alone() {
-            true => Some(self.store.parameters()),
-            false => self.group.whole(version),
-        };
-        let Some(values) = all.and_then(|all| all.get(keys.indices())) else { return false };
         let answer = RangeOf::new(version, (keys, self.keys.len()), values, wanted);
         out.push(Effect::Send(peer, Message::RangeOf(answer)));
         out.push(Effect::Close(peer));
-        true
     }
 
     /// Answers those who wait for parameters that have come from all servers now.
-    pub(super) fn answer_pullers(&mut self, out: &mut Outbox) {
+    pub(super) fn answer_pullers(&mut self, whole: &Whole, out: &mut Outbox) {
         let waiting = core::mem::take(&mut self.pullers.0);
-        let waiting = waiting.into_iter().filter(|puller| !self.answer_range(*puller, out));
-        self.pullers.0 = waiting.collect();
+        for puller in waiting {
+            let is_of = |_: &Range<usize>| puller.version == whole.version;
+            let places = puller.keys.within(whole.keys).filter(is_of);
+            match places.and_then(|places| whole.parameters.get(places)) {
+                Some(values) => self.answer_range(puller, values, out),
+                None => self.pullers.0.push(puller),
+            }
+        }
     }
 }

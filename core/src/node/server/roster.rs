@@ -10,6 +10,7 @@ use super::account::Account;
 use super::arriving::Arriving;
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::node::idle::Idle;
+use crate::protocol::group::Unreached;
 use crate::protocol::message::Decided;
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
@@ -23,6 +24,8 @@ pub(super) struct Slot {
     /// The last incarnation issued. Never forgotten, so that an older one is known as such.
     pub(super) incarnation: Incarnation,
     pub(super) presence: Presence,
+    /// Whether its holder would have taken any other place as well.
+    pub(super) roams: bool,
     /// The connection, while there is one.
     pub(super) peer: Option<PeerId>,
     /// When it was last heard.
@@ -44,6 +47,8 @@ pub(super) struct Slot {
     pub(super) updates: u64,
     /// Where its time goes.
     pub(super) account: Account,
+    /// The other server that it says it cannot be with, and since when.
+    pub(super) unreached: Option<(Unreached, Time)>,
     /// The part that begins anew with each incarnation.
     pub(super) seat: Seat,
 }
@@ -177,6 +182,7 @@ impl Roster {
             name: String::new(),
             incarnation: Incarnation(0),
             presence: Presence::Awaited,
+            roams: false,
             peer: None,
             heard: Time::ZERO,
             told: Time::ZERO,
@@ -187,6 +193,7 @@ impl Roster {
             has_own_data: false,
             updates: 0,
             account: Account::default(),
+            unreached: None,
             seat: Seat::default(),
         });
         Self { slots: slots.collect(), peers: BTreeMap::new(), ready: 0 }
@@ -208,6 +215,13 @@ impl Roster {
     /// Every worker id with its slot, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (WorkerId, &Slot)> {
         (0..).map(WorkerId).zip(&self.slots)
+    }
+
+    /// The first that says that it cannot be with another server, with which, and since when.
+    pub(super) fn first_unreached(&self) -> Option<(&Unreached, Time)> {
+        let those = self.slots.iter().filter(|slot| slot.presence.is_alive());
+        let those = those.filter_map(|slot| slot.unreached.as_ref());
+        those.min_by_key(|(_, since)| *since).map(|(unreached, since)| (unreached, *since))
     }
 
     /// Takes everybody who is there as heard just now.

@@ -219,7 +219,7 @@ impl Server {
     /// Lets `worker` count from now on, at `clock`.
     pub(super) fn count(&mut self, worker: WorkerId, clock: Clock) {
         let rows = self.roster.slot(worker).map_or(0, |slot| slot.rows);
-        self.cohort.join(worker, clock, rows.div_ceil(u64::from(self.job.batch_size)));
+        self.cohort.join(worker, clock, self.job.pass_over(rows));
     }
 
     pub(super) fn admit_joining(&mut self) {
@@ -296,7 +296,7 @@ impl Server {
         match self.store.sums() {
             None => self.updated(now, evaluates, out),
             Some(sums) => {
-                self.measure(decision, What::Update { evaluates }, sums);
+                self.measure(now, decision, What::Update { evaluates }, sums);
                 self.weigh(now, out);
             }
         }

@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use super::{Server, ServerError, controller};
 use crate::id::{PeerId, ServerId};
 use crate::job::Job;
-use crate::model::Model;
 use crate::node::{Durable, Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
 use crate::protocol::replica::{Elector, Electorate};
 use crate::saved::{Archive, Saved, SavedError};
@@ -165,10 +164,7 @@ impl Server {
     fn archive_store(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let keys = self.group.map.keys_of(ServerId::COORDINATOR).ok_or(SavedError::Small)?;
         if keys != self.store.keys() {
-            let model = Model::new(&self.job.model, self.job.data.shape);
-            let model = model.map_err(|_error| SavedError::OtherJob)?;
-            self.store =
-                Store::new(&self.job, &model, keys).map_err(|_error| SavedError::OtherJob)?;
+            self.store = Store::for_saved(&self.job, keys)?;
         }
         archive.set_keys(keys.len() as usize);
         self.store.archive(archive)

@@ -37,6 +37,11 @@ impl Server {
             staleness: slot.account.staleness,
             recent: slot.account.recent(),
             link: None,
+            unreached: slot
+                .unreached
+                .as_ref()
+                .filter(|_| slot.presence.is_alive())
+                .map(|(unreached, since)| (unreached.clone(), now.since(*since))),
             reassigned: self.dealer.as_ref().map_or(0, |dealer| dealer.reassigned(worker)),
         });
         Status {
@@ -56,6 +61,7 @@ impl Server {
             wait: self.wait(now),
             standby: None,
             stands_by: false,
+            servers: self.group.status(now),
             members: members.collect(),
         }
     }
@@ -118,6 +124,19 @@ impl Server {
         if let Some((server, since)) = self.group.first_away() {
             let limit = Some(self.server_patience());
             return Some(wait(WaitReason::Server(server), Vec::new(), since, limit));
+        }
+        if let Some((server, since)) = self.first_to_answer() {
+            return Some(wait(WaitReason::Part(server), Vec::new(), since, None));
+        }
+        if let Some((unreached, since)) = self.roster.first_unreached()
+            && self.phase != Phase::Ending
+        {
+            let server = unreached.server;
+            let those = which(&|_, slot| {
+                let theirs = slot.unreached.as_ref().filter(|_| slot.presence.is_alive());
+                theirs.is_some_and(|(unreached, _)| unreached.server == server)
+            });
+            return Some(wait(WaitReason::Unreached(server), those, since, None));
         }
         match self.phase {
             Phase::Gathering => {

@@ -12,6 +12,7 @@ mod workers;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -332,10 +333,15 @@ impl Shard {
             Decision::Cut { moves } => self.on_cut(now, moves, out),
             Decision::Stay => *moving = None,
             Decision::Map(map) => self.on_map(&map, out)?,
-            Decision::Show { version } => {
+            Decision::Show { version, keys } => {
                 let Some(store) = store else { return Ok(()) };
-                let header = SliceHeader { version, keys: store.keys() };
-                let slice = Slice { header, values: store.parameters().clone() };
+                let (own, all) = (store.keys(), store.parameters());
+                let Some(keys) = own.overlap(keys) else { return Ok(()) };
+                let values = match keys.within(own).and_then(|places| all.get(places)) {
+                    Some(part) if part.len() < all.len() => Arc::new(part.to_vec()),
+                    _ => all.clone(),
+                };
+                let slice = Slice { header: SliceHeader { version, keys }, values };
                 self.shown.push(slice.clone());
                 self.tell(now, Message::Slice(slice), out);
             }

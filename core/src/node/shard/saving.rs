@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::{Following, Shard, ShardConfig};
 use crate::id::{PeerId, ServerId};
 use crate::job::Job;
-use crate::model::Model;
 use crate::node::Identity;
+use crate::node::places::Places;
 use crate::params::KeyRange;
 use crate::protocol::group::{Place, Slice};
 use crate::saved::{Archive, Saved, SavedError};
@@ -16,42 +16,48 @@ use crate::store::Store;
 
 impl Shard {
     /// The whole state. Arrays that it shares with others are not copied; it stays as it is.
-    pub(in crate::node) fn save(&mut self) -> Saved {
+    #[must_use]
+    pub fn save(&mut self) -> Saved {
         let mut saved = Saved::default();
         let done = self.archive(&mut Archive::save(&mut saved, 0));
         debug_assert!(done.is_ok(), "saving does not fail: {done:?}");
         saved
     }
 
-    /// The server that was saved, of `job`; `config` says what is not saved of it: the jitter of its
-    /// back-off.
-    pub(in crate::node) fn restore(
-        config: ShardConfig,
-        job: &Job,
-        saved: &Saved,
-    ) -> Result<Self, SavedError> {
-        let mut shard = Self::new(config);
-        let job = Box::new(job.clone());
-        let server = ServerId::COORDINATOR;
-        shard.following = Some(Following {
-            run: 0,
-            server,
-            job,
-            parameters: 0,
-            map: 0,
-            store: None,
-            begun: false,
-            moving: None,
-        });
+    /// The server that was saved, in the place of this new one: it goes on as that one would have,
+    /// from where this one is.
+    ///
+    /// # Errors
+    /// [`SavedError`] if what was saved is no such server.
+    pub fn restored(mut self, saved: &Saved) -> Result<Self, SavedError> {
         let mut archive = Archive::restore(saved, 0);
-        shard.archive(&mut archive)?;
+        self.archive_in_place(&mut archive)?;
         archive.finish()?;
-        Ok(shard)
+        Ok(self)
+    }
+
+    /// Restores everything, and finds the coordinator where it was told that it is.
+    pub(in crate::node) fn archive_in_place(
+        &mut self,
+        archive: &mut Archive<'_>,
+    ) -> Result<(), SavedError> {
+        let here = self.coordinators.all().next().cloned();
+        self.archive(archive)?;
+        if let Some(here) = here.filter(|here| self.coordinators.all().all(|it| it != here)) {
+            self.dialler.turn_to(here.clone());
+            self.coordinators = Places::new(here);
+        }
+        Ok(())
     }
 
     /// Which server of which run it is, and of which job, once the coordinator has taken it in.
     pub(in crate::node) fn following(&self) -> Option<(u64, ServerId, &Job)> {
         self.following.as_ref().map(|it| (it.run, it.server, &*it.job))
+    }
+
+    /// Whether there is anything to stand by for.
+    pub(in crate::node) fn has_keys(&self) -> bool {
+        self.keys().is_some()
     }
 
     /// Workers reach it elsewhere from now on.
@@ -81,7 +87,7 @@ impl Shard {
     }
 
     /// Where the coordinator is.
-    pub(in crate::node) const fn coordinators(&self) -> &crate::node::places::Places {
+    pub(in crate::node) const fn coordinators(&self) -> &Places {
         &self.coordinators
     }
 
@@ -90,14 +96,19 @@ impl Shard {
         self.identities.get(&peer).copied()
     }
 
-    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let ShardConfig { place, address, lease, stream: _ } = &mut self.config;
+    /// Saves or restores everything but where it is, which whoever restores it knows better.
+    pub(in crate::node) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let ShardConfig { place, address: _, lease, stream: _ } = &mut self.config;
         archive.small::<Place>(place)?;
-        archive.small(address)?;
         archive.small(lease)?;
         archive.small(&mut self.coordinators)?;
         self.dialler.archive(archive)?;
         archive.small(&mut self.welcome)?;
+        let mut job = self.following.as_ref().map(|following| (*following.job).clone());
+        archive.small(&mut job)?;
+        if archive.restores() {
+            self.following = job.map(Following::of_saved);
+        }
         if let Some(following) = &mut self.following {
             following.archive(archive)?;
         }
@@ -127,7 +138,14 @@ impl Shard {
 }
 
 impl Following {
-    /// Saves or restores everything but the job, which whoever restores it has.
+    /// One of this job, of which all else is yet to be restored.
+    fn of_saved(job: Job) -> Self {
+        let (server, job) = (ServerId::COORDINATOR, Box::new(job));
+        let (store, moving) = (None, None);
+        Self { run: 0, server, job, parameters: 0, map: 0, store, begun: false, moving }
+    }
+
+    /// Saves or restores everything but the job.
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(&mut self.run)?;
         archive.small(&mut self.server)?;
@@ -137,13 +155,7 @@ impl Following {
         let mut keys: Option<KeyRange> = self.store.as_ref().map(Store::keys);
         archive.small(&mut keys)?;
         if let (true, Some(keys)) = (archive.restores(), keys) {
-            let model = Model::new(&self.job.model, self.job.data.shape);
-            let model = model.map_err(|_error| SavedError::OtherJob)?;
-            if keys.end() > model.parameters() as u64 {
-                return Err(SavedError::OtherJob);
-            }
-            let store = Store::new(&self.job, &model, keys);
-            self.store = Some(store.map_err(|_error| SavedError::OtherJob)?);
+            self.store = Some(Store::for_saved(&self.job, keys)?);
         }
         if let Some(store) = &mut self.store {
             archive.set_keys(store.keys().len() as usize);

@@ -12,7 +12,7 @@ use super::Shard;
 use crate::id::{Incarnation, PeerId, Sequence, WorkerId};
 use crate::job::heartbeat;
 use crate::node::idle::Idle;
-use crate::node::{Effect, Outbox};
+use crate::node::{Effect, Outbox, Target};
 use crate::params::KeyRange;
 use crate::protocol::group::{Attach, Attached};
 use crate::protocol::message::{Heartbeat, Push, PushHeader};
@@ -213,9 +213,13 @@ impl Shard {
                 out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
             }
             (_, message) => {
+                let there = match self.coordinators.all().next() {
+                    Some(Target::Address(address)) => alloc::format!(", at {address}"),
+                    _ => String::new(),
+                };
                 let what = alloc::format!(
-                    "a {:?} message came to a server that does not coordinate; dial the one that \
-                     does",
+                    "a {:?} message came to a server that does not coordinate; ask the one that \
+                     does{there}",
                     message.kind()
                 );
                 self.refuse(from, Refusal::Unexpected { what }, out);

@@ -6,11 +6,12 @@ use alloc::vec::Vec;
 
 use super::group::Servers;
 use super::{Data, Member, Worker, WorkerError};
-use crate::id::PeerId;
+use crate::id::{PeerId, ServerId};
 use crate::model::Model;
 use crate::node::dialler::Unreachable;
 use crate::node::{Effect, Event, Identity, Outbox};
 use crate::params::KeyRange;
+use crate::protocol::group::Unreached;
 use crate::protocol::message::{EndReason, Hello, Resume, Welcome};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
 use crate::time::Time;
@@ -42,6 +43,7 @@ impl Worker {
             }),
             wants_examples: self.config.wants_examples,
             term: self.allegiance.term(),
+            unreached: self.unreached.clone(),
             credentials: Vec::new(),
         };
         self.send(now, Message::Hello(hello), out);
@@ -58,11 +60,11 @@ impl Worker {
             if self.dialler.peer().is_none() {
                 return; // all begins anew
             }
-            if !self.servers.is_awaited() {
+            let Some(server) = self.servers.awaited() else {
                 return self.dial_servers(now, out); // it is not one of them any more
-            }
+            };
             if self.member.is_some() {
-                return self.come_back(now, why, out);
+                return self.come_back_from(now, server, why, out);
             }
         }
         // Once it has been welcome, whatever turns it away may be somebody else's doing.
@@ -70,7 +72,7 @@ impl Worker {
             let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
             return self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
         }
-        self.redial(now, why, out);
+        self.redial(now, self.dialler.name(why), out);
     }
 
     /// Whoever answers has proved to be somebody else than a server.
@@ -100,6 +102,20 @@ impl Worker {
         {
             self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
         }
+    }
+
+    /// The same, because of one of the other servers; the coordinator will be told which.
+    pub(super) fn come_back_from(
+        &mut self,
+        now: Time,
+        server: ServerId,
+        why: String,
+        out: &mut Outbox,
+    ) {
+        let address = self.servers.address(server).unwrap_or_default();
+        let said = alloc::format!("server {server} at {address}: {why}");
+        self.unreached = Some(Unreached::new(server, &why));
+        self.come_back(now, said, out);
     }
 
     pub(super) fn on_welcome(&mut self, now: Time, welcome: Welcome, out: &mut Outbox) {

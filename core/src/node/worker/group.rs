@@ -137,10 +137,17 @@ impl Servers {
         self.dialling = before.dialling;
     }
 
-    /// Whether the server that was dialled is one of them still; asked once.
-    pub(super) fn is_awaited(&mut self) -> bool {
-        let dialled = self.dialling.take();
-        self.others.iter().any(|other| other.link.is_none() && Some(other.server) == dialled)
+    /// The server that was dialled, if it is one of them still; asked once.
+    pub(super) fn awaited(&mut self) -> Option<ServerId> {
+        let dialled = self.dialling.take()?;
+        let is_it = |other: &Other| other.link.is_none() && other.server == dialled;
+        self.others.iter().any(is_it).then_some(dialled)
+    }
+
+    /// Where one of them is.
+    pub(super) fn address(&self, server: ServerId) -> Option<&str> {
+        let other = self.others.iter().find(|other| other.server == server);
+        other.map(|other| other.address.as_str())
     }
 
     /// Closes what is open.
@@ -151,10 +158,12 @@ impl Servers {
         self.known.clear();
     }
 
-    /// Forgets a connection that is gone; whether it was one of these.
-    pub(super) fn lost(&mut self, gone: PeerId) -> bool {
+    /// Forgets a connection that is gone; which server was behind it, if it was one of these.
+    pub(super) fn lost(&mut self, gone: PeerId) -> Option<ServerId> {
         let is_it = |other: &&mut Other| other.link.as_ref().is_some_and(|link| link.peer == gone);
-        self.others.iter_mut().find(is_it).is_some_and(|other| other.link.take().is_some())
+        let other = self.others.iter_mut().find(is_it)?;
+        other.link = None;
+        Some(other.server)
     }
 
     /// Takes note of a sign of life; whether it is from one of these.
@@ -295,6 +304,7 @@ impl Worker {
         }
         self.dialler.welcomed();
         self.welcome = true;
+        self.unreached = None;
         if core::mem::take(&mut self.servers.moved) {
             let map = self.servers.map;
             self.send(now, Message::Mapped(Mapped { map }), out);
@@ -348,7 +358,11 @@ impl Worker {
     ) {
         if !identity.may_serve() {
             out.push(Effect::Close(peer));
-            return self.on_impostor(now, identity, out);
+            let Some(server) = self.servers.awaited() else {
+                return self.on_impostor(now, identity, out);
+            };
+            let why = alloc::format!("who answers there is {identity}, which is no server");
+            return self.come_back_from(now, server, why, out);
         }
         let beat_at = now + heartbeat(self.lease());
         let dialled = self.servers.dialling.take();
@@ -388,7 +402,10 @@ impl Worker {
             }
             Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
             // The coordinator says what is final.
-            Message::Refused(why) => self.come_back(now, why.to_string(), out),
+            Message::Refused(why) => match self.servers.by_peer(from).map(|other| other.server) {
+                Some(server) => self.come_back_from(now, server, why.to_string(), out),
+                None => self.come_back(now, why.to_string(), out),
+            },
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(WorkerError::Protocol(what)), out);
@@ -417,10 +434,10 @@ impl Worker {
         let lease = self.lease();
         let incarnation = self.member.as_ref().map(|member| member.incarnation);
         let mut silent = None;
-        for (server, other) in (1..).map(ServerId).zip(&mut self.servers.others) {
+        for other in &mut self.servers.others {
             let Some(link) = &mut other.link else { continue };
             if now >= link.heard + lease {
-                silent.get_or_insert_with(|| (server, now.since(link.heard)));
+                silent.get_or_insert_with(|| (other.server, now.since(link.heard)));
             } else if now >= link.beat_at {
                 link.beat_at = now + heartbeat(lease);
                 let heartbeat = Message::Heartbeat(Heartbeat { incarnation });
@@ -428,8 +445,8 @@ impl Worker {
             }
         }
         if let Some((server, silent)) = silent {
-            let why = alloc::format!("server {server} has been silent for {silent:?}");
-            self.come_back(now, why, out);
+            let why = alloc::format!("it has been silent for {silent:?}");
+            self.come_back_from(now, server, why, out);
         }
     }
 

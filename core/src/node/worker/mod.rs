@@ -28,6 +28,7 @@ use crate::filter::Carrier;
 use crate::id::{Incarnation, PartId, PeerId, Term, WorkerId};
 use crate::job::Job;
 use crate::params::KeyRange;
+use crate::protocol::group::Unreached;
 use crate::protocol::message::{Bye, EndReason, Heartbeat};
 use crate::protocol::{Message, Refusal};
 use crate::rng::Stream;
@@ -122,6 +123,8 @@ pub struct Worker {
     /// Preparations under way: more than one if the worker was given another partition meanwhile.
     preparations: u32,
     work: Work,
+    /// The other server that it could not be with when it last tried.
+    unreached: Option<Unreached>,
     /// Servers that do not know its working set yet, if it has one.
     unknown: Unknown,
     /// What is done to its gradients before they travel.
@@ -181,6 +184,7 @@ impl Worker {
             data: Data::None,
             preparations: 0,
             work: Work::default(),
+            unreached: None,
             unknown: Unknown::new(),
             carrier: None,
             base: None,
@@ -314,8 +318,8 @@ impl Node for Worker {
             Input::Disconnected { peer, why } => {
                 if self.dialler.lost(peer) {
                     self.redial(now, why, out);
-                } else if self.servers.lost(peer) {
-                    self.come_back(now, why, out);
+                } else if let Some(server) = self.servers.lost(peer) {
+                    self.come_back_from(now, server, why, out);
                 }
             }
             Input::Prepared(prepared) => self.on_prepared(now, prepared, out),

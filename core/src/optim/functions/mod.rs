@@ -147,7 +147,10 @@ impl FromStr for FunctionSpec {
             None => (text, Vec::new()),
         };
         let place = ALL.iter().position(|function| function.name == name);
-        let unknown = || alloc::format!("{text:?} is no server function: use {}", known());
+        let unknown = || {
+            let several = if text.contains(',') { "; several are parted by spaces" } else { "" };
+            alloc::format!("{text:?} is no server function: use {}{several}", known())
+        };
         let place = place.ok_or_else(unknown)?;
         let registered = ALL.get(place).copied().ok_or_else(unknown)?;
         if given.len() > registered.numbers.len() {

@@ -7,11 +7,13 @@ use proptest::prelude::*;
 use super::super::disk::Files;
 use super::*;
 
+const MARK_OF_RUN: u64 = 0x0123_4567_89ab_cdef;
+
 /// A log of `blocks`, each committed, and one that was written but not committed to the end.
 fn written(folder: &Path, blocks: &[Vec<Vec<u8>>]) -> PathBuf {
     let path = folder.join("log");
     drop(fs::remove_file(&path));
-    let mut log = Log::create(&Files, &path).unwrap();
+    let mut log = Log::create(&Files, &path, MARK_OF_RUN).unwrap();
     for block in blocks {
         block.iter().for_each(|record| log.append(&[record]));
         log.commit().unwrap();
@@ -21,7 +23,7 @@ fn written(folder: &Path, blocks: &[Vec<Vec<u8>>]) -> PathBuf {
 
 fn read(path: &Path) -> Result<(Vec<Vec<u8>>, Opened), LogError> {
     let mut records = Vec::new();
-    let opened = Log::open(path, false, |record| {
+    let opened = Log::open(path, MARK_OF_RUN, false, |record| {
         records.push(record.to_vec());
         Ok(())
     })?;
@@ -102,7 +104,7 @@ fn what_another_log_goes_on_from_must_be_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path(), &sample());
     let whole = fs::read(&path).unwrap();
-    let open = || Log::open(&path, true, |_| Ok(())).map(|opened| opened.records);
+    let open = || Log::open(&path, MARK_OF_RUN, true, |_| Ok(())).map(|opened| opened.records);
     assert_eq!(open().unwrap(), 7);
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     assert!(open().unwrap_err().to_string().contains("is damaged"));
@@ -125,11 +127,14 @@ fn errors_name_the_file_and_what_to_do() {
     let path = folder.path().join("log");
     fs::write(&path, "something else").unwrap();
     assert!(read(&path).unwrap_err().to_string().contains("is no log"));
-    let error = Log::create(&Files, &path).unwrap_err().to_string();
+    let error = Log::create(&Files, &path, MARK_OF_RUN).unwrap_err().to_string();
     assert!(error.contains("cannot be created"), "{error}");
     let path = written(folder.path(), &sample());
-    let error = Log::open(&path, false, |_| Err("nonsense".into())).unwrap_err().to_string();
-    assert!(error.ends_with("block at byte 8: nonsense"), "{error}");
+    let error = Log::open(&path, MARK_OF_RUN + 1, false, |_| Ok(())).unwrap_err().to_string();
+    assert!(error.contains("another run or of another checkpoint"), "{error}");
+    let error =
+        Log::open(&path, MARK_OF_RUN, false, |_| Err("nonsense".into())).unwrap_err().to_string();
+    assert!(error.ends_with("block at byte 16: nonsense"), "{error}");
 }
 
 proptest! {
@@ -137,7 +142,7 @@ proptest! {
     fn any_bytes_are_opened_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let log = [&MAGIC[..], &bytes].concat();
+        let log = [&begin(MARK_OF_RUN)[..], &bytes].concat();
         fs::write(&path, log).unwrap();
         let (records, opened) = read(&path).unwrap();
         prop_assert_eq!((records.len(), opened.torn), (0, bytes.len() as u64));

@@ -116,6 +116,16 @@ impl Security {
         )))
     }
 
+    /// Who this side proves to be: anyone where no certificate says who.
+    #[must_use]
+    pub const fn identity(&self) -> Identity {
+        match &self.0 {
+            #[cfg(feature = "tls")]
+            Mode::Tls(tls) => tls.identity(),
+            _ => Identity::Anyone,
+        }
+    }
+
     /// Whether connections with other machines are not made.
     pub(super) const fn is_local(&self) -> bool {
         matches!(self.0, Mode::Local)

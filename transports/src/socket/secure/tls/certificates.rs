@@ -26,6 +26,8 @@ pub(in super::super) struct Tls {
     folder: PathBuf,
     /// When the list of those that were revoked was written.
     revoked_at: Option<SystemTime>,
+    /// Who the certificate says this is.
+    identity: Identity,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
 }
@@ -42,7 +44,12 @@ impl Tls {
         let wrong = |error: String| SecurityError(format!("{}: {error}", folder.display()));
         let (server, client) = (server.map_err(wrong)?, client.map_err(wrong)?);
         let folder = folder.to_path_buf();
-        Ok(Self { folder, revoked_at, server: Arc::new(server), client: Arc::new(client) })
+        let (server, client) = (Arc::new(server), Arc::new(client));
+        Ok(Self { folder, revoked_at, identity: own.identity, server, client })
+    }
+
+    pub(in super::super) const fn identity(&self) -> Identity {
+        self.identity
     }
 
     pub(super) const fn server(&self) -> &Arc<ServerConfig> {
@@ -103,6 +110,8 @@ fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Se
 /// A certificate and its key.
 struct Own {
     chain: Vec<CertificateDer<'static>>,
+    /// Who it says this is.
+    identity: Identity,
     key: PrivateKeyDer<'static>,
 }
 
@@ -111,15 +120,15 @@ type Revoked = Vec<CertificateRevocationListDer<'static>>;
 impl Own {
     fn load(folder: &Path) -> Result<Self, SecurityError> {
         let chain = certificates(&folder.join("node.pem"))?;
-        if let Some(own) = chain.first() {
-            identity(own).map_err(|broken| {
-                SecurityError(format!("{}: {}", folder.join("node.pem").display(), broken.why))
-            })?;
-        }
+        let wrong = |broken: Broken| {
+            SecurityError(format!("{}: {}", folder.join("node.pem").display(), broken.why))
+        };
+        let own = chain.first().map(identity).transpose().map_err(wrong)?;
+        let identity = own.unwrap_or_default();
         let path = folder.join("node.key");
         let key = PrivateKeyDer::from_pem_slice(files::read_secret(&path)?.as_bytes())
             .map_err(|error| SecurityError(format!("{}: {error}", path.display())))?;
-        Ok(Self { chain, key })
+        Ok(Self { chain, identity, key })
     }
 
     fn server(

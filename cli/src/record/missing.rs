@@ -1,0 +1,67 @@
+//! The updates that a record does not have: a standby sees those from when it follows on.
+
+use std::fmt;
+
+use pstrain_core::id::Version;
+use serde::{Deserialize, Serialize};
+
+/// Updates in a row, of which the record has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stretch {
+    pub(crate) first: Version,
+    pub(crate) last: Version,
+}
+
+/// How far a record goes, and what it lacks up to there.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Missing {
+    version: Version,
+    stretches: Vec<Stretch>,
+}
+
+impl Missing {
+    /// An update is in the record.
+    pub(super) const fn has(&mut self, version: Version) {
+        self.version = version;
+    }
+
+    /// The next update in the record is the one after `version`; whether there were others before that.
+    pub(super) fn goes_on_from(&mut self, version: Version) -> bool {
+        if version <= self.version {
+            return false;
+        }
+        self.stretches.push(Stretch { first: self.version.next(), last: version });
+        self.version = version;
+        true
+    }
+
+    pub(super) fn stretches(&self) -> &[Stretch] {
+        &self.stretches
+    }
+}
+
+impl fmt::Display for Stretch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, last } = self;
+        if first == last { write!(f, "{first}") } else { write!(f, "{first} to {last}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_is_not_missing() {
+        let mut missing = Missing::default();
+        assert!(!missing.goes_on_from(Version(0)));
+        missing.has(Version(1));
+        assert!(!missing.goes_on_from(Version(1)));
+        assert!(missing.goes_on_from(Version(4)));
+        assert!(missing.goes_on_from(Version(6)), "it followed twice before it saw an update");
+        missing.has(Version(7));
+        assert!(missing.goes_on_from(Version(8)));
+        let told: Vec<String> = missing.stretches().iter().map(Stretch::to_string).collect();
+        assert_eq!(told, ["2 to 4", "5 to 6", "8"]);
+    }
+}

@@ -1,0 +1,205 @@
+//! What the gradients of a sparse model at block after block of its keys have in common: the margin
+//! of every row, which changes only where a parameter does that the row has an entry for.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::{Model, logistic};
+use crate::examples::Examples;
+
+/// The entries of sparse rows by column, and what the loss of each row was at the parameters that were
+/// seen last.
+///
+/// A gradient at some keys so costs what the entries of these keys do and the rows that have an entry
+/// at a key whose parameter is another than before, beside one look at every parameter and every
+/// row's loss. Nothing is carried from one call to the next but what a row computed anew would be, so
+/// the gradients are those of [`Model::gradient_at`] bit for bit, whatever was asked for before.
+#[derive(Clone, Debug)]
+pub struct Margins {
+    /// Where the entries of each column end.
+    ends: Vec<usize>,
+    rows: Vec<u32>,
+    values: Vec<f32>,
+    /// The parameters that slopes and losses are of.
+    params: Vec<f32>,
+    /// The derivative of the mean loss by each row's product with the parameters.
+    slopes: Vec<f32>,
+    losses: Vec<f64>,
+    /// Rows whose slope and loss are of other parameters.
+    stale: Vec<bool>,
+}
+
+impl Margins {
+    /// Those of all `examples`, which must be sparse rows.
+    #[must_use]
+    pub fn new(examples: &Examples) -> Self {
+        let (count, columns) = (examples.len(), examples.shape().inputs as usize);
+        let rows = || (0..count).map(|row| (row as u32, examples.row(row)));
+        // One place more for each column, which then ends where the one before it began.
+        let mut ends = vec![0; columns + 1];
+        for column in rows().flat_map(|(_, row)| row.columns) {
+            ends[*column as usize + 1] += 1;
+        }
+        let mut sum = 0;
+        for end in &mut ends {
+            sum += *end;
+            *end = sum;
+        }
+        let (mut numbers, mut values) = (vec![0; sum], vec![0.0; sum]);
+        for (number, row) in rows() {
+            for (&column, &value) in row.columns.iter().zip(row.values) {
+                let place = &mut ends[column as usize];
+                (numbers[*place], values[*place]) = (number, value);
+                *place += 1;
+            }
+        }
+        ends.pop();
+        Self {
+            ends,
+            rows: numbers,
+            values,
+            params: vec![0.0; columns],
+            slopes: vec![0.0; count],
+            losses: vec![0.0; count],
+            stale: vec![true; count],
+        }
+    }
+
+    /// The entries of a column.
+    fn column(&self, column: usize) -> Range<usize> {
+        let begin = column.checked_sub(1).map_or(0, |before| self.ends[before]);
+        begin..self.ends[column]
+    }
+
+    /// Takes over other parameters, and notes for which rows that means anything.
+    fn go_to(&mut self, params: &[f32]) {
+        const AT_ONCE: usize = 64;
+        for (piece, new) in params.chunks(AT_ONCE).enumerate() {
+            let first = piece * AT_ONCE;
+            let differs = |(new, old): (&f32, &f32)| new.to_bits() != old.to_bits();
+            let old = &self.params[first..first + new.len()];
+            // Most pieces have no change: a loop without an exit takes many values at a time.
+            if !new.iter().zip(old).fold(false, |any, pair| any | differs(pair)) {
+                continue;
+            }
+            for (column, value) in (first..).zip(new) {
+                if differs((value, &self.params[column])) {
+                    self.params[column] = *value;
+                    for row in &self.rows[self.column(column)] {
+                        self.stale[*row as usize] = true;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Model {
+    /// As [`Self::gradient_at`] for all rows of `examples`, in their order. `margins` are of these
+    /// examples.
+    ///
+    /// # Panics
+    /// As [`Self::gradient_at`] does, and if the model is no logistic regression or `margins` are of
+    /// other examples.
+    pub fn gradient_by_margins(
+        &self,
+        keys: Range<usize>,
+        params: &[f32],
+        (examples, margins): (&Examples, &mut Margins),
+        gradient: &mut [f32],
+    ) -> f32 {
+        self.check(params, examples);
+        assert!(self.is_logistic, "margins are of logistic regression");
+        assert_eq!(gradient.len(), self.parameters(), "length of the gradient");
+        assert_eq!(margins.params.len(), self.parameters(), "columns of the margins");
+        assert_eq!(margins.losses.len(), examples.len(), "rows of the margins");
+        margins.go_to(params);
+        let scale = 1.0 / examples.len() as f64;
+        let mut loss = 0.0;
+        for row in 0..examples.len() {
+            if core::mem::take(&mut margins.stale[row]) {
+                let (of_row, slope) = logistic::loss(params, examples.row(row), scale);
+                (margins.losses[row], margins.slopes[row]) = (of_row, slope);
+            }
+            loss += margins.losses[row];
+        }
+        gradient.fill(0.0);
+        for key in keys {
+            let entries = margins.column(key);
+            let entries = margins.rows[entries.clone()].iter().zip(&margins.values[entries]);
+            gradient[key] =
+                entries.fold(0.0, |sum, (row, value)| sum + margins.slopes[*row as usize] * value);
+        }
+        if examples.is_empty() { 0.0 } else { (loss / examples.len() as f64) as f32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::examples::Shape;
+    use crate::model::{ModelSpec, Workspace};
+
+    const COLUMNS: u32 = 12;
+
+    /// Rows by what each column has, if anything.
+    fn rows() -> impl Strategy<Value = Examples> {
+        let value = prop_oneof![3 => Just(None), 1 => (-3.0_f32..3.0).prop_map(Some)];
+        let row = (proptest::collection::vec(value, COLUMNS as usize), 0_u16..2);
+        proptest::collection::vec(row, 1..20).prop_map(|rows| {
+            let mut examples = Examples::new(Shape::sparse(COLUMNS, 2));
+            for (row, label) in rows {
+                let entries = (0..).zip(row).filter_map(|(column, value)| Some((column, value?)));
+                let (columns, values): (Vec<u32>, Vec<f32>) = entries.unzip();
+                examples.push_sparse(&columns, &values, label).unwrap();
+            }
+            examples
+        })
+    }
+
+    /// Parameters that change, and between which keys a gradient is wanted.
+    type Step = (Vec<(usize, f32)>, usize, usize);
+
+    /// Steps from parameters to parameters: some change, to anything that there is.
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let place = 0..COLUMNS as usize;
+        let value = prop_oneof![
+            4 => -2.0_f32..2.0,
+            1 => prop_oneof![Just(0.0), Just(-0.0), Just(1e30), Just(f32::NAN), Just(f32::INFINITY)],
+        ];
+        let changes = proptest::collection::vec((place.clone(), value), 0..4);
+        proptest::collection::vec((changes, place.clone(), place), 1..12)
+    }
+
+    /// The bits of numbers; one kind of NaN is like another.
+    fn bits(values: &[f32]) -> Vec<Option<u32>> {
+        values.iter().map(|value| (!value.is_nan()).then(|| value.to_bits())).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn gradients_are_those_without_margins_bit_for_bit(examples in rows(), steps in steps()) {
+            let model = Model::new(&ModelSpec::Logistic, examples.shape()).unwrap();
+            let all: Vec<u32> = (0..examples.len() as u32).collect();
+            let mut margins = Margins::new(&examples);
+            let mut params = vec![0.0; COLUMNS as usize];
+            let (mut plain, mut quick) = (vec![1.0; params.len()], vec![2.0; params.len()]);
+            for (changes, one, other) in steps {
+                for (place, value) in changes {
+                    params[place] = value;
+                }
+                let keys = one.min(other)..one.max(other);
+                let rows = (&examples, &all[..]);
+                let workspace = &mut Workspace::new();
+                let slow = model.gradient_at(keys.clone(), &params, rows, &mut plain, workspace);
+                let rows = (&examples, &mut margins);
+                let fast = model.gradient_by_margins(keys, &params, rows, &mut quick);
+                prop_assert_eq!(bits(&[slow]), bits(&[fast]));
+                prop_assert_eq!(bits(&plain), bits(&quick));
+            }
+        }
+    }
+}

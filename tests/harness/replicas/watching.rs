@@ -1,0 +1,106 @@
+//! What is said and reported in a lab, and how processes end.
+
+use pstrain_core::node::{Departure, Event, WorkerError};
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::protocol::{Message, Refusal};
+
+use super::{Lab, Machine};
+
+impl Lab {
+    /// What a worker is told must be what everybody is told.
+    pub(super) fn look_at(&mut self, process: usize, message: &Message) {
+        let Machine::Worker(worker) = &*self.processes[process].node else { return };
+        let decided = match message {
+            Message::Parameters(parameters) => {
+                let version = parameters.header.version;
+                let keys = parameters.header.keys;
+                let seen = self.seen.entry((version, keys));
+                let seen = seen.or_insert_with(|| parameters.values.to_vec());
+                assert_eq!(*seen, *parameters.values, "seed {}: two versions {version}", self.seed);
+                parameters.header.decided
+            }
+            Message::Ack(decided) => Some(*decided),
+            _ => None,
+        };
+        if let (Some(decided), Some(id)) = (decided, worker.id()) {
+            let incarnation = worker.incarnation().expect("it has been welcome");
+            let key = (id, incarnation, decided.sequence);
+            let before = *self.decided.entry(key).or_insert_with(|| decided.dropped.is_some());
+            let seed = self.seed;
+            assert_eq!(
+                before,
+                decided.dropped.is_some(),
+                "seed {seed}: push {key:?} has two fates"
+            );
+        }
+    }
+
+    pub(super) fn report(&mut self, process: usize, event: &Event) {
+        match event {
+            Event::StandbyJoined { .. } => {
+                if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
+                    *paired = true;
+                }
+            }
+            Event::StandbyLost { .. } => {
+                self.result.alone += 1;
+                if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
+                    *paired = false;
+                }
+            }
+            Event::TookOver { .. } => {
+                self.result.takeovers += 1;
+                if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
+                    *paired = false;
+                }
+            }
+            Event::KeysMoved { .. } if self.leads(process) => self.result.moves += 1,
+            Event::Enlisted { .. } if self.leads(process) => {
+                if let Machine::Replica { server, .. } = &*self.processes[process].node {
+                    self.holders.insert(*server);
+                }
+            }
+            Event::Departed { how: Departure::Lost, .. } if !self.ended() => {
+                self.result.departed += 1;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn done(&mut self, process: usize, result: Result<EndReason, WorkerError>) {
+        let seed = self.seed;
+        match (&*self.processes[process].node, result) {
+            (Machine::Replica { node, .. }, Ok(reason)) => {
+                // Once both have the end either may finish alone, and the other then finds no servers.
+                let is_over = self.result.reason.is_some_and(|reason| reason.is_success());
+                if let Some(server) = node.server()
+                    && (node.leads() && !is_over || self.result.reason.is_none())
+                {
+                    self.result.reason = Some(reason);
+                    self.result.parameters.clone_from(server.parameters());
+                    self.result.version = server.version();
+                    self.result.ledger = server.ledger();
+                }
+            }
+            (Machine::Replica { .. }, Err(WorkerError::Deposed { .. })) => self.result.deposed += 1,
+            (Machine::Replica { .. }, Err(WorkerError::Unreachable { .. })) if self.disturbed => {}
+            // It came too late, or stands by for one that had no keys then.
+            (
+                Machine::Replica { server, address, .. },
+                Err(WorkerError::Refused(Refusal::Server { .. })),
+            ) if self.disturbed
+                && (!self.holders.contains(server)
+                    || *server >= self.toy.job.servers && !address.is_empty()) => {}
+            (Machine::Replica { .. }, Err(WorkerError::Abandoned { .. })) if self.disturbed => {}
+            (Machine::Worker(_), Err(WorkerError::Unreachable { .. })) if self.ended() => {}
+            (Machine::Worker(_), Err(WorkerError::Refused(why))) if self.ended() => {
+                assert_eq!(why, Refusal::Over, "seed {seed}");
+            }
+            (_, Err(error)) => panic!("seed {seed}: process {process} failed: {error}"),
+            (Machine::Worker(_), Ok(reason)) => {
+                assert!(reason.is_success(), "seed {seed}: a worker was told: {reason}");
+            }
+        }
+        self.kill(process);
+    }
+}
