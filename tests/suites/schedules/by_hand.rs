@@ -14,11 +14,14 @@ use pstrain_core::node::{
     Prepared, Server, Shard, ShardConfig, Worker, WorkerConfig, decode_input, encode_input,
 };
 use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::group::{Attach, Decisions, Enlisted, Place};
+use pstrain_core::protocol::group::{
+    Attach, Decisions, Enlist, Enlisted, Place, Slice, SliceHeader,
+};
 use pstrain_core::protocol::message::{
     Begun, Bye, Control, EndReason, Heartbeat, Hello, Pull, Push, PushHeader, Ready, Resume,
     Welcome,
 };
+use pstrain_core::protocol::range::PullRange;
 use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_digest};
 use pstrain_core::rng::Stream;
 use pstrain_core::store::Decision;
@@ -187,6 +190,45 @@ fn a_worker_that_floods_a_server_that_does_not_coordinate_is_turned_away() {
     }
     let mut answers = (0..1000).map(|_| sent(&shard.tell(worker, beat())).contains(&&refusal()));
     assert!(answers.any(|refused| refused), "it may flood as it likes");
+}
+
+#[test]
+fn values_sent_anew_from_before_keys_moved_are_not_those_that_are_due() {
+    let mut job = Toy::new(1, 8).job;
+    job.servers = 2;
+    let mut server = Hand::new(Server::new(job, RUN).unwrap());
+    let (other, client, id) = (PeerId(1), PeerId(2), ServerId(1));
+    server.give(Input::Connected(other, Identity::Anyone));
+    let enlist = Enlist {
+        protocol: PROTOCOL_VERSION,
+        build: BUILD.into(),
+        place: Place::First { server: id, servers: 2 },
+        address: "there".into(),
+        followed: None,
+    };
+    server.tell(other, Message::Enlist(enlist));
+    let its = server.node.key_map().keys_of(id).unwrap();
+    let all = KeyRange::new(0, its.end()).unwrap();
+    server.give(Input::Connected(client, Identity::Anyone));
+    let pull = PullRange { protocol_max: PROTOCOL_VERSION, keys: Some(all), values: true };
+    server.tell(client, Message::PullRange(pull));
+    let slice = |keys: KeyRange| {
+        let header = SliceHeader { version: Version(0), keys };
+        Message::Slice(Slice { header, values: Arc::new(vec![1.0; keys.len() as usize]) })
+    };
+    // It had one key more, or one less, when it sent them first.
+    for begin in [its.begin() - 1, its.begin() + 1] {
+        let out = server.tell(other, slice(KeyRange::new(begin, its.end()).unwrap()));
+        assert!(out.is_empty(), "{out:?}");
+    }
+    let out = server.tell(other, slice(its));
+    let answer = sent(&out).into_iter().find_map(|message| match message {
+        Message::RangeOf(answer) => answer.non_zeros(),
+        _ => None,
+    });
+    let answer = answer.expect("the client is answered");
+    let ones = answer.iter().filter(|(_, value)| value.to_bits() == 1.0_f32.to_bits());
+    assert_eq!(ones.count() as u64, its.len(), "{answer:?}");
 }
 
 fn refusal() -> Message {

@@ -153,8 +153,9 @@ impl Server {
             Message::Leave(_) => self.on_leave(now, server, out),
             Message::Slice(slice) if !self.group.shown.contains_key(&slice.header.version) => {}
             Message::Slice(slice) => {
-                let keys = self.group.map.keys_of(server);
-                if !keys.is_some_and(|keys| keys.contains(slice.header.keys))
+                // It may be sent anew, from before its keys moved: whether it is what is due is looked
+                // at later.
+                if !self.keys.contains(slice.header.keys)
                     || slice.header.keys.len() != slice.values.len() as u64
                 {
                     let what = alloc::format!(
