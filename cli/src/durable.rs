@@ -74,13 +74,22 @@ impl Identity {
 }
 
 impl DurableFolder {
-    /// Makes the folder of a run whose job is given as a job file.
-    pub(crate) fn create(path: &Path, identity: Identity, job: &str) -> anyhow::Result<Keeping> {
-        let state = label::make_folder(path, &LABELS)?.of_run(identity.run);
-        label::write(&path.join("job.toml"), job)?;
+    /// Makes the folder of a run, and locks it, if no run is in it.
+    pub(crate) fn claim(path: &Path) -> anyhow::Result<StateFolder> {
+        label::make_folder(path, &LABELS)
+    }
+
+    /// Makes one that was claimed that of a run whose job is given as a job file.
+    pub(crate) fn create(
+        claimed: StateFolder,
+        identity: Identity,
+        job: &str,
+    ) -> anyhow::Result<Keeping> {
+        let state = claimed.of_run(identity.run);
+        label::write(&state.path().join("job.toml"), job)?;
         let has_log = identity.durability == Durability::Log;
         let log = has_log.then(|| state.begin_log(&Files, 0)).transpose()?;
-        label::put(path, IDENTITY, &identity)?;
+        label::put(state.path(), IDENTITY, &identity)?;
         let found = Found { checkpoint: None, logs: Vec::new(), newest: 0, damaged: Vec::new() };
         let checkpoint_every = identity.checkpoint_every;
         let (begin, now) = (Begin::start(), Time::ZERO);

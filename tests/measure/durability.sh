@@ -4,11 +4,9 @@
 # Usage: tests/measure/durability.sh [PSTRAIN] [ROUNDS]
 set -euo pipefail
 
-pstrain=$(realpath "${1:-target/release/pstrain}")
 rounds=${2:-3}
-folder=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
-cd "$folder"
+# shellcheck source=tests/measure/common.sh
+. "$(dirname "$0")/common.sh"
 
 # measure WHAT MODEL ROWS EPOCHS [FLAG...]
 measure() {
@@ -24,16 +22,14 @@ measure() {
         "$pstrain" server --listen "unix:$folder/standby.sock" "${job[@]}" \
             --standby-of "unix:$folder/server.sock" --json >standby.json 2>standby.log &
         standby=$!
-        until "$pstrain" status "unix:$folder/server.sock" --json | grep -q '"standby":"'; do
-            sleep 0.05
-        done
+        has_standby "unix:$folder/server.sock"
     fi
     "$pstrain" worker --server "unix:$folder/server.sock" --quiet &
     "$pstrain" worker --server "unix:$folder/server.sock" --quiet &
     wait "$server" ${standby:+"$standby"}
     wait
     printf '%-12s %-16s %8.1f updates/s\n' "$what" "$model" \
-        "$(sed -E 's/.*"updates_per_s":([0-9.]+).*/\1/' server.json)"
+        "$(number updates_per_s server.json)"
 }
 
 for _ in $(seq "$rounds"); do

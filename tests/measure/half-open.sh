@@ -4,16 +4,14 @@
 # Usage: tests/measure/half-open.sh [PSTRAIN] [TURNS]
 set -euo pipefail
 
-pstrain=$(realpath "${1:-target/release/pstrain}")
 turns=${2:-10}
-folder=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
-cd "$folder"
+# shellcheck source=tests/measure/common.sh
+. "$(dirname "$0")/common.sh"
 ulimit -n "$(ulimit -Hn)"
 
 "$pstrain" server --listen 127.0.0.1:0 --data synthetic:4000 --model mlp:21 --epochs 1000000 \
     --workers 2 --consistency asp --learning-rate 0.001 --lease 30s --quiet >server.log 2>&1 &
-until grep -q "listening on" server.log; do sleep 0.05; done
+until_says server.log "listening on"
 port=$(sed -nE 's/.*listening on tcp:.*:([0-9]+).*/\1/p' server.log | head -1)
 for _ in 1 2; do
     "$pstrain" worker --server "127.0.0.1:$port" --quiet >/dev/null 2>&1 &

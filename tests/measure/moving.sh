@@ -4,14 +4,9 @@
 # Usage: tests/measure/moving.sh [PSTRAIN] [ROUNDS]
 set -euo pipefail
 
-pstrain=$(realpath "${1:-target/release/pstrain}")
 rounds=${2:-5}
-folder=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
-cd "$folder"
-
-# until_says FILE WORDS
-until_says() { until grep -q "$2" "$1"; do sleep 0.02; done; }
+# shellcheck source=tests/measure/common.sh
+. "$(dirname "$0")/common.sh"
 
 # measure MODEL
 measure() {

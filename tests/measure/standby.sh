@@ -4,16 +4,9 @@
 # Usage: tests/measure/standby.sh [PSTRAIN] [ROUNDS]
 set -euo pipefail
 
-pstrain=$(realpath "${1:-target/release/pstrain}")
 rounds=${2:-2}
-folder=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
-cd "$folder"
-
-# number FIELD FILE: the first number of that name
-number() {
-    grep -oE "\"$1\":[0-9.]+" "$2" | head -1 | cut -d: -f2
-}
+# shellcheck source=tests/measure/common.sh
+. "$(dirname "$0")/common.sh"
 
 # weigh MODEL WORKERS WAY
 weigh() {
@@ -35,9 +28,7 @@ race() {
     until [ -S server.sock ]; do sleep 0.05; done
     "$pstrain" server --listen "unix:$folder/standby.sock" "${job[@]}" \
         --standby-of "unix:$folder/server.sock" --json >standby.json 2>standby.log &
-    until "$pstrain" status "unix:$folder/server.sock" --json | grep -q '"standby":"'; do
-        sleep 0.05
-    done
+    has_standby "unix:$folder/server.sock"
     for _ in 1 2 3 4; do
         "$pstrain" worker --server "unix:$folder/server.sock" --quiet &
     done

@@ -269,6 +269,12 @@ fn what_cannot_be_resumed_is_said_and_left_as_it_is() {
     let again =
         ["server", "--listen", "127.0.0.1:0", "--durability", "log", "--state", path(&kept)];
     finish(&again).refused(2, &["holds a run already", "--resume"]);
+    let earlier = folder.path().join("earlier");
+    finish(&["run", "--epochs", "1", "--data", "synthetic:200", "--out", path(&earlier)])
+        .with_code(0);
+    let replaces = ["--out", path(&earlier), "--overwrite"];
+    finish(&[&again[..], &replaces].concat()).refused(2, &["holds a run already"]);
+    assert!(earlier.join("summary.json").exists(), "its results are gone, and it did not begin");
 
     let log = kept.join("inputs-0.log");
     let whole = fs::read(&log).unwrap();

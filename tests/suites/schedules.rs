@@ -206,7 +206,7 @@ fn modes_change_at_any_time_and_nothing_is_lost_or_mixed() {
         let aftermath = let_happen(&settings);
         let mut mode = settings.job.mode;
         for (_, event) in &aftermath.events {
-            if let Event::Switched { version, mode: to, cause } = event {
+            if let Event::Switched { version, mode: to, cause, .. } = event {
                 let late = if version.0 > 0 { "later" } else { "at once" };
                 let mut seen = seen.borrow_mut();
                 seen.insert(format!("{cause} {late}"));

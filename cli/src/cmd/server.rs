@@ -216,19 +216,21 @@ impl Host {
                 humantime::format_duration(membership.start_patience())
             ));
         }
-        let mut host = Self::new(server, data, job_file, &args.output, true)?;
-        let Some(path) = &args.state else {
-            return Ok(host.with_replicas(run));
-        };
         if args.durability == Durability::Checkpoint && servers > 1 {
             bail!(
                 "--durability checkpoint: for one server only, since several would go back to \
                  different times; use log, which takes checkpoints, too"
             );
         }
+        // Before earlier results are replaced: the folder may be that of a run that goes on.
+        let state = args.state.as_deref().map(DurableFolder::claim).transpose()?;
+        let mut host = Self::new(server, data, job_file, &args.output, true)?;
+        let Some(state) = state else {
+            return Ok(host.with_replicas(run));
+        };
         let every = args.checkpoint_every.into();
         let identity = Identity::new(run, args.durability, every, args.output.out.as_deref())?;
-        host.keeping = Some(DurableFolder::create(path, identity, job_file)?);
+        host.keeping = Some(DurableFolder::create(state, identity, job_file)?);
         Ok(if args.durability == Durability::Log { host.with_replicas(run) } else { host })
     }
 
@@ -247,12 +249,13 @@ impl Host {
         }
         let (number, output) = (fresh_run(), &args.output);
         let role = Role::standby(of.address.clone(), number, job.clone())?;
+        let state = args.state.as_deref().map(DurableFolder::claim).transpose()?;
         let mut host = Self::new(Server::new(job, 0)?, data, job_file, output, true)?;
-        if let Some(path) = &args.state {
+        if let Some(state) = state {
             let every = args.checkpoint_every.into();
             let identity = Identity::new(number, args.durability, every, output.out.as_deref())?;
             let identity = Identity { standby: Some(of), ..identity };
-            host.keeping = Some(DurableFolder::create(path, identity, job_file)?);
+            host.keeping = Some(DurableFolder::create(state, identity, job_file)?);
         }
         Ok(Self { role, ..host })
     }

@@ -259,6 +259,9 @@ pub enum Event {
         /// Why.
         #[serde(serialize_with = "words")]
         cause: Cause,
+        /// Whether all who count begin anew, with nothing gathered: it counts otherwise than the mode
+        /// before, or an update was made for one that was ordered in between.
+        anew: bool,
     },
     /// The parameters of an earlier version became a new one: the updates since were of no use. What
     /// the optimiser remembered is forgotten.

@@ -89,8 +89,13 @@ impl Ranks {
     /// The server reported something; the books are up to date with it.
     pub(super) fn event(&mut self, event: &Event, later: &[Event], books: &Books) {
         match event {
-            Event::Granted { .. } | Event::Pushed { .. } => self.clear_up(false),
-            Event::Switched { mode, .. } => self.clear_up(!mode.counts_like(&self.mode)),
+            Event::Granted { .. } => {
+                self.clear_up(false);
+                // They waited while an update was being made.
+                self.admit_if_nobody_counts(later, books);
+            }
+            Event::Pushed { .. } => self.clear_up(false),
+            Event::Switched { anew, .. } => self.clear_up(*anew),
             Event::Ended { .. } => self.clear_up(self.may_end(books)),
             _ => {}
         }
@@ -127,7 +132,7 @@ impl Ranks {
                 self.updated(*closing, self.is_flush(later, books));
                 self.told(Unclear::Wanted(wanted(&self.job, books.samples)));
             }
-            Event::Switched { mode, .. } => self.switched(mode, books),
+            Event::Switched { mode, anew, .. } => self.switched(mode, *anew, books),
             Event::Restored { point, .. } => self.version = point.version,
             Event::Adjusted { in_flight, .. } => self.promises.widen(*in_flight),
             Event::Departed { worker, how, .. } => self.departed(*worker, *how),
@@ -137,11 +142,17 @@ impl Ranks {
             }
             _ => {}
         }
+        self.admit_if_nobody_counts(later, books);
+    }
+
+    /// Lets those who joined count if there is no round to wait for, with `later` still to come of the
+    /// step.
+    fn admit_if_nobody_counts(&mut self, later: &[Event], books: &Books) {
         // Of several who depart at once none counts in the place of another.
         let more_depart = later.iter().any(|event| matches!(event, Event::Departed { .. }));
         let nobody = self.counted().count() == 0 && !books.has_open_round();
-        if self.started && nobody && !more_depart {
-            self.admit(); // there is no round to wait for
+        if self.started && nobody && !more_depart && !self.measures {
+            self.admit();
         }
     }
 
@@ -188,7 +199,7 @@ impl Ranks {
     }
 
     fn gets_ready(&mut self, worker: WorkerId, rows: u64, books: &Books) {
-        let nobody = self.counted().count() == 0 && !books.has_open_round();
+        let nobody = self.counted().count() == 0 && !books.has_open_round() && !self.measures;
         let (started, in_rounds) = (self.started, self.promises.in_rounds());
         self.fixed &= !started;
         let rank = self.rank(worker);
@@ -286,7 +297,7 @@ impl Ranks {
         let is_update =
             |event: &&Event| matches!(event, Event::Applied { .. } | Event::Updated { .. });
         let makes_way = match later.iter().find(|event| !is_update(event)) {
-            Some(Event::Switched { mode, .. }) => !mode.counts_like(&self.mode),
+            Some(Event::Switched { anew, .. }) => *anew,
             Some(Event::Ended { .. }) => self.may_end(books),
             None if self.measures => return None,
             _ => false,
@@ -325,8 +336,11 @@ impl Ranks {
     }
 
     /// Another mode begins.
-    fn switched(&mut self, mode: &Mode, books: &Books) {
-        if mode.counts_like(&self.mode) {
+    fn switched(&mut self, mode: &Mode, anew: bool, books: &Books) {
+        let is_same = mode.counts_like(&self.mode);
+        assert!(anew || is_same, "{mode} counts otherwise than {}", self.mode);
+        assert!(!anew || !is_same || self.may_switch, "nobody ordered another than {mode}");
+        if !anew {
             self.promises.widen(mode.window());
             self.mode = *mode;
             return;

@@ -35,6 +35,9 @@ pub(super) struct Ordered {
     /// The version of the parameters it begins with, if not the current one.
     restore: Option<Version>,
     pub(super) since: Time,
+    /// Whether an update has been made so that it can begin, or so that the one whose place it took
+    /// could: then all begin anew, even if it turns out to be the mode that there was.
+    anew: bool,
     /// Clients that want to know when it has, and what each of them wanted.
     pub(super) askers: Vec<(PeerId, Control)>,
 }
@@ -77,11 +80,12 @@ impl Server {
                 let before = self.ordered.take();
                 let since = before.as_ref().map_or(now, |before| before.since);
                 // Whoever wanted other parameters did because the current ones are of no use.
-                let (restore, mut askers) =
-                    before.map_or((None, Vec::new()), |before| (before.restore, before.askers));
+                let restore = before.as_ref().and_then(|before| before.restore);
+                let anew = before.as_ref().is_some_and(|before| before.anew);
+                let mut askers = before.map_or_else(Vec::new, |before| before.askers);
                 askers.push((peer, control));
                 let cause = Cause::Ordered;
-                self.ordered = Some(Ordered { mode, cause, restore, since, askers });
+                self.ordered = Some(Ordered { mode, cause, restore, since, anew, askers });
                 self.settle(now, out);
             }
         }
@@ -97,8 +101,8 @@ impl Server {
         if switch.at.is_due(self.version(), now.since(since)) {
             self.switched += 1;
             let (mode, cause) = (self.chosen_mode().with(switch.to), Cause::Scheduled);
-            let (restore, askers) = (None, Vec::new());
-            self.ordered = Some(Ordered { mode, cause, restore, since: now, askers });
+            let (restore, anew, askers) = (None, false, Vec::new());
+            self.ordered = Some(Ordered { mode, cause, restore, since: now, anew, askers });
         }
     }
 
@@ -167,8 +171,8 @@ impl Server {
                 out.push(Effect::Report(Event::Adjusted { worker, in_flight, why }));
             }
             Some(Choice::Mode { mode, restore, why }) => {
-                let (cause, askers) = (Cause::Chosen(why), Vec::new());
-                self.ordered = Some(Ordered { mode, cause, restore, since: now, askers });
+                let (cause, anew, askers) = (Cause::Chosen(why), false, Vec::new());
+                self.ordered = Some(Ordered { mode, cause, restore, since: now, anew, askers });
             }
         }
     }
@@ -181,8 +185,8 @@ impl Server {
         let Some(ordered) = self.ordered.as_ref().filter(|_| may) else {
             return false;
         };
-        let is_same = ordered.restore.is_none() && ordered.mode.counts_like(&self.mode);
-        if !is_same && !self.clear_fence(now, out) {
+        let is_same = !ordered.anew && ordered.mode.counts_like(&self.mode);
+        if !(is_same && ordered.restore.is_none() || self.clear_fence(now, out)) {
             return false;
         }
         let Some(ordered) = self.ordered.take() else { return false };
@@ -205,6 +209,7 @@ impl Server {
             if self.policy.in_rounds() && self.is_short() {
                 return false; // no round closes while too few workers are there
             }
+            self.ordered.iter_mut().for_each(|ordered| ordered.anew = true);
             self.close(now, self.policy.flushes(), out);
             if self.end.is_some() || self.is_measuring() {
                 return false;
@@ -214,21 +219,21 @@ impl Server {
     }
 
     fn begin_mode(&mut self, ordered: Ordered, out: &mut Outbox) {
-        let Ordered { mode, cause, restore, askers, .. } = ordered;
+        let Ordered { mode, cause, restore, anew, askers, .. } = ordered;
         if !matches!(cause, Cause::Chosen(_)) {
             self.auto = (mode.consistency == ConsistencySpec::Auto).then(|| controller(&self.job));
         }
         let keeps_looks = matches!(cause, Cause::Chosen(_));
         let (wished, mode) = (mode, mode.at_start());
-        let is_same = mode.counts_like(&self.mode);
+        let anew = anew || !mode.counts_like(&self.mode);
         self.mode = mode;
         self.window = mode.window();
         self.gate = None; // whoever waits is looked at again
         self.store.set_mode(&mode);
         self.group.tell(|| Decision::Mode(Box::new(mode)));
         let version = self.version();
-        out.push(Effect::Report(Event::Switched { version, mode: Box::new(mode), cause }));
-        if !is_same {
+        out.push(Effect::Report(Event::Switched { version, mode: Box::new(mode), cause, anew }));
+        if anew {
             self.policy = mode.consistency.build();
             self.cohort.level();
             self.admit_joining();
