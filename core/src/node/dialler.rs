@@ -34,8 +34,16 @@ enum Link {
     Down { dial_at: Time },
     /// A dial is under way.
     Dialling,
-    /// Connected.
-    Up { peer: PeerId, heard: Time, beat_at: Time },
+    /// Connected; `asked` is when the last sign of life was sent, which is answered with another.
+    Up { peer: PeerId, heard: Time, sent: Time, asked: Time },
+}
+
+impl Link {
+    /// When a sign of life is due: the other side wants one, and so does this one, which may have sent
+    /// much that is not answered for a while.
+    fn beat_at(heard: Time, sent: Time, asked: Time, lease: Duration) -> Time {
+        sent.min(heard.max(asked)) + heartbeat(lease)
+    }
 }
 
 /// It cannot be reached, for longer than the patience of the job.
@@ -133,8 +141,8 @@ impl Dialler {
         }
     }
 
-    pub(super) fn connected(&mut self, now: Time, peer: PeerId, lease: Duration) {
-        self.link = Link::Up { peer, heard: now, beat_at: now + heartbeat(lease) };
+    pub(super) const fn connected(&mut self, now: Time, peer: PeerId) {
+        self.link = Link::Up { peer, heard: now, sent: now, asked: now };
     }
 
     /// It has been reached, and takes us.
@@ -161,10 +169,10 @@ impl Dialler {
         }
     }
 
-    /// Something was sent: no sign of life is needed for a while.
-    pub(super) fn sent(&mut self, now: Time, lease: Duration) {
-        if let Link::Up { beat_at, .. } = &mut self.link {
-            *beat_at = now + heartbeat(lease);
+    /// Something was sent: the other side needs no sign of life for a while.
+    pub(super) const fn sent(&mut self, now: Time) {
+        if let Link::Up { sent, .. } = &mut self.link {
+            *sent = now;
         }
     }
 
@@ -212,15 +220,20 @@ impl Dialler {
 
     /// Dials if it is time to; says what else is due.
     pub(super) fn wake(&mut self, now: Time, lease: Duration, out: &mut Outbox) -> Due {
-        match self.link {
+        match &mut self.link {
             Link::Down { .. } if self.held => Due::Nothing,
-            Link::Down { dial_at } if now >= dial_at => {
+            Link::Down { dial_at } if now >= *dial_at => {
                 self.link = Link::Dialling;
                 out.push(Effect::Dial(self.target.clone()));
                 Due::Nothing
             }
-            Link::Up { heard, .. } if now >= heard + lease => Due::Silence(now.since(heard)),
-            Link::Up { beat_at, .. } if now >= beat_at => Due::Beat,
+            Link::Up { heard, .. } if now >= *heard + lease => Due::Silence(now.since(*heard)),
+            Link::Up { heard, sent, asked, .. }
+                if now >= Link::beat_at(*heard, *sent, *asked, lease) =>
+            {
+                (*sent, *asked) = (now, now);
+                Due::Beat
+            }
             _ => Due::Nothing,
         }
     }
@@ -229,7 +242,47 @@ impl Dialler {
         match self.link {
             Link::Down { dial_at } if !self.held => Some(dial_at),
             Link::Down { .. } | Link::Dialling => None,
-            Link::Up { heard, beat_at, .. } => Some(beat_at.min(heard + lease)),
+            Link::Up { heard, sent, asked, .. } => {
+                Some(Link::beat_at(heard, sent, asked, lease).min(heard + lease))
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_sends_much_and_hears_nothing_asks_for_a_sign_of_life() {
+        let (lease, peer) = (Duration::from_millis(100), PeerId(1));
+        let mut dialler = Dialler::new(Stream::new(1));
+        let mut out = Outbox::new();
+        dialler.connected(Time::ZERO, peer);
+        let mut beats = 0;
+        for millis in 1..=1000 {
+            let now = Time::ZERO + Duration::from_millis(millis);
+            dialler.sent(now);
+            match dialler.wake(now, lease, &mut out) {
+                Due::Nothing => {}
+                // It is answered, but no other message is.
+                Due::Beat => {
+                    beats += 1;
+                    assert!(dialler.heard(now, peer));
+                }
+                Due::Silence(silent) => panic!("{silent:?} at {now:?}"),
+            }
+        }
+        assert_eq!(beats, 1000 / 20);
+        // Nobody answers: it goes on asking until a lease is over.
+        let begun = Time::ZERO + Duration::from_millis(1000);
+        let asked = (1..100).filter(|millis| {
+            let now = begun + Duration::from_millis(*millis);
+            dialler.sent(now);
+            dialler.wake(now, lease, &mut out) == Due::Beat
+        });
+        assert_eq!(asked.count(), 4);
+        let late = begun + lease;
+        assert_eq!(dialler.wake(late, lease, &mut out), Due::Silence(lease));
     }
 }

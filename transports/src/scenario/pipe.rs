@@ -63,10 +63,29 @@ impl Pipe {
         }
     }
 
+    fn delay_at(&self, now: Time) -> Duration {
+        let passed = self.later.partition_point(|later| later.from <= now);
+        passed.checked_sub(1).map_or(self.delay, |last| self.later[last].delay)
+    }
+
+    fn outages(&self) -> Option<&OpenTime> {
+        self.rest.as_ref()?.outages.as_ref()
+    }
+
+    /// When the first of a message that is handed over at `now` arrives, if nothing is before it.
+    pub(crate) fn first_bytes(&self, now: Time) -> Time {
+        let delay = self.delay_at(now);
+        self.outages().map_or(now + delay, |outages| outages.clock(outages.by(now) + delay))
+    }
+
+    /// Whether anything can arrive at `at`.
+    pub(crate) fn is_open(&self, at: Time) -> bool {
+        self.outages().is_none_or(|outages| outages.clock(outages.by(at)) <= at)
+    }
+
     /// When a message of `bytes` bytes that is handed over at `now` has wholly arrived.
     pub fn send(&mut self, now: Time, bytes: u64) -> Time {
-        let passed = self.later.partition_point(|later| later.from <= now);
-        let delay = passed.checked_sub(1).map_or(self.delay, |last| self.later[last].delay);
+        let delay = self.delay_at(now);
         let arrival = match &mut self.rest {
             None => now + delay,
             Some(rest) => rest.send(now, bytes, delay),
@@ -201,6 +220,16 @@ mod tests {
 
     fn ms(ms: u64) -> Time {
         Time::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_long_message_is_heard_of_while_nothing_is_out() {
+        let pipe = pipe("delay=20ms later=50ms@80ms outage=100ms+50ms rate=8mbit", 1);
+        for (sent, heard) in [(79, 99), (80, 180), (110, 200), (160, 210)] {
+            assert_eq!(pipe.first_bytes(ms(sent)), ms(heard), "{sent}");
+        }
+        let open = [0, 99, 100, 149, 150, 1000].map(|at| pipe.is_open(ms(at)));
+        assert_eq!(open, [true, true, false, false, true, true]);
     }
 
     #[test]

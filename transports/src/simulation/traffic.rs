@@ -1,5 +1,6 @@
 //! How messages and connections travel.
 
+use std::iter;
 use std::time::Duration;
 
 use pstrain_core::id::WorkerId;
@@ -143,15 +144,18 @@ impl<H: Host> Simulation<'_, H> {
             at = shared.pass(at, bytes);
         }
         let now = self.now;
-        let mut begin = Some(now);
+        let mut begin = now;
         if let Some((ways, to)) = self.ways(number, to) {
             at = ways.pipe(to).send(at, bytes);
-            begin = ways.first_bytes(to, now);
+            begin = ways.pipe(to).first_bytes(now);
         }
-        if (weighs || shared)
-            && let Some(begin) = begin
-        {
-            self.trickle(number, to, begin, at);
+        if weighs || shared {
+            let parts = parts(begin, at, self.heartbeat);
+            let parts: Vec<Time> = match self.ways(number, to) {
+                None => parts.collect(),
+                Some((ways, to)) => parts.filter(|at| ways.pipe(to).is_open(*at)).collect(),
+            };
+            self.trickle(number, to, &parts);
         }
         let due = if enters.is_some() {
             Due::Merge(number, to, item, bytes)
@@ -175,11 +179,9 @@ impl<H: Host> Simulation<'_, H> {
 
     /// A message that is under way for long comes in parts, from which the other end hears that
     /// its sender is alive.
-    fn trickle(&mut self, number: u32, to: End, begin: Time, end: Time) {
-        let mut at = begin + self.heartbeat;
-        while at < end {
-            self.agenda.put(at, Due::Receiving(number, to));
-            at = at + self.heartbeat;
+    fn trickle(&mut self, number: u32, to: End, parts: &[Time]) {
+        for at in parts {
+            self.agenda.put(*at, Due::Receiving(number, to));
         }
     }
 
@@ -220,7 +222,8 @@ impl<H: Host> Simulation<'_, H> {
         let server = self.connections[number as usize].server_at(end);
         let shared = server.and_then(|server| self.shared_up[server].as_mut());
         let at = shared.map_or(self.now, |shared| shared.pass(self.now, bytes));
-        self.trickle(number, end, self.now, at);
+        let parts: Vec<Time> = parts(self.now, at, self.heartbeat).collect();
+        self.trickle(number, end, &parts);
         self.agenda.put(at, Due::Arrive(number, end, item));
     }
 
@@ -366,4 +369,10 @@ impl<H: Host> Simulation<'_, H> {
             self.arrive(number, end, item);
         }
     }
+}
+
+/// When parts of a message are heard of that comes from `begin` until `end`.
+fn parts(begin: Time, end: Time, heartbeat: Duration) -> impl Iterator<Item = Time> {
+    let parts = iter::successors(Some(begin + heartbeat), move |at| Some(*at + heartbeat));
+    parts.take_while(move |at| *at < end)
 }

@@ -67,7 +67,7 @@ impl Primary {
         match dialler.wake(now, lease, &mut dials) {
             Due::Nothing => self.dial_other(dials, out),
             // It has said what it has to say.
-            Due::Beat => dialler.sent(now, lease),
+            Due::Beat => {}
             Due::Silence(silent) => {
                 self.look_again(now, alloc::format!("it has been silent for {silent:?}"), out);
             }
@@ -76,7 +76,6 @@ impl Primary {
 
     /// What comes of looking for the other.
     pub(super) fn on_other(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        let lease = self.lease();
         let (run, term) = (self.copy.server.run(), self.term);
         let seeks = self.is_seeking();
         let Some(dialler) = &mut self.other else {
@@ -88,7 +87,7 @@ impl Primary {
         let why = match input {
             Input::Dialled(peer, Identity::Anyone | Identity::Server) => {
                 if seeks {
-                    dialler.connected(now, peer, lease);
+                    dialler.connected(now, peer);
                     out.push(Effect::Limit(peer, Limits::DIALER));
                 }
                 out.push(Effect::Send(peer, Message::Deposed(Deposed { run, term })));

@@ -184,7 +184,7 @@ impl Standby {
     }
 
     fn on_dialled(&mut self, now: Time, peer: PeerId, identity: Identity, out: &mut Outbox) {
-        self.dialler.connected(now, peer, self.lease());
+        self.dialler.connected(now, peer);
         if !identity.may_serve() {
             let why = alloc::format!("who answers there is {identity}, which is no server");
             return self.redial(now, why, out);
@@ -208,7 +208,7 @@ impl Standby {
     /// Sends to whoever it has dialled.
     fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
         if let Some(peer) = self.dialler.peer() {
-            self.dialler.sent(now, self.lease());
+            self.dialler.sent(now);
             out.push(Effect::Send(peer, message));
         }
     }
@@ -366,7 +366,7 @@ impl Standby {
                 let why = alloc::format!("it has been silent for {silent:?}");
                 return self.redial(now, why, out);
             }
-            Due::Beat if self.round.is_at_elector() => self.dialler.sent(now, lease),
+            Due::Beat if self.round.is_at_elector() => {}
             Due::Beat => {
                 let beat = Message::Heartbeat(Heartbeat { incarnation: None });
                 self.tell(now, beat, out);

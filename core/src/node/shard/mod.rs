@@ -155,7 +155,7 @@ impl Shard {
     /// Sends to the coordinator, if it has taken this server in.
     fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
         if let Some(peer) = self.dialler.peer().filter(|_| self.welcome) {
-            self.dialler.sent(now, self.lease());
+            self.dialler.sent(now);
             out.push(Effect::Send(peer, message));
         }
     }
@@ -185,7 +185,7 @@ impl Shard {
     }
 
     fn on_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
-        self.dialler.connected(now, peer, self.lease());
+        self.dialler.connected(now, peer);
         // What moves may follow the first answer at once.
         out.push(Effect::Limit(peer, Limits::of_coordinator()));
         let begun = self.following.as_ref().filter(|following| following.begun);
@@ -428,7 +428,7 @@ impl Node for Shard {
         match input {
             Input::Start => self.dialler.start(now, out),
             Input::Dialled(peer, identity) if !identity.may_serve() => {
-                self.dialler.connected(now, peer, self.lease());
+                self.dialler.connected(now, peer);
                 let why = alloc::format!("who answers there is {identity}, which is no server");
                 match self.following {
                     Some(_) => self.redial(now, why, out),
@@ -498,9 +498,10 @@ impl Shard {
         }
         match self.dialler.wake(now, lease, out) {
             Due::Nothing => {}
-            Due::Beat if self.welcome && self.told < self.followed => self.tell_followed(now, out),
             Due::Beat => {
-                self.dialler.sent(now, lease);
+                if self.welcome && self.told < self.followed {
+                    self.tell_followed(now, out);
+                }
                 let heartbeat = Message::Heartbeat(Heartbeat { incarnation: None });
                 out.extend(self.dialler.peer().map(|peer| Effect::Send(peer, heartbeat)));
             }

@@ -25,7 +25,7 @@ impl Worker {
         out: &mut Outbox,
     ) {
         self.welcome = false;
-        self.dialler.connected(now, peer, self.lease());
+        self.dialler.connected(now, peer);
         if !identity.may_serve() {
             return self.on_impostor(now, identity, out);
         }

@@ -217,7 +217,7 @@ impl Worker {
 
     fn send(&mut self, now: Time, message: Message, out: &mut Outbox) {
         if let Some(peer) = self.dialler.peer() {
-            self.dialler.sent(now, self.lease());
+            self.dialler.sent(now);
             out.push(Effect::Send(peer, message));
         }
     }
