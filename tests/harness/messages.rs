@@ -303,6 +303,7 @@ impl Messages {
             }),
             31 => Message::Promise(Promise {
                 elector: self.elector(),
+                before: (0..self.small() % 4).map(|_| Incarnation(self.number())).collect(),
                 term: Term(self.number()),
                 stage: self.stage(),
                 granted: self.coin(),

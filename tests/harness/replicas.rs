@@ -179,6 +179,8 @@ struct Lab {
     durable: bool,
     /// How many servers there have been.
     servers: u32,
+    /// Whether whoever led has seen the end.
+    over: bool,
     /// Those that have keys, as they are numbered here, and were not told to go.
     holders: BTreeSet<u32>,
     result: Replicated,
@@ -236,6 +238,7 @@ impl Lab {
             returns: None,
             durable: false,
             servers: toy.job.servers,
+            over: false,
             holders: BTreeSet::new(),
             toy,
             result: Replicated {

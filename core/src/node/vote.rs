@@ -1,5 +1,7 @@
 //! What somebody has promised of a server that has a standby: whom it may follow.
 
+use alloc::vec::Vec;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::Term;
@@ -48,7 +50,7 @@ impl Vote {
             if by == Some(id) && led <= term {
                 self.led = (led.min(kept), by);
             }
-            return Promise { elector, term, stage, granted: true };
+            return Promise { elector, before: Vec::new(), term, stage, granted: true };
         }
         let has_all = kept >= led || by == Some(id);
         let is_its = term == self.term && self.to.is_some_and(|(to, _)| to == id);
@@ -59,7 +61,7 @@ impl Vote {
                 self.led = (term, Some(id));
             }
         }
-        Promise { elector, term: self.term, stage, granted }
+        Promise { elector, before: Vec::new(), term: self.term, stage, granted }
     }
 }
 

@@ -188,10 +188,13 @@ pub enum Stage {
 }
 
 /// An elector to a server that wants to lead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
     /// Whose it is.
     pub elector: Elector,
+    /// The incarnations that a worker had before in this run, as the same worker and the same process,
+    /// which has not forgotten what it promised then: it promises as those, too.
+    pub before: Vec<Incarnation>,
     /// The term asked for if it is promised; if not, the one that forbids it.
     pub term: Term,
     /// What was asked.

@@ -55,6 +55,7 @@ impl Lab {
                 }
             }
             Event::KeysMoved { .. } if self.leads(process) => self.result.moves += 1,
+            Event::Ended { .. } if self.leads(process) => self.over = true,
             Event::Enlisted { .. } if self.leads(process) => {
                 if let Machine::Replica { server, .. } = &*self.processes[process].node {
                     self.holders.insert(*server);
@@ -93,7 +94,7 @@ impl Lab {
                     || *server >= self.toy.job.servers && !address.is_empty()) => {}
             (Machine::Replica { .. }, Err(WorkerError::Abandoned { .. })) if self.disturbed => {}
             (Machine::Worker(_), Err(WorkerError::Unreachable { .. })) if self.ended() => {}
-            (Machine::Worker(_), Err(WorkerError::Refused(why))) if self.ended() => {
+            (Machine::Worker(_), Err(WorkerError::Refused(why))) if self.over => {
                 assert_eq!(why, Refusal::Over, "seed {seed}");
             }
             (_, Err(error)) => panic!("seed {seed}: process {process} failed: {error}"),

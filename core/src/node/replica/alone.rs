@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::contest::{Candidate, Contest, Tally};
 use super::following::{Follower, Link};
 use super::primary::Primary;
-use super::{ReplicaConfig, fail, grace};
+use super::{ReplicaConfig, fail, grace, inner};
 use crate::id::PeerId;
 use crate::job::patience;
 use crate::node::{Effect, Event, Outbox, WorkerError};
@@ -78,7 +78,8 @@ impl Primary {
         out: &mut Outbox,
     ) {
         let candidate = self.candidate(config);
-        let Some(contest) = &mut self.contest else { return };
+        let is_its = self.copy.server.is_elector(inner(self.began, peer), promise.elector);
+        let Some(contest) = self.contest.as_mut().filter(|_| is_its) else { return };
         contest.hear(peer, promise, candidate, out);
         self.latest = self.latest.max(contest.term());
         self.win_if_promised(now, config, out);

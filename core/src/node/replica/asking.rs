@@ -8,7 +8,6 @@ use super::grace;
 use super::standby::Standby;
 use crate::id::{PeerId, Term};
 use crate::node::{Effect, Outbox, Target};
-use crate::protocol::replica::Promise;
 use crate::protocol::{Limits, Message};
 use crate::time::Time;
 
@@ -50,11 +49,10 @@ impl Standby {
             Message::Promise(promise) => {
                 let asked = self.contest.as_ref().map(|contest| contest.term());
                 let Some(peer) = self.dialler.peer() else { return };
+                let granted = promise.granted;
                 self.on_promise(peer, promise, out);
                 let again = self.contest.as_ref().map(|contest| contest.term()) > asked;
-                if let Promise { granted: false, .. } = promise
-                    && !again
-                {
+                if !granted && !again {
                     self.redial(now, "it may be that another leads".to_string(), out);
                 }
             }

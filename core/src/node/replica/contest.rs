@@ -96,8 +96,11 @@ impl Contest {
 
     /// Takes note of an answer. If a later term stands against it, that after it is asked for.
     fn take(&mut self, promise: Promise) {
-        let Promise { elector, term, stage, granted } = promise;
+        let Promise { elector, before, term, stage, granted } = promise;
         if granted && (term, stage) == (self.term, self.stage) {
+            if let Elector::Worker(worker, _) = elector {
+                self.granted.extend(before.iter().map(|it| Elector::Worker(worker, *it)));
+            }
             self.granted.insert(elector);
         } else if !granted && term >= self.term {
             (self.term, self.stage) = (term.next(), Stage::Asks);
@@ -135,6 +138,9 @@ impl Contest {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -146,7 +152,7 @@ mod tests {
     }
 
     fn promise(worker: u32, term: Term, granted: bool) -> Promise {
-        Promise { elector: member(worker), term, stage: Stage::Asks, granted }
+        Promise { elector: member(worker), before: Vec::new(), term, stage: Stage::Asks, granted }
     }
 
     proptest! {
@@ -175,6 +181,22 @@ mod tests {
         contest.take(promise(0, Term(2), true));
         let reborn = [Elector::Worker(WorkerId(0), Incarnation(2))].into_iter().collect();
         assert!(!contest.has_half_of(&reborn) && !contest.has_most_of(&reborn));
+    }
+
+    #[test]
+    fn a_process_promises_as_all_that_it_has_been() {
+        let mut contest = Contest::new(Term(1), Time::ZERO);
+        let elector = Elector::Worker(WorkerId(0), Incarnation(3));
+        contest.take(Promise {
+            elector,
+            before: vec![Incarnation(1)],
+            ..promise(0, Term(2), true)
+        });
+        let has = |incarnation| {
+            let of = Elector::Worker(WorkerId(0), Incarnation(incarnation));
+            contest.has_most_of(&[of].into_iter().collect())
+        };
+        assert_eq!([1, 2, 3].map(has), [true, false, true]);
     }
 
     #[test]

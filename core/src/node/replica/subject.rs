@@ -214,6 +214,17 @@ impl Subject {
         }
     }
 
+    /// Whether the one behind a connection may promise as `elector`.
+    pub(super) fn is_elector(&self, peer: PeerId, elector: Elector) -> bool {
+        match (self, elector) {
+            (Self::Coordinator(server), Elector::Worker(worker, _)) => {
+                server.worker_of(peer) == Some(worker)
+            }
+            (Self::Shard(shard), Elector::Coordinator) => shard.coordinator() == Some(peer),
+            _ => false,
+        }
+    }
+
     /// Whose promises decide who leads.
     pub(super) fn electorate(&self) -> Electorate {
         match self {

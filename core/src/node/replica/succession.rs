@@ -12,7 +12,7 @@ use crate::node::dialler::Dialler;
 use crate::node::{Effect, Event, Input, Outbox, Target};
 use crate::protocol::Message;
 use crate::protocol::message::End;
-use crate::protocol::replica::Promise;
+use crate::protocol::replica::{Elector, Promise};
 use crate::time::Time;
 
 impl Standby {
@@ -46,12 +46,20 @@ impl Standby {
         contest.ask(peer, candidate, out);
     }
 
+    /// Takes note of a promise, if `from` may make it.
     pub(super) fn on_promise(&mut self, from: PeerId, promise: Promise, out: &mut Outbox) {
         let (Some(candidate), Some(contest)) = (self.candidate(), &mut self.contest) else {
             return;
         };
-        contest.hear(from, promise, candidate, out);
-        self.latest = self.latest.max(contest.term());
+        let is_its = match (promise.elector, self.attending.get(&from)) {
+            (Elector::Worker(worker, _), Some(it)) => it.identity.claim(Some(worker)).is_ok(),
+            (Elector::Coordinator, None) => true,
+            _ => false,
+        };
+        if is_its {
+            contest.hear(from, promise, candidate, out);
+            self.latest = self.latest.max(contest.term());
+        }
     }
 
     pub(super) fn candidate(&self) -> Option<Candidate> {

@@ -1,15 +1,20 @@
 //! Whom a worker follows: its server, or the standby of that, of which one leads.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
-use super::Worker;
-use crate::id::Term;
+use super::{Member, Worker};
+use crate::id::{Incarnation, Term};
 use crate::node::places::Places;
 use crate::node::vote::Vote;
 use crate::node::{Outbox, Target};
 use crate::protocol::Message;
-use crate::protocol::replica::{Candidacy, Elector};
+use crate::protocol::replica::{Candidacy, Elector, Promise};
 use crate::time::Time;
+
+/// Earlier incarnations that a worker promises as, at most: the servers have not heard of more than a
+/// few changes of each other.
+const MOST_BEFORE: usize = 8;
 
 /// What a worker has promised, and where the two servers are.
 #[derive(Debug)]
@@ -17,11 +22,14 @@ pub(super) struct Allegiance {
     run: u64,
     vote: Vote,
     places: Places,
+    /// The incarnations that it had in this run before the one it has, as the same worker.
+    before: Vec<Incarnation>,
 }
 
 impl Default for Allegiance {
     fn default() -> Self {
-        Self { run: 0, vote: Vote::default(), places: Places::new(Target::Server) }
+        let (vote, places) = (Vote::default(), Places::new(Target::Server));
+        Self { run: 0, vote, places, before: Vec::new() }
     }
 }
 
@@ -48,6 +56,18 @@ impl Allegiance {
         true
     }
 
+    /// Notes that a worker of this process is another incarnation of itself, or another worker.
+    pub(super) fn becomes(&mut self, was: &Member, is: &Member) {
+        if (was.run, was.worker) != (is.run, is.worker) {
+            self.before.clear();
+        } else if was.incarnation != is.incarnation {
+            if self.before.len() == MOST_BEFORE {
+                self.before.remove(0);
+            }
+            self.before.push(was.incarnation);
+        }
+    }
+
     /// Notes where the standby is.
     pub(super) fn note_standby(&mut self, standby: Option<String>) {
         self.places.note_standby(standby);
@@ -60,7 +80,8 @@ impl Worker {
             return;
         };
         let elector = Elector::Worker(member.worker, member.incarnation);
-        let promise = self.allegiance.vote.answer(elector, asked);
+        let before = self.allegiance.before.clone();
+        let promise = Promise { before, ..self.allegiance.vote.answer(elector, asked) };
         self.send(now, Message::Promise(promise), out);
     }
 }

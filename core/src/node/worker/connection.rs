@@ -175,6 +175,9 @@ impl Worker {
                 self.data = Data::None;
             }
         }
+        if let Some(was) = &self.member {
+            self.allegiance.becomes(was, &member);
+        }
         self.member = Some(member);
         self.unknown.clear();
         self.narrow();
