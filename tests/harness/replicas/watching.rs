@@ -41,6 +41,10 @@ impl Lab {
                 if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
                     *paired = true;
                 }
+                if self.leads(process) {
+                    // Whoever has not heard of it yet could not find it.
+                    self.settles_until = self.settles_until.max(self.now + self.delay * 2);
+                }
             }
             Event::StandbyLost { .. } => {
                 self.result.alone += 1;
