@@ -278,12 +278,13 @@ fn whoever_of_a_group_is_killed_at_random_moments_the_parameters_are_the_same() 
                 }
             }
         }
+        let left = server.finish(Vec::new());
         for worker in workers {
-            let ended = worker.wait();
+            // One that was begun anew when all was over may find nobody.
+            let Some(ended) = worker.wait_or_say("try 9 in") else { continue };
             let late = ended.code == Some(1) && ended.stderr.contains("over");
             assert!(ended.code == Some(0) || late, "run {run}: {}", ended.stderr);
         }
-        let left = server.finish(Vec::new());
         assert_eq!(left.summary["params_sha256"], one["params_sha256"], "run {run}");
         check_books(&left.out, &left.summary);
         // One that comes back when all is over may find nobody.

@@ -55,6 +55,11 @@ impl Printed {
         printed
     }
 
+    /// The text so far.
+    fn now(&self) -> String {
+        self.0.0.lock().unwrap().0.clone()
+    }
+
     /// The text once it is as wanted or at its end, or after all patience.
     fn until(&self, wanted: impl Fn(&str) -> bool) -> String {
         let state = self.0.0.lock().unwrap();
@@ -110,15 +115,33 @@ impl Process {
 
     /// Waits until it has ended.
     pub(crate) fn wait(mut self) -> Ended {
-        eventually(&format!("end of `{}`", self.command), || {
-            let status = self.child.try_wait().expect("it can be waited for")?;
-            Some(Ended {
-                command: self.command.clone(),
-                code: status.code(),
-                stdout: self.stdout.until(|_| false),
-                stderr: self.stderr.until(|_| false),
-            })
-        })
+        self.ended_or(|_| false).expect("nothing it says is enough")
+    }
+
+    /// Waits until it has ended, or has said `words` on stderr, in which case it is killed.
+    pub(crate) fn wait_or_say(mut self, words: &str) -> Option<Ended> {
+        self.ended_or(|said| said.contains(words))
+    }
+
+    /// How it ended, unless it says what is `enough` before.
+    fn ended_or(&mut self, enough: impl Fn(&str) -> bool) -> Option<Ended> {
+        let clock = WallClock::start();
+        while clock.now().as_secs_f64() < PATIENCE.as_secs_f64() {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                return Some(Ended {
+                    command: self.command.clone(),
+                    code: status.code(),
+                    stdout: self.stdout.until(|_| false),
+                    stderr: self.stderr.until(|_| false),
+                });
+            }
+            if enough(&self.stderr.now()) {
+                return None;
+            }
+            std::thread::sleep(GLANCE);
+        }
+        let said = self.stderr.now();
+        panic!("{} has not ended in {PATIENCE:?}, and said only:\n{said}", self.command)
     }
 }
 
