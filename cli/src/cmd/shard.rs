@@ -121,6 +121,9 @@ fn keep(
         recover(&folder, &found, &mut node, |_, _| ())?;
     if args.resume.is_some() {
         messages::say(&resumed(&found, inputs, torn));
+        if let Some((server, keys)) = node.holds() {
+            messages::say(&format!("server {server}: keys {keys}"));
+        }
     }
     Ok((node, Some(Keeping { folder, checkpoint_every, found, log, begin, now })))
 }

@@ -34,7 +34,8 @@
 //! only once the standby has the last. Whoever leads counts by the newest list that both have; a
 //! standby cannot know which that is, and needs half of each that may be it. (The argument is that of
 //! joint consensus: Ongaro and Ousterhout, "In search of an understandable consensus algorithm",
-//! 2014, section 6.)
+//! 2014, section 6.) A process promises as each incarnation that it has had: it may be another by the
+//! next list, and remembers what it promised as the one before.
 //!
 //! [`Candidacy::kept`]: crate::protocol::replica::Candidacy
 //! [`Stage::Releases`]: crate::protocol::replica::Stage::Releases
@@ -64,8 +65,9 @@ use self::primary::Primary;
 use self::standby::Standby;
 use self::subject::Subject;
 use super::{Effect, Input, Node, Outbox, Server, ServerError, Shard, WorkerError};
-use crate::id::{PeerId, Term};
+use crate::id::{PeerId, ServerId, Term};
 use crate::job::{Job, heartbeat};
+use crate::params::KeyRange;
 use crate::rng::Stream;
 use crate::time::Time;
 
@@ -176,6 +178,15 @@ impl Replica {
         match &self.role {
             Role::Leads(primary) => primary.server(),
             Role::StandsBy(standby) => standby.subject()?.coordinator(),
+        }
+    }
+
+    /// Which server it is and which keys it has, where it does not coordinate and has some.
+    #[must_use]
+    pub fn holds(&self) -> Option<(ServerId, KeyRange)> {
+        match &self.role {
+            Role::Leads(primary) => primary.copy.server.holds(),
+            Role::StandsBy(standby) => standby.subject()?.holds(),
         }
     }
 

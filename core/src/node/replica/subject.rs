@@ -10,6 +10,7 @@ use super::ReplicaConfig;
 use crate::id::{PeerId, ServerId, WorkerId};
 use crate::job::Job;
 use crate::node::{Effect, Identity, Input, Node, Outbox, Server, Shard, ShardConfig, Target};
+use crate::params::KeyRange;
 use crate::protocol::group::Place;
 use crate::protocol::replica::{Combined, Elector, Electorate};
 use crate::protocol::{Status, job_digest};
@@ -246,6 +247,14 @@ impl Subject {
         match self {
             Self::Coordinator(_) => Vec::new(),
             Self::Shard(shard) => shard.coordinators().all().cloned().collect(),
+        }
+    }
+
+    /// Which server it is and which keys it has, where it does not coordinate.
+    pub(super) fn holds(&self) -> Option<(ServerId, KeyRange)> {
+        match self {
+            Self::Coordinator(_) => None,
+            Self::Shard(shard) => shard.holds(),
         }
     }
 

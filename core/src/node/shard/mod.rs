@@ -147,6 +147,11 @@ impl Shard {
         self.store().map(Store::keys)
     }
 
+    /// Which server it is, and its keys, if it has some.
+    pub(super) fn holds(&self) -> Option<(ServerId, KeyRange)> {
+        Some((self.following.as_ref()?.server, self.keys()?))
+    }
+
     /// The version of the key map that it goes by.
     fn map(&self) -> u64 {
         self.following.as_ref().map_or(0, |following| following.map)
