@@ -1,14 +1,13 @@
 //! The only place that prints: messages on stderr, results on stdout.
 
-#![expect(clippy::print_stderr, reason = "this is where messages are printed")]
-
 use std::io::Write;
 
 /// Prints a message on stderr.
 pub(crate) fn say(message: &str) {
     // As one text: pieces would get mixed up with those of other processes at the same terminal.
     let line = format!("pstrain: {message}\n");
-    eprint!("{line}");
+    // Whoever read them may be gone: that is no reason to end.
+    let _unread = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Prints a warning on stderr.

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
 use crate::cluster::{ENDLESS, Left, SLOW, Server, names, number, path, real, undisturbed};
-use crate::process::{Ended, eventually, finish};
+use crate::process::{Ended, Process, eventually, finish};
 
 /// Checkpoints so often that each run has some.
 const OFTEN: [&str; 2] = ["--checkpoint-every", "60ms"];
@@ -248,6 +248,29 @@ fn kept(folder: &TempDir) -> PathBuf {
 fn resume(kept: &Path, more: &[&str]) -> Ended {
     let base = ["server", "--listen", "127.0.0.1:0", "--resume", path(kept)];
     finish(&[&base[..], more].concat())
+}
+
+#[test]
+fn the_records_of_another_run_are_not_gone_on_with() {
+    let folder = TempDir::new().unwrap();
+    let [kept, own, other] = ["kept", "own", "other"].map(|name| folder.path().join(name));
+    let whole = ["run", "--data", "synthetic:2000", "--epochs", "9", "--out", path(&other)];
+    finish(&whole).with_code(0);
+    let records = || ["order.log", "curve.csv"].map(|name| fs::read(other.join(name)).unwrap());
+    let whole = records();
+    let log = ["--durability", "log", "--checkpoint-every", "1ms", "--state", path(&kept)];
+    let job = ["server", "--listen", "127.0.0.1:0", "--workers", "1", "--out", path(&own)];
+    let server = Process::start(&[&job[..], &SLOW, &ENDLESS, &log].concat());
+    let said = server.wait_to_say("listening on ");
+    let address = said.split("listening on ").nth(1).unwrap().split_whitespace().next().unwrap();
+    let _worker = Process::start(&["worker", "--server", address]);
+    eventually("a checkpoint", || {
+        let names = fs::read_dir(&kept).ok()?.map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().ends_with("safetensors")).nth(0)
+    });
+    drop(server);
+    resume(&kept, &["--out", path(&other)]).refused(2, &[path(&own), "leave it out"]);
+    assert!(records() == whole, "the records of another run were cut off");
 }
 
 #[test]

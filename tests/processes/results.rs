@@ -151,6 +151,16 @@ fn a_full_disk_costs_the_record_but_not_the_training() {
 }
 
 #[test]
+fn a_run_goes_on_when_nobody_reads_its_messages() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pstrain"));
+    let two = ["server", "--listen", "127.0.0.1:0", "--workers", "2", "--min-workers", "3"];
+    let status = command.args(two).stdout(std::process::Stdio::null()).stderr(writer).status();
+    assert_eq!(status.unwrap().code(), Some(2), "it could not say that this makes no sense");
+}
+
+#[test]
 fn whoever_does_not_read_the_output_keeps_the_results() {
     let folder = tempfile::tempdir().unwrap();
     for (name, target) in [("closed", None), ("full", Some("/dev/full"))] {

@@ -98,8 +98,17 @@ fn records(
         }
         Some(checkpoint) => {
             let kept = Kept::of_bytes(&checkpoint.beside)?;
-            if before.is_none() {
+            let Some(before) = &before else {
                 bail!("--out: the run that is resumed keeps no records; leave it out");
+            };
+            // Going on with records cuts off what is more than there was: not those of another run.
+            if before.exists() && !is_same(before, out) {
+                bail!(
+                    "--out {}: the records of the run that is resumed are in {}; leave it out, or move \
+                     that folder first",
+                    out.display(),
+                    before.display()
+                );
             }
             if !kept.has_folder() {
                 messages::warn(
