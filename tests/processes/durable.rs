@@ -265,8 +265,8 @@ fn the_records_of_another_run_are_not_gone_on_with() {
     let address = said.split("listening on ").nth(1).unwrap().split_whitespace().next().unwrap();
     let _worker = Process::start(&["worker", "--server", address]);
     eventually("a checkpoint", || {
-        let names = fs::read_dir(&kept).ok()?.map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name.to_str().unwrap().ends_with("safetensors")).nth(0)
+        let mut names = fs::read_dir(&kept).ok()?.map(|entry| entry.unwrap().file_name());
+        names.find(|name| name.to_str().unwrap().ends_with("safetensors"))
     });
     drop(server);
     resume(&kept, &["--out", path(&other)]).refused(2, &[path(&own), "leave it out"]);
