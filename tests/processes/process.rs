@@ -125,23 +125,21 @@ impl Process {
 
     /// How it ended, unless it says what is `enough` before.
     fn ended_or(&mut self, enough: impl Fn(&str) -> bool) -> Option<Ended> {
-        let clock = WallClock::start();
-        while clock.now().as_secs_f64() < PATIENCE.as_secs_f64() {
+        let found = within_patience(|| {
             if let Some(status) = self.child.try_wait().expect("it can be waited for") {
-                return Some(Ended {
+                return Some(Some(Ended {
                     command: self.command.clone(),
                     code: status.code(),
                     stdout: self.stdout.until(|_| false),
                     stderr: self.stderr.until(|_| false),
-                });
+                }));
             }
-            if enough(&self.stderr.now()) {
-                return None;
-            }
-            std::thread::sleep(GLANCE);
-        }
-        let said = self.stderr.now();
-        panic!("{} has not ended in {PATIENCE:?}, and said only:\n{said}", self.command)
+            enough(&self.stderr.now()).then_some(None)
+        });
+        found.unwrap_or_else(|| {
+            let said = self.stderr.now();
+            panic!("{} has not ended in {PATIENCE:?}, and said only:\n{said}", self.command)
+        })
     }
 }
 
@@ -193,13 +191,18 @@ pub(crate) fn finish(args: &[&str]) -> Ended {
 
 /// Looks again and again until there is an answer.
 #[track_caller]
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    within_patience(look).unwrap_or_else(|| panic!("no {what} in {PATIENCE:?}"))
+}
+
+/// The same; none if there is no answer for too long.
+fn within_patience<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let clock = WallClock::start();
-    loop {
+    while clock.now().as_secs_f64() < PATIENCE.as_secs_f64() {
         if let Some(found) = look() {
-            return found;
+            return Some(found);
         }
-        assert!(clock.now().as_secs_f64() < PATIENCE.as_secs_f64(), "no {what} in {PATIENCE:?}");
         std::thread::sleep(GLANCE);
     }
+    None
 }
