@@ -27,7 +27,7 @@ pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs
 use time::some_time;
 
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 10, ", env!("PSTRAIN_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 11, ", env!("PSTRAIN_TARGET"), ")");
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]
@@ -271,8 +271,9 @@ pub(crate) struct ServerArgs {
     )]
     pub(crate) replicate: Replicated,
     /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was there
-    /// at the last checkpoint; all that came since is lost, as a whole, and workers join anew. It
-    /// costs next to nothing. log: all that was acknowledged, since every input is on the disk before
+    /// at the last checkpoint; all that came since is lost, as a whole, and workers join anew; several
+    /// servers take theirs together, when the first says so, and must all have this. It costs next to
+    /// nothing. log: all that was acknowledged, since every input is on the disk before
     /// anybody sees an answer to it; each answer waits for the disk
     #[arg(
         long,

@@ -99,7 +99,7 @@ impl DurableFolder {
     /// The folder of a run that is to go on, and its job.
     pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Layers)> {
         let (state, identity): (_, Identity) =
-            label::open(path, IDENTITY, "--durability log --state")?;
+            label::open(path, IDENTITY, "--durability log|checkpoint --state")?;
         let layers = Layers::of_file(&path.join("job.toml"))?;
         Ok((Self { state: state.of_run(identity.run), identity }, layers))
     }
@@ -136,27 +136,31 @@ pub(crate) struct ShardFolder {
     place: Place,
     /// A number that no other process has.
     pub(crate) number: u64,
+    pub(crate) durability: Durability,
     pub(crate) checkpoint_every: Duration,
 }
 
 impl ShardFolder {
-    /// Makes the folder, and a log in it.
+    /// Makes the folder, and a log in it if it is to have one.
     pub(crate) fn create(
         path: &Path,
         place: Place,
         number: u64,
-        checkpoint_every: Duration,
+        (durability, checkpoint_every): (Durability, Duration),
     ) -> anyhow::Result<(StateFolder, Self)> {
         let state = label::make_folder(path, &LABELS)?.of_run(number);
-        state.begin_log(&Files, 0)?;
-        let folder = Self { place, number, checkpoint_every };
+        if durability == Durability::Log {
+            state.begin_log(&Files, 0)?;
+        }
+        let folder = Self { place, number, durability, checkpoint_every };
         label::put(path, SHARD, &folder)?;
         Ok((state, folder))
     }
 
     /// That of a server that is to go on.
     pub(crate) fn open(path: &Path, place: Place) -> anyhow::Result<(StateFolder, Self)> {
-        let (state, was): (_, Self) = label::open(path, SHARD, "--shard --durability log --state")?;
+        let (state, was): (_, Self) =
+            label::open(path, SHARD, "--shard --durability log|checkpoint --state")?;
         ensure!(
             was.place == place,
             "{} is of {}; this is {}",

@@ -172,6 +172,24 @@ number! {
     BatchId(u64)
 }
 
+/// A checkpoint of all servers of a job, taken at the same decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CheckpointId {
+    /// The run that it was taken in: one that goes back takes others with the same numbers.
+    pub run: u64,
+    /// Which it is, from 1; 0 is the beginning of the run.
+    pub number: u64,
+}
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.number {
+            0 => f.write_str("the beginning of the run"),
+            number => write!(f, "checkpoint {number}"),
+        }
+    }
+}
+
 impl Incarnation {
     /// The incarnation that follows this one.
     #[must_use]

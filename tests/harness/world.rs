@@ -11,6 +11,7 @@
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
+mod checkpoints;
 mod crashes;
 mod links;
 mod processes;
@@ -24,16 +25,18 @@ use std::time::Duration;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::node::{
-    Effect, Evaluate, Evaluated, Event, Identity, Input, Ledger, Node, Outbox, Server, Worker,
-    WorkerError,
+    Checkpoint, Effect, Evaluate, Evaluated, Event, Identity, Input, Ledger, Node, Outbox, Server,
+    Worker, WorkerError,
 };
 use pstrain_core::protocol::Message;
-use pstrain_core::protocol::message::{EndReason, ExampleRows, ExamplesChunk};
+use pstrain_core::protocol::message::{Controlled, EndReason, ExampleRows, ExamplesChunk};
+use pstrain_core::protocol::range::RangeOf;
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
 
 use crate::checkers::Checker;
 use crate::toy::{partition_of, working_sets};
+use checkpoints::Disk;
 use crashes::Kept;
 use links::{End, Item, Link};
 pub use settings::{Fault, Faults, Settings};
@@ -76,6 +79,28 @@ pub fn let_happen(settings: &Settings) -> Aftermath {
     world.aftermath()
 }
 
+/// What a server wanted.
+#[derive(Debug, Default)]
+struct Obeyed {
+    events: Vec<Event>,
+    /// What became of orders.
+    answers: Vec<(PeerId, Controlled)>,
+    closed: Vec<PeerId>,
+    pulled: Vec<RangeOf>,
+    taken: Option<Checkpoint>,
+    writes: bool,
+    goes_back: bool,
+}
+
+/// A checker of a world with these settings.
+fn checker_of(settings: &Settings, server: &Server) -> Checker {
+    let parts = settings.job.parts();
+    let rows = |part| partition_of(&settings.train, parts, part).len() as u64;
+    let rows = (0..parts).map(PartId).map(rows).collect();
+    Checker::new(server, settings.late + settings.grain, rows)
+        .of_working_sets(working_sets(&settings.job, &settings.train))
+}
+
 #[derive(Debug)]
 struct World<'a> {
     settings: &'a Settings,
@@ -88,6 +113,8 @@ struct World<'a> {
     server_wake: Option<Time>,
     /// The server's state when it was saved last, and its inputs since, if it crashes.
     kept: Kept,
+    /// What is on its disk, if that is all that is kept.
+    disk: Disk,
     /// How often it has crashed.
     crashed: u64,
     reason: Option<EndReason>,
@@ -111,6 +138,8 @@ struct Process {
     begins: Time,
     busy_until: Time,
     runs: bool,
+    /// The run that it computed for last.
+    run: u64,
     result: Option<Result<EndReason, WorkerError>>,
 }
 
@@ -122,9 +151,13 @@ enum Entry {
     To(usize, Input),
     Arrive(usize, End),
     Learn(usize, End),
+    /// What the server, or a shard, writes is written, in the life that wanted it.
+    Written(u64),
+    ShardWritten(usize, u64),
     /// A worker dials the coordinator, or a shard.
     Dialled(usize, Option<usize>),
-    ShardDialled(usize),
+    /// A shard dials, in one of its lives.
+    ShardDialled(usize, u64),
     WakeShard(usize),
     Spawn(Option<WorkerId>),
     Fault,
@@ -133,21 +166,21 @@ enum Entry {
 
 impl<'a> World<'a> {
     fn new(settings: &'a Settings) -> Self {
-        let server = Server::new(settings.job.clone(), 1).expect("a valid job");
-        let parts = settings.job.parts();
-        let rows = |part| partition_of(&settings.train, parts, part).len() as u64;
-        let rows = (0..parts).map(PartId).map(rows).collect();
+        let mut server = Server::new(settings.job.clone(), 1).expect("a valid job");
+        if settings.forgets {
+            server = server.with_checkpoints();
+        }
         Self {
             rng: Stream::new(settings.network).fork("world", 0).rng(),
             now: Time::ZERO,
             agenda: BinaryHeap::new(),
             entries: BTreeMap::new(),
             count: 0,
-            checker: Checker::new(&server, settings.late + settings.grain, rows)
-                .of_working_sets(working_sets(&settings.job, &settings.train)),
+            checker: checker_of(settings, &server),
             server,
             server_wake: None,
             kept: Kept::default(),
+            disk: Disk::default(),
             crashed: 0,
             reason: None,
             processes: Vec::new(),
@@ -239,7 +272,9 @@ impl<'a> World<'a> {
                 }
             }
             Entry::Dialled(process, callee) => self.dialled(process, callee),
-            Entry::ShardDialled(shard) => self.shard_dialled(shard),
+            Entry::ShardDialled(shard, life) => self.shard_dialled(shard, life),
+            Entry::Written(life) => self.written(life),
+            Entry::ShardWritten(shard, life) => self.shard_written(shard, life),
             Entry::WakeShard(shard) => self.wake_shard(shard, at),
             Entry::Spawn(wish) => self.spawn(wish),
             Entry::Fault => self.fault(),
@@ -338,24 +373,53 @@ impl<'a> World<'a> {
                 )
             });
         }
-        let (mut events, mut answers, mut closed) = (Vec::new(), Vec::new(), Vec::new());
-        let mut pulled = Vec::new();
+        let Obeyed { events, answers, closed, pulled, taken, writes, goes_back } = self.obey(out);
+        if goes_back {
+            return self.server_goes_back();
+        }
+        self.checker.step(self.now, &self.server, &events, from);
+        pulled.iter().for_each(|answer| self.checker.pulled(answer));
+        for (peer, result) in answers {
+            self.checker.answered(&events, peer, &result);
+        }
+        closed.into_iter().for_each(|peer| self.checker.hung_up(peer));
+        self.checker.check_askers();
+        self.events.extend(events.into_iter().map(|event| (self.now, event)));
+        taken.into_iter().for_each(|checkpoint| self.take_checkpoint(checkpoint));
+        if writes {
+            self.write_checkpoint();
+        }
+        self.save();
+        if let Some(reason) = self.reason {
+            self.checker.finish(&self.server, reason);
+            (0..self.links.len()).for_each(|link| self.close(link, End::Server));
+        } else if crashes {
+            self.begin_anew();
+        } else if self.settings.forgets {
+            self.order_checkpoint();
+        }
+        self.plan_server_wake();
+    }
+
+    /// Obeys what the server wants; gives what the checkers want to know of that.
+    fn obey(&mut self, out: Outbox) -> Obeyed {
+        let mut obeyed = Obeyed::default();
         for effect in out {
             match effect {
-                Effect::Report(event) => events.push(event),
+                Effect::Report(event) => obeyed.events.push(event),
                 Effect::Send(peer, message) => {
                     if let Message::RangeOf(answer) = &message {
-                        pulled.push(answer.clone());
+                        obeyed.pulled.push(answer.clone());
                     }
                     if let Message::Controlled(result) = &message {
-                        answers.push((peer, result.clone()));
+                        obeyed.answers.push((peer, result.clone()));
                     }
                     self.send(peer.0 as usize, End::Worker, Item::Message(message));
                 }
                 Effect::Close(peer) => {
                     self.close(peer.0 as usize, End::Server);
                     self.checker.closed(peer);
-                    closed.push(peer);
+                    obeyed.closed.push(peer);
                 }
                 Effect::SendExamples { peer, part, from } => {
                     let chunk = Message::Examples(self.chunk(part, from));
@@ -369,27 +433,21 @@ impl<'a> World<'a> {
                     self.checker.evaluate();
                     self.evaluate(&order);
                 }
+                Effect::Checkpoint(checkpoint) => obeyed.taken = Some(*checkpoint),
+                Effect::Write => obeyed.writes = true,
+                Effect::Done(Err(WorkerError::GoesBack(_))) if self.settings.forgets => {
+                    obeyed.goes_back = true;
+                }
                 Effect::Done(result) => self.reason = Some(result.expect("servers do not fail")),
                 Effect::Limit(..) => {}
                 effect => panic!("no server asks for {effect:?}"),
             }
         }
-        self.checker.step(self.now, &self.server, &events, from);
-        pulled.iter().for_each(|answer| self.checker.pulled(answer));
-        for (peer, result) in answers {
-            self.checker.answered(&events, peer, &result);
-        }
-        closed.into_iter().for_each(|peer| self.checker.hung_up(peer));
-        self.checker.check_askers();
-        self.events.extend(events.into_iter().map(|event| (self.now, event)));
-        self.save();
-        if let Some(reason) = self.reason {
-            self.checker.finish(&self.server, reason);
-            (0..self.links.len()).for_each(|link| self.close(link, End::Server));
-        } else if crashes {
-            self.begin_anew();
-        }
-        self.plan_server_wake();
+        obeyed
+    }
+
+    fn new_checker(&self, server: &Server) -> Checker {
+        checker_of(self.settings, server)
     }
 
     fn evaluate(&mut self, order: &Evaluate) {

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
 
 mod books;
+mod checkpoints;
 mod cluster;
 mod control;
 #[cfg(target_os = "linux")]

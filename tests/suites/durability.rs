@@ -6,10 +6,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread::sleep;
 use std::time::Duration;
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Identity, Input, Node, Outbox, Server};
+use pstrain_core::node::{Effect, Identity, Input, Node, Outbox, Server};
 use pstrain_core::time::Time;
 use pstrain_tests::Toy;
 use pstrain_transports::Journal;
@@ -102,8 +103,8 @@ fn begun() -> Server {
     Server::new(Toy::new(2, 40).job, 1).unwrap()
 }
 
-fn words(server: &Server) -> String {
-    format!("{server:?}")
+fn words(server: &mut Server) -> String {
+    format!("{:?}", server.save())
 }
 
 fn beside() -> Beside {
@@ -118,6 +119,21 @@ fn checkpoints(folder: &StateFolder, disk: &Faulty, now: Time, found: &Found) ->
     Checkpoints::new(folder.clone(), disk.clone(), (EVERY, now), found, beside, say_nothing)
 }
 
+/// Hands an input in, and obeys what is about what is kept.
+fn hand_in<J: Journal<Server>>(server: &mut Server, journal: &mut J, now: Time, input: Input) {
+    let mut out = Outbox::new();
+    journal.append(now, &input);
+    server.handle(now, input, &mut out);
+    journal.commit();
+    for effect in out {
+        match effect {
+            Effect::Checkpoint(checkpoint) => journal.take(now, *checkpoint),
+            Effect::Write => journal.write(now),
+            _ => {}
+        }
+    }
+}
+
 /// Hands a server inputs until the disk stops; gives what it was after each.
 fn run<J: Journal<Server>>(
     server: &mut Server,
@@ -129,13 +145,18 @@ fn run<J: Journal<Server>>(
     for number in inputs {
         let now = Time::ZERO + STEP * number as u32;
         let input = input(number);
-        journal.append(now, &input);
-        server.handle(now, input, &mut Outbox::new());
-        journal.commit();
+        hand_in(server, journal, now, input);
         states.push(words(server));
-        journal.rest(now, server);
         // Whatever was begun is written before the next input: the same each time.
-        checkpoints(journal).settle(now);
+        loop {
+            while let Some(input) = journal.rest(now, server) {
+                hand_in(server, journal, now, input);
+            }
+            if !checkpoints(journal).is_writing() {
+                break;
+            }
+            sleep(Duration::from_micros(50));
+        }
         if disk.has_crashed() {
             break;
         }
@@ -179,7 +200,7 @@ fn a_log_with_checkpoints_is_whole_wherever_the_disk_stops() {
         let stopped = disk.has_failed();
 
         let (mut again, found, recovered) = resumed(&folder, true);
-        assert_eq!(&words(&again), states.last().unwrap(), "stopped at {done}");
+        assert_eq!(&words(&mut again), states.last().unwrap(), "stopped at {done}");
         assert!(found.damaged.is_empty(), "stopped at {done}: {:?}", found.damaged);
         with_checkpoint += u64::from(found.checkpoint.is_some());
 
@@ -190,8 +211,8 @@ fn a_log_with_checkpoints_is_whole_wherever_the_disk_stops() {
         let mut journal = InputLog::new(recovered.log.unwrap(), kept, say_nothing);
         let more = run(&mut again, (&mut journal, of), begin..begin + 12, &disk);
         journal.end(Time::ZERO + STEP * 100, &mut again);
-        let (after, found, _) = resumed(&folder, true);
-        assert_eq!(&words(&after), more.last().unwrap(), "stopped at {done}");
+        let (mut after, found, _) = resumed(&folder, true);
+        assert_eq!(&words(&mut after), more.last().unwrap(), "stopped at {done}");
         assert!(found.number() > 0);
         if states.len() as u64 == INPUTS && !stopped {
             assert!(done > 30, "only {done} things were done");
@@ -215,10 +236,33 @@ fn a_full_disk_costs_checkpoints_and_nothing_else() {
         let mut journal = InputLog::new(log, kept, say_nothing);
         let states = run(&mut server, (&mut journal, of), 0..INPUTS, &disk);
         journal.end(Time::ZERO + STEP * INPUTS as u32, &mut server);
-        let (again, found, _) = resumed(&folder, true);
-        assert_eq!(&words(&again), states.last().unwrap(), "full at {done}");
+        let (mut again, found, _) = resumed(&folder, true);
+        assert_eq!(&words(&mut again), states.last().unwrap(), "full at {done}");
         assert!(found.damaged.is_empty() && found.number() > 0, "full at {done}: {found:?}");
     }
+}
+
+#[test]
+fn with_checkpoints_alone_one_that_found_no_room_is_written_later_as_it_was_taken() {
+    let of: fn(&mut Snapshots<_, _>) -> &mut Kept = Snapshots::checkpoints;
+    let mut retried = 0;
+    for done in 0..20 {
+        let place = tempfile::tempdir().unwrap();
+        let folder = StateFolder::new(place.path());
+        let disk = Faulty::after(done, Fault::Full);
+        let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
+        let mut server = begun().with_checkpoints();
+        let mut journal = Snapshots::new(checkpoints(&folder, &disk, Time::ZERO, &none));
+        let states = run(&mut server, (&mut journal, of), 0..INPUTS, &disk);
+        let (mut again, found, _) = resumed(&folder, false);
+        let state = states.iter().position(|state| *state == words(&mut again));
+        let checkpoint = found.checkpoint.unwrap();
+        let since = (Time::ZERO + STEP * (INPUTS as u32 - 1)) - checkpoint.now;
+        assert!(state.is_some() && since <= EVERY, "full at {done}: {since:?} old");
+        retried += u64::from(disk.has_failed());
+        assert!(found.damaged.is_empty(), "full at {done}: {:?}", found.damaged);
+    }
+    assert!(retried > 10, "only {retried} times the disk was full");
 }
 
 #[test]
@@ -230,17 +274,20 @@ fn with_checkpoints_alone_there_is_always_one_that_is_whole() {
         let folder = StateFolder::new(place.path());
         let disk = Faulty::after(done, Fault::Crash);
         let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
-        let mut server = begun();
+        let mut server = begun().with_checkpoints();
         let mut journal = Snapshots::new(checkpoints(&folder, &disk, Time::ZERO, &none));
-        let states = run(&mut server, (&mut journal, of), 0..INPUTS, &disk);
+        let mut states = run(&mut server, (&mut journal, of), 0..INPUTS, &disk);
         let is_whole = states.len() as u64 == INPUTS;
         if is_whole {
-            journal.end(Time::ZERO + STEP * INPUTS as u32, &mut server);
+            let now = Time::ZERO + STEP * INPUTS as u32;
+            hand_in(&mut server, &mut journal, now, Input::Drain);
+            states.push(words(&mut server));
+            journal.end(now, &mut server);
         }
         drop(journal);
-        let (again, found, recovered) = resumed(&folder, false);
+        let (mut again, found, recovered) = resumed(&folder, false);
         assert!(recovered.log.is_none() && found.damaged.is_empty());
-        let state = states.iter().position(|state| *state == words(&again));
+        let state = states.iter().position(|state| *state == words(&mut again));
         assert!(state.is_some() || found.checkpoint.is_none(), "stopped at {done}");
         let number = found.number();
         assert!(number >= last, "stopped at {done} it goes back from {last} to {number}");

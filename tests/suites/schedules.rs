@@ -136,15 +136,40 @@ fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() 
 
 #[test]
 fn what_came_after_the_last_checkpoint_is_lost_as_a_whole() {
-    let crashes = Cell::new(0);
+    let (saves, crashes) = (Cell::new(0), Cell::new(0));
     for_seeds("lost_as_a_whole", LARGEST / 4, |seed| {
         let mut settings = of_all_kinds(seed);
         settings.saves = 10 + seed % 100;
         settings.crashes = 1 + seed % 30;
         settings.forgets = true;
-        crashes.set(crashes.get() + let_happen(&settings).crashes);
+        let aftermath = let_happen(&settings);
+        saves.set(saves.get() + aftermath.saves);
+        crashes.set(crashes.get() + aftermath.crashes);
     });
-    assert!(is_one_seed() || crashes.get() > 1000, "only {} crashes", crashes.get());
+    let enough = saves.get() > 1000 && crashes.get() > 1000;
+    assert!(is_one_seed() || enough, "only {} saved, {} crashed", saves.get(), crashes.get());
+}
+
+#[test]
+fn several_servers_go_back_together() {
+    let (saves, crashes) = (Cell::new(0), Cell::new(0));
+    for_seeds("several_go_back", LARGEST / 4, |seed| {
+        let mut settings = of_all_kinds(seed).with_servers(2 + (seed % 3) as u32);
+        if seed % 5 < 2 {
+            settings = settings.measuring();
+        }
+        if seed % 7 == 0 {
+            settings = settings.with_moves(); // which are refused
+        }
+        settings.saves = 10 + seed % 100;
+        settings.crashes = 1 + seed % 20;
+        settings.forgets = true;
+        let aftermath = let_happen(&settings);
+        saves.set(saves.get() + aftermath.saves);
+        crashes.set(crashes.get() + aftermath.crashes);
+    });
+    let enough = saves.get() > 1000 && crashes.get() > 1000;
+    assert!(is_one_seed() || enough, "only {} saved, {} crashed", saves.get(), crashes.get());
 }
 
 /// Settings with whatever a server may have to remember.

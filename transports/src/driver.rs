@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use pstrain_core::id::{PartId, PeerId};
-use pstrain_core::node::{Effect, Event, Input, Node, Outbox, WorkerError};
+use pstrain_core::node::{Checkpoint, Effect, Event, Input, Node, Outbox, WorkerError};
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
 use pstrain_core::time::Time;
@@ -79,9 +79,20 @@ pub trait Journal<N> {
     fn commit(&mut self);
 
     /// The node rests: all effects of its inputs so far have been obeyed. It may be looked at, or
-    /// saved.
-    fn rest(&mut self, now: Time, node: &mut N) {
+    /// saved. Gives what it is to be handed next, if anything.
+    fn rest(&mut self, now: Time, node: &mut N) -> Option<Input> {
         let _nothing = (now, node);
+        None
+    }
+
+    /// Takes note of a state, to be written once that is asked for.
+    fn take(&mut self, now: Time, checkpoint: Checkpoint) {
+        let _nothing = (now, checkpoint);
+    }
+
+    /// Begins to write the state that was taken last.
+    fn write(&mut self, now: Time) {
+        let _nothing = now;
     }
 
     /// The node has finished.
@@ -299,6 +310,8 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
                 self.transport.note(&event);
                 self.services.report(now, event);
             }
+            Effect::Checkpoint(checkpoint) => self.journal.take(now, *checkpoint),
+            Effect::Write => self.journal.write(now),
             Effect::Done(result) => self.done = Some(result),
             effect => self.answers.extend(self.services.work(effect, &self.mailbox.handle)),
         }
@@ -307,12 +320,17 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
     /// What the node has finished with, once its last messages are out.
     fn finished(&mut self) -> Result<Option<Result<EndReason, WorkerError>>, TransportError> {
         self.obey();
-        let now = self.transport.now();
+        let mut now = self.transport.now();
+        while self.done.is_none()
+            && let Some(input) = self.journal.rest(now, self.node)
+        {
+            self.input(input);
+            self.obey();
+            now = self.transport.now();
+        }
         if self.done.is_some() {
             self.transport.flush(now + LAST_WORDS)?;
             self.journal.end(now, self.node);
-        } else {
-            self.journal.rest(now, self.node);
         }
         Ok(self.done.take())
     }

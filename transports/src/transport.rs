@@ -76,6 +76,57 @@ pub trait Transport {
     fn note(&mut self, _event: &Event) {}
 }
 
+/// One that is lent.
+impl<T: Transport> Transport for &mut T {
+    fn now(&self) -> Time {
+        (**self).now()
+    }
+
+    fn dial(&mut self, target: &Target) {
+        (**self).dial(target);
+    }
+
+    fn send(&mut self, peer: PeerId, message: Message) {
+        (**self).send(peer, message);
+    }
+
+    fn limit(&mut self, peer: PeerId, limits: Limits) {
+        (**self).limit(peer, limits);
+    }
+
+    fn close(&mut self, peer: PeerId) {
+        (**self).close(peer);
+    }
+
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        events: &mut Vec<TransportEvent>,
+    ) -> Result<(), TransportError> {
+        (**self).wait(until, events)
+    }
+
+    fn waker(&self) -> Waker {
+        (**self).waker()
+    }
+
+    fn flush(&mut self, until: Time) -> Result<(), TransportError> {
+        (**self).flush(until)
+    }
+
+    fn coarseness(&self) -> Duration {
+        (**self).coarseness()
+    }
+
+    fn link(&self, peer: PeerId) -> Option<LinkFigures> {
+        (**self).link(peer)
+    }
+
+    fn note(&mut self, event: &Event) {
+        (**self).note(event);
+    }
+}
+
 /// What a transport reports.
 #[derive(Debug)]
 pub enum TransportEvent {

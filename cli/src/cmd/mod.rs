@@ -10,6 +10,7 @@ pub(crate) mod data;
 pub(crate) mod eval;
 #[cfg(feature = "pictures")]
 pub(crate) mod experiment;
+mod lives;
 pub(crate) mod pull;
 pub(crate) mod replay;
 mod resume;

@@ -11,7 +11,7 @@ use pstrain_transports::journal::{CheckpointError, Found, Recovered, recover};
 
 use super::server::{Host, fresh_run};
 use super::standby::{self, Role};
-use crate::args::{Durability, Output};
+use crate::args::{Durability, Output, ServerArgs};
 use crate::durable::{DurableFolder, Identity, Keeping};
 use crate::messages;
 use crate::record::{Folder, Kept, Summary};
@@ -45,6 +45,31 @@ impl Host {
     }
 }
 
+impl Host {
+    /// One in the place of this, which goes on from the last checkpoint: as if the process had been
+    /// begun anew, but for its address and its numbers.
+    pub(super) fn anew(
+        self,
+        args: &ServerArgs,
+        (job, data): (Job, Arc<Prepared>),
+        job_file: &str,
+    ) -> anyhow::Result<Self> {
+        let drain = self.drain.clone();
+        #[cfg(feature = "metrics")]
+        let metrics = self.recorder.metrics().cloned();
+        drop(self);
+        let path = args.resume.as_deref().or(args.state.as_deref());
+        let (folder, _) = DurableFolder::open(path.context("nothing is kept of the run")?)?;
+        let mut host = Self::resume(folder, (job, data), job_file, &args.output)?;
+        host.drain = drain;
+        #[cfg(feature = "metrics")]
+        if let Some(metrics) = metrics {
+            host.recorder.show_to(metrics);
+        }
+        Ok(host)
+    }
+}
+
 /// The server as the checkpoint has it, or as it was in the beginning.
 fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Role> {
     let Identity { run, durability, standby, .. } = folder.identity();
@@ -63,12 +88,12 @@ fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Ro
         (Some(checkpoint), _) => {
             let server = Server::restore(job, &checkpoint.saved);
             let mut server = server.map_err(|error| damaged(checkpoint.number, error))?;
-            server.begin_lineage(fresh_run());
+            server.begin_lineage(fresh_run(), *run, checkpoint.number);
             Ok(Role::Server(server))
         }
         (None, _) => {
             let mut server = Server::new(job, *run)?;
-            server.stay_alone();
+            server.begin_lineage(fresh_run(), *run, 0);
             Ok(Role::Server(server))
         }
     }

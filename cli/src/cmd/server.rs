@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use pstrain_core::id::PartId;
 use pstrain_core::job::Job;
 use pstrain_core::model::Model;
-use pstrain_core::node::Server;
+use pstrain_core::node::{Server, WorkerError};
 use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
@@ -31,6 +31,7 @@ use crate::metrics::{Metrics, Observed};
 use crate::progress::Progress;
 use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Stretch, Summary, write_model};
 use crate::security::{in_words, of_server};
+use crate::signals::Drain;
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
@@ -56,9 +57,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     real_time(&layers)?;
     // Listening comes first: workers may dial while the data are read, and an address that is
     // taken is known at once.
-    let security = of_server(&args.security, &args.listen)?;
-    let transport =
-        SocketTransport::listen(&args.listen)?.secured(security).telling(messages::warn);
+    let transport = listen(args, &args.listen)?;
     let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
     messages::say(&format!("listening on {place}{}", in_words(&args.security, &place)));
     if place.is_local() && !is_loopback_by_name(&args.listen) {
@@ -77,14 +76,16 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         None => transport,
     };
     let mut host = match (resumed, &args.standby_of) {
-        (Some((folder, _)), _) => Host::resume(folder, (job, data), &job_file, &args.output)?,
+        (Some((folder, _)), _) => {
+            Host::resume(folder, (job.clone(), Arc::clone(&data)), &job_file, &args.output)?
+        }
         (None, Some(primary)) => {
             let address = advertised(args, &place, primary)?.to_string();
             let stands = StandbyOf { primary: primary.to_string(), address };
             of = Some(stands.clone());
-            Host::standby(args, stands, (job, data), &job_file)?
+            Host::standby(args, stands, (job.clone(), Arc::clone(&data)), &job_file)?
         }
-        (None, None) => Host::begin(args, (job, data), &job_file)?,
+        (None, None) => Host::begin(args, (job.clone(), Arc::clone(&data)), &job_file)?,
     };
     host.of = of;
     host.role.set_replicate(args.replicate.into());
@@ -93,12 +94,33 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         let has_log = host.keeping.as_ref().is_some_and(|keeping| keeping.log.is_some());
         host.publish(address, &transport, has_log)?;
     }
-    let begins = host.keeping.as_ref().map_or(Time::ZERO, |keeping| keeping.now);
-    let transport = transport.with_clock(clock.going_on(begins));
+    let mut transport = transport;
+    let reason = loop {
+        let begins = host.keeping.as_ref().map_or(Time::ZERO, |keeping| keeping.now);
+        transport = transport.with_clock(clock.going_on(begins));
+        let served = host.serve(&mut transport);
+        match served.as_ref().err().and_then(|error| error.downcast_ref::<WorkerError>()) {
+            Some(back @ WorkerError::GoesBack(_)) => messages::say(&back.to_string()),
+            _ => break served?,
+        }
+        transport = transport.without_connections()?;
+        host = host.anew(args, (job.clone(), Arc::clone(&data)), &job_file)?;
+    };
     let name = if matches!(place, Address::Tcp(_)) { "tcp" } else { "unix" };
-    let reason = host.serve(transport)?;
+    let may_go_back = host.role.server().is_some_and(Server::takes_checkpoints);
     host.finish(name, &args.output)?;
+    if let (EndReason::ServerLost(server), true) = (reason, may_go_back) {
+        messages::say(&format!(
+            "all servers go on from the last checkpoint with --resume, server {server} with them"
+        ));
+    }
     exit::of_reason(reason)
+}
+
+/// Listens, secured as is wanted.
+pub(super) fn listen(args: &ServerArgs, at: &Address) -> anyhow::Result<SocketTransport> {
+    let security = of_server(&args.security, &args.listen)?;
+    Ok(SocketTransport::listen(at)?.secured(security).telling(messages::warn))
 }
 
 /// Whether whoever reads an address knows that only this machine can reach it. Many systems give
@@ -153,6 +175,8 @@ pub(crate) struct Host {
     punctuality: Punctuality,
     /// For whom it stands by, if it began so.
     of: Option<StandbyOf>,
+    /// What is drained at a signal.
+    pub(super) drain: Drain,
     /// Where the run is kept, if it is.
     pub(super) keeping: Option<Keeping>,
     /// The same while it runs, and until the results are written: whoever resumes it writes them, too.
@@ -194,7 +218,8 @@ impl Host {
         let recorder = Recorder::new(summary, folder, progress);
         let punctuality = Punctuality::default();
         let (virtual_time, of, keeping, in_use) = (None, None, None, None);
-        Self { role, job, data, recorder, virtual_time, punctuality, of, keeping, in_use }
+        let drain = Drain::default();
+        Self { role, job, data, recorder, virtual_time, punctuality, of, keeping, drain, in_use }
     }
 
     /// A host for the server of a run that begins.
@@ -206,21 +231,15 @@ impl Host {
         let run = fresh_run();
         let mut server = Server::new(job, run)?;
         if args.durability == Durability::Checkpoint {
-            server.stay_alone();
+            server = server.with_checkpoints();
         }
-        let (membership, servers) = (server.job().membership, server.job().servers);
+        let membership = server.job().membership;
         if !args.output.quiet && !args.output.json {
             messages::say(&format!(
                 "waiting for {} workers, for {} at most",
                 membership.needed_to_start(),
                 humantime::format_duration(membership.start_patience())
             ));
-        }
-        if args.durability == Durability::Checkpoint && servers > 1 {
-            bail!(
-                "--durability checkpoint: for one server only, since several would go back to \
-                 different times; use log, which takes checkpoints, too"
-            );
         }
         // Before earlier results are replaced: the folder may be that of a run that goes on.
         let state = args.state.as_deref().map(DurableFolder::claim).transpose()?;
@@ -338,7 +357,7 @@ impl Host {
         let report = move |now, event| recorder.note(now, &event);
         let mut services = ServerServices::new(evaluator, partition, report);
         let mailbox = Mailbox::new(transport);
-        signals::drain_on_signal(mailbox.handle())?;
+        self.drain.turn_to(mailbox.handle())?;
         let Some(keeping) = self.keeping.take() else {
             return match &mut self.role {
                 Role::Server(server) => {

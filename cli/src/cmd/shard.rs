@@ -10,20 +10,21 @@ use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_transports::journal::{
-    Beside, CheckpointError, Checkpoints, Files, InputLog, Recovered, recover,
+    Beside, CheckpointError, Checkpoints, Files, InputLog, Recovered, StateFolder, recover,
 };
 use pstrain_transports::{
     Address, Mailbox, ShardServices, SocketTransport, Transport, WallClock, drive, drive_from,
 };
 
 use super::advertise::advertised;
+use super::lives;
 use super::resume::resumed;
-use super::server::fresh_run;
+use super::server::{fresh_run, listen};
 use super::standby::{self, Role};
 use crate::args::{Durability, ServerArgs};
 use crate::durable::{Keeping, ShardFolder, find};
 use crate::exit::{self, Ending, Failed};
-use crate::security::{in_words, of_server, security};
+use crate::security::{in_words, security};
 use crate::{messages, progress, signals};
 
 /// How long the coordinator may be silent, until the job says another time.
@@ -42,41 +43,32 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     }
     // Both ways: workers come to it, and it goes to the coordinator.
     security(&args.security, &args.coordinator)?;
-    let secured = of_server(&args.security, &args.listen)?;
-    let transport = SocketTransport::listen(&args.listen)?.secured(secured).telling(messages::warn);
+    let transport = listen(args, &args.listen)?;
     let local = transport.local_address().unwrap_or_else(|| args.listen.clone());
     let address = advertised(args, &local, &args.coordinator)?;
-    let node = Shard::new(config(place, &address, LEASE)).follows(args.coordinator.to_string());
-    let (mut node, kept) = keep(args, place, node)?;
-    let begins = kept.as_ref().map_or(Time::ZERO, |kept| kept.now);
-    let transport = transport.with_target(args.coordinator.clone());
-    let mut transport = transport.with_clock(clock.going_on(begins));
-    messages::say(&format!(
-        "{}, listening on {local}{}",
-        called(place),
-        in_words(&args.security, &local)
-    ));
-    let quiet = args.output.quiet;
-    let mut services = ShardServices::new(move |_, event: Event| {
-        if !quiet && let Some(message) = worth_saying(&event) {
-            messages::say(&message);
-        }
-    });
-    let mailbox = Mailbox::new(&transport);
-    signals::drain_on_signal(mailbox.handle())?;
+    let node = || Shard::new(config(place, &address, LEASE)).follows(args.coordinator.to_string());
+    let kept = folder(args, place)?;
+    let says = || {
+        let secured = in_words(&args.security, &local);
+        messages::say(&format!("{}, listening on {local}{secured}", called(place)));
+    };
     let done = match kept {
-        Some(Keeping { folder, checkpoint_every, found, log: Some(log), begin, now }) => {
-            let (when, warn) = ((checkpoint_every, now), messages::warn);
-            // Records are the coordinator's.
-            let checkpoints = Checkpoints::new(folder, Files, when, &found, Beside::default, warn);
-            let mut journal = InputLog::new(log, checkpoints, warn);
-            drive_from(&mut node, &mut transport, &mut services, &mailbox, &mut journal, begin)?
+        Some((state, kept)) if kept.durability == Durability::Checkpoint => {
+            says();
+            lives::run(args, (&state, &kept), (transport, clock), node)?
         }
-        _ => drive(&mut node, &mut transport, &mut services, &mailbox)?,
+        kept => {
+            let (mut node, kept) = recovered(args, kept, node())?;
+            let begins = kept.as_ref().map_or(Time::ZERO, |kept| kept.now);
+            let transport = transport.with_target(args.coordinator.clone());
+            let mut transport = transport.with_clock(clock.going_on(begins));
+            says();
+            serve(args, &mut node, kept, &mut transport)?
+        }
     };
     match done {
         Ok(reason) => {
-            if !quiet {
+            if !args.output.quiet {
                 messages::say(&format!("done: {reason}"));
             }
             exit::of_reason(reason)
@@ -85,28 +77,65 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     }
 }
 
-/// Where this server is kept, if it is; brings it to where the last one was.
-fn keep(
-    args: &ServerArgs,
-    place: Place,
-    shard: Shard,
-) -> anyhow::Result<(Replica, Option<Keeping>)> {
-    let fresh = fresh_run();
-    let (folder, kept) = match (&args.resume, &args.state, args.durability) {
-        (Some(path), ..) => ShardFolder::open(path, place)?,
-        (None, Some(path), Durability::Log) => {
-            ShardFolder::create(path, place, fresh, args.checkpoint_every.into())?
+/// What its driver needs beside a transport.
+pub(super) fn services(args: &ServerArgs) -> ShardServices {
+    let quiet = args.output.quiet;
+    ShardServices::new(move |_, event: Event| {
+        if !quiet && let Some(message) = worth_saying(&event) {
+            messages::say(&message);
         }
-        (None, _, Durability::Checkpoint) => bail!(
-            "--durability checkpoint: with several servers all must be of one moment; use log, \
-             which takes checkpoints, too"
+    })
+}
+
+fn serve(
+    args: &ServerArgs,
+    node: &mut Replica,
+    kept: Option<Keeping>,
+    transport: &mut SocketTransport,
+) -> anyhow::Result<Result<EndReason, WorkerError>> {
+    let mut services = services(args);
+    let mailbox = Mailbox::new(transport);
+    signals::drain_on_signal(mailbox.handle())?;
+    Ok(match kept {
+        Some(Keeping { folder, checkpoint_every, found, log: Some(log), begin, now }) => {
+            let (when, warn) = ((checkpoint_every, now), messages::warn);
+            // Records are the coordinator's.
+            let checkpoints = Checkpoints::new(folder, Files, when, &found, Beside::default, warn);
+            let mut journal = InputLog::new(log, checkpoints, warn);
+            drive_from(node, transport, &mut services, &mailbox, &mut journal, begin)?
+        }
+        _ => drive(node, transport, &mut services, &mailbox)?,
+    })
+}
+
+/// Where this server is kept, if it is.
+fn folder(args: &ServerArgs, place: Place) -> anyhow::Result<Option<(StateFolder, ShardFolder)>> {
+    let (every, durability) = (args.checkpoint_every.into(), args.durability);
+    match (&args.resume, &args.state, durability) {
+        (Some(path), ..) => ShardFolder::open(path, place).map(Some),
+        (None, _, Durability::Checkpoint) if place == Place::Wanted => bail!(
+            "--durability checkpoint: no server can join a run whose servers take checkpoints; \
+             leave it out, or use log"
         ),
         (None, Some(_), Durability::None) => {
-            bail!("--state: nothing is kept there without --durability log")
+            bail!("--state: nothing is kept there without --durability checkpoint or log")
         }
-        (None, None, _) => return Ok((Role::primary_shard(shard, fresh), None)),
+        (None, Some(path), _) => {
+            ShardFolder::create(path, place, fresh_run(), (durability, every)).map(Some)
+        }
+        (None, None, _) => Ok(None),
+    }
+}
+
+/// Brings a server that keeps its inputs to where the last one was.
+fn recovered(
+    args: &ServerArgs,
+    kept: Option<(StateFolder, ShardFolder)>,
+    shard: Shard,
+) -> anyhow::Result<(Replica, Option<Keeping>)> {
+    let Some((folder, ShardFolder { number, checkpoint_every, .. })) = kept else {
+        return Ok((Role::primary_shard(shard, fresh_run()), None));
     };
-    let ShardFolder { number, checkpoint_every, .. } = kept;
     let found = find(&folder, true)?;
     let mut node = match &found.checkpoint {
         None => Role::primary_shard(shard, number),

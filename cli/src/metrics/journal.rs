@@ -1,6 +1,6 @@
 //! A journal whose commits are timed.
 
-use pstrain_core::node::Input;
+use pstrain_core::node::{Checkpoint, Input};
 use pstrain_core::time::Time;
 use pstrain_transports::{Journal, WallClock};
 
@@ -40,8 +40,16 @@ impl<N, J: Journal<N>> Journal<N> for Observed<J> {
         }
     }
 
-    fn rest(&mut self, now: Time, node: &mut N) {
-        self.inner.rest(now, node);
+    fn rest(&mut self, now: Time, node: &mut N) -> Option<Input> {
+        self.inner.rest(now, node)
+    }
+
+    fn take(&mut self, now: Time, checkpoint: Checkpoint) {
+        self.inner.take(now, checkpoint);
+    }
+
+    fn write(&mut self, now: Time) {
+        self.inner.write(now);
     }
 
     fn end(&mut self, now: Time, node: &mut N) {

@@ -80,7 +80,10 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
         Input::Drain => Entry::Drain,
         Input::Overslept => Entry::Overslept,
         Input::Wake => Entry::Wake,
-        Input::Prepared(_) | Input::Computed(_) => return None,
+        // Who keeps inputs has no need of the others.
+        Input::Prepared(_) | Input::Computed(_) | Input::Checkpoint(_) | Input::Written(_) => {
+            return None;
+        }
     };
     let begin = head.len();
     head.extend_from_slice(&[0; LENGTH]);

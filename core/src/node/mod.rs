@@ -75,6 +75,11 @@ pub trait Durable: Node {
 
     /// What it has asked its driver for and not been answered.
     fn unanswered(&self) -> Vec<Effect>;
+
+    /// Whether it has finished in a way that whoever begins anew should go on from.
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// What happens to a node.
@@ -113,6 +118,10 @@ pub enum Input {
     Computed(Computed),
     /// The evaluation asked for.
     Evaluated(Evaluated),
+    /// A checkpoint with this number is due; answered by [`Effect::Checkpoint`].
+    Checkpoint(u64),
+    /// The checkpoint with this number is on the disk.
+    Written(u64),
     /// Somebody wants the node to finish in order.
     Drain,
     /// The driver itself did not run for a while (a suspended process or machine) and has missed
@@ -159,10 +168,30 @@ pub enum Effect {
         /// The connection of each member, if it has one.
         links: Vec<Option<PeerId>>,
     },
+    /// Take note of this state, and of what belongs to it, until [`Effect::Write`].
+    Checkpoint(Box<Checkpoint>),
+    /// Write the checkpoint that was taken last; answered by [`Input::Written`]. One that cannot be
+    /// written is tried again.
+    Write,
     /// Something worth knowing happened.
     Report(Event),
     /// The node has finished.
     Done(Result<EndReason, WorkerError>),
+}
+
+/// The state of a node, to be gone back to.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// The number of the checkpoint.
+    pub number: u64,
+    /// The run that it is of, and the origin of that ([`crate::protocol::checkpoint`]).
+    pub run: u64,
+    /// See there.
+    pub origin: u64,
+    /// The oldest that may still be gone back to, where others decide about that.
+    pub oldest: Option<u64>,
+    /// The state.
+    pub saved: Saved,
 }
 
 /// Whom to dial.

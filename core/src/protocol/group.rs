@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::checkpoint::OnDisk;
 use super::codec::{self, Malformed};
 use super::message::MOST_NAME_BYTES;
 use crate::id::{Incarnation, Sequence, ServerId, Version, WorkerId};
@@ -28,6 +29,8 @@ pub struct Enlist {
     pub address: String,
     /// The run that it has followed, and how many of its decisions; none if it is new.
     pub followed: Option<(u64, u64)>,
+    /// What it has on its disk, if it takes checkpoints.
+    pub on_disk: Option<OnDisk>,
 }
 
 /// Which server of a job somebody is, as far as it knows.
@@ -86,6 +89,8 @@ pub struct Enlisted {
     pub digest: [u8; 32],
     /// Where the coordinator's standby is, if it has one.
     pub standby: Option<String>,
+    /// The origin of the run, if its servers take checkpoints.
+    pub origin: Option<u64>,
 }
 
 /// Decisions in one message, at most.

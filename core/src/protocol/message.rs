@@ -9,6 +9,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::checkpoint::{GoBack, Written};
 use super::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Holders, Leave,
     Mapped, Measured, Portion, Slice, Taken, Unreached,
@@ -121,6 +122,10 @@ pub enum Message {
     Taken(Taken),
     /// Server to coordinator: I want to go.
     Leave(Leave),
+    /// Server to coordinator: my part of a checkpoint is on my disk.
+    Written(Written),
+    /// Coordinator to server: go back to a checkpoint.
+    GoBack(GoBack),
 }
 
 /// Who is there and what it can do.

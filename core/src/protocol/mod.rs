@@ -88,7 +88,23 @@
 //! ```
 //! Until `Decisions(map)` all keys are where they were: if anybody is lost before, nothing has
 //! happened. Whoever wants to go says `Leave`, and is told `End` once its keys are elsewhere.
+//!
+//! # Checkpoints of several servers
+//! Where nothing else is kept. All save their state at the same decision, and the coordinator writes
+//! its own once those of the others are on their disks:
+//! ```text
+//!                                     <-   Decisions(checkpoint n)
+//!   Written(n)                        ->
+//! ```
+//! A run that goes on from a checkpoint is another run, and whoever knows what came after is told so:
+//! ```text
+//!   Enlist(followed, on disk)         ->
+//!                                     <-   GoBack(n)
+//!   Enlist(on disk, at n)             ->
+//!                                     <-   Enlisted(run, job), Decisions ...
+//! ```
 
+pub mod checkpoint;
 mod checksum;
 pub(crate) mod codec;
 mod frame;
@@ -125,7 +141,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 10;
+pub const PROTOCOL_VERSION: u8 = 11;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

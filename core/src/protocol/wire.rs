@@ -87,6 +87,8 @@ kinds! {
     PullRange = 44,
     RangeOf = 45,
     Combined = 46,
+    Written = 47,
+    GoBack = 48,
 }
 
 impl Message {
@@ -140,6 +142,8 @@ impl Message {
             Self::Portion(portion) => codec::append(&portion.header, bytes),
             Self::Taken(fields) => codec::append(fields, bytes),
             Self::Leave(fields) => codec::append(fields, bytes),
+            Self::Written(fields) => codec::append(fields, bytes),
+            Self::GoBack(fields) => codec::append(fields, bytes),
             Self::UseKeys(fields) => codec::append(fields, bytes),
             Self::KeysKnown(fields) => codec::append(fields, bytes),
             Self::Keys(keys) => codec::append(&(keys.header, keys.form), bytes),
@@ -242,6 +246,8 @@ impl Message {
             Kind::Begin => Self::Begin(codec::read(control)?),
             Kind::Taken => Self::Taken(codec::read(control)?),
             Kind::Leave => Self::Leave(codec::read(control)?),
+            Kind::Written => Self::Written(codec::read(control)?),
+            Kind::GoBack => Self::GoBack(codec::read(control)?),
             Kind::PullRange => Self::PullRange(codec::read(control)?),
             Kind::UseKeys => Self::UseKeys(codec::read(control)?),
             Kind::KeysKnown => Self::KeysKnown(codec::read(control)?),

@@ -110,4 +110,11 @@ pub enum Decision {
     Stay,
     /// From now on the keys are where this says; what moved has come.
     Map(KeyMap),
+    /// Everybody keeps the state that it has now.
+    Checkpoint {
+        /// The number of the checkpoint.
+        number: u64,
+        /// The oldest that may still be gone back to.
+        oldest: u64,
+    },
 }

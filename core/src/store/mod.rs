@@ -383,7 +383,8 @@ impl Store {
             | Decision::Seen { .. }
             | Decision::Cut { .. }
             | Decision::Stay
-            | Decision::Map(_) => {}
+            | Decision::Map(_)
+            | Decision::Checkpoint { .. } => {}
         }
         None
     }

@@ -2,9 +2,10 @@
 
 use pstrain_core::aggregate::Found;
 use pstrain_core::consistency::Closing;
-use pstrain_core::id::{Clock, Incarnation, Sequence, ServerId, Version, WorkerId};
+use pstrain_core::id::{CheckpointId, Clock, Incarnation, Sequence, ServerId, Version, WorkerId};
 use pstrain_core::params::{KeyMap, Move};
 use pstrain_core::protocol::Message;
+use pstrain_core::protocol::checkpoint::{GoBack, OnDisk, Written};
 use pstrain_core::protocol::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Fault, Followed, Holders, Leave,
     Mapped, Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
@@ -24,9 +25,11 @@ impl Messages {
                 place: self.place(),
                 address: self.text(),
                 followed: self.coin().then(|| (self.number(), self.number())),
+                on_disk: self.coin().then(|| self.on_disk()),
             }),
             19 => Message::Enlisted(Box::new(Enlisted {
                 standby: self.coin().then(|| self.text()),
+                origin: self.coin().then(|| self.number()),
                 run: self.number(),
                 server: ServerId(self.small()),
                 job: self.job.clone(),
@@ -79,7 +82,21 @@ impl Messages {
                 decision: self.number(),
                 sums: (0..self.count()).map(|_| self.sum()).collect(),
             }),
+            47 => Message::Written(Written { number: self.number() }),
+            48 => Message::GoBack(GoBack { checkpoint: self.checkpoint() }),
             _ => Message::Leave(Leave),
+        }
+    }
+
+    fn checkpoint(&mut self) -> CheckpointId {
+        CheckpointId { run: self.number(), number: self.number() }
+    }
+
+    fn on_disk(&mut self) -> OnDisk {
+        OnDisk {
+            origin: self.coin().then(|| self.number()),
+            checkpoints: (0..self.count()).map(|_| self.checkpoint()).collect(),
+            at: self.coin().then(|| self.checkpoint()),
         }
     }
 
@@ -116,7 +133,7 @@ impl Messages {
     fn decision(&mut self) -> Decision {
         let worker = WorkerId(self.small());
         let version = Version(self.number());
-        match self.rng.below(15) {
+        match self.rng.below(16) {
             0 => Decision::Admit { worker, incarnation: Incarnation(self.number()) },
             1 => Decision::Forget { worker },
             2 => Decision::Rows { worker, rows: self.number() },
@@ -152,6 +169,7 @@ impl Messages {
                 let places = (0..self.count()).map(|_| self.small());
                 Decision::Found(Found::Nearest(places.collect()))
             }
+            14 => Decision::Checkpoint { number: self.number(), oldest: self.number() },
             _ => Decision::Show { version, keys: self.keys() },
         }
     }

@@ -37,6 +37,7 @@ impl World<'_> {
             begins: self.now,
             busy_until: self.now,
             runs: true,
+            run: 0,
             result: None,
         });
         self.worker_input(number, Input::Start);
@@ -59,7 +60,7 @@ impl World<'_> {
                 Effect::Send(peer, message) => {
                     if let (Message::Push(push), Some(worker)) =
                         (&message, self.processes[process].node.id())
-                        && self.is_heard(peer)
+                        && self.is_heard(peer, self.processes[process].run)
                     {
                         self.checker.sent(worker, push);
                     }
@@ -205,6 +206,7 @@ impl World<'_> {
         {
             gradient[first] = f32::NAN;
         }
+        self.processes[process].run = order.ticket.run;
         if self.is_of_this_lineage(order.ticket.run) {
             self.checker.computed(worker, &order, &gradient);
         }

@@ -12,6 +12,7 @@ use pstrain_core::rng::Stream;
 use pstrain_core::saved::Saved;
 use pstrain_core::time::Time;
 
+use super::checkpoints::ShardDisk;
 use super::links::{End, Item, Link};
 use super::{Entry, World};
 
@@ -21,18 +22,20 @@ const MOST_SHARDS: usize = 8;
 /// A server that does not coordinate.
 #[derive(Debug)]
 pub(super) struct ShardProcess {
-    node: Shard,
+    pub(super) node: Shard,
     wake: Option<Time>,
     /// Its state when it was saved last, and its inputs since, if it crashes.
     saved: Option<Saved>,
     log: Vec<Vec<u8>>,
+    /// What is on its disk, if that is all that is kept.
+    pub(super) disk: ShardDisk,
     /// Whether it was told to finish.
     told: bool,
     ended: Option<Result<EndReason, WorkerError>>,
 }
 
 impl World<'_> {
-    fn new_shard(&self, shard: usize) -> Shard {
+    pub(super) fn new_shard(&self, shard: usize) -> Shard {
         let servers = self.settings.job.servers;
         let place = match shard as u32 + 1 {
             server if server < servers => Place::First { server: ServerId(server), servers },
@@ -62,12 +65,13 @@ impl World<'_> {
 
     fn begin_shard(&mut self) {
         let shard = self.shards.len();
-        let node = self.new_shard(shard);
+        let node = self.with_checkpoints(self.new_shard(shard));
         self.shards.push(ShardProcess {
             node,
             wake: None,
             saved: None,
             log: Vec::new(),
+            disk: ShardDisk::default(),
             told: false,
             ended: None,
         });
@@ -111,7 +115,7 @@ impl World<'_> {
     }
 
     /// The end of a link at which a shard is.
-    fn end_of(&self, link: usize, shard: usize) -> End {
+    pub(super) fn end_of(&self, link: usize, shard: usize) -> End {
         if self.links[link].shard == Some(shard) { End::Worker } else { End::Server }
     }
 
@@ -119,7 +123,10 @@ impl World<'_> {
         self.shard_input(shard, Input::DialFailed { why: why.into(), permanent: false });
     }
 
-    pub(super) fn shard_dialled(&mut self, shard: usize) {
+    pub(super) fn shard_dialled(&mut self, shard: usize, life: u64) {
+        if life != self.shards[shard].disk.life() {
+            return;
+        }
         let chance = self.settings.faults.dial_fails;
         if self.reason.is_some() || (!self.calm && self.percent(chance)) {
             return self.shard_dial_failed(shard, "connection refused");
@@ -135,7 +142,7 @@ impl World<'_> {
         if self.shards[shard].ended.is_some() {
             return;
         }
-        if self.settings.crashes > 0 {
+        if self.settings.crashes > 0 && !self.settings.forgets {
             let mut record = Vec::new();
             let payload = encode_input(self.now, &input, &mut record).expect("a server's input");
             record.extend_from_slice(payload.as_slice());
@@ -151,7 +158,8 @@ impl World<'_> {
             match effect {
                 Effect::Dial(_) => {
                     let takes = self.span(self.settings.delay);
-                    self.after(takes, Entry::ShardDialled(shard));
+                    let life = self.shards[shard].disk.life();
+                    self.after(takes, Entry::ShardDialled(shard, life));
                 }
                 Effect::Send(peer, message) => {
                     let link = peer.0 as usize;
@@ -161,6 +169,11 @@ impl World<'_> {
                 Effect::Close(peer) => {
                     let link = peer.0 as usize;
                     self.close(link, self.end_of(link, shard));
+                }
+                Effect::Checkpoint(checkpoint) => self.take_shard_checkpoint(shard, *checkpoint),
+                Effect::Write => self.write_shard_checkpoint(shard),
+                Effect::Done(Err(WorkerError::GoesBack(to))) => {
+                    return self.shard_goes_back(shard, to);
                 }
                 Effect::Done(result) => {
                     if let Err(error) = &result {
@@ -195,7 +208,7 @@ impl World<'_> {
 
     /// Now and then, saves the shard and puts the one restored in its place.
     fn save_shard(&mut self, shard: usize) {
-        if !self.is_time_to_save() {
+        if self.settings.forgets || !self.is_time_to_save() {
             return;
         }
         let again = self.new_shard(shard);
@@ -214,6 +227,9 @@ impl World<'_> {
     /// Puts one in the place of the shard that was handed the same inputs, and closes all its
     /// connections.
     fn begin_shard_anew(&mut self, shard: usize) {
+        if self.settings.forgets {
+            return self.shard_loses_all(shard);
+        }
         let mut node = self.new_shard(shard);
         if let Some(saved) = &self.shards[shard].saved {
             node = node.restored(saved).expect("what was saved can be restored");

@@ -169,7 +169,7 @@ fn a_worker_that_floods_a_server_that_does_not_coordinate_is_turned_away() {
     let (coordinator, worker) = (PeerId(1), PeerId(2));
     shard.give(Input::Dialled(coordinator, Identity::Anyone));
     let digest = job_digest(&job);
-    let enlisted = Enlisted { run: RUN, server, job, digest, standby: None };
+    let enlisted = Enlisted { run: RUN, server, job, digest, standby: None, origin: None };
     shard.tell(coordinator, Message::Enlisted(Box::new(enlisted)));
     let decisions = vec![Decision::Admit { worker: WorkerId(0), incarnation: Incarnation(1) }];
     shard.tell(coordinator, Message::Decisions(Decisions { first: 0, decisions }));
@@ -205,6 +205,7 @@ fn values_sent_anew_from_before_keys_moved_are_not_those_that_are_due() {
         place: Place::First { server: id, servers: 2 },
         address: "there".into(),
         followed: None,
+        on_disk: None,
     };
     server.tell(other, Message::Enlist(enlist));
     let its = server.node.key_map().keys_of(id).unwrap();

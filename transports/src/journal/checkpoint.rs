@@ -37,8 +37,19 @@ pub struct Checkpoint {
     pub now: Time,
     /// The state.
     pub saved: Saved,
+    /// Of which run it is, where several servers take theirs together.
+    pub lineage: Option<Lineage>,
     /// What whoever took it keeps beside it.
     pub beside: Vec<u8>,
+}
+
+/// The run that a checkpoint is of, and that from which all came by going back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lineage {
+    /// The run.
+    pub run: u64,
+    /// The first.
+    pub origin: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -47,6 +58,7 @@ struct About {
     number: u64,
     mark: u64,
     now: Time,
+    lineage: Option<Lineage>,
     /// The arrays, in order.
     arrays: Vec<String>,
     checksum: String,
@@ -58,12 +70,13 @@ impl Checkpoint {
     /// # Errors
     /// If the library cannot lay it out.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        let Self { number, mark, now, saved, beside } = self;
+        let Self { number, mark, now, saved, lineage, beside } = self;
         let about = About {
             format: FORMAT,
             number: *number,
             mark: *mark,
             now: *now,
+            lineage: *lineage,
             arrays: saved.arrays.iter().map(|(name, _)| name.clone()).collect(),
             checksum: UNKNOWN.into(),
         };
@@ -140,11 +153,11 @@ impl Checkpoint {
             };
             Ok((name, array))
         };
-        let About { number, mark, now, arrays, .. } = about;
+        let About { number, mark, now, lineage, arrays, .. } = about;
         let arrays = arrays.into_iter().map(array).collect::<Result<_, Problem>>()?;
         let small = tensor(STATE)?.data().to_vec();
         let beside = tensor(BESIDE)?.data().to_vec();
-        Ok(Self { number, mark, now, saved: Saved { small, arrays }, beside })
+        Ok(Self { number, mark, now, saved: Saved { small, arrays }, lineage, beside })
     }
 }
 
@@ -263,6 +276,7 @@ mod tests {
             mark: 8,
             now: Time::from_nanos(99),
             saved,
+            lineage: Some(Lineage { run: 3, origin: 2 }),
             beside: b"records".to_vec(),
         }
     }

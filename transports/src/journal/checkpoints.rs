@@ -2,13 +2,15 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use pstrain_core::node::Durable;
+use pstrain_core::node::{self, Durable};
+use pstrain_core::saved::Saved;
 use pstrain_core::time::Time;
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, Lineage};
 use super::disk::{Disk, replace};
 use super::folder::{Found, StateFolder};
 use super::log::Log;
@@ -48,12 +50,32 @@ pub struct Checkpoints<B, D> {
     has_failed: bool,
 }
 
+/// A state that is to be a checkpoint.
+#[derive(Debug)]
+pub struct Taken {
+    checkpoint: Checkpoint,
+    /// What must be on the disk before it is whole.
+    files: Vec<File>,
+    /// The oldest that may still be gone back to, where others decide about that.
+    oldest: Option<u64>,
+}
+
 /// A checkpoint that is being written.
 #[derive(Debug)]
 struct Writing {
-    number: u64,
+    taken: Arc<Taken>,
     /// Gives its bytes.
-    thread: JoinHandle<io::Result<u64>>,
+    thread: io::Result<JoinHandle<io::Result<u64>>>,
+}
+
+impl Taken {
+    /// Writes it; gives its bytes.
+    fn write(&self, disk: &impl Disk, folder: &StateFolder) -> io::Result<u64> {
+        self.files.iter().try_for_each(File::sync_data)?;
+        let bytes = self.checkpoint.to_bytes()?;
+        replace(disk, &folder.checkpoint(self.checkpoint.number), &bytes)?;
+        Ok(bytes.len() as u64)
+    }
 }
 
 impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
@@ -76,11 +98,16 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
     /// Whether [`Self::rest`] has anything to do.
     pub fn is_due(&self, now: Time, log: Option<&Log>) -> bool {
         if let Some(writing) = &self.writing {
-            return writing.thread.is_finished();
+            return writing.thread.as_ref().map_or(true, JoinHandle::is_finished);
         }
         let most = LEAST_LOG.max(self.bytes.saturating_mul(MOST_LOG));
         let is_long = log.is_some_and(|log| log.committed() > most) && !self.has_failed;
         now >= self.due || is_long
+    }
+
+    /// Whether one is being written.
+    pub const fn is_writing(&self) -> bool {
+        self.writing.is_some()
     }
 
     /// Takes a checkpoint if one is due. Where inputs are kept, `log` has all of them, and is
@@ -101,48 +128,68 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         self.settle(now);
     }
 
-    fn take(&mut self, now: Time, server: &mut impl Durable, log: Option<&mut Log>) {
+    /// The number of one that is to be taken now; the next is due later.
+    pub(super) fn begin(&mut self, now: Time) -> u64 {
         self.due = now + self.every;
-        let number = self.newest + 1;
+        self.newest + 1
+    }
+
+    /// What a node says is its state.
+    pub(super) fn of_node(&mut self, now: Time, taken: node::Checkpoint) -> Taken {
+        let node::Checkpoint { number, run, origin, oldest, saved } = taken;
+        Taken { oldest, ..self.taken(number, now, saved, Some(Lineage { run, origin })) }
+    }
+
+    fn taken(&mut self, number: u64, now: Time, saved: Saved, lineage: Option<Lineage>) -> Taken {
+        self.newest = self.newest.max(number);
+        let Beside { bytes: beside, files } = (self.beside)();
+        let mark = self.folder.mark(number);
+        let checkpoint = Checkpoint { number, mark, now, saved, lineage, beside };
+        Taken { checkpoint, files, oldest: None }
+    }
+
+    fn take(&mut self, now: Time, server: &mut impl Durable, log: Option<&mut Log>) {
+        let number = self.begin(now);
         if let Some(log) = log {
             match self.folder.begin_log(&self.disk, number) {
                 Ok(next) => *log = next,
                 Err(error) => return self.failed(now, &error.to_string()),
             }
         }
-        self.newest = number;
-        let Beside { bytes: beside, files } = (self.beside)();
-        let (mark, saved) = (self.folder.mark(number), server.save());
-        let checkpoint = Checkpoint { number, mark, now, saved, beside };
-        // With its lock, so that nobody else is there before this is written.
-        let (disk, folder) = (self.disk.clone(), self.folder.clone());
-        let write = move || {
-            files.iter().try_for_each(File::sync_data)?;
-            let bytes = checkpoint.to_bytes()?;
-            replace(&disk, &folder.checkpoint(number), &bytes)?;
-            Ok(bytes.len() as u64)
-        };
-        match thread::Builder::new().name("checkpoint".into()).spawn(write) {
-            Ok(thread) => self.writing = Some(Writing { number, thread }),
-            Err(error) => self.failed(now, &format!("no thread to write it: {error}")),
-        }
+        let saved = server.save();
+        let taken = self.taken(number, now, saved, None);
+        self.write(Arc::new(taken));
     }
 
-    /// Waits until the checkpoint that is being written is, and removes what it makes useless: all
-    /// before the one before it.
-    pub fn settle(&mut self, now: Time) {
-        let Some(Writing { number, thread }) = self.writing.take() else { return };
-        match thread.join().unwrap_or_else(|_panic| Err(io::Error::other("its thread broke off"))) {
+    /// Begins to write it.
+    pub(super) fn write(&mut self, taken: Arc<Taken>) {
+        // With its lock, so that nobody else is there before this is written.
+        let (disk, folder, state) = (self.disk.clone(), self.folder.clone(), Arc::clone(&taken));
+        let write = move || state.write(&disk, &folder);
+        let thread = thread::Builder::new().name("checkpoint".into()).spawn(write);
+        self.writing = Some(Writing { taken, thread });
+    }
+
+    /// Waits until the checkpoint that is being written is, if one is, and removes what it makes
+    /// useless: all before the one before it, or before the oldest that others may want. Gives its
+    /// number, or what could not be written.
+    pub fn settle(&mut self, now: Time) -> Option<Result<u64, Arc<Taken>>> {
+        let Writing { taken, thread } = self.writing.take()?;
+        let number = taken.checkpoint.number;
+        let broke_off = |_panic| Err(io::Error::other("its thread broke off"));
+        match thread.and_then(|thread| thread.join().unwrap_or_else(broke_off)) {
             Ok(bytes) => {
-                self.folder.clear(&self.disk, self.whole);
+                self.folder.clear(&self.disk, taken.oldest.unwrap_or(self.whole));
                 (self.whole, self.bytes) = (number, bytes);
                 if std::mem::take(&mut self.has_failed) {
                     (self.warn)("checkpoints can be written again");
                 }
+                Some(Ok(number))
             }
             Err(error) => {
                 let path = self.folder.checkpoint(number);
                 self.failed(now, &format!("{} cannot be written: {error}", path.display()));
+                Some(Err(taken))
             }
         }
     }

@@ -10,7 +10,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::checkpoint::{Checkpoint, CheckpointError};
+use pstrain_core::id::CheckpointId;
+use pstrain_core::protocol::checkpoint::OnDisk;
+use pstrain_core::time::Time;
+
+use super::checkpoint::{Checkpoint, CheckpointError, Lineage};
 use super::disk::Disk;
 use super::log::{Log, LogError};
 
@@ -34,6 +38,17 @@ pub struct Found {
     /// The greatest number of all files.
     pub newest: u64,
     /// Newer checkpoints that are of no use, with what is wrong.
+    pub damaged: Vec<CheckpointError>,
+}
+
+/// What a server that takes its checkpoints with others can go back to.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    /// Which checkpoints are whole.
+    pub on_disk: OnDisk,
+    /// A time that none of them is after.
+    pub until: Time,
+    /// Those that are of no use, with what is wrong.
     pub damaged: Vec<CheckpointError>,
 }
 
@@ -142,6 +157,38 @@ impl StateFolder {
                 Ok(Found { checkpoint: None, logs, newest, damaged })
             }
         }
+    }
+
+    /// What a server that takes its checkpoints with others can go back to.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`] if the folder cannot be read.
+    pub fn shelf(&self) -> Result<Shelf, FolderError> {
+        let mut shelf = Shelf::default();
+        for number in self.numbers(CHECKPOINT)? {
+            match Checkpoint::read(&self.checkpoint(number), self.mark(number)) {
+                Ok(Checkpoint { lineage: Some(Lineage { run, origin }), now, .. }) => {
+                    shelf.on_disk.origin = Some(origin);
+                    shelf.on_disk.checkpoints.push(CheckpointId { run, number });
+                    shelf.until = shelf.until.max(now);
+                }
+                Ok(_) => {} // of a server that was alone
+                Err(error) => shelf.damaged.push(error),
+            }
+        }
+        Ok(shelf)
+    }
+
+    /// Checkpoint `number`, to go on from.
+    ///
+    /// # Errors
+    /// [`FolderError::Damaged`] if it is not whole.
+    pub fn find_checkpoint(&self, number: u64) -> Result<Found, FolderError> {
+        let checkpoint = Checkpoint::read(&self.checkpoint(number), self.mark(number));
+        let checkpoint = checkpoint.map_err(FolderError::Damaged)?;
+        let newest = self.numbers(CHECKPOINT)?.last().copied().unwrap_or(0);
+        let (logs, damaged) = (Vec::new(), Vec::new());
+        Ok(Found { checkpoint: Some(checkpoint), logs, newest, damaged })
     }
 
     /// All logs from `number` on, none of which may be missing.

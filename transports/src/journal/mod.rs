@@ -13,16 +13,18 @@ mod folder;
 mod inputs;
 mod log;
 mod recovery;
+mod snapshots;
 
-use pstrain_core::node::{Durable, Input, Server};
+use pstrain_core::node::{Durable, Input};
 use pstrain_core::time::Time;
 
-pub use checkpoint::{Checkpoint, CheckpointError};
-pub use checkpoints::{Beside, Checkpoints};
+pub use checkpoint::{Checkpoint, CheckpointError, Lineage};
+pub use checkpoints::{Beside, Checkpoints, Taken};
 pub use disk::{Disk, Files, replace};
-pub use folder::{FolderError, Found, StateFolder};
+pub use folder::{FolderError, Found, Shelf, StateFolder};
 pub use log::{Log, LogError, Opened};
-pub use recovery::{Recovered, recover};
+pub use recovery::{Recovered, goes_on, recover};
+pub use snapshots::Snapshots;
 
 use crate::driver::Journal;
 use inputs::Inputs;
@@ -57,51 +59,16 @@ impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for InputLog<B, D> {
         Journal::<N>::commit(&mut self.inputs);
     }
 
-    fn rest(&mut self, now: Time, server: &mut N) {
+    fn rest(&mut self, now: Time, server: &mut N) -> Option<Input> {
         // Inputs without effects wait for the next that has some.
         if self.checkpoints.is_due(now, Some(&self.inputs.log)) && server.can_save() {
             Journal::<N>::commit(&mut self.inputs);
             self.checkpoints.rest(now, server, Some(&mut self.inputs.log));
         }
+        None
     }
 
     fn end(&mut self, now: Time, _server: &mut N) {
         self.checkpoints.settle(now);
-    }
-}
-
-/// Keeps checkpoints of a server and no inputs: effects wait for nothing.
-#[derive(Debug)]
-pub struct Snapshots<B, D>(Checkpoints<B, D>);
-
-impl<B, D> Snapshots<B, D> {
-    /// Keeps these.
-    #[must_use]
-    pub const fn new(checkpoints: Checkpoints<B, D>) -> Self {
-        Self(checkpoints)
-    }
-
-    /// The checkpoints.
-    pub const fn checkpoints(&mut self) -> &mut Checkpoints<B, D> {
-        &mut self.0
-    }
-}
-
-impl<B: FnMut() -> Beside, D: Disk> Journal<Server> for Snapshots<B, D> {
-    const KEEPS: bool = false;
-
-    fn append(&mut self, _now: Time, _input: &Input) {}
-
-    fn commit(&mut self) {}
-
-    fn rest(&mut self, now: Time, server: &mut Server) {
-        if self.0.is_due(now, None) {
-            self.0.rest(now, server, None);
-        }
-    }
-
-    /// How a run ended is worth keeping whatever the time.
-    fn end(&mut self, now: Time, server: &mut Server) {
-        self.0.take_now(now, server);
     }
 }

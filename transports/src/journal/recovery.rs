@@ -65,7 +65,8 @@ impl<N: Node, R: FnMut(Time, Event)> Retelling<'_, N, R> {
 /// How a server begins that has been told all: what it asked for is asked for again. Its connections
 /// are gone, a dial that was under way is as good as one that failed, and whoever was silent meanwhile
 /// is not to blame.
-fn goes_on(server: &impl Durable, done: Option<Effect>) -> Begin {
+#[must_use]
+pub fn goes_on(server: &impl Durable, done: Option<Effect>) -> Begin {
     let gone = |peer| Input::Disconnected { peer, why: ANEW.to_owned() };
     let failed = Input::DialFailed { why: ANEW.to_owned(), permanent: false };
     let dial = server.is_dialling().then_some(failed);

@@ -73,6 +73,8 @@ impl<H: Host> Simulation<'_, H> {
                 | Effect::Limit(..)
                 | Effect::SendExamples { .. }
                 | Effect::SendStatus { .. }
+                | Effect::Checkpoint(_)
+                | Effect::Write
                 | Effect::Evaluate(_)
                 | Effect::Prepare(_)
                 | Effect::Compute(_) => {}

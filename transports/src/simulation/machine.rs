@@ -140,6 +140,8 @@ impl<H: Host> Simulation<'_, H> {
                 Effect::Limit(..)
                 | Effect::SendExamples { .. }
                 | Effect::SendStatus { .. }
+                | Effect::Checkpoint(_)
+                | Effect::Write
                 | Effect::Evaluate(_) => {}
             }
         }

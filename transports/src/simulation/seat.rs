@@ -180,7 +180,11 @@ impl<H: Host> Simulation<'_, H> {
                 Effect::Done(result) => self.server_done(place, result),
                 // Limits guard against hostile bytes, and there are no bytes here. The others are
                 // a worker's.
-                Effect::Limit(..) | Effect::Prepare(_) | Effect::Compute(_) => {}
+                Effect::Limit(..)
+                | Effect::Checkpoint(_)
+                | Effect::Write
+                | Effect::Prepare(_)
+                | Effect::Compute(_) => {}
             }
         }
     }

@@ -51,6 +51,13 @@ impl Listener {
         }
     }
 
+    pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener, _) => registry.deregister(listener),
+            Self::Unix(listener, ..) => registry.deregister(listener),
+        }
+    }
+
     pub(super) fn accept(&self) -> io::Result<Stream> {
         Ok(match self {
             Self::Tcp(listener, _) => Stream::Tcp(listener.accept()?.0).without_delay(),

@@ -105,6 +105,9 @@ impl Ready {
     }
 }
 
+/// What is done with the socket that takes others in.
+const POLL_LISTENER: &str = "poll the listening socket";
+
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransportError {
     move |source| TransportError::System { what, source }
 }
@@ -145,14 +148,28 @@ impl SocketTransport {
     /// # Errors
     /// [`TransportError`] if it cannot listen there.
     pub fn listen(address: &Address) -> Result<Self, TransportError> {
-        let mut transport = Self::new()?;
         let listen_error = |source| TransportError::Listen { address: address.to_string(), source };
-        let mut listener = Listener::bind(address).map_err(listen_error)?;
-        listener
-            .register(transport.poll.registry(), LISTEN)
-            .map_err(system("poll the listening socket"))?;
-        transport.listener = Some(listener);
-        Ok(transport)
+        Self::new()?.at(Listener::bind(address).map_err(listen_error)?)
+    }
+
+    /// The same transport, which takes in whoever comes there.
+    fn at(mut self, mut listener: Listener) -> Result<Self, TransportError> {
+        listener.register(self.poll.registry(), LISTEN).map_err(system(POLL_LISTENER))?;
+        self.listener = Some(listener);
+        Ok(self)
+    }
+
+    /// One in the place of this without any of its connections, as for a process that was begun anew:
+    /// whoever dials meanwhile waits.
+    ///
+    /// # Errors
+    /// [`TransportError`] if the operating system gives no poll.
+    pub fn without_connections(self) -> Result<Self, TransportError> {
+        let Self { clock, poll, listener, security, notices, target, traffic, .. } = self;
+        let anew = Self { clock, security, notices, target, traffic, ..Self::new()? };
+        let Some(mut listener) = listener else { return Ok(anew) };
+        listener.deregister(poll.registry()).map_err(system(POLL_LISTENER))?;
+        anew.at(listener)
     }
 
     /// A transport that dials `address`. Without [`Self::secured`] it must be on this machine.

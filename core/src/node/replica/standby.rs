@@ -147,7 +147,11 @@ impl Standby {
                 self.attending.values_mut().for_each(|worker| worker.since = now);
             }
             Input::Wake => self.on_wake(now, out),
-            Input::Prepared(_) | Input::Computed(_) | Input::Evaluated(_) => {}
+            Input::Prepared(_)
+            | Input::Computed(_)
+            | Input::Evaluated(_)
+            | Input::Checkpoint(_)
+            | Input::Written(_) => {}
         }
     }
 

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Server;
+use super::checkpoints::Standing;
 use super::group::Other;
 use super::moving::Change;
 use crate::id::{PeerId, ServerId};
@@ -28,15 +29,36 @@ impl Server {
         };
         if server.is_some_and(|server| self.group.gone.contains(&server)) {
             // It was cut off when it was told that others have its keys now.
-            self.forget_stranger(peer);
-            out.push(Effect::Send(peer, Message::End(End { reason: EndReason::Stopped })));
-            return out.push(Effect::Close(peer));
+            return self.send_away(peer, out);
         }
         match server.filter(|server| self.group.get(*server).is_some()) {
-            Some(server) => self.take_back(now, peer, server, enlist, out),
+            Some(server) => match self.standing(server, &enlist) {
+                Ok(Standing::GoesOn) => {
+                    if enlist.followed.is_some_and(|(run, _)| run == self.run) {
+                        self.hear_of(server);
+                    }
+                    self.take_back(now, peer, server, enlist, out);
+                }
+                Ok(Standing::Behind(checkpoint)) => self.send_back(peer, checkpoint, out),
+                Ok(Standing::Lost(_)) if self.end.is_some() && self.evaluations_due() == 0 => {
+                    self.send_away(peer, out);
+                }
+                Ok(Standing::Lost(checkpoint)) => {
+                    return self.go_back_with(server, checkpoint, out);
+                }
+                Err(what) => return self.refuse(now, peer, Refusal::Server { what }, out),
+            },
             None => self.take_in(now, peer, enlist.address, out),
         }
         self.settle(now, out);
+    }
+
+    /// Tells a server that is not needed any more that it can go.
+    fn send_away(&mut self, peer: PeerId, out: &mut Outbox) {
+        self.forget_stranger(peer);
+        let reason = self.end.unwrap_or(EndReason::Stopped);
+        out.push(Effect::Send(peer, Message::End(End { reason })));
+        out.push(Effect::Close(peer));
     }
 
     /// One of the servers has come, or has come back.
@@ -86,12 +108,13 @@ impl Server {
         self.forget_stranger(peer);
         out.push(Effect::Limit(peer, Limits::of_holder(self.keys.len() as usize)));
         let (job, digest) = (self.job.clone(), self.job_digest);
-        let enlisted = Enlisted { run: self.run, server, job, digest, standby: None };
+        let (standby, origin) = (None, self.origin());
+        let enlisted = Enlisted { run: self.run, server, job, digest, standby, origin };
         out.push(Effect::Send(peer, Message::Enlisted(Box::new(enlisted))));
     }
 
     fn check_enlist(&self, enlist: &Enlist) -> Result<(), Refusal> {
-        let Enlist { protocol, build, place, address, followed } = enlist;
+        let Enlist { protocol, build, place, address, followed: _, on_disk: _ } = enlist;
         if *protocol != PROTOCOL_VERSION {
             return Err(Refusal::Protocol {
                 theirs: (*protocol, *protocol),
@@ -115,8 +138,6 @@ impl Server {
             || address.chars().any(char::is_control)
         {
             String::from("its address is no address")
-        } else if followed.is_some_and(|(run, _)| run != self.run) {
-            String::from("it belongs to another run")
         } else {
             return Ok(());
         };
@@ -134,6 +155,7 @@ impl Server {
         if let Some(other) = self.group.other(server) {
             other.heard = now;
         }
+        self.hear_of(server);
         match message {
             Message::Heartbeat(_) => {
                 out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
@@ -151,6 +173,7 @@ impl Server {
             Message::Portion(portion) => self.on_portion(now, server, portion, out),
             Message::Taken(taken) => self.on_taken(now, server, taken.cut, out),
             Message::Leave(_) => self.on_leave(now, server, out),
+            Message::Written(written) => self.on_other_written(server, written.number, out),
             Message::Slice(slice) if !self.group.shown.contains_key(&slice.header.version) => {}
             Message::Slice(slice) => {
                 // It may be sent anew, from before its keys moved: whether it is what is due is looked

@@ -2,6 +2,7 @@
 
 mod account;
 mod arriving;
+mod checkpoints;
 mod enlist;
 mod fence;
 mod group;
@@ -25,6 +26,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use checkpoints::Checkpoints;
 pub use fence::LEAVE_SERVER;
 use fence::Ordered;
 use group::Group;
@@ -115,6 +117,8 @@ pub struct Server {
     pullers: Pullers,
     /// The worker whose coming or going is being dealt with: whoever may go on now waited for it.
     mover: Option<WorkerId>,
+    /// Checkpoints, if they are all that is kept.
+    checkpoints: Option<Checkpoints>,
     end: Option<EndReason>,
     done: bool,
 }
@@ -223,6 +227,7 @@ impl Server {
             evaluated: None,
             pullers: Pullers::default(),
             mover: None,
+            checkpoints: None,
             end: None,
             done: false,
             job,
@@ -323,12 +328,7 @@ impl Server {
             Message::Candidacy(asked) if self.identities.contains_key(&peer) => {
                 self.on_candidacy(now, peer, asked, out);
             }
-            Message::Follow(_) => {
-                let what = "this server takes no standby: it keeps checkpoints; start it with \
-                            --durability none or log";
-                let why = Refusal::Server { what: String::from(what) };
-                self.refuse(now, peer, why, out);
-            }
+            Message::Follow(_) => self.refuse(now, peer, no_standby(), out),
             message => match self.roster.worker_of(peer) {
                 Some(worker) => self.on_member_message(now, peer, worker, message, out),
                 None => self.refuse(now, peer, unexpected("a hello", &message), out),
@@ -402,6 +402,13 @@ fn controller(job: &Job) -> Auto {
     }
 }
 
+/// A refusal for a standby of a server that keeps checkpoints alone.
+pub(super) fn no_standby() -> Refusal {
+    let what = "this server takes no standby: it keeps checkpoints; start it with --durability none or \
+                log";
+    Refusal::Server { what: what.into() }
+}
+
 /// A refusal for a message out of place.
 fn unexpected(wanted: &str, got: &Message) -> Refusal {
     Refusal::Unexpected {
@@ -431,6 +438,8 @@ impl Node for Server {
                 self.settle(now, out);
             }
             Input::Overslept => self.renew_leases(now),
+            Input::Checkpoint(number) => self.on_checkpoint(number, out),
+            Input::Written(number) => self.on_written(number),
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
             Input::Dialled(..)

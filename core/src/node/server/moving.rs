@@ -29,13 +29,15 @@ use crate::saved::{Archive, SavedError};
 use crate::store::{Coming, Decision, PartError, Store};
 use crate::time::Time;
 
+/// Why no server can come or go.
+const NO_CHANGES: &str =
+    "it has --durability checkpoint, and then no server can join or leave; use log";
+
 /// Who wants to come or to go, and what is being done about the first of them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Changes {
     wanted: VecDeque<Wanted>,
     attempt: Option<Attempt>,
-    /// Whether nobody may come.
-    refused: bool,
 }
 
 /// Somebody wants to come or to go.
@@ -129,19 +131,13 @@ impl Server {
         &self.group.map
     }
 
-    /// Lets no server join: whoever keeps this one's state keeps it so that several would go back to
-    /// different times, or keeps that of one only.
-    pub const fn stay_alone(&mut self) {
-        self.group.changes.refused = true;
-    }
-
     /// Whether one more server may come.
     pub(super) fn check_join(&self) -> Result<(), String> {
         if !self.may_change() {
             return Err("the run is over, or about to be".into());
         }
-        if self.group.changes.refused {
-            return Err("it has --durability checkpoint, and then no server can join".into());
+        if self.takes_checkpoints() {
+            return Err(NO_CHANGES.into());
         }
         if self.job.model == ModelSpec::Logistic || !self.job.filters.pull.is_none() {
             return Err(
@@ -159,7 +155,7 @@ impl Server {
 
     /// A server wants to go.
     pub(super) fn on_leave(&mut self, now: Time, server: ServerId, out: &mut Outbox) {
-        if self.group.map.keys_of(server).is_some() {
+        if self.group.map.keys_of(server).is_some() && !self.takes_checkpoints() {
             self.group.changes.want(Change::Leave(server), now);
         }
         self.settle(now, out);
@@ -180,6 +176,7 @@ impl Server {
                 let what = alloc::format!("there is no server {} with keys", control.value);
                 answer(peer, Err(what), out);
             }
+            Some(_) if self.takes_checkpoints() => answer(peer, Err(NO_CHANGES.into()), out),
             Some(ServerId::COORDINATOR) => {
                 answer(peer, Err("server 1 coordinates, and cannot go".into()), out);
             }

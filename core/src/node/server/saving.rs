@@ -7,6 +7,7 @@ use super::{Server, ServerError, controller};
 use crate::id::{PeerId, ServerId};
 use crate::job::Job;
 use crate::node::{Durable, Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
+use crate::protocol::message::EndReason;
 use crate::protocol::replica::{Elector, Electorate};
 use crate::saved::{Archive, Saved, SavedError};
 use crate::store::Store;
@@ -63,12 +64,6 @@ impl Server {
         server.archive(&mut archive)?;
         archive.finish()?;
         Ok(server)
-    }
-
-    /// Makes it another run, which goes on from here: workers of the one before, which may know
-    /// more than this server does, are fenced and join anew.
-    pub const fn begin_lineage(&mut self, run: u64) {
-        self.run = run;
     }
 
     /// The connections that are up, as far as it knows.
@@ -252,5 +247,11 @@ impl Durable for Server {
 
     fn unanswered(&self) -> Vec<Effect> {
         self.unanswered()
+    }
+
+    /// Whether the run is over, and nothing is to be gained by going back: a server that was lost may
+    /// be found.
+    fn is_over(&self) -> bool {
+        self.done && self.end.is_some_and(|end| !matches!(end, EndReason::ServerLost(_)))
     }
 }

@@ -4,6 +4,7 @@
 //! It decides nothing of its own, not even who is a worker: all that comes from the stream of
 //! decisions, in order.
 
+mod checkpoints;
 mod keys;
 mod moving;
 mod saving;
@@ -26,6 +27,7 @@ use crate::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
 use crate::job::Job;
 use crate::model::Model;
 use crate::params::KeyRange;
+use crate::protocol::checkpoint::{OnDisk, Written};
 use crate::protocol::group::{
     Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Leave, Measured, Place, Slice,
     SliceHeader,
@@ -69,6 +71,10 @@ pub struct Shard {
     workers: Workers,
     /// Parameters that the coordinator wants and may not have.
     shown: Vec<Slice>,
+    /// What it has on its disk, if it takes checkpoints.
+    on_disk: Option<OnDisk>,
+    /// The last checkpoint that it has written in this run.
+    written: Option<Written>,
     /// What it was last asked to measure, with the answer, which may not have come.
     measured: Option<Measured>,
     /// Connections that have not said who they are, with the time they came.
@@ -112,6 +118,8 @@ impl Shard {
             told: 0,
             workers: Workers::default(),
             shown: Vec::new(),
+            on_disk: None,
+            written: None,
             measured: None,
             strangers: BTreeSet::new(),
             identities: BTreeMap::new(),
@@ -203,6 +211,7 @@ impl Shard {
             },
             address: self.config.address.clone(),
             followed: begun.map(|begun| (begun.run, self.followed)),
+            on_disk: self.on_disk.clone(),
         };
         out.push(Effect::Send(peer, Message::Enlist(enlist)));
     }
@@ -219,6 +228,7 @@ impl Shard {
             Message::Decisions(decisions) => self.on_decisions(now, decisions, out),
             Message::Begin(begin) => self.on_begin(begin, out),
             Message::Portion(portion) => self.on_portion(now, portion, out),
+            Message::GoBack(go_back) => self.on_go_back(go_back, out),
             Message::Standby(standby) => self.coordinators.note_standby(Some(standby.address)),
             other => {
                 self.fail(alloc::format!("it sent a {:?} message to a server", other.kind()), out);
@@ -243,22 +253,25 @@ impl Shard {
         for (worker, incarnation, push) in held {
             self.announce(now, worker, incarnation, &push, out);
         }
+        self.tell_written(now, out);
         if self.leaving {
             self.tell(now, Message::Leave(Leave), out);
         }
     }
 
     fn take_place(&mut self, enlisted: Enlisted, out: &mut Outbox) -> Result<(), String> {
-        let Enlisted { run, server, job, digest, standby } = enlisted;
+        let Enlisted { run, server, job, digest, standby, origin } = enlisted;
         self.coordinators.note_standby(standby);
+        self.check_origin(origin)?;
         if let Some(following) = &self.following {
-            if following.run != run {
+            let (was, had, has_keys) = (following.run, following.server, following.store.is_some());
+            if was != run && !self.goes_on_in(run) {
                 return Err(String::from("it is another run than before"));
             }
-            if following.server == server {
+            if had == server {
                 return Ok(());
             }
-            if following.store.is_some() {
+            if has_keys {
                 return Err(alloc::format!("it says that this is server {server} now"));
             }
             // What it was to have went another way while it was cut off: it begins anew.
@@ -300,10 +313,17 @@ impl Shard {
         // Those it has followed already came twice.
         let known = (self.followed - first) as usize;
         for decision in decisions.into_iter().skip(known) {
+            let checkpoint = match decision {
+                Decision::Checkpoint { number, oldest } => Some((number, oldest)),
+                _ => None,
+            };
             if let Err(what) = self.follow(now, decision, out) {
                 return self.fail(what, out);
             }
             self.followed += 1;
+            if let Some((number, oldest)) = checkpoint {
+                self.keep_state(number, oldest, out);
+            }
         }
         if self.followed >= self.told + FOLLOWED_AT_ONCE {
             self.tell_followed(now, out);
@@ -362,7 +382,8 @@ impl Shard {
             | Decision::Mode(_)
             | Decision::Look(_)
             | Decision::ForgetLooks
-            | Decision::GoBack) => {
+            | Decision::GoBack
+            | Decision::Checkpoint { .. }) => {
                 let sums = store.as_mut().and_then(|store| store.follow(&decision));
                 if let Some(sums) = sums {
                     let measured = Measured { decision: self.followed, sums };
@@ -479,7 +500,11 @@ impl Node for Shard {
             Input::Overslept => self.dialler.overslept(now),
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
-            Input::Prepared(_) | Input::Computed(_) | Input::Evaluated(_) => {}
+            Input::Written(number) => self.on_written(now, number, out),
+            Input::Prepared(_)
+            | Input::Computed(_)
+            | Input::Evaluated(_)
+            | Input::Checkpoint(_) => {}
         }
     }
 

@@ -120,9 +120,10 @@ impl Shard {
         Ok(())
     }
 
-    /// Somebody wants this server to finish in order: it goes once others have its keys.
+    /// Somebody wants this server to finish in order: it goes once others have its keys, or at once where
+    /// they do not move and it can go back to a checkpoint.
     pub(super) fn drain(&mut self, now: Time, out: &mut Outbox) {
-        let is_alone = self.keys().is_none();
+        let is_alone = self.keys().is_none() || self.on_disk().is_some();
         if is_alone || core::mem::replace(&mut self.leaving, true) {
             return self.finish(Ok(EndReason::Stopped), out);
         }

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::{Following, Shard, ShardConfig};
 use crate::id::{PeerId, ServerId};
 use crate::job::Job;
-use crate::node::Identity;
 use crate::node::places::Places;
+use crate::node::{Durable, Effect, Identity};
 use crate::params::KeyRange;
 use crate::protocol::group::{Place, Slice};
 use crate::saved::{Archive, Saved, SavedError};
@@ -134,6 +134,24 @@ impl Shard {
             archive.shared_of("shown", values, header.keys.len() as usize)?;
         }
         Ok(())
+    }
+}
+
+impl Durable for Shard {
+    fn save(&mut self) -> Saved {
+        self.save()
+    }
+
+    fn peers(&self) -> Vec<PeerId> {
+        self.peers()
+    }
+
+    fn is_dialling(&self) -> bool {
+        self.is_dialling()
+    }
+
+    fn unanswered(&self) -> Vec<Effect> {
+        Vec::new()
     }
 }
 

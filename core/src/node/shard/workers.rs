@@ -12,6 +12,7 @@ use super::Shard;
 use crate::id::{Incarnation, PeerId, Sequence, WorkerId};
 use crate::job::heartbeat;
 use crate::node::idle::Idle;
+use crate::node::server::no_standby;
 use crate::node::{Effect, Outbox, Target};
 use crate::params::KeyRange;
 use crate::protocol::group::{Attach, Attached};
@@ -211,6 +212,9 @@ impl Shard {
             (Some(worker), Message::Keys(keys)) => self.on_keys(from, worker, &keys, out),
             (Some(_), Message::Heartbeat(heartbeat)) => {
                 out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
+            }
+            (None, Message::Follow(_)) if self.on_disk().is_some() => {
+                self.refuse(from, no_standby(), out);
             }
             (_, message) => {
                 let there = match self.coordinators.all().next() {

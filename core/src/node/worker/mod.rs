@@ -25,7 +25,7 @@ use super::dialler::{Dialler, Due};
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use crate::examples::Examples;
 use crate::filter::Carrier;
-use crate::id::{Incarnation, PartId, PeerId, Term, WorkerId};
+use crate::id::{CheckpointId, Incarnation, PartId, PeerId, Term, WorkerId};
 use crate::job::Job;
 use crate::params::KeyRange;
 use crate::protocol::group::Unreached;
@@ -73,6 +73,8 @@ pub enum WorkerError {
         /// Since which term.
         term: Term,
     },
+    /// A server of a job that takes checkpoints: what it has is of no use, and it goes on from this one.
+    GoesBack(CheckpointId),
     /// Its standby is gone, and the workers have not promised in time to follow it alone.
     Abandoned {
         /// Why the standby is gone, in words.
@@ -92,6 +94,7 @@ impl fmt::Display for WorkerError {
             Self::Refused(why) => write!(f, "the server refused this worker: {why}"),
             Self::Protocol(what) => write!(f, "the server broke the protocol: {what}"),
             Self::Data(what) => f.write_str(what),
+            Self::GoesBack(checkpoint) => write!(f, "the servers go back to {checkpoint}"),
             Self::Abandoned { why } => write!(
                 f,
                 "its standby is gone ({why}), and most of the workers have not promised to follow it \
@@ -330,7 +333,10 @@ impl Node for Worker {
             }
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
-            Input::Connected(..) | Input::Evaluated(_) => {}
+            Input::Connected(..)
+            | Input::Evaluated(_)
+            | Input::Checkpoint(_)
+            | Input::Written(_) => {}
         }
     }
 

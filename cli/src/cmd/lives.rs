@@ -1,0 +1,72 @@
+//! A server that does not coordinate and takes checkpoints, which are all that it keeps: whenever the
+//! coordinator sends it back to one, it goes on from there as if it had been begun anew.
+
+use anyhow::Context as _;
+use pstrain_core::id::CheckpointId;
+use pstrain_core::node::{Shard, WorkerError};
+use pstrain_core::protocol::checkpoint::OnDisk;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_transports::journal::{
+    Beside, CheckpointError, Checkpoints, Files, Found, Shelf, Snapshots, StateFolder, goes_on,
+};
+use pstrain_transports::{Begin, Mailbox, SocketTransport, Transport as _, WallClock, drive_from};
+
+use super::shard::services;
+use crate::args::ServerArgs;
+use crate::durable::ShardFolder;
+use crate::messages;
+use crate::signals::Drain;
+
+/// Serves until the run is over, in one life after the other.
+pub(super) fn run(
+    args: &ServerArgs,
+    (folder, kept): (&StateFolder, &ShardFolder),
+    (transport, clock): (SocketTransport, WallClock),
+    new: impl Fn() -> Shard,
+) -> anyhow::Result<Result<EndReason, WorkerError>> {
+    let Shelf { mut on_disk, until, damaged } = folder.shelf()?;
+    for damaged in damaged {
+        messages::warn(&format!("{damaged}; it cannot be gone back to"));
+    }
+    let clock = clock.going_on(until);
+    let mut transport = transport.with_target(args.coordinator.clone()).with_clock(clock);
+    let drain = Drain::default();
+    loop {
+        let (mut node, begin, found) = life(folder, &on_disk, new())?;
+        let mailbox = Mailbox::new(&transport);
+        drain.turn_to(mailbox.handle())?;
+        let when = (kept.checkpoint_every, transport.now());
+        let warn = messages::warn;
+        let checkpoints =
+            Checkpoints::new(folder.clone(), Files, when, &found, Beside::default, warn);
+        let mut journal = Snapshots::following(checkpoints);
+        let mut services = services(args);
+        let done =
+            drive_from(&mut node, &mut transport, &mut services, &mailbox, &mut journal, begin)?;
+        let Err(WorkerError::GoesBack(checkpoint)) = done else { return Ok(done) };
+        messages::say(&WorkerError::GoesBack(checkpoint).to_string());
+        on_disk = node.on_disk().cloned().unwrap_or_default();
+        on_disk.at = Some(checkpoint).filter(|it| it.number > 0);
+        transport = transport.without_connections()?;
+    }
+}
+
+/// The server as it was at the checkpoint that it goes back to, or as it begins.
+fn life(
+    folder: &StateFolder,
+    on_disk: &OnDisk,
+    new: Shard,
+) -> anyhow::Result<(Shard, Begin, Found)> {
+    let shard = new.with_checkpoints(on_disk.clone());
+    let Some(CheckpointId { number, .. }) = on_disk.at else {
+        let newest = on_disk.checkpoints.iter().map(|it| it.number).max().unwrap_or(0);
+        let found = Found { checkpoint: None, logs: Vec::new(), newest, damaged: Vec::new() };
+        return Ok((shard, Begin::start(), found));
+    };
+    let found = folder.find_checkpoint(number)?;
+    let checkpoint = found.checkpoint.as_ref().context("there is no checkpoint")?;
+    let damaged = |why| CheckpointError::of_server(&folder.checkpoint(number), why);
+    let shard = shard.restored(&checkpoint.saved).map_err(|why| damaged(why.into()))?;
+    let begin = goes_on(&shard, None);
+    Ok((shard, begin, found))
+}

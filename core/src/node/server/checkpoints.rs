@@ -1,0 +1,224 @@
+//! Checkpoints where nothing else is kept: taken by all servers at the same decision, and gone back to
+//! by all of them.
+//!
+//! A checkpoint is a decision ([`Decision::Checkpoint`]): whoever has followed the same decisions has
+//! the same version of the parameters, and knows the same of every push. It is whole once all servers
+//! have written theirs, and this one, which writes last, has, too; no other is taken before. Until then
+//! the one before is where all go back to as soon as one of them has lost what it had. A run that goes
+//! back is another run: its workers, who may know more than its servers do, join anew.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+
+use super::{Server, fence};
+use crate::id::{CheckpointId, PeerId, ServerId};
+use crate::node::{Checkpoint, Effect, Event, Outbox, WorkerError};
+use crate::protocol::Message;
+use crate::protocol::checkpoint::{GoBack, MOST_CHECKPOINTS};
+use crate::protocol::group::Enlist;
+use crate::store::Decision;
+
+/// Why a server is turned away.
+const OTHER_RUN: &str = "it belongs to another run";
+
+/// What a server knows of checkpoints that takes them.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    /// The first of the runs that came of one another.
+    origin: u64,
+    /// The last that is whole.
+    whole: CheckpointId,
+    /// The number of the whole one before, which may be needed if that is damaged.
+    before: u64,
+    /// The one that is being written.
+    open: Option<Open>,
+    /// The servers that have said anything in this run: what they have lost since is lost for all.
+    heard: BTreeSet<ServerId>,
+}
+
+/// A checkpoint that is not whole.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    /// The others that have written theirs.
+    written: BTreeSet<ServerId>,
+    /// Whether this one was told to write its own.
+    writes: bool,
+}
+
+/// What becomes of a server that comes.
+pub(super) enum Standing {
+    /// It goes on from where it is.
+    GoesOn,
+    /// It has to go back first.
+    Behind(CheckpointId),
+    /// All have to.
+    Lost(CheckpointId),
+}
+
+impl Checkpoints {
+    fn new(origin: u64, whole: CheckpointId) -> Self {
+        let (before, open, heard) = (whole.number, None, BTreeSet::new());
+        Self { origin, whole, before, open, heard }
+    }
+}
+
+impl Server {
+    /// Takes checkpoints from now on, at each [`crate::node::Input::Checkpoint`]. No server can join or
+    /// leave then: keys that have moved would be where they are not once all have gone back.
+    #[must_use]
+    pub fn with_checkpoints(mut self) -> Self {
+        let beginning = CheckpointId { run: self.run, number: 0 };
+        self.checkpoints = Some(Checkpoints::new(self.run, beginning));
+        self
+    }
+
+    /// Makes it another run, which goes on from checkpoint `number` of the one that it was saved in, or
+    /// anew from 0: workers and servers of that one, which may know more than this one does, are
+    /// fenced. `origin` is the first run of all these.
+    pub fn begin_lineage(&mut self, run: u64, origin: u64, number: u64) {
+        let from = CheckpointId { run: self.run, number };
+        self.checkpoints = Some(Checkpoints::new(origin, from));
+        self.run = run;
+    }
+
+    /// Whether it takes checkpoints.
+    #[must_use]
+    pub const fn takes_checkpoints(&self) -> bool {
+        self.checkpoints.is_some()
+    }
+
+    /// The origin of the run, where checkpoints are taken.
+    pub(super) fn origin(&self) -> Option<u64> {
+        self.checkpoints.as_ref().map(|checkpoints| checkpoints.origin)
+    }
+
+    /// Has all servers keep their state.
+    pub(super) fn on_checkpoint(&mut self, number: u64, out: &mut Outbox) {
+        let Some(checkpoints) = &mut self.checkpoints else { return };
+        if self.done || checkpoints.open.is_some() || number <= checkpoints.whole.number {
+            return;
+        }
+        let (origin, oldest) = (checkpoints.origin, checkpoints.before);
+        checkpoints.open = Some(Open { number, written: BTreeSet::new(), writes: false });
+        self.group.tell(|| Decision::Checkpoint { number, oldest });
+        self.group.flush(out);
+        let (run, saved) = (self.run, self.save());
+        let checkpoint = Checkpoint { number, run, origin, oldest: None, saved };
+        out.push(Effect::Checkpoint(Box::new(checkpoint)));
+        self.write_checkpoint(out);
+    }
+
+    /// Writes the state of this server once those of all others are on their disks.
+    fn write_checkpoint(&mut self, out: &mut Outbox) {
+        let others = self.group.others();
+        let open = self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.open.as_mut());
+        if let Some(open) = open.filter(|open| open.written.len() == others)
+            && !core::mem::replace(&mut open.writes, true)
+        {
+            out.push(Effect::Write);
+        }
+    }
+
+    /// Another server has written its state.
+    pub(super) fn on_other_written(&mut self, server: ServerId, number: u64, out: &mut Outbox) {
+        let open = self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.open.as_mut());
+        if let Some(open) = open.filter(|open| open.number == number) {
+            open.written.insert(server);
+            self.write_checkpoint(out);
+        }
+    }
+
+    /// This server has written its own, which was the last.
+    pub(super) fn on_written(&mut self, number: u64) {
+        let Some(checkpoints) = &mut self.checkpoints else { return };
+        if checkpoints.open.take_if(|open| open.number == number).is_some() {
+            checkpoints.before = checkpoints.whole.number;
+            checkpoints.whole = CheckpointId { run: self.run, number };
+        }
+    }
+
+    /// Another server has said something, be it only that it has followed the run so far.
+    pub(super) fn hear_of(&mut self, server: ServerId) {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.heard.insert(server);
+        }
+    }
+
+    /// What becomes of `server`, which comes with `enlist`.
+    ///
+    /// # Errors
+    /// Why it cannot be one of the run's, in words.
+    pub(super) fn standing(&self, server: ServerId, enlist: &Enlist) -> Result<Standing, String> {
+        let (checkpoints, disk) = match (&self.checkpoints, &enlist.on_disk) {
+            (None, None) => {
+                let is_other = enlist.followed.is_some_and(|(run, _)| run != self.run);
+                return if is_other { Err(OTHER_RUN.into()) } else { Ok(Standing::GoesOn) };
+            }
+            (Some(checkpoints), Some(disk)) => (checkpoints, disk),
+            (Some(_), None) => {
+                return Err(
+                    "server 1 takes checkpoints, and so must all others: start this one with \
+                            --durability checkpoint --state DIR"
+                        .into(),
+                );
+            }
+            (None, Some(_)) => {
+                return Err(
+                    "it takes checkpoints, but server 1 does not: start it as that one was \
+                            started"
+                        .into(),
+                );
+            }
+        };
+        let Checkpoints { origin, whole, .. } = checkpoints;
+        if disk.origin.is_some_and(|theirs| theirs != *origin) {
+            return Err(OTHER_RUN.into());
+        }
+        if enlist.followed.is_some_and(|(run, _)| run == self.run) {
+            return Ok(Standing::GoesOn);
+        }
+        let is_there = match whole.number {
+            0 => enlist.followed.is_none() && disk.at.is_none(),
+            _ => disk.at == Some(*whole),
+        };
+        let has_been_heard = checkpoints.heard.contains(&server);
+        if is_there && !has_been_heard {
+            return Ok(Standing::GoesOn);
+        }
+        if disk.checkpoints.len() > MOST_CHECKPOINTS || !disk.can_go_back_to(*whole) {
+            return Err(alloc::format!(
+                "the servers go on from {whole}, which it does not have: give it the folder that it had, \
+                 with --resume"
+            ));
+        }
+        Ok(if has_been_heard { Standing::Lost(*whole) } else { Standing::Behind(*whole) })
+    }
+
+    /// Tells a server to go back first.
+    pub(super) fn send_back(&mut self, peer: PeerId, checkpoint: CheckpointId, out: &mut Outbox) {
+        self.forget_stranger(peer);
+        out.push(Effect::Send(peer, Message::GoBack(GoBack { checkpoint })));
+        out.push(Effect::Close(peer));
+    }
+
+    /// `server` has lost what it had: finishes, to go on from a checkpoint with all others.
+    pub(super) fn go_back_with(
+        &mut self,
+        server: ServerId,
+        checkpoint: CheckpointId,
+        out: &mut Outbox,
+    ) {
+        self.done = true;
+        let why = alloc::format!("it has lost what it had since {checkpoint}");
+        out.push(Effect::Report(Event::ServerCutOff { server, why }));
+        let why = alloc::format!("the servers go back to {checkpoint}: order it again");
+        if let Some(ordered) = self.ordered.take() {
+            let askers = ordered.askers.into_iter();
+            askers.for_each(|(asker, _)| fence::answer(asker, Err(why.clone()), out));
+        }
+        out.extend(self.peers().into_iter().map(Effect::Close));
+        out.push(Effect::Done(Err(WorkerError::GoesBack(checkpoint))));
+    }
+}
