@@ -45,7 +45,13 @@
 //! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that sends
 //! `PullRange` gets one [`RangeOf`](range); one that
 //! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
-
+//! ```text
+//! client                                   server
+//!   PushRange(keys, how)              ->
+//!                                     <-   PartDue(part) | Refused(why)
+//!   RangePart(part) + values          ->                    (and so on, to the last key)
+//!                                     <-   RangePushed(version)
+//! ```
 //!
 //! # Several servers
 //! ```text
@@ -125,7 +131,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 10;
+pub const PROTOCOL_VERSION: u8 = 11;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

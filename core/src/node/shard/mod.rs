@@ -362,7 +362,8 @@ impl Shard {
             | Decision::Mode(_)
             | Decision::Look(_)
             | Decision::ForgetLooks
-            | Decision::GoBack) => {
+            | Decision::GoBack
+            | Decision::PushRange { .. }) => {
                 let sums = store.as_mut().and_then(|store| store.follow(&decision));
                 if let Some(sums) = sums {
                     let measured = Measured { decision: self.followed, sums };
