@@ -14,6 +14,7 @@
 mod crashes;
 mod links;
 mod processes;
+mod pushers;
 mod settings;
 mod shards;
 
@@ -249,6 +250,10 @@ impl<'a> World<'a> {
 
     fn arrived(&mut self, link: usize, end: End, item: Item) {
         let peer = PeerId(link as u64);
+        let is_client = end == End::Worker && self.links[link].process.is_none();
+        if is_client && self.links[link].shard.is_none() && matches!(item, Item::Message(_)) {
+            return self.client_heard(link, item);
+        }
         let input = match item {
             Item::Open if end == End::Worker => Input::Dialled(peer, Identity::Anyone),
             Item::Open => Input::Connected(peer, Identity::Anyone),
@@ -325,6 +330,7 @@ impl<'a> World<'a> {
             Input::Message(peer, _) | Input::Receiving(peer) => self.checker.heard(self.now, *peer),
             _ => {}
         }
+        self.note_pushes(&input);
         let mut out = Outbox::new();
         self.keep(&input);
         self.server.handle(self.now, input, &mut out);
@@ -339,13 +345,16 @@ impl<'a> World<'a> {
             });
         }
         let (mut events, mut answers, mut closed) = (Vec::new(), Vec::new(), Vec::new());
-        let mut pulled = Vec::new();
+        let (mut pulled, mut pushed) = (Vec::new(), Vec::new());
         for effect in out {
             match effect {
                 Effect::Report(event) => events.push(event),
                 Effect::Send(peer, message) => {
                     if let Message::RangeOf(answer) = &message {
                         pulled.push(answer.clone());
+                    }
+                    if matches!(message, Message::RangePushed(_)) {
+                        pushed.push((peer, message.clone()));
                     }
                     if let Message::Controlled(result) = &message {
                         answers.push((peer, result.clone()));
@@ -376,11 +385,13 @@ impl<'a> World<'a> {
         }
         self.checker.step(self.now, &self.server, &events, from);
         pulled.iter().for_each(|answer| self.checker.pulled(answer));
+        self.check_pushed(&events, &pushed);
         for (peer, result) in answers {
             self.checker.answered(&events, peer, &result);
         }
         closed.into_iter().for_each(|peer| self.checker.hung_up(peer));
         self.checker.check_askers();
+        self.push_if_due(&events);
         self.events.extend(events.into_iter().map(|event| (self.now, event)));
         self.save();
         if let Some(reason) = self.reason {

@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 mod by_hand;
 #[path = "schedules/moving.rs"]
 mod moving;
+#[path = "schedules/pushed.rs"]
+mod pushed;
 #[path = "schedules/reassigned.rs"]
 mod reassigned;
 #[path = "schedules/shards.rs"]

@@ -9,6 +9,7 @@ use pstrain_core::protocol::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Fault, Followed, Holders, Leave,
     Mapped, Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
 };
+use pstrain_core::protocol::range::How;
 use pstrain_core::store::{Contribution, Decision};
 use pstrain_core::sum::ExactSum;
 use pstrain_core::time::Time;
@@ -116,7 +117,7 @@ impl Messages {
     fn decision(&mut self) -> Decision {
         let worker = WorkerId(self.small());
         let version = Version(self.number());
-        match self.rng.below(15) {
+        match self.rng.below(16) {
             0 => Decision::Admit { worker, incarnation: Incarnation(self.number()) },
             1 => Decision::Forget { worker },
             2 => Decision::Rows { worker, rows: self.number() },
@@ -152,6 +153,7 @@ impl Messages {
                 let places = (0..self.count()).map(|_| self.small());
                 Decision::Found(Found::Nearest(places.collect()))
             }
+            14 => Decision::PushRange { how: How::Set, part: self.range_part() },
             _ => Decision::Show { version, keys: self.keys() },
         }
     }
