@@ -11,6 +11,8 @@ pub(crate) mod eval;
 #[cfg(feature = "pictures")]
 pub(crate) mod experiment;
 pub(crate) mod pull;
+pub(crate) mod push;
+pub(crate) mod range;
 pub(crate) mod replay;
 mod resume;
 pub(crate) mod run;
