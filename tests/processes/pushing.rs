@@ -118,6 +118,47 @@ fn what_is_pushed_while_others_train_is_one_version_and_the_run_is_computed_agai
 }
 
 #[test]
+fn what_was_pushed_is_there_after_a_server_was_killed_or_another_took_its_place() {
+    let folder = TempDir::new().unwrap();
+    let (file, kept) = (folder.path().join("values"), folder.path().join("kept"));
+    let text: String = (0..40_000).map(|key| format!("{key} {}\n", key % 7)).collect();
+    fs::write(&file, text).unwrap();
+    let two = ["--workers", "2", "--lease", "2s"];
+    for has_standby in [false, true] {
+        let log: &[&str] = &["--durability", "log", "--state", path(&kept)];
+        let log = if has_standby { &[] } else { log };
+        let mut server = Server::tcp(&[&SLOW, &ENDLESS, &two, log]);
+        let mut other = None;
+        if has_standby {
+            let of = ["--standby-of", server.address.as_str()];
+            let standby = Server::tcp(&[&SLOW, &ENDLESS, &two, &of]);
+            server.wait_for("standby", |status| status["standby"] == standby.address);
+            other = Some(standby);
+        }
+        let workers = server.workers(2);
+        server.wait_for_updates(3);
+        let added = number(&push(&server, "..50000", &file, &[])["version"]);
+        server = match other {
+            None => server.replace(&[&["--resume", path(&kept)]]),
+            Some(standby) => {
+                drop(server);
+                standby
+            }
+        };
+        server.wait_for("updates", |status| {
+            status["stands_by"] == false && number(&status["updates"]) > added + 3
+        });
+        let set = number(&push(&server, "..40000", &file, &["--set"])["version"]);
+        server.wait_for_updates(set + 3);
+        let Left { out, summary, _folder } = server.interrupt(workers);
+        let events = events(&out);
+        let told = called(&events, "range_pushed").map(|it| number(&it["version"]));
+        assert_eq!(told.collect::<Vec<_>>(), [added, set], "{summary}");
+        check_alike(&out);
+    }
+}
+
+#[test]
 fn wrong_values_are_told_why_and_change_nothing() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("values");

@@ -9,6 +9,8 @@ mod by_hand;
 mod moving;
 #[path = "schedules/pushed.rs"]
 mod pushed;
+#[path = "schedules/pushed_by_hand.rs"]
+mod pushed_by_hand;
 #[path = "schedules/reassigned.rs"]
 mod reassigned;
 #[path = "schedules/shards.rs"]
