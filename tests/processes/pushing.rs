@@ -90,11 +90,15 @@ fn what_is_pushed_while_others_train_is_one_version_and_the_run_is_computed_agai
     let mut text = String::new();
     (0..405_000).for_each(|key| writeln!(text, "{key} 0.0009765625").unwrap());
     fs::write(&ones, text).unwrap();
-    for (consistency, servers) in [("bsp", "1"), ("asp", "3")] {
+    for (rule, servers) in [
+        (&["--consistency", "bsp"][..], "1"),
+        (&["--consistency", "asp"], "3"),
+        (&["--consistency", "auto"], "2"),
+        (&["--redundancy", "partial:2"], "1"),
+    ] {
         let model = ["--data", "synthetic:1000", "--model", "mlp:4096", "--workers", "2"];
-        let rule =
-            ["--consistency", consistency, "--servers", servers, "--optimizer", "momentum:0.9"];
-        let server = Server::tcp(&[&model, &rule, &ENDLESS]);
+        let how = ["--servers", servers, "--optimizer", "momentum:0.9"];
+        let server = Server::tcp(&[&model, &how, rule, &ENDLESS]);
         let others = others(&server, servers.parse().unwrap());
         let workers = server.workers(2);
         server.wait_for_updates(3);

@@ -474,6 +474,19 @@ mod tests {
     }
 
     #[test]
+    fn what_was_pushed_comes_back() {
+        let first = "1 1,1,1,0,0,0,64\n";
+        let read = steps(&format!("{first}push 2 add 0 9 3,0.5\n3 1,1,2,1,0,2,64\nend 3\n"));
+        let read = read.unwrap();
+        assert!(matches!(read[1], (Step::Push(Version(2), _), 1)), "{read:?}");
+        assert_eq!(read[2], (Step::Update(Version(3), Closing::Everything), 1));
+        for damaged in ["push 1 add 0 9", "push 3 add 0 9", "push 2 add 0 9 9,1", "push 2"] {
+            let error = steps(&format!("{first}{damaged}\n")).unwrap_err().to_string();
+            assert!(error.contains("order.log:3"), "{error}");
+        }
+    }
+
+    #[test]
     fn what_is_missing_comes_back() {
         let read = steps("1 1,1,1,0,0,0,64\nmissing 2 4\n5 1,1,5,4,4,3,64\nend 5\n").unwrap();
         assert_eq!(read[1], (Step::Missing(Version(2), Version(4)), 1));

@@ -63,7 +63,7 @@ fn what_is_pushed_is_one_version_on_all_servers_whatever_happens() {
                     count.set(count.get() + 1);
                     let late = if point.version.0 > 1 { "later" } else { "at once" };
                     seen.borrow_mut().insert(format!("{how} {late}"));
-                    seen.borrow_mut().insert(kind_of_policy(policy).into());
+                    seen.borrow_mut().insert(kind_of_policy(policy));
                 }
                 _ => {}
             }
