@@ -88,7 +88,7 @@ impl Pushes {
         its.next().map(|pusher| pusher.heard = now).is_some()
     }
 
-    /// When the first of those who are asked has been silent for as long as it was heard.
+    /// When whoever of those who are asked has been silent for longest was heard last.
     pub(super) fn heard(&self) -> Option<Time> {
         self.coming.iter().map(|pusher| pusher.heard).min()
     }
