@@ -43,7 +43,7 @@ pub(super) fn write(lines: &mut Lines, version: Version, pushed: &PushedRange) -
     lines.end()
 }
 
-/// Reads what [`write`] wrote behind its first word.
+/// Reads what [`write()`] wrote behind its first word.
 pub(super) fn read(words: &str) -> Result<(Version, Pushed), String> {
     let wrong = || String::from("it is not push VERSION add|set BEGIN END [KEY,VALUE ...]");
     let mut words = words.split(' ');
