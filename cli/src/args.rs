@@ -16,7 +16,7 @@ use pstrain_core::protocol::group::Place;
 use pstrain_transports::Address;
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::pull::Keys;
+use crate::cmd::range::Keys;
 use crate::exit;
 use crate::job::JobFlags;
 
@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Prints what there is to say of the parameters of a running job, or writes them to a file
     Pull(PullArgs),
+    /// Adds values to the parameters of a running job, or puts them in their place
+    Push(PushArgs),
     /// Prints why a running job is as fast as it is: who waits for whom, and where the time goes
     Why(StatusArgs),
     /// Shows a running job live: its curve, its workers, and who holds whom back
@@ -365,6 +367,29 @@ pub(crate) struct PullArgs {
     pub(crate) json: bool,
     /// How long to wait for the answer
     #[arg(long, default_value = "30s", value_parser = some_time)]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PushArgs {
+    /// The server, of several the first: HOST:PORT or unix:PATH
+    pub(crate) address: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
+    /// Which keys: A..B (B is not one of them), A.., ..B; without it all
+    #[arg(long, value_name = "A..B")]
+    pub(crate) keys: Option<Keys>,
+    /// The values, as pull writes them: lines `KEY VALUE`, keys ascending; 0 for keys that are missing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: PathBuf,
+    /// Put the values in the place of the parameters instead of adding them
+    #[arg(long)]
+    pub(crate) set: bool,
+    /// Print one JSON object instead of words
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How long to wait until it has happened; what comes too late still happens
+    #[arg(long, default_value = "1m", value_parser = some_time)]
     pub(crate) timeout: humantime::Duration,
 }
 

@@ -20,7 +20,7 @@ use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Departure, Event, LEAVE_SERVER, Node, Server};
 use pstrain_core::params::KeyList;
 use pstrain_core::protocol::message::{Begun, Control, Controlled, EndReason, Push};
-use pstrain_core::protocol::range::RangeOf;
+use pstrain_core::protocol::range::{RangeOf, RangePushed};
 use pstrain_core::time::Time;
 use pstrain_core::work::WorkSpec;
 
@@ -47,6 +47,8 @@ pub(crate) struct Checker {
     attached: BTreeMap<WorkerId, (PeerId, Time)>,
     /// Clients that ordered a mode and have not been answered, with what they ordered.
     askers: BTreeMap<PeerId, Control>,
+    /// Clients whose values have reached the server, which has not said what became of them.
+    pushers: BTreeSet<PeerId>,
     alive: BTreeMap<WorkerId, Time>,
     /// Members that counted when they went and did not come back.
     missed: BTreeMap<WorkerId, Time>,
@@ -88,6 +90,7 @@ impl Checker {
             strangers: BTreeMap::new(),
             attached: BTreeMap::new(),
             askers: BTreeMap::new(),
+            pushers: BTreeSet::new(),
             alive: BTreeMap::new(),
             missed: BTreeMap::new(),
             short_since: None,
@@ -160,6 +163,29 @@ impl Checker {
         self.books.pulled(answer);
     }
 
+    /// A client that wants to push values reaches the server, which may not wait for them for ever.
+    pub(crate) fn pushes(&mut self, now: Time, peer: PeerId) {
+        self.strangers.insert(peer, now);
+        self.ranks.may_switch = true;
+    }
+
+    /// The values of a client reach the server.
+    pub(crate) fn pushed(&mut self, peer: PeerId) {
+        self.strangers.remove(&peer);
+        self.pushers.insert(peer);
+    }
+
+    /// A client was told in the step with these events what became of its values.
+    pub(crate) fn told(&mut self, events: &[Event], peer: PeerId, result: &RangePushed) {
+        let was_whole = self.pushers.remove(&peer);
+        let is_it = |event: &Event| match event {
+            Event::RangePushed { point, .. } => Ok(point.version) == *result,
+            _ => false,
+        };
+        let happened = was_whole && events.iter().any(is_it);
+        assert!(result.is_err() || happened, "{peer} was told of {result:?}, which is not so");
+    }
+
     /// The server answered an order in the step with these events.
     pub(crate) fn answered(&mut self, events: &[Event], peer: PeerId, result: &Controlled) {
         let control = self.askers.remove(&peer);
@@ -224,7 +250,7 @@ impl Checker {
             fenced &= !matches!(event, Event::Switched { .. } | Event::KeysMoved { .. });
             assert!(!fenced || !matches!(event, Event::Granted { .. }), "{event:?} before a fence");
             let next = events.get(place + 1);
-            if matches!(event, Event::Restored { .. }) {
+            if matches!(event, Event::Restored { .. } | Event::RangePushed { .. }) {
                 let before = place.checked_sub(1).and_then(|before| events.get(before));
                 let begins = matches!(before, Some(Event::Switched { .. }));
                 assert!(begins, "{event:?} after {before:?}, with no mode that begins with it");
@@ -262,6 +288,7 @@ impl Checker {
     /// Nobody can be answered on this connection any more.
     pub(crate) fn hung_up(&mut self, peer: PeerId) {
         self.askers.remove(&peer);
+        self.pushers.remove(&peer);
     }
 
     /// All who wait for a mode have something to wait for.
@@ -474,10 +501,12 @@ impl Checker {
         assert!(self.alive.is_empty(), "some are there after the end: {:?}", self.alive);
         assert_eq!(self.evaluations, 0, "evaluations that were not waited for");
         assert!(self.askers.is_empty(), "never answered: {:?}", self.askers);
+        assert!(self.pushers.is_empty(), "never answered: {:?}", self.pushers);
         let version = server.version().0;
         let is_lost = matches!(reason, EndReason::ServerLost(_));
         assert!(self.ended.is_some_and(|(_, end)| is_lost || end == reason), "{reason}");
-        if version > 0 && !is_lost {
+        // Values may have been pushed before anybody trained.
+        if version > 0 && server.ledger().assigned > 0 && !is_lost {
             assert_eq!(self.evaluated, Some(version), "the result was not evaluated");
         }
         if let (Some(deck), Some((_, EndReason::BudgetReached))) = (&self.books.deck, self.ended) {

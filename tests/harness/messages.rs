@@ -20,7 +20,7 @@ use pstrain_core::protocol::message::{
     Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
     Welcome,
 };
-use pstrain_core::protocol::range::{PullRange, RangeOf};
+use pstrain_core::protocol::range::{How, PartDue, PullRange, PushRange, RangeOf, RangePart};
 use pstrain_core::protocol::replica::{
     Candidacy, Combined, CombinedHeader, Deposed, Elector, Electorate, Entry, EntryHeader,
     EntryKind, Follow, Kept, Promise, Shape, Stage, Standby, State, StateHeader,
@@ -36,7 +36,7 @@ use pstrain_core::work::Task;
 use crate::toy::Toy;
 
 /// How many kinds of messages there are.
-pub const KINDS: u64 = 46;
+pub const KINDS: u64 = 52;
 
 /// The bytes of `message` on the wire.
 #[must_use]
@@ -103,7 +103,7 @@ impl Messages {
                 key: self.text(),
                 value: self.text(),
             }),
-            18..=25 | 34..=39 | 45 | 47..=48 => self.of_group(kind),
+            18..=25 | 34..=39 | 45 | 51..=52 => self.of_group(kind),
             26..=33 | 46 => self.of_replicas(kind),
             40 => Message::UseKeys(self.keys_header()),
             41 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),
@@ -123,6 +123,17 @@ impl Messages {
                     wanted,
                 ))
             }
+            47 => {
+                let how = if self.coin() { How::Add } else { How::Set };
+                let keys = self.coin().then(|| self.keys());
+                Message::PushRange(PushRange { protocol_max: self.rng.bits() as u8, keys, how })
+            }
+            48 => Message::PartDue(PartDue { part: self.keys(), keys: self.keys() }),
+            49 => Message::RangePart(self.range_part()),
+            50 => Message::RangePushed(match self.coin() {
+                true => Ok(Version(self.number())),
+                false => Err(self.text()),
+            }),
             _ => Message::Controlled(match self.coin() {
                 true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),
@@ -170,6 +181,11 @@ impl Messages {
         let begin = self.number() / 2;
         let end = begin + 1 + self.number() / 4;
         KeyRange::new(begin, end).unwrap_or_else(|error| unreachable!("{error}"))
+    }
+
+    fn range_part(&mut self) -> RangePart {
+        let keys = self.keys();
+        RangePart::new(keys, &self.values())
     }
 
     fn key_list(&mut self) -> Keys {

@@ -15,6 +15,7 @@ mod checkpoints;
 mod crashes;
 mod links;
 mod processes;
+mod pushers;
 mod settings;
 mod shards;
 
@@ -87,6 +88,8 @@ struct Obeyed {
     answers: Vec<(PeerId, Controlled)>,
     closed: Vec<PeerId>,
     pulled: Vec<RangeOf>,
+    /// What became of values that clients pushed.
+    pushed: Vec<(PeerId, Message)>,
     taken: Option<Checkpoint>,
     writes: bool,
     goes_back: bool,
@@ -284,6 +287,10 @@ impl<'a> World<'a> {
 
     fn arrived(&mut self, link: usize, end: End, item: Item) {
         let peer = PeerId(link as u64);
+        let is_client = end == End::Worker && self.links[link].process.is_none();
+        if is_client && self.links[link].shard.is_none() && matches!(item, Item::Message(_)) {
+            return self.client_heard(link, item);
+        }
         let input = match item {
             Item::Open if end == End::Worker => Input::Dialled(peer, Identity::Anyone),
             Item::Open => Input::Connected(peer, Identity::Anyone),
@@ -360,6 +367,7 @@ impl<'a> World<'a> {
             Input::Message(peer, _) | Input::Receiving(peer) => self.checker.heard(self.now, *peer),
             _ => {}
         }
+        self.note_pushes(&input);
         let mut out = Outbox::new();
         self.keep(&input);
         self.server.handle(self.now, input, &mut out);
@@ -373,17 +381,20 @@ impl<'a> World<'a> {
                 )
             });
         }
-        let Obeyed { events, answers, closed, pulled, taken, writes, goes_back } = self.obey(out);
+        let Obeyed { events, answers, closed, pulled, pushed, taken, writes, goes_back } =
+            self.obey(out);
         if goes_back {
             return self.server_goes_back();
         }
         self.checker.step(self.now, &self.server, &events, from);
         pulled.iter().for_each(|answer| self.checker.pulled(answer));
+        self.check_pushed(&events, &pushed);
         for (peer, result) in answers {
             self.checker.answered(&events, peer, &result);
         }
         closed.into_iter().for_each(|peer| self.checker.hung_up(peer));
         self.checker.check_askers();
+        self.push_if_due(&events);
         self.events.extend(events.into_iter().map(|event| (self.now, event)));
         taken.into_iter().for_each(|checkpoint| self.take_checkpoint(checkpoint));
         if writes {
@@ -410,6 +421,9 @@ impl<'a> World<'a> {
                 Effect::Send(peer, message) => {
                     if let Message::RangeOf(answer) = &message {
                         obeyed.pulled.push(answer.clone());
+                    }
+                    if matches!(message, Message::RangePushed(_)) {
+                        obeyed.pushed.push((peer, message.clone()));
                     }
                     if let Message::Controlled(result) = &message {
                         obeyed.answers.push((peer, result.clone()));

@@ -75,8 +75,8 @@ fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {
         if version == "mode" {
             continue;
         }
-        if version == "restore" {
-            // A version without gradients: that of an earlier one.
+        if version == "restore" || version == "push" {
+            // A version without gradients: that of an earlier one, or what a client pushed.
             let (version, _) = gradients.split_once(' ').unwrap();
             assert_eq!(version, (updates.len() + 1).to_string(), "versions without a gap");
             updates.push(Vec::new());

@@ -23,6 +23,7 @@ mod metrics;
 mod moving;
 mod network;
 mod process;
+mod pushing;
 mod redundancy;
 mod replay;
 mod results;

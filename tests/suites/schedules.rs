@@ -7,6 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 mod by_hand;
 #[path = "schedules/moving.rs"]
 mod moving;
+#[path = "schedules/pushed.rs"]
+mod pushed;
+#[path = "schedules/pushed_by_hand.rs"]
+mod pushed_by_hand;
 #[path = "schedules/reassigned.rs"]
 mod reassigned;
 #[path = "schedules/shards.rs"]

@@ -35,6 +35,28 @@ pub(super) fn ask_for_long<T>(
     answer: impl Fn(Message) -> Option<T>,
     explain: impl Fn() -> Option<String>,
 ) -> anyhow::Result<T> {
+    let hear = |message| Ok(answer(message).map_or(Reply::Nothing, Reply::Answer));
+    converse((address, flags), timeout, question, hear, explain)
+}
+
+/// What a client makes of a message.
+pub(super) enum Reply<T> {
+    /// It is what was asked for.
+    Answer(T),
+    /// The server is to hear this first.
+    Send(Message),
+    /// It is nothing that was asked for.
+    Nothing,
+}
+
+/// The same where the server wants to know more before it answers.
+pub(super) fn converse<T>(
+    (address, flags): (&Address, &SecurityArgs),
+    timeout: humantime::Duration,
+    question: &Message,
+    hear: impl Fn(Message) -> anyhow::Result<Reply<T>>,
+    explain: impl Fn() -> Option<String>,
+) -> anyhow::Result<T> {
     let security = security(flags, address)?;
     let mut transport = SocketTransport::dialer(address.clone())?.secured(security);
     let until = transport.now() + Duration::from(timeout);
@@ -65,11 +87,11 @@ pub(super) fn ask_for_long<T>(
                     transport.send(peer, question.clone());
                 }
                 TransportEvent::Message(_, Message::Refused(why)) => bail!("{address}: {why}"),
-                TransportEvent::Message(_, message) => {
-                    if let Some(answer) = answer(message) {
-                        return Ok(answer);
-                    }
-                }
+                TransportEvent::Message(peer, message) => match hear(message)? {
+                    Reply::Answer(answer) => return Ok(answer),
+                    Reply::Send(message) => transport.send(peer, message),
+                    Reply::Nothing => {}
+                },
                 TransportEvent::Receiving(_) | TransportEvent::Connected(..) => {}
                 TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
                 TransportEvent::DialFailed { why, .. } => {

@@ -12,6 +12,8 @@ pub(crate) mod eval;
 pub(crate) mod experiment;
 mod lives;
 pub(crate) mod pull;
+pub(crate) mod push;
+pub(crate) mod range;
 pub(crate) mod replay;
 mod resume;
 pub(crate) mod run;

@@ -145,6 +145,7 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
                 }
             }
             Step::Mode(_) => {}
+            Step::Push(version, _) => survey.last = version,
             Step::Missing(first, last) => {
                 survey.missing = Some(Stretch { first, last });
                 return Ok(survey);
@@ -250,6 +251,11 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
             Step::Restore(version, from) => {
                 let place = || format!("cannot make version {version} of {}", args.log.display());
                 replay.restore(from).with_context(place)?;
+                continue;
+            }
+            Step::Push(version, pushed) => {
+                let place = || format!("cannot make version {version} of {}", args.log.display());
+                replay.push(&pushed).with_context(place)?;
                 continue;
             }
             Step::Missing(..) | Step::End | Step::BrokeOff => break,

@@ -235,6 +235,17 @@ fn servers(servers: &[ServerStatus]) -> String {
     table::table(&["server", "address", "state", "keys"], 4, rows.collect()) + "\n\n"
 }
 
+/// Why what a client wants has not happened yet, if the server says anything.
+pub(super) fn waits(way: (&Address, &SecurityArgs)) -> Option<String> {
+    let status = at_once(way)?;
+    Some(match &status.wait {
+        Some(wait) => format!("it waits {}", waiting(wait)),
+        None => {
+            "it runs, and does not wait for anybody: it has much to do, or its link is slow".into()
+        }
+    })
+}
+
 /// For whom, why, since when and for how long at most.
 pub(super) fn waiting(wait: &Wait) -> String {
     let workers: Vec<String> = wait.workers.iter().map(ToString::to_string).collect();

@@ -9,6 +9,7 @@ mod lines;
 mod missing;
 mod model_file;
 mod order;
+mod pushed;
 mod replay;
 mod report;
 mod shaping;

@@ -9,7 +9,9 @@
 //! came last). Where another mode began there is `mode` with the mode as a JSON object: it holds for the
 //! updates that follow, as the job's does for those before the first such line. `restore` with two versions
 //! says that the first was not made of gradients, but is the second once more, with nothing that the
-//! optimiser remembered. `missing` with two versions says that the updates from the first to the second
+//! optimiser remembered. `push` with a version, `add` or `set`, and the first key and the one behind the
+//! last says that the version was made by a client, who had these values added to those keys or put in
+//! their place: `key,value` each, 0 for keys that are missing; what the optimiser remembered stayed. `missing` with two versions says that the updates from the first to the second
 //! are not in the record: they were made before the server that wrote it stood by, or while it could not. What filters made of a gradient is not written: they go by it, by the numbers of
 //! the mini-batch and by what they made of those that the worker sent before. The last line is `end` with the last version; without it
 //! the run, or its record, broke off.
@@ -28,10 +30,11 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::{hexadecimal, sha256};
 use super::lines::Lines;
+use super::pushed::{self, Pushed};
 
 const FORMAT: &str = "pstrain order of updates";
-const FORMAT_VERSION: u32 = 5;
-/// The oldest that is read: it has no `missing`.
+const FORMAT_VERSION: u32 = 6;
+/// The oldest that is read: it has no `missing`, and the one after it no `push`.
 const OLDEST_VERSION: u32 = 4;
 
 /// The run that an order of updates is of.
@@ -158,6 +161,10 @@ impl OrderLog {
                 self.lines.number(from.0);
                 self.lines.end()
             }
+            Event::RangePushed { point, pushed, .. } => {
+                self.version = point.version;
+                pushed::write(&mut self.lines, point.version, pushed)
+            }
             _ => Ok(()),
         }
     }
@@ -191,7 +198,7 @@ pub(crate) struct Contribution {
 }
 
 /// What comes next in an order of updates.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// An update, which makes this version of the gradients that were chosen so.
     Update(Version, Closing),
@@ -199,6 +206,8 @@ pub(crate) enum Step {
     Mode(Mode),
     /// An earlier version, the second, becomes the first.
     Restore(Version, Version),
+    /// This version is made of what a client pushed.
+    Push(Version, Pushed),
     /// The updates from the first to the second are not in the record.
     Missing(Version, Version),
     /// The end of the run.
@@ -287,6 +296,14 @@ impl<R: BufRead> OrderReader<R> {
             self.version = version;
             return Ok(Step::Restore(version, from));
         }
+        if let Some(words) = line.strip_prefix("push ") {
+            let (version, pushed) = pushed::read(words)?;
+            if version != self.version.next() {
+                return Err(format!("version {version} was pushed after version {}", self.version));
+            }
+            self.version = version;
+            return Ok(Step::Push(version, pushed));
+        }
         if let Some(versions) = line.strip_prefix("missing ") {
             let (first, last) = pair(versions)?;
             if first != self.version.next() || last < first {
@@ -340,7 +357,7 @@ impl<R: BufRead> OrderReader<R> {
     }
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?} is no such number"))
 }
 
@@ -400,8 +417,9 @@ mod tests {
         let (mut steps, mut contributions) = (Vec::new(), Vec::new());
         loop {
             let step = reader.next(&mut contributions)?;
+            let is_last = matches!(step, Step::End | Step::BrokeOff);
             steps.push((step, contributions.len()));
-            if matches!(step, Step::End | Step::BrokeOff) {
+            if is_last {
                 return Ok(steps);
             }
         }
@@ -452,6 +470,19 @@ mod tests {
         for damaged in ["restore 3 3", "restore 4 1", "restore 3", "restore 3 x"] {
             let error = steps(&format!("{first}{damaged}\n")).unwrap_err().to_string();
             assert!(error.contains("order.log:4"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_pushed_comes_back() {
+        let first = "1 1,1,1,0,0,0,64\n";
+        let read = steps(&format!("{first}push 2 add 0 9 3,0.5\n3 1,1,2,1,0,2,64\nend 3\n"));
+        let read = read.unwrap();
+        assert!(matches!(read[1], (Step::Push(Version(2), _), 1)), "{read:?}");
+        assert_eq!(read[2], (Step::Update(Version(3), Closing::Everything), 1));
+        for damaged in ["push 1 add 0 9", "push 3 add 0 9", "push 2 add 0 9 9,1", "push 2"] {
+            let error = steps(&format!("{first}{damaged}\n")).unwrap_err().to_string();
+            assert!(error.contains("order.log:3"), "{error}");
         }
     }
 

@@ -23,6 +23,7 @@ use pstrain_data::Prepared;
 
 use super::filtering::Filtering;
 use super::order::Contribution;
+use super::pushed::Pushed;
 
 /// A run that is being computed again.
 #[derive(Debug)]
@@ -221,6 +222,16 @@ impl Replay {
         Ok(())
     }
 
+    /// Makes the next version of what a client pushed.
+    pub(crate) fn push(&mut self, pushed: &Pushed) -> anyhow::Result<()> {
+        let mut parameters = self.take_current();
+        if !pushed.apply(&mut parameters) {
+            bail!("values were pushed for keys that the model does not have");
+        }
+        self.keep_next(parameters);
+        Ok(())
+    }
+
     /// Goes on under another mode.
     pub(crate) fn set_mode(&mut self, mode: &Mode) {
         self.aggregator.set_mode(mode);
@@ -236,6 +247,13 @@ impl Replay {
 
     /// Makes the next version with what was combined.
     pub(crate) fn apply(&mut self) {
+        let mut parameters = self.take_current();
+        self.aggregator.apply(&mut parameters, self.version);
+        self.keep_next(parameters);
+    }
+
+    /// The current parameters, to make the next of; they are kept while they are needed.
+    fn take_current(&mut self) -> Vec<f32> {
         let needed = self.uses.get(self.version.0 as usize).is_some_and(|left| *left > 0);
         let current = if needed {
             self.kept.get(&self.version).cloned()
@@ -243,8 +261,10 @@ impl Replay {
             self.kept.remove(&self.version)
         };
         // The current version is always kept.
-        let mut parameters = current.unwrap_or_default();
-        self.aggregator.apply(&mut parameters, self.version);
+        current.unwrap_or_default()
+    }
+
+    fn keep_next(&mut self, parameters: Vec<f32>) {
         self.version = self.version.next();
         self.kept.insert(self.version, parameters);
         self.most_kept = self.most_kept.max(self.kept.len());

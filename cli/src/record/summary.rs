@@ -210,7 +210,7 @@ impl Summary {
                 }
                 self.has(*point);
             }
-            Event::Restored { point, .. } => self.has(*point),
+            Event::Restored { point, .. } | Event::RangePushed { point, .. } => self.has(*point),
             Event::Evaluated { point, evaluation } => {
                 self.evaluated = Some((*point, evaluation.clone()));
             }

@@ -144,12 +144,23 @@ impl Coded {
 }
 
 impl Encoded {
-    /// The values that are not 0, with their keys.
+    /// The values that are not 0, with their keys. One of -0 is not 0.
     #[must_use]
     pub fn of_non_zeros(values: &[f32]) -> Self {
-        let pairs = (0..).zip(values).filter(|(_, value)| **value != 0.0);
+        let pairs = (0..).zip(values).filter(|(_, value)| value.to_bits() != 0);
         let (keys, non_zeros) = pairs.map(|(key, value): (u32, &f32)| (key, *value)).unzip();
         Coded { keys: Some(keys), values: Values::Single(non_zeros) }.encode(0..values.len())
+    }
+
+    /// The values as they are: all of them, or those that are not 0 with their keys if that is shorter.
+    #[must_use]
+    pub fn of_values(values: &[f32]) -> Self {
+        let sparse = Self::of_non_zeros(values);
+        if sparse.bytes.len() < size_of_val(values) {
+            return sparse;
+        }
+        let all = Coded { keys: None, values: Values::Single(values.to_vec()) };
+        all.encode(0..values.len())
     }
 
     /// Puts the values that travel in the place of those that `onto` has at their keys.

@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::job::Job;
 use crate::mode::Mode;
 use crate::params::KeyRange;
 use crate::protocol::message::EndReason;
+use crate::protocol::range::{How, PushedRange};
 use crate::protocol::{Refusal, TimeSpent};
 
 /// Something that happened, with enough in it to be judged.
@@ -272,6 +274,20 @@ pub enum Event {
         /// The earlier version.
         from: Version,
     },
+    /// Values that a client has pushed became part of the parameters, as a new version. What the optimiser
+    /// remembered is kept.
+    RangePushed {
+        /// Where on the training curve.
+        #[serde(flatten)]
+        point: Point,
+        /// The keys.
+        keys: KeyRange,
+        /// What became of their parameters.
+        how: How,
+        /// The values.
+        #[serde(skip)]
+        pushed: Arc<PushedRange>,
+    },
     /// `auto` lets a worker have more or fewer mini-batches under way.
     Adjusted {
         /// The worker.
@@ -386,6 +402,8 @@ pub enum Cause {
     Scheduled,
     /// `auto` chose it, for this reason.
     Chosen(String),
+    /// It is the same, and began anew on other parameters.
+    Pushed,
 }
 
 impl fmt::Display for Cause {
@@ -394,6 +412,7 @@ impl fmt::Display for Cause {
             Self::Ordered => f.write_str("ordered"),
             Self::Scheduled => f.write_str("foreseen by the job"),
             Self::Chosen(why) => f.write_str(why),
+            Self::Pushed => f.write_str("values were pushed"),
         }
     }
 }

@@ -59,6 +59,7 @@ pub fn payload(message: &Message) -> Payload<'_> {
         Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
         Message::Keys(keys) => Payload::Borrowed(&keys.bytes),
         Message::RangeOf(range) => Payload::Borrowed(&range.bytes),
+        Message::RangePart(part) => Payload::Borrowed(&part.encoded.bytes),
         Message::State(state) => Payload::Borrowed(&state.bytes),
         Message::Entry(entry) => Payload::Borrowed(&entry.input),
         Message::Combined(combined) => Payload::of(&combined.values),

@@ -96,6 +96,9 @@ pub struct Enlisted {
 /// Decisions in one message, at most.
 pub const MOST_DECISIONS: usize = 1024;
 
+/// Bytes of values in the decisions of one message, at most, unless it has one decision alone.
+pub const MOST_DECISION_BYTES: usize = 4 * 1024 * 1024;
+
 /// Decisions of the coordinator, in order; at most [`MOST_DECISIONS`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decisions {

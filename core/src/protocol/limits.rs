@@ -18,6 +18,10 @@ impl Limits {
     /// For a client that asks a server it chose itself for parameters.
     pub const PULLER: Self = Self { payload: u32::MAX, ..Self::DIALER };
 
+    /// For a server once it has asked a client for values: a part of them.
+    pub const PUSHER: Self =
+        Self { payload: bytes_of(super::range::MOST_PART_KEYS as usize), ..Self::STRANGER };
+
     /// For a server once the worker is welcome: gradients of `parameters` values, lists of keys with a
     /// value for each, and a fingerprint that counts each of up to 65,536 classes.
     #[must_use]

@@ -15,7 +15,7 @@ use super::group::{
     Mapped, Measured, Portion, Slice, Taken, Unreached,
 };
 use super::keys::{Keys, KeysHeader, KeysKnown};
-use super::range::{PullRange, RangeOf};
+use super::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use super::replica::{Candidacy, Combined, Deposed, Entry, Follow, Kept, Promise, Standby, State};
 use super::{Refusal, Status};
 use crate::consistency::DropReason;
@@ -122,6 +122,14 @@ pub enum Message {
     Taken(Taken),
     /// Server to coordinator: I want to go.
     Leave(Leave),
+    /// Client to server: I have values for a key range.
+    PushRange(PushRange),
+    /// Server to client: send these of them.
+    PartDue(PartDue),
+    /// Client to server: here they are.
+    RangePart(RangePart),
+    /// Server to client: what became of them.
+    RangePushed(RangePushed),
     /// Server to coordinator: my part of a checkpoint is on my disk.
     Written(Written),
     /// Coordinator to server: go back to a checkpoint.

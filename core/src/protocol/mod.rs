@@ -45,7 +45,13 @@
 //! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that sends
 //! `PullRange` gets one [`RangeOf`](range); one that
 //! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
-
+//! ```text
+//! client                                   server
+//!   PushRange(keys, how)              ->
+//!                                     <-   PartDue(part) | Refused(why)
+//!   RangePart(part) + values          ->                    (and so on, to the last key)
+//!                                     <-   RangePushed(version)
+//! ```
 //!
 //! # Several servers
 //! ```text

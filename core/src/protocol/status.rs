@@ -129,6 +129,9 @@ pub enum WaitReason {
     Primary,
     /// Another server has not said what its keys have of a norm or a distance, by which an update goes.
     Part(ServerId),
+    /// Values that a client has pushed become part of the parameters once these workers' gradients have
+    /// come.
+    Push,
 }
 
 /// One worker of a job.
@@ -214,6 +217,7 @@ impl fmt::Display for WaitReason {
             Self::Fence => "the last gradients before another mode",
             Self::Keys => "the last gradients before keys move to another server",
             Self::Goodbyes => "goodbyes",
+            Self::Push => "the last gradients before the parameters are those that were pushed",
         })
     }
 }

@@ -9,7 +9,7 @@ use super::codec::{self, Malformed};
 use super::group::{Decisions, Portion, Slice};
 use super::keys::Keys;
 use super::message::{ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader};
-use super::range::RangeOf;
+use super::range::{RangeOf, RangePart};
 use super::replica::{Combined, Entry, State};
 use crate::filter::{self, Encoded, Form};
 
@@ -87,8 +87,12 @@ kinds! {
     PullRange = 44,
     RangeOf = 45,
     Combined = 46,
-    Written = 47,
-    GoBack = 48,
+    PushRange = 47,
+    PartDue = 48,
+    RangePart = 49,
+    RangePushed = 50,
+    Written = 51,
+    GoBack = 52,
 }
 
 impl Message {
@@ -149,6 +153,10 @@ impl Message {
             Self::Keys(keys) => codec::append(&(keys.header, keys.form), bytes),
             Self::PullRange(fields) => codec::append(fields, bytes),
             Self::RangeOf(range) => codec::append(&range.header, bytes),
+            Self::PushRange(fields) => codec::append(fields, bytes),
+            Self::PartDue(fields) => codec::append(fields, bytes),
+            Self::RangePart(part) => codec::append(&(part.keys, &part.encoded.form), bytes),
+            Self::RangePushed(fields) => codec::append(fields, bytes),
         }
     }
 
@@ -185,6 +193,11 @@ impl Message {
             Kind::RangeOf => {
                 let bytes = payload.to_vec();
                 Self::RangeOf(RangeOf { header: codec::read(control)?, bytes })
+            }
+            Kind::RangePart => {
+                let (keys, form) = codec::read(control)?;
+                let encoded = Encoded { form, bytes: payload.to_vec() };
+                Self::RangePart(RangePart { keys, encoded })
             }
             Kind::Entry => {
                 let input = Arc::new(payload.to_vec());
@@ -249,6 +262,9 @@ impl Message {
             Kind::Written => Self::Written(codec::read(control)?),
             Kind::GoBack => Self::GoBack(codec::read(control)?),
             Kind::PullRange => Self::PullRange(codec::read(control)?),
+            Kind::PushRange => Self::PushRange(codec::read(control)?),
+            Kind::PartDue => Self::PartDue(codec::read(control)?),
+            Kind::RangePushed => Self::RangePushed(codec::read(control)?),
             Kind::UseKeys => Self::UseKeys(codec::read(control)?),
             Kind::KeysKnown => Self::KeysKnown(codec::read(control)?),
             Kind::Push
@@ -259,6 +275,7 @@ impl Message {
             | Kind::State
             | Kind::Keys
             | Kind::RangeOf
+            | Kind::RangePart
             | Kind::Entry
             | Kind::Combined => return Err(Malformed),
         })

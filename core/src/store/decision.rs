@@ -12,6 +12,7 @@ use crate::id::{Clock, Incarnation, Sequence, Version, WorkerId};
 use crate::mode::Mode;
 use crate::params::{KeyMap, KeyRange, Move};
 use crate::protocol::message::ParametersHeader;
+use crate::protocol::range::{How, RangePart};
 
 /// A decision of the coordinator. All servers follow all of them, in order: so a gradient becomes
 /// part of an update on every server or on none, and the parameters that a worker is given are of one
@@ -117,4 +118,23 @@ pub enum Decision {
         /// The oldest that may still be gone back to.
         oldest: u64,
     },
+    /// Values that a client has pushed become part of the parameters. Whoever has none of the keys has
+    /// nothing to do.
+    PushRange {
+        /// What becomes of the parameters.
+        how: How,
+        /// The values of some of the keys; those of the others follow.
+        part: RangePart,
+    },
+}
+
+impl Decision {
+    /// Bytes of values in it: where there are many of them, fewer decisions are in one message.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        match self {
+            Self::PushRange { part, .. } => part.encoded.bytes.len(),
+            _ => 0,
+        }
+    }
 }

@@ -37,6 +37,7 @@ use crate::optim::OptimError;
 use crate::params::{KeyList, KeyRange};
 use crate::protocol::keys::{Keys, KeysHeader};
 use crate::protocol::message::{Parameters, ParametersHeader};
+use crate::protocol::range::{How, RangePart};
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
 
@@ -191,6 +192,21 @@ impl Store {
         if let Some(good) = self.looks.good() {
             self.parameters = good.parameters.clone();
             self.aggregator.restart();
+        }
+    }
+
+    /// Does to the parameters here what values that were pushed say. What the optimiser remembers stays.
+    pub fn push(&mut self, how: How, part: &RangePart) {
+        let Some(keys) = self.keys.overlap(part.keys) else { return };
+        let (Some(from), Some(to)) = (keys.within(part.keys), keys.within(self.keys)) else {
+            return;
+        };
+        // Whoever decided on it has looked at it.
+        let values = part.values().unwrap_or_default();
+        let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
+        if let (Some(parameters), Some(values)) = (parameters.get_mut(to), values.get(from)) {
+            let pairs = parameters.iter_mut().zip(values);
+            pairs.for_each(|(parameter, &value)| *parameter = how.of(*parameter, value));
         }
     }
 
@@ -375,6 +391,7 @@ impl Store {
             Decision::Look(look) => return self.look(*look),
             Decision::ForgetLooks => self.forget_looks(),
             Decision::GoBack => self.go_back(),
+            Decision::PushRange { how, part } => self.push(*how, part),
             Decision::Admit { .. }
             | Decision::Give { .. }
             | Decision::Gather { .. }

@@ -16,7 +16,7 @@ use pstrain_core::node::{Compute, Event, Ledger, Point, Server};
 use pstrain_core::optim::{OptimizerSpec, Updater};
 use pstrain_core::params::{KeyList, KeyRange};
 use pstrain_core::protocol::message::Push;
-use pstrain_core::protocol::range::{RangeHeader, RangeOf, Statistics};
+use pstrain_core::protocol::range::{How, PushedRange, RangeHeader, RangeOf, Statistics};
 use pstrain_core::work::Task;
 
 use super::deck::Deck;
@@ -229,6 +229,7 @@ impl Books {
                 self.updater = None;
             }
             Event::Restored { point, from } => self.restored(point, *from),
+            Event::RangePushed { point, pushed, .. } => self.range_pushed(point, pushed),
             Event::Updated { point, closing } => {
                 self.updated(point.version, point.samples, *closing);
             }
@@ -256,12 +257,35 @@ impl Books {
         }
     }
 
-    fn restored(&mut self, point: &Point, from: Version) {
-        assert_eq!(point.version.0 as usize, self.history.len(), "not the next version");
-        assert_eq!(point.samples, self.samples, "examples up to {}", point.version);
-        assert!(!self.has_open_round(), "{from} was restored in the middle of an update");
+    /// Values that a client pushed are added key by key, or take the place of what was there.
+    fn range_pushed(&mut self, point: &Point, pushed: &PushedRange) {
+        self.check_fence(point);
+        let mut parameters = self.history.last().expect("the initial ones").clone();
+        let sets = pushed.how == How::Set;
+        if sets {
+            parameters[pushed.keys.indices()].fill(0.0);
+        }
+        for (key, value) in pushed.non_zeros() {
+            assert!(pushed.keys.begin() <= key && key < pushed.keys.end(), "key {key}");
+            assert!(value.is_finite(), "{value} was pushed for key {key}");
+            let parameter = &mut parameters[key as usize];
+            *parameter = if sets { value } else { *parameter + value };
+        }
+        self.history.push(parameters);
+    }
+
+    /// Nothing is under way when a version is made of no gradients.
+    fn check_fence(&self, point: &Point) {
+        let version = point.version;
+        assert_eq!(version.0 as usize, self.history.len(), "not the next version");
+        assert_eq!(point.samples, self.samples, "examples up to {version}");
+        assert!(!self.has_open_round(), "{version} was made in the middle of an update");
         let computing = self.workers.iter().any(|account| !account.granted.is_empty());
-        assert!(!computing, "{from} was restored while gradients were under way");
+        assert!(!computing, "{version} was made while gradients were under way");
+    }
+
+    fn restored(&mut self, point: &Point, from: Version) {
+        self.check_fence(point);
         self.aggregator.get().restart();
         self.history.push(self.history[from.0 as usize].clone());
     }
@@ -418,7 +442,8 @@ impl Books {
         let RangeHeader { version, keys, statistics, .. } = &answer.header;
         let values = &self.history[version.0 as usize][keys.indices()];
         let non_zeros = (keys.begin()..).zip(values.iter().copied());
-        let non_zeros: Vec<(u64, f32)> = non_zeros.filter(|(_, value)| *value != 0.0).collect();
+        let is_there = |(_, value): &(u64, f32)| value.to_bits() != 0;
+        let non_zeros: Vec<(u64, f32)> = non_zeros.filter(is_there).collect();
         // As text, in which one NaN is another.
         let (told, wanted) = (answer.non_zeros(), Some(non_zeros));
         assert_eq!(format!("{told:?}"), format!("{wanted:?}"), "keys {keys} of version {version}");

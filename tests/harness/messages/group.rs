@@ -10,6 +10,7 @@ use pstrain_core::protocol::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Fault, Followed, Holders, Leave,
     Mapped, Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
 };
+use pstrain_core::protocol::range::How;
 use pstrain_core::store::{Contribution, Decision};
 use pstrain_core::sum::ExactSum;
 use pstrain_core::time::Time;
@@ -82,8 +83,8 @@ impl Messages {
                 decision: self.number(),
                 sums: (0..self.count()).map(|_| self.sum()).collect(),
             }),
-            47 => Message::Written(Written { number: self.number() }),
-            48 => Message::GoBack(GoBack { checkpoint: self.checkpoint() }),
+            51 => Message::Written(Written { number: self.number() }),
+            52 => Message::GoBack(GoBack { checkpoint: self.checkpoint() }),
             _ => Message::Leave(Leave),
         }
     }
@@ -133,7 +134,7 @@ impl Messages {
     fn decision(&mut self) -> Decision {
         let worker = WorkerId(self.small());
         let version = Version(self.number());
-        match self.rng.below(16) {
+        match self.rng.below(17) {
             0 => Decision::Admit { worker, incarnation: Incarnation(self.number()) },
             1 => Decision::Forget { worker },
             2 => Decision::Rows { worker, rows: self.number() },
@@ -170,6 +171,7 @@ impl Messages {
                 Decision::Found(Found::Nearest(places.collect()))
             }
             14 => Decision::Checkpoint { number: self.number(), oldest: self.number() },
+            15 => Decision::PushRange { how: How::Set, part: self.range_part() },
             _ => Decision::Show { version, keys: self.keys() },
         }
     }

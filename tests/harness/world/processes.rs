@@ -127,7 +127,7 @@ impl World<'_> {
         self.connect(Some(process), callee);
     }
 
-    fn connect(&mut self, process: Option<usize>, callee: Option<usize>) {
+    pub(super) fn connect(&mut self, process: Option<usize>, callee: Option<usize>) {
         let link = self.links.len();
         self.links.push(Link { callee, ..Link::new(process) });
         self.send(link, End::Server, Item::Open);
@@ -315,6 +315,7 @@ impl World<'_> {
             }
             Fault::ServerJoins => self.one_more_shard(),
             Fault::ServerLeaves => self.one_shard_less(),
+            Fault::Push => self.push_some(),
             Fault::Garbage => {
                 let is_its = |world: &Self, i: usize| {
                     let link = &world.links[i];

@@ -18,6 +18,7 @@ use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
 use pstrain_core::params::{BlockOrder, Blocks};
+use pstrain_core::protocol::range::How;
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::work::{Redundancy, WorkSpec};
 
@@ -62,6 +63,9 @@ pub struct Settings {
     pub faults: Faults,
     /// When the faults stop.
     pub calm_at: Duration,
+    /// After which version a client pushes values for all keys, and what becomes of the parameters; none
+    /// does if there is none.
+    pub push: Option<(Version, How)>,
 }
 
 /// How often what goes wrong, until the calm.
@@ -70,7 +74,7 @@ pub struct Faults {
     /// Mean time between two of them; none if there are none.
     pub every: Option<Duration>,
     /// How likely each of [`Fault::ALL`] is.
-    pub weights: [u64; 12],
+    pub weights: [u64; 13],
     /// How many of them there are at most.
     pub most: u64,
     /// How many ends of a hundred ever learn that their connection broke.
@@ -112,11 +116,13 @@ pub enum Fault {
     ServerJoins,
     /// Somebody wants a server that does not coordinate to go.
     ServerLeaves,
+    /// Somebody pushes values for a key range, or something that makes no sense.
+    Push,
 }
 
 impl Fault {
     /// All of them, in the order of [`Faults::weights`].
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Break,
         Self::Crash,
         Self::DrainWorker,
@@ -129,6 +135,7 @@ impl Fault {
         Self::Control,
         Self::ServerJoins,
         Self::ServerLeaves,
+        Self::Push,
     ];
 }
 
@@ -171,6 +178,7 @@ impl Settings {
             forgets: false,
             faults,
             calm_at: lease.mul_f64(25.0 * rng.unit()),
+            push: None,
             job,
             train,
         }
@@ -181,7 +189,7 @@ impl Settings {
     pub fn peaceful(mut self) -> Self {
         self.faults = Faults {
             every: None,
-            weights: [0; 12],
+            weights: [0; 13],
             most: u64::MAX,
             learn: 100,
             dial_fails: 0,
@@ -233,6 +241,17 @@ impl Settings {
         for fault in [Fault::ServerJoins, Fault::ServerLeaves] {
             self.faults.weights[fault as usize] = 1 + rng.below(10);
         }
+        let often = self.job.membership.lease.mul_f64(0.01 + 0.5 * rng.unit());
+        let every = self.faults.every.unwrap_or(often);
+        self.faults.every = Some(if rng.below(2) == 0 { every } else { every.min(often) });
+        self
+    }
+
+    /// The same with clients that push values.
+    #[must_use]
+    pub fn with_pushes(mut self) -> Self {
+        let mut rng = Stream::new(self.network).fork("pushes", 0).rng();
+        self.faults.weights[Fault::Push as usize] = 1 + rng.below(10);
         let often = self.job.membership.lease.mul_f64(0.01 + 0.5 * rng.unit());
         let every = self.faults.every.unwrap_or(often);
         self.faults.every = Some(if rng.below(2) == 0 { every } else { every.min(often) });
@@ -427,8 +446,8 @@ const fn weighs_workers(consistency: ConsistencySpec) -> bool {
     matches!(consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
 }
 
-fn draw_weights(rng: &mut Random) -> [u64; 12] {
-    let mut weights = [0; 12];
+fn draw_weights(rng: &mut Random) -> [u64; 13] {
+    let mut weights = [0; 13];
     for (weight, most) in weights.iter_mut().zip([20, 8, 3, 3, 1, 2, 2, 6, 2]) {
         *weight = if rng.below(3) == 0 { 0 } else { rng.below(most + 1) };
     }

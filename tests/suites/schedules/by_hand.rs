@@ -28,29 +28,29 @@ use pstrain_core::store::Decision;
 use pstrain_core::time::Time;
 use pstrain_tests::Toy;
 
-const RUN: u64 = 1;
+pub(super) const RUN: u64 = 1;
 
 /// Hands inputs to a node, a millisecond apart.
-struct Hand<N> {
-    node: N,
-    now: Time,
+pub(super) struct Hand<N> {
+    pub(super) node: N,
+    pub(super) now: Time,
 }
 
 impl<N: Node> Hand<N> {
-    fn new(node: N) -> Self {
+    pub(super) fn new(node: N) -> Self {
         let mut hand = Self { node, now: Time::ZERO };
         hand.give(Input::Start);
         hand
     }
 
-    fn give(&mut self, input: Input) -> Outbox {
+    pub(super) fn give(&mut self, input: Input) -> Outbox {
         self.now = self.now + Duration::from_millis(1);
         let mut out = Outbox::new();
         self.node.handle(self.now, input, &mut out);
         out
     }
 
-    fn tell(&mut self, peer: PeerId, message: Message) -> Outbox {
+    pub(super) fn tell(&mut self, peer: PeerId, message: Message) -> Outbox {
         self.give(Input::Message(peer, message))
     }
 }
@@ -77,7 +77,7 @@ impl Hand<Server> {
     }
 
     /// The same, up to the first parameters. Returns what the worker may push.
-    fn take_in(&mut self, peer: PeerId) -> Push {
+    pub(super) fn take_in(&mut self, peer: PeerId) -> Push {
         self.greet(peer, None);
         self.tell(peer, Message::Ready(Ready { rows: [(PartId(0), 8)].into(), train: None }));
         let keys = KeyRange::new(0, self.node.parameters().len() as u64).unwrap();
@@ -107,7 +107,7 @@ impl Hand<Server> {
     }
 }
 
-fn sent(out: &Outbox) -> Vec<&Message> {
+pub(super) fn sent(out: &Outbox) -> Vec<&Message> {
     let sent = out.iter().filter_map(|effect| match effect {
         Effect::Send(_, message) => Some(message),
         _ => None,
@@ -115,7 +115,7 @@ fn sent(out: &Outbox) -> Vec<&Message> {
     sent.collect()
 }
 
-fn server() -> Hand<Server> {
+pub(super) fn server() -> Hand<Server> {
     Hand::new(Server::new(Toy::new(1, 8).job, RUN).unwrap())
 }
 

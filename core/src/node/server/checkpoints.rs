@@ -218,6 +218,7 @@ impl Server {
             let askers = ordered.askers.into_iter();
             askers.for_each(|(asker, _)| fence::answer(asker, Err(why.clone()), out));
         }
+        self.stop_pushes(&why, out);
         out.extend(self.peers().into_iter().map(Effect::Close));
         out.push(Effect::Done(Err(WorkerError::GoesBack(checkpoint))));
     }

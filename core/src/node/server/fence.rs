@@ -23,6 +23,7 @@ use crate::protocol::{Message, Phase};
 use crate::store::Decision;
 use crate::sum::ExactSum;
 use crate::time::Time;
+use crate::work::Redundancy;
 
 /// The order that a server shall go, as [`Control::key`]; its value is the server's number.
 pub const LEAVE_SERVER: &str = "leave-server";
@@ -201,7 +202,7 @@ impl Server {
 
     /// Makes updates of what has been gathered if nothing else is on its way; whether nothing is
     /// left.
-    fn clear_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
+    pub(super) fn clear_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
         if self.busy > 0 {
             return false;
         }
@@ -227,14 +228,19 @@ impl Server {
         let (wished, mode) = (mode, mode.at_start());
         let anew = anew || !mode.counts_like(&self.mode);
         self.mode = mode;
-        self.window = mode.window();
+        if self.job.redundancy == Redundancy::None {
+            self.window = mode.window();
+        }
         self.gate = None; // whoever waits is looked at again
         self.store.set_mode(&mode);
         self.group.tell(|| Decision::Mode(Box::new(mode)));
         let version = self.version();
         out.push(Effect::Report(Event::Switched { version, mode: Box::new(mode), cause, anew }));
         if anew {
-            self.policy = mode.consistency.build();
+            self.policy = match self.job.redundancy {
+                Redundancy::None => mode.consistency.build(),
+                _ => self.job.policy(),
+            };
             self.cohort.level();
             self.admit_joining();
         }
@@ -253,6 +259,15 @@ impl Server {
         }
     }
 
+    /// Lets all who count begin anew under the mode that there is. Nothing is under way.
+    pub(super) fn begin_anew(&mut self, now: Time, out: &mut Outbox) {
+        let (mode, cause, askers) = (self.chosen_mode(), Cause::Pushed, Vec::new());
+        self.begin_mode(
+            Ordered { mode, cause, restore: None, since: now, anew: true, askers },
+            out,
+        );
+    }
+
     /// Makes a new version of the parameters of an earlier one. Nothing is under way.
     fn go_back(&mut self, from: Version, out: &mut Outbox) {
         self.store.go_back();
@@ -266,6 +281,7 @@ impl Server {
     pub(super) fn is_asker(&self, peer: PeerId) -> bool {
         let is_its = |ordered: &Ordered| ordered.askers.iter().any(|(asker, _)| *asker == peer);
         self.ordered.as_ref().is_some_and(is_its)
+            || self.pushes.askers().any(|asker| asker == peer)
             || self.group.changes.askers().any(|asker| asker == peer)
             || self.pullers.peers().any(|puller| puller == peer)
     }
@@ -274,6 +290,7 @@ impl Server {
     pub(super) fn forget_asker(&mut self, peer: PeerId) {
         self.group.changes.forget_asker(peer);
         self.pullers.forget(peer);
+        self.pushes.forget(peer);
         if let Some(ordered) = &mut self.ordered {
             ordered.askers.retain(|(asker, _)| *asker != peer);
         }

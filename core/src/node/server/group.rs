@@ -21,7 +21,7 @@ use crate::id::{PeerId, ServerId, Version, WorkerId};
 use crate::node::vote::Vote;
 use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
 use crate::params::{KeyMap, KeyRange};
-use crate::protocol::group::{Decisions, Holders, MOST_DECISIONS, Slice};
+use crate::protocol::group::{Decisions, Holders, MOST_DECISION_BYTES, MOST_DECISIONS, Slice};
 use crate::protocol::{Message, ServerStatus};
 use crate::saved::{Archive, SavedError};
 use crate::store::{Contribution, Decision};
@@ -293,10 +293,19 @@ impl Group {
     pub(super) fn send(&self, numbers: Range<u64>, peer: PeerId, out: &mut Outbox) {
         let known = numbers.start.saturating_sub(self.first) as usize;
         let count = numbers.end.saturating_sub(numbers.start) as usize;
-        let mut rest = self.decisions.iter().skip(known).take(count).cloned();
-        for first in numbers.step_by(MOST_DECISIONS) {
-            let decisions: Vec<Decision> = rest.by_ref().take(MOST_DECISIONS).collect();
+        let mut rest = self.decisions.iter().skip(known).take(count).peekable();
+        let mut first = numbers.start;
+        while let Some(decision) = rest.next() {
+            let (mut decisions, mut bytes) = (Vec::from([decision.clone()]), decision.bytes());
+            while decisions.len() < MOST_DECISIONS
+                && let Some(next) = rest.next_if(|next| bytes + next.bytes() <= MOST_DECISION_BYTES)
+            {
+                bytes += next.bytes();
+                decisions.push(next.clone());
+            }
+            let next = first + decisions.len() as u64;
             out.push(Effect::Send(peer, Message::Decisions(Decisions { first, decisions })));
+            first = next;
         }
     }
 

@@ -44,7 +44,7 @@ impl Server {
     /// or it would take the silence until its message is whole for the server's death.
     pub(super) fn on_receiving(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
         let heartbeat = self.job.membership.heartbeat();
-        if self.hear_server(now, peer) {
+        if self.hear_server(now, peer) || self.pushes.hear(now, peer) {
             return;
         }
         let Some((_, slot)) = self.roster.of_peer(peer) else { return };
@@ -173,6 +173,7 @@ impl Server {
             }
         }
         self.stop_changes(&why, out);
+        self.stop_pushes(&why, out);
         if self.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
             self.evaluate(out);
         }
@@ -208,6 +209,7 @@ impl Server {
 
     pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) {
         self.expire_strangers(now, out);
+        self.expire_pushers(now, out);
         self.watch_servers(now, out);
         if self.lease_check.is_some_and(|at| now >= at) {
             self.expire_leases(now, out);
@@ -314,6 +316,7 @@ impl Server {
             self.group.deadline(membership.lease, self.server_patience()),
             self.next_turn,
             self.strangers.first().map(|&(since, _)| since + membership.lease),
+            self.pushes.heard().map(|heard| heard + membership.lease),
             self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),
             self.awaited_back
                 .first()

@@ -12,6 +12,7 @@ mod liveness;
 mod measuring;
 mod moving;
 mod push;
+mod pushed;
 mod ranges;
 mod replicated;
 mod roster;
@@ -31,6 +32,7 @@ pub use fence::LEAVE_SERVER;
 use fence::Ordered;
 use group::Group;
 use measuring::Measuring;
+use pushed::Pushes;
 use ranges::Pullers;
 use roster::Roster;
 use round::Round;
@@ -115,6 +117,8 @@ pub struct Server {
     evaluated: Option<protocol::Evaluated>,
     /// Clients that wait for parameters of all servers.
     pullers: Pullers,
+    /// What clients push.
+    pushes: Pushes,
     /// The worker whose coming or going is being dealt with: whoever may go on now waited for it.
     mover: Option<WorkerId>,
     /// Checkpoints, if they are all that is kept.
@@ -226,6 +230,7 @@ impl Server {
             evaluating: Vec::new(),
             evaluated: None,
             pullers: Pullers::default(),
+            pushes: Pushes::default(),
             mover: None,
             checkpoints: None,
             end: None,
@@ -324,6 +329,10 @@ impl Server {
                 out.push(Effect::Close(peer));
             }
             Message::PullRange(pull) => self.on_pull_range(now, peer, pull, out),
+            Message::PushRange(push) => self.on_push_range(now, peer, push, out),
+            Message::RangePart(part) if self.pushes.is_awaited(peer) => {
+                self.on_range_part(now, peer, part, out);
+            }
             Message::Control(control) => self.on_control(now, peer, control, out),
             Message::Candidacy(asked) if self.identities.contains_key(&peer) => {
                 self.on_candidacy(now, peer, asked, out);

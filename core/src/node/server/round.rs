@@ -107,12 +107,13 @@ impl Server {
         loop {
             while self.step(now, out) {}
             self.order_due(now);
-            if !self.pass_fence(now, out) && !self.move_keys(now, out) {
+            let passed = self.pass_fence(now, out) || self.pass_push(now, out);
+            if !passed && !self.move_keys(now, out) {
                 break;
             }
         }
         self.next_turn = None;
-        let is_fenced = self.ordered.is_some() || self.is_fenced();
+        let is_fenced = self.ordered.is_some() || self.is_fenced() || self.awaits_push();
         let is_open = !is_fenced && !self.is_measuring();
         if self.phase == Phase::Training && !self.is_short() && is_open {
             if (made || self.version() > before) && self.policy.cancels() {

@@ -72,7 +72,7 @@ impl Server {
         let strangers = self.strangers.iter().map(|&(_, peer)| peer);
         let askers = self.ordered.iter().flat_map(|ordered| &ordered.askers);
         let askers = askers.map(|(peer, _)| *peer).chain(self.group.changes.askers());
-        let askers = askers.chain(self.pullers.peers());
+        let askers = askers.chain(self.pullers.peers()).chain(self.pushes.peers());
         self.roster.peers().chain(self.group.peers()).chain(strangers).chain(askers).collect()
     }
 
@@ -218,6 +218,7 @@ impl Server {
         archive.small(&mut self.last_evaluated)?;
         archive.small(&mut self.evaluated)?;
         archive.small(&mut self.pullers)?;
+        archive.small(&mut self.pushes)?;
         archive.small(&mut self.mover)?;
         archive.small(&mut self.end)?;
         archive.small(&mut self.done)?;

@@ -156,6 +156,10 @@ impl Server {
                     let busy = which(&|_, slot| !slot.seat.grants.is_empty());
                     return Some(wait(WaitReason::Fence, busy, ordered.since, None));
                 }
+                if let Some(since) = self.pushes.since() {
+                    let busy = which(&|_, slot| !slot.seat.grants.is_empty());
+                    return Some(wait(WaitReason::Push, busy, since, None));
+                }
                 if let Some(since) = self.group.changes.since() {
                     let busy = which(&|_, slot| !slot.seat.grants.is_empty());
                     return Some(wait(WaitReason::Keys, busy, since, None));

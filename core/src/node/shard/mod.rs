@@ -383,6 +383,7 @@ impl Shard {
             | Decision::Look(_)
             | Decision::ForgetLooks
             | Decision::GoBack
+            | Decision::PushRange { .. }
             | Decision::Checkpoint { .. }) => {
                 let sums = store.as_mut().and_then(|store| store.follow(&decision));
                 if let Some(sums) = sums {

@@ -1,0 +1,100 @@
+//! `pstrain push`: values for a key range of a running job.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use anyhow::bail;
+use pstrain_core::id::Version;
+use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::range::{How, MOST_PART_KEYS, PartDue, PushRange, RangePart};
+use pstrain_core::protocol::{Message, PROTOCOL_VERSION};
+use serde::Serialize;
+
+use super::client::{Reply, converse};
+use super::range::Values;
+use super::{pull, status};
+use crate::args::PushArgs;
+use crate::exit::Ending;
+use crate::messages;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct View {
+    /// The version of the parameters that has the values.
+    version: Version,
+    begin: u64,
+    end: u64,
+    how: How,
+    /// Keys for which the file has a value.
+    values: usize,
+}
+
+pub(crate) fn run(args: &PushArgs) -> anyhow::Result<Ending> {
+    let allowed = args.keys.unwrap_or_default();
+    let values = Values::read(&args.from, allowed)?;
+    let way = (&args.address, &args.security);
+    let keys = allowed.range(|| pull::total(way, args.timeout))?;
+    let how = if args.set { How::Set } else { How::Add };
+    let question = Message::PushRange(PushRange { protocol_max: PROTOCOL_VERSION, keys, how });
+    let (all, sent) = (Cell::new(keys), Cell::new(false));
+    let hear = |message| match message {
+        Message::PartDue(due) => {
+            let part = part(&values, &args.from, due)?;
+            all.set(Some(due.keys));
+            sent.set(due.part.end() == due.keys.end());
+            Ok(Reply::Send(Message::RangePart(part)))
+        }
+        Message::RangePushed(result) => Ok(Reply::Answer(result)),
+        _ => Ok(Reply::Nothing),
+    };
+    let result = converse(way, args.timeout, &question, hear, || status::waits(way));
+    let result = result.map_err(|error| match sent.get() {
+        true => error.context(
+            "whether the values were pushed is not known: those that are there become part of the \
+             parameters all the same, and pstrain pull says what these are",
+        ),
+        false => error,
+    })?;
+    let (version, keys) = match (result, all.get()) {
+        (Ok(version), Some(keys)) => (version, keys),
+        (Ok(_), None) => bail!("{}: it asked for no values", args.address),
+        (Err(why), _) => bail!("{}: {why}", args.address),
+    };
+    tell(args, keys, how, version, values.count())
+}
+
+fn tell(
+    args: &PushArgs,
+    keys: KeyRange,
+    how: How,
+    version: Version,
+    values: usize,
+) -> anyhow::Result<Ending> {
+    if args.json {
+        let view = View { version, begin: keys.begin(), end: keys.end(), how, values };
+        messages::result(&serde_json::to_string(&view)?)?;
+        return Ok(Ending::Done);
+    }
+    let from = args.from.display();
+    messages::result(&match how {
+        How::Add => {
+            format!(
+                "{values} values of {from} are added to keys {keys} from version {version} on\n"
+            )
+        }
+        How::Set => {
+            format!("keys {keys} are those of {from}, {values} values, from version {version} on\n")
+        }
+    })?;
+    Ok(Ending::Done)
+}
+
+/// The values that the server asks for.
+fn part(values: &Values, path: &Path, due: PartDue) -> anyhow::Result<RangePart> {
+    let PartDue { part, keys } = due;
+    if !keys.contains(part) || part.len() > MOST_PART_KEYS {
+        bail!("the server asked for the values of keys {part} of {keys} at once");
+    }
+    values.check(path, keys)?;
+    Ok(RangePart::new(part, &values.of(part)))
+}

@@ -1,0 +1,224 @@
+//! Key ranges as they are typed, and files with a value for keys of one: `pull` writes them and `push`
+//! reads them.
+//!
+//! A line is `KEY VALUE`, keys ascending; what begins with `#` is for people. A key that is not there
+//! has the value 0.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
+use std::ops::Range;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context as _, bail};
+use pstrain_core::params::KeyRange;
+
+/// Keys as they are typed: `A..B`, `A..`, `..B` or `..`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Keys {
+    begin: u64,
+    /// None up to the last.
+    end: Option<u64>,
+}
+
+impl Keys {
+    /// The range, where the server may have to be asked how many keys the model has; none for all.
+    pub(super) fn range(
+        self,
+        total: impl FnOnce() -> anyhow::Result<u64>,
+    ) -> anyhow::Result<Option<KeyRange>> {
+        Ok(match self {
+            Self { begin: 0, end: None } => None,
+            Self { begin, end: Some(end) } => Some(KeyRange::new(begin, end)?),
+            Self { begin, end: None } => Some(KeyRange::new(begin, total()?)?),
+        })
+    }
+
+    fn has(self, key: u64) -> bool {
+        self.begin <= key && self.end.is_none_or(|end| key < end)
+    }
+}
+
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..", self.begin)?;
+        self.end.map_or(Ok(()), |end| write!(f, "{end}"))
+    }
+}
+
+impl FromStr for Keys {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?} is no key range: use A..B, with A below B (B is not in it)");
+        let (begin, end) = text.split_once("..").ok_or_else(wrong)?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+        let begin = if begin.is_empty() { 0 } else { number(begin)? };
+        let end = if end.is_empty() { None } else { Some(number(end)?) };
+        if end.is_some_and(|end| end <= begin) {
+            return Err(wrong());
+        }
+        Ok(Self { begin, end })
+    }
+}
+
+/// Writes a line for people and one for each value, which is read back as it was.
+pub(super) fn write(path: &Path, about: &str, values: &[(u64, f32)]) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    writeln!(file, "# {about}; those that are not here are 0")?;
+    for (key, value) in values {
+        writeln!(file, "{key} {value}")?;
+    }
+    file.flush()
+}
+
+/// The keys of a file, ascending, and a finite value for each.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    keys: Vec<u64>,
+    values: Vec<f32>,
+    /// The line of the last.
+    line: usize,
+}
+
+impl Values {
+    /// Those of a file, which must all be among `allowed`.
+    pub(super) fn read(path: &Path, allowed: Keys) -> anyhow::Result<Self> {
+        let cannot = || format!("cannot read the values in {}", path.display());
+        let file = File::open(path).with_context(cannot)?;
+        let mut read = Self::default();
+        for (line, text) in (1..).zip(BufReader::new(file).lines()) {
+            let text = text.with_context(cannot)?;
+            let text = text.trim();
+            if !text.is_empty() && !text.starts_with('#') {
+                let place = || format!("{}:{line}", path.display());
+                let pair = pair(text).map_err(|why| anyhow::anyhow!("{}: {why}", place()))?;
+                read.take(pair, allowed).map_err(|why| anyhow::anyhow!("{}: {why}", place()))?;
+                read.line = line;
+            }
+        }
+        Ok(read)
+    }
+
+    fn take(&mut self, (key, value): (u64, f32), allowed: Keys) -> Result<(), String> {
+        if let Some(last) = self.keys.last().filter(|last| **last >= key) {
+            return Err(format!(
+                "key {key} comes after key {last}; sort the lines by key, and give each key once"
+            ));
+        }
+        if !allowed.has(key) {
+            return Err(format!(
+                "key {key} is none of --keys {allowed}; leave it out, or choose --keys so that it is \
+                 one of them"
+            ));
+        }
+        self.keys.push(key);
+        self.values.push(value);
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Makes sure that the model has all of the keys, which it says are `keys`.
+    pub(super) fn check(&self, path: &Path, keys: KeyRange) -> anyhow::Result<()> {
+        if let Some(last) = self.keys.last().filter(|last| **last >= keys.end()) {
+            bail!(
+                "{}:{}: there is no key {last}: the model has keys {keys}; give values for this model",
+                path.display(),
+                self.line
+            );
+        }
+        Ok(())
+    }
+
+    /// A value for each of `keys`.
+    pub(super) fn of(&self, keys: KeyRange) -> Vec<f32> {
+        let place = |key: u64| self.keys.partition_point(|&other| other < key);
+        let places: Range<usize> = place(keys.begin())..place(keys.end());
+        let mut all = vec![0.0; keys.len() as usize];
+        for (key, value) in self.keys[places.clone()].iter().zip(&self.values[places]) {
+            all[(key - keys.begin()) as usize] = *value;
+        }
+        all
+    }
+}
+
+/// A key and its value.
+fn pair(text: &str) -> Result<(u64, f32), String> {
+    let wrong =
+        || format!("{text:?} is not KEY VALUE; give a key and its value, as pull writes them");
+    let (key, value) = text.split_once(char::is_whitespace).ok_or_else(wrong)?;
+    let key = key.parse::<u64>().map_err(|_| wrong())?;
+    let value = value.trim_start().parse::<f32>().map_err(|_| wrong())?;
+    if !value.is_finite() {
+        return Err(format!(
+            "the value for key {key} is not finite as a 32-bit number; leave it out, or give a number"
+        ));
+    }
+    Ok((key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        assert_eq!("3..9".parse(), Ok(Keys { begin: 3, end: Some(9) }));
+        assert_eq!("3..".parse(), Ok(Keys { begin: 3, end: None }));
+        assert_eq!("..".parse(), Ok(Keys { begin: 0, end: None }));
+        for wrong in ["", "3", "9..3", "3..3", "a..b", "1...4"] {
+            assert!(wrong.parse::<Keys>().unwrap_err().contains("A..B"), "{wrong}");
+        }
+    }
+
+    fn read(text: &str, keys: &str) -> anyhow::Result<Values> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("values");
+        std::fs::write(&path, text).unwrap();
+        Values::read(&path, keys.parse().unwrap())
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_to_the_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("values");
+        let values = [(3, 0.1 + 0.2), (5, -0.0), (6, f32::MIN_POSITIVE / 4.0), (9, -f32::MAX)];
+        write(&path, "version 7", &values).unwrap();
+        let keys = KeyRange::new(2, 10).unwrap();
+        let back = Values::read(&path, "2..10".parse().unwrap()).unwrap();
+        assert_eq!(back.count(), 4);
+        let mut wanted = [0.0_f32; 8];
+        values.iter().for_each(|&(key, value)| wanted[key as usize - 2] = value);
+        let bits = |values: &[f32]| values.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&back.of(keys)), bits(&wanted));
+        assert_eq!(bits(&back.of(KeyRange::new(4, 6).unwrap())), bits(&wanted[2..4]));
+    }
+
+    #[test]
+    fn wrong_lines_are_named_with_what_is_wrong_and_what_to_do() {
+        for (text, words) in [
+            ("# a\n3 1\n\n3 2\n", &["values:4", "key 3 comes after key 3", "each key once"][..]),
+            ("4 1\n3 2\n", &["values:2", "key 3 comes after key 4", "sort"]),
+            ("9 1\n", &["values:1", "key 9 is none of --keys 2..9", "leave it out"]),
+            ("3\n", &["values:1", "\"3\" is not KEY VALUE"]),
+            ("3 1 2\n", &["values:1", "is not KEY VALUE"]),
+            ("-3 1\n", &["values:1", "is not KEY VALUE"]),
+            ("3 nan\n", &["values:1", "key 3 is not finite"]),
+            ("3 1\n4 1e39\n", &["values:2", "key 4 is not finite"]),
+        ] {
+            let error = format!("{:#}", read(text, "2..9").unwrap_err());
+            for word in words {
+                assert!(error.contains(word), "{text:?}: {error}");
+            }
+        }
+        let read = read("3 1\n# more\n8 1\n", "..").unwrap();
+        let error = read.check(Path::new("x"), KeyRange::new(0, 8).unwrap()).unwrap_err();
+        assert!(error.to_string().starts_with("x:3: there is no key 8"), "{error}");
+    }
+}

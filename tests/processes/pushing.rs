@@ -1,0 +1,202 @@
+//! `pstrain push` changes the parameters of a running job: to the bit, on all servers at once, and the
+//! record has it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::books::{called, check_alike, check_books, events};
+use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path};
+use crate::group::others;
+use crate::process::finish;
+
+fn pull(server: &Server, keys: &str, to: &Path) -> Value {
+    let pull = ["pull", &server.address, "--keys", keys, "-o", path(to), "--json"];
+    finish(&pull).with_code(0).json()
+}
+
+fn push(server: &Server, keys: &str, from: &Path, more: &[&str]) -> Value {
+    let push = ["push", &server.address, "--keys", keys, "--from", path(from), "--json"];
+    finish(&[&push[..], more].concat()).with_code(0).json()
+}
+
+/// The lines of a file that have a value.
+fn values(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap();
+    text.lines().filter(|line| !line.starts_with('#')).map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn what_was_pulled_is_pushed_back_to_the_bit_however_many_servers_have_the_keys() {
+    let folder = TempDir::new().unwrap();
+    let [before, given, after] = ["before", "given", "after"].map(|name| folder.path().join(name));
+    let job = ["--epochs", "2", "--workers", "2", "--data", "synthetic:2000"];
+    let alone = Server::tcp(&[&job]);
+    let group = Server::tcp(&[&job, &["--servers", "3"]]);
+    let processes = others(&group, 3);
+    let mut left = Vec::new();
+    for server in [alone, group] {
+        // Nobody trains yet.
+        pull(&server, "..", &before);
+        let all = values(&before);
+        let said = push(&server, "..", &before, &["--set"]);
+        assert_eq!(said["version"], json!(1), "{said}");
+        assert_eq!((number(&said["begin"]), number(&said["end"])), (0, 2084));
+        assert_eq!(number(&said["values"]), all.len() as u64);
+        assert_eq!(number(&pull(&server, "..", &after)["version"]), 1);
+        assert_eq!(values(&after), all);
+        // What is set to nothing is 0, what is added to nothing is itself.
+        fs::write(&given, "# three of many\n690 -0\n700 0.1\n\n1399 1e-45\n").unwrap();
+        push(&server, "690..1400", &given, &["--set"]);
+        pull(&server, "690..1400", &after);
+        let tiny = format!("1399 {}", f32::from_bits(1));
+        assert_eq!(values(&after), ["690 -0", "700 0.1", &tiny]);
+        let said = push(&server, "600..", &given, &[]);
+        assert_eq!((number(&said["version"]), number(&said["end"])), (3, 2084));
+        pull(&server, "690..1400", &after);
+        let sum = format!("700 {}", 0.1_f32 + 0.1);
+        let tiny = format!("1399 {}", f32::from_bits(2));
+        assert_eq!(values(&after), ["690 -0", &sum, &tiny]);
+        // The rest is what it was, and training begins with all that.
+        pull(&server, "..690", &after);
+        assert_eq!(values(&after), all[..values(&after).len()]);
+        let text = ["push", &server.address, "--from", path(&before), "--set"];
+        let said = finish(&text).with_code(0).stdout;
+        assert!(
+            said.starts_with("keys [0, 2084) are those of ") && said.contains("from version 4 on")
+        );
+        let workers = server.workers(2);
+        left.push(server.finish(workers));
+    }
+    processes.into_iter().for_each(|other| drop(other.wait().with_code(0)));
+    let undisturbed = finish(&[&["run", "--json"], &job[..]].concat()).with_code(0).json();
+    for Left { out, summary, .. } in &left {
+        check_books(out, summary);
+        check_alike(out);
+        // It began with the parameters it would have begun with.
+        assert_eq!(summary["params_sha256"], undisturbed["params_sha256"], "{summary}");
+        assert_eq!(number(&summary["updates"]), number(&undisturbed["updates"]) + 4);
+    }
+}
+
+#[test]
+fn what_is_pushed_while_others_train_is_one_version_and_the_run_is_computed_again() {
+    let folder = TempDir::new().unwrap();
+    let [ones, before] = ["ones", "before"].map(|name| folder.path().join(name));
+    // More values than travel at once.
+    let mut text = String::new();
+    (0..405_000).for_each(|key| writeln!(text, "{key} 0.0009765625").unwrap());
+    fs::write(&ones, text).unwrap();
+    for (rule, servers) in [
+        (&["--consistency", "bsp"][..], "1"),
+        (&["--consistency", "asp"], "3"),
+        (&["--consistency", "auto"], "2"),
+        (&["--redundancy", "partial:2"], "1"),
+    ] {
+        let model = ["--data", "synthetic:1000", "--model", "mlp:4096", "--workers", "2"];
+        let how = ["--servers", servers, "--optimizer", "momentum:0.9"];
+        let server = Server::tcp(&[&model, &how, rule, &ENDLESS]);
+        let others = others(&server, servers.parse().unwrap());
+        let workers = server.workers(2);
+        server.wait_for_updates(3);
+        let added = number(&push(&server, "..405000", &ones, &[])["version"]);
+        server.wait_for_updates(added + 3);
+        pull(&server, "1000..300000", &before);
+        let set = number(&push(&server, "1000..300000", &before, &["--set"])["version"]);
+        assert!(set > added + 3, "{added} and then {set}");
+        server.wait_for_updates(set + 3);
+        let Left { out, summary, _folder } = server.interrupt(workers);
+        others.into_iter().for_each(|other| drop(other.wait()));
+        check_books(&out, &summary);
+        check_alike(&out);
+        let events = events(&out);
+        let pushed: Vec<_> = called(&events, "range_pushed").collect();
+        let told: Vec<_> = pushed.iter().map(|it| (number(&it["version"]), &it["how"])).collect();
+        assert_eq!(told, [(added, &json!("add")), (set, &json!("set"))]);
+        assert_eq!(pushed[1]["keys"], json!([1000, 300_000]), "{}", pushed[1]);
+        assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
+    }
+}
+
+#[test]
+fn what_was_pushed_is_there_after_a_server_was_killed_or_another_took_its_place() {
+    let folder = TempDir::new().unwrap();
+    let (file, kept) = (folder.path().join("values"), folder.path().join("kept"));
+    let text: String = (0..40_000).map(|key| format!("{key} {}\n", key % 7)).collect();
+    fs::write(&file, text).unwrap();
+    let two = ["--workers", "2", "--lease", "2s"];
+    for has_standby in [false, true] {
+        let log: &[&str] = &["--durability", "log", "--state", path(&kept)];
+        let log = if has_standby { &[] } else { log };
+        let mut server = Server::tcp(&[&SLOW, &ENDLESS, &two, log]);
+        let mut other = None;
+        if has_standby {
+            let of = ["--standby-of", server.address.as_str()];
+            let standby = Server::tcp(&[&SLOW, &ENDLESS, &two, &of]);
+            server.wait_for("standby", |status| status["standby"] == standby.address);
+            other = Some(standby);
+        }
+        let workers = server.workers(2);
+        server.wait_for_updates(3);
+        let added = number(&push(&server, "..50000", &file, &[])["version"]);
+        server = match other {
+            None => server.replace(&[&["--resume", path(&kept)]]),
+            Some(standby) => {
+                drop(server);
+                standby
+            }
+        };
+        server.wait_for("updates", |status| {
+            status["stands_by"] == false && number(&status["updates"]) > added + 3
+        });
+        let set = number(&push(&server, "..40000", &file, &["--set"])["version"]);
+        server.wait_for_updates(set + 3);
+        let Left { out, summary, _folder } = server.interrupt(workers);
+        let events = events(&out);
+        let told = called(&events, "range_pushed").map(|it| number(&it["version"]));
+        assert_eq!(told.collect::<Vec<_>>(), [added, set], "{summary}");
+        check_alike(&out);
+    }
+}
+
+#[test]
+fn wrong_values_are_told_why_and_change_nothing() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("values");
+    let server = Server::unix(&[&SLOW, &ENDLESS, &["--optimizer", "ftrl:1,0.001,0"]]);
+    let refused = |keys: &str, text: &str, words: &[&str]| {
+        fs::write(&file, text).unwrap();
+        let push = ["push", &server.address, "--keys", keys, "--from", path(&file)];
+        finish(&push).refused(2, words);
+    };
+    refused("..", "5 1\n4 1\n", &["values:2: key 4 comes after key 5", "sort the lines"]);
+    refused("..", "5 nan\n", &["values:1", "key 5 is not finite", "give a number"]);
+    refused("..", "5 one\n", &["values:1", "is not KEY VALUE"]);
+    refused("6..9", "5 1\n", &["values:1: key 5 is none of --keys 6..9"]);
+    refused(
+        "..",
+        "1 1\n9999999 1\n",
+        &["values:2: there is no key 9999999", "model has keys [0, "],
+    );
+    refused("0..9999999", "1 1\n", &["there are no keys [0, 9999999)", "the model has keys"]);
+    refused("9..3", "1 1\n", &["is no key range"]);
+    let gone = folder.path().join("gone");
+    finish(&["push", &server.address, "--from", path(&gone)])
+        .refused(2, &["cannot read the values"]);
+    finish(&["push", &server.address]).refused(2, &["--from"]);
+    finish(&["push", "127.0.0.1:1", "--from", path(&file)])
+        .refused(2, &["cannot reach tcp://127.0.0.1:1"]);
+    assert_eq!(server.status()["updates"], json!(0));
+    // What this optimiser remembers would make other parameters at once.
+    fs::write(&file, "0 1\n").unwrap();
+    assert_eq!(push(&server, "0..1", &file, &["--set"])["version"], json!(1));
+    let workers = server.workers(2);
+    server.wait_for_updates(3);
+    refused("..", "0 1\n", &["optimizer = ftrl", "push before training begins"]);
+    let Left { out, summary, _folder } = server.interrupt(workers);
+    check_books(&out, &summary);
+    check_alike(&out);
+}

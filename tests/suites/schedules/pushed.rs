@@ -1,0 +1,121 @@
+//! Values that clients push, under random schedules. The checkers do to the parameters what was said to
+//! be pushed, and hold what every worker is given against that.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use pstrain_core::aggregate::Aggregation;
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::id::Version;
+use pstrain_core::job::Exchange;
+use pstrain_core::mode::Mode;
+use pstrain_core::node::Event;
+use pstrain_core::protocol::message::EndReason;
+use pstrain_core::protocol::range::How;
+use pstrain_tests::world::{Aftermath, Settings, let_happen};
+use pstrain_tests::{POLICIES, kind_of_policy};
+
+use super::{LARGEST, bits, for_seeds, is_one_seed, of_all_kinds};
+
+/// The versions that were made of what was pushed.
+fn pushed(aftermath: &Aftermath) -> Vec<Version> {
+    let version = |(_, event): &(_, Event)| match event {
+        Event::RangePushed { point, .. } => Some(point.version),
+        _ => None,
+    };
+    aftermath.events.iter().filter_map(version).collect()
+}
+
+#[test]
+fn what_is_pushed_is_one_version_on_all_servers_whatever_happens() {
+    let (count, crashes, seen) = (Cell::new(0), Cell::new(0), RefCell::new(BTreeSet::new()));
+    for_seeds("what_is_pushed", LARGEST, |seed| {
+        let mut settings = of_all_kinds(seed).with_pushes();
+        if seed % 5 == 1 {
+            settings = settings.sparse();
+        }
+        if seed % 11 == 1 {
+            let blocks = settings.clone().with_blocks();
+            settings = if blocks.job.validate().is_ok() { blocks } else { settings };
+        }
+        if seed % 3 > 0 {
+            settings = settings.with_servers(1 + (seed % 4) as u32);
+        }
+        if seed % 4 == 0 {
+            settings = settings.with_moves();
+        }
+        if seed % 7 < 3 {
+            settings = settings.measuring();
+        }
+        if seed % 2 == 0 {
+            settings.crashes = 1 + seed % 20;
+        }
+        if seed % 6 == 0 {
+            settings.saves = 1 + seed % 100;
+        }
+        let aftermath = let_happen(&settings);
+        crashes.set(crashes.get() + aftermath.crashes);
+        let mut policy = settings.job.mode.consistency;
+        for (_, event) in &aftermath.events {
+            match event {
+                Event::Switched { mode, .. } => policy = mode.consistency,
+                Event::RangePushed { point, how, .. } => {
+                    count.set(count.get() + 1);
+                    let late = if point.version.0 > 1 { "later" } else { "at once" };
+                    seen.borrow_mut().insert(format!("{how} {late}"));
+                    seen.borrow_mut().insert(kind_of_policy(policy));
+                }
+                _ => {}
+            }
+        }
+    });
+    let enough = count.get() > 5000 && crashes.get() > 1000;
+    assert!(is_one_seed() || enough, "only {} pushes, {} crashes", count.get(), crashes.get());
+    for what in POLICIES.into_iter().chain(["add at once", "set at once", "add later", "set later"])
+    {
+        let has = is_one_seed() || seen.borrow().contains(what);
+        assert!(has, "{what} never came up in {:?}", seen.borrow());
+    }
+}
+
+#[test]
+fn bsp_with_values_pushed_in_the_middle_is_the_same_on_however_many_servers() {
+    let (compared, changed) = (Cell::new(0), Cell::new(0));
+    for_seeds("bsp_with_values_pushed", 600, |seed| {
+        let mut settings = Settings::draw(seed).with_any_optimizer().peaceful();
+        settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        settings.job.exchange = Exchange::Combined;
+        // Whoever pushes is done before the round is.
+        settings.compute = vec![settings.job.membership.lease / 2];
+        (settings.delay, settings.prepare) = (settings.grain, settings.grain);
+        settings.late = settings.grain;
+        if seed % 3 == 0 {
+            settings = settings.measuring();
+        }
+        let without = let_happen(&settings);
+        let how = if seed % 2 == 0 { How::Add } else { How::Set };
+        settings.push = Some((Version(1), how));
+        let one = let_happen(&settings);
+        assert_eq!(one.reason, EndReason::BudgetReached);
+        let versions = pushed(&one);
+        if versions.is_empty() {
+            return; // it was over before
+        }
+        assert_eq!(versions, [Version(3)], "no round is left half done");
+        assert_eq!(one.ledger, without.ledger, "a gradient was lost, or came twice");
+        changed.set(changed.get() + u64::from(bits(&one) != bits(&without)));
+        let by_distances = matches!(settings.job.aggregation, Aggregation::Krum { .. });
+        let measures = by_distances || settings.job.update.clip_norm.is_some();
+        for servers in [2, 4] {
+            let several = settings.clone().with_servers(servers);
+            let several = let_happen(&several);
+            // What all servers are asked for may make room for it before a round begins.
+            let is_same = pushed(&several) == versions;
+            assert!(is_same || measures, "{servers} servers");
+            assert!(!is_same || bits(&several) == bits(&one), "{servers} servers");
+        }
+        compared.set(compared.get() + 1);
+    });
+    let enough = compared.get() > 400 && changed.get() > 400;
+    assert!(is_one_seed() || enough, "only {} comparable runs", compared.get());
+}

@@ -1,0 +1,225 @@
+//! Clients that push values, driven by hand: what they may send, and when.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
+
+use pstrain_core::examples::Shape;
+use pstrain_core::id::{Incarnation, PeerId, ServerId, Version};
+use pstrain_core::node::{Effect, Event, Identity, Input, Outbox, Server};
+use pstrain_core::optim::OptimizerSpec;
+use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::group::{Decisions, Enlist, Place};
+use pstrain_core::protocol::message::{Bye, PullStatus};
+use pstrain_core::protocol::range::{How, MOST_PART_KEYS, PartDue, PushRange, RangePart};
+use pstrain_core::protocol::{
+    BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, WaitReason, encode,
+};
+use pstrain_core::store::Decision;
+use pstrain_tests::Toy;
+
+use super::by_hand::{Hand, RUN, sent, server};
+
+const CLIENT: PeerId = PeerId(7);
+
+fn push_range(keys: Option<KeyRange>, how: How) -> Message {
+    Message::PushRange(PushRange { protocol_max: PROTOCOL_VERSION, keys, how })
+}
+
+/// A client connects and asks; what the server says to that.
+fn ask(server: &mut Hand<Server>, peer: PeerId, identity: Identity, message: Message) -> Outbox {
+    server.give(Input::Connected(peer, identity));
+    server.tell(peer, message)
+}
+
+fn part(keys: KeyRange, value: f32) -> Message {
+    Message::RangePart(RangePart::new(keys, &vec![value; keys.len() as usize]))
+}
+
+/// What a server says last, which must be why something was not done.
+fn why(out: &Outbox) -> String {
+    match sent(out).last() {
+        Some(Message::Refused(why)) => why.to_string(),
+        Some(Message::RangePushed(Err(why))) => why.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn all(server: &Hand<Server>) -> KeyRange {
+    KeyRange::new(0, server.node.initial().len() as u64).unwrap()
+}
+
+#[test]
+fn nobody_may_send_values_who_was_not_asked_for_them() {
+    let mut server = server();
+    let keys = all(&server);
+    // Nobody has asked to: then a part is no first message, and its values would be over the limit.
+    assert_eq!(Limits::STRANGER.payload, 0);
+    let out = ask(&mut server, PeerId(1), Identity::Anyone, part(keys, 1.0));
+    assert!(why(&out).contains("RangePart message came where a hello"), "{out:?}");
+    // Nor may a worker.
+    let out = ask(&mut server, PeerId(2), Identity::Worker(None), push_range(None, How::Add));
+    assert!(matches!(sent(&out)[..], [Message::Refused(Refusal::Identity { .. })]), "{out:?}");
+    let raised = |out: &Outbox| {
+        let is = |effect: &Effect| matches!(effect, Effect::Limit(_, limits) if *limits == Limits::PUSHER);
+        out.iter().any(is)
+    };
+    assert!(!raised(&out));
+    let out = ask(&mut server, CLIENT, Identity::Client, push_range(None, How::Add));
+    assert_eq!(sent(&out), [&Message::PartDue(PartDue { part: keys, keys })]);
+    assert!(raised(&out), "{out:?}");
+    // As many may as there is room for.
+    for peer in 10..13 {
+        let out = ask(&mut server, PeerId(peer), Identity::Client, push_range(None, How::Add));
+        assert!(raised(&out), "{out:?}");
+    }
+    let out = ask(&mut server, PeerId(13), Identity::Client, push_range(None, How::Add));
+    assert!(why(&out).contains("other clients are pushing"), "{out:?}");
+    server.give(Input::Disconnected { peer: PeerId(10), why: "gone".into() });
+    let out = ask(&mut server, PeerId(14), Identity::Client, push_range(None, How::Add));
+    assert!(raised(&out), "{out:?}");
+}
+
+#[test]
+fn values_that_are_wrong_change_nothing() {
+    let mut server = server();
+    let keys = all(&server);
+    let before = server.node.parameters().to_vec();
+    let other = KeyRange::new(0, keys.end() - 1).unwrap();
+    let mut tries = vec![
+        (part(keys, f32::NAN), "the value for key 0 is not finite, so nothing was pushed"),
+        (part(keys, f32::NEG_INFINITY), "the value for key 0 is not finite"),
+        (part(other, 1.0), "came where those for"),
+        (Message::PullStatus(PullStatus { protocol_max: 1 }), "came where"),
+    ];
+    let Message::RangePart(mut short) = part(keys, 1.0) else { unreachable!() };
+    short.encoded.bytes.pop();
+    tries.push((Message::RangePart(short), "in no known form"));
+    for (place, (message, words)) in (20..).zip(tries) {
+        let peer = PeerId(place);
+        ask(&mut server, peer, Identity::Client, push_range(None, How::Set));
+        let out = server.tell(peer, message);
+        assert!(why(&out).contains(words), "{words:?}: {out:?}");
+    }
+    let beyond = KeyRange::new(1, keys.end() + 1).unwrap();
+    let out = ask(&mut server, CLIENT, Identity::Client, push_range(Some(beyond), How::Set));
+    assert!(why(&out).contains("there are no keys"), "{out:?}");
+    // One that says nothing more is not waited for.
+    let silent = PeerId(30);
+    ask(&mut server, silent, Identity::Client, push_range(None, How::Set));
+    server.now = server.now + Toy::new(1, 8).job.membership.lease;
+    let out = server.give(Input::Wake);
+    assert!(why(&out).contains("no values came within"), "{out:?}");
+    assert_eq!((server.node.version(), server.node.parameters().to_vec()), (Version(0), before));
+}
+
+#[test]
+fn what_is_pushed_waits_for_what_is_under_way_and_nobody_goes_on_before() {
+    let mut server = server();
+    let push = server.take_in(PeerId(1));
+    let keys = all(&server);
+    ask(&mut server, CLIENT, Identity::Client, push_range(None, How::Set));
+    let out = server.tell(CLIENT, part(keys, 0.25));
+    assert!(sent(&out).is_empty(), "answered before the fence: {out:?}");
+    let wait = server.node.status(server.now).wait.expect("somebody to wait for");
+    assert_eq!((wait.reason, wait.workers.len()), (WaitReason::Push, 1));
+    // The gradient counts on what it was computed on, and then the parameters are others.
+    let out = server.tell(PeerId(1), Message::Push(push));
+    let [Message::RangePushed(Ok(Version(2))), Message::Parameters(given)] = sent(&out)[..] else {
+        panic!("{out:?}")
+    };
+    assert_eq!(given.header.version, Version(2));
+    assert!(given.values.iter().all(|value| value.to_bits() == 0.25_f32.to_bits()));
+    let pushed = |effect: &Effect| matches!(effect, Effect::Report(Event::RangePushed { .. }));
+    assert_eq!(out.iter().filter(|effect| pushed(effect)).count(), 1);
+    // Once the run is over, whoever waits is told so; and so is who comes then.
+    ask(&mut server, PeerId(8), Identity::Client, push_range(None, How::Add));
+    server.tell(PeerId(8), part(keys, 1.0));
+    ask(&mut server, PeerId(9), Identity::Client, push_range(None, How::Add));
+    server.give(Input::Drain);
+    let out = ask(&mut server, PeerId(10), Identity::Client, push_range(None, How::Add));
+    assert_eq!(why(&out), "the run is over, or about to be");
+    let out = server.tell(PeerId(1), Message::Bye(Bye { incarnation: Incarnation(1) }));
+    let told = sent(&out).into_iter().filter_map(|message| match message {
+        Message::RangePushed(Err(why)) => Some(why.as_str()),
+        _ => None,
+    });
+    let told: Vec<&str> = told.collect();
+    assert_eq!(told.len(), 2, "{out:?}");
+    assert!(told.iter().all(|why| why.starts_with("the run ended before: ")), "{told:?}");
+}
+
+#[test]
+fn ftrl_takes_values_before_training_only() {
+    let mut job = Toy::new(1, 8).job;
+    job.update.optimizer = OptimizerSpec::FTRL;
+    let mut server = Hand::new(Server::new(job, RUN).unwrap());
+    let keys = all(&server);
+    ask(&mut server, CLIENT, Identity::Client, push_range(None, How::Set));
+    let out = server.tell(CLIENT, part(keys, 0.5));
+    assert!(sent(&out).contains(&&Message::RangePushed(Ok(Version(1)))), "{out:?}");
+    server.take_in(PeerId(1));
+    let out = ask(&mut server, PeerId(8), Identity::Client, push_range(None, How::Set));
+    assert!(why(&out).contains("optimizer = ftrl"), "{out:?}");
+}
+
+#[test]
+fn ten_million_keys_are_pushed_in_messages_that_servers_take() {
+    const KEYS: u64 = 10_000_000;
+    let mut job = Toy::sparse(1, 8).job;
+    job.servers = 2;
+    job.data.shape = Shape::sparse(KEYS as u32, 2);
+    let mut server = Hand::new(Server::new(job, RUN).unwrap());
+    let keys = all(&server);
+    assert!(keys.len() >= KEYS);
+    let other = PeerId(1);
+    server.give(Input::Connected(other, Identity::Anyone));
+    let enlist = |followed| Enlist {
+        protocol: PROTOCOL_VERSION,
+        build: BUILD.into(),
+        place: Place::First { server: ServerId(1), servers: 2 },
+        address: "there".into(),
+        followed,
+        on_disk: None,
+    };
+    server.tell(other, Message::Enlist(enlist(None)));
+    let mut out = ask(&mut server, CLIENT, Identity::Client, push_range(None, How::Add));
+    let mut parts = 0;
+    while let [Message::PartDue(PartDue { part: due, .. })] = sent(&out)[..] {
+        assert!(due.len() <= MOST_PART_KEYS);
+        let message = part(*due, 0.5);
+        let (mut head, limits) = (Vec::new(), Limits::PUSHER);
+        let payload = encode(&message, &mut head);
+        assert!(payload.len() <= limits.payload as usize && head.len() <= limits.control as usize);
+        out = server.tell(CLIENT, message);
+        parts += 1;
+    }
+    assert_eq!(parts, keys.len().div_ceil(MOST_PART_KEYS));
+    assert!(sent(&out).contains(&&Message::RangePushed(Ok(Version(1)))));
+    // At once, and once more to one that was cut off before it heard of all.
+    let last = |out: &Outbox| check_decisions(out, parts);
+    let first = last(&out);
+    server.give(Input::Disconnected { peer: other, why: "gone".into() });
+    server.give(Input::Connected(PeerId(2), Identity::Anyone));
+    let out = server.tell(PeerId(2), Message::Enlist(enlist(Some((RUN, first)))));
+    last(&out);
+    let own = server.node.parameters();
+    assert!(own.iter().all(|value| value.to_bits() == 0.5_f32.to_bits()));
+}
+
+/// Checks that all parts are in messages that another server takes; the number of the first decision.
+fn check_decisions(out: &Outbox, parts: u64) -> u64 {
+    let mut first = None;
+    let (mut next, mut pushed) = (0, 0);
+    for message in sent(out) {
+        let Message::Decisions(told) = message else { continue };
+        let mut head = Vec::new();
+        encode(message, &mut head);
+        assert!(head.len() <= Limits::of_coordinator().control as usize, "{}", head.len());
+        let Decisions { first: number, decisions } = told;
+        assert_eq!(*number, *first.get_or_insert(*number) + next, "none is missing");
+        next += decisions.len() as u64;
+        let is_one = |it: &&Decision| matches!(it, Decision::PushRange { .. });
+        pushed += decisions.iter().filter(is_one).count() as u64;
+    }
+    assert_eq!(pushed, parts);
+    first.expect("decisions")
+}
