@@ -8,7 +8,7 @@ use pstrain_core::rng::Stream;
 use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
-use crate::cluster::{ENDLESS, Left, SLOW, Server, names, number, path};
+use crate::cluster::{ENDLESS, Left, PACED, SLOW, Server, names, number, path};
 use crate::process::{Process, eventually, finish};
 
 /// The flags of a server that takes checkpoints.
@@ -125,7 +125,7 @@ fn servers_with_checkpoints_that_are_killed_at_random_moments_are_of_one_version
         // With a checkpoint always under way, with some, and with none.
         let every = ["1ms", "40ms", "1h"][run as usize % 3];
         let consistency = ["bsp", "asp"][run as usize / 3 % 2];
-        let how = [&SLOW[..], &job, &["--consistency", consistency]];
+        let how = [&PACED[..], &job, &["--consistency", consistency]];
         let mut group = Group::new(2 + run as u32 % 2, every, &how);
         let mut workers = group.first.workers(2);
         group.first.status();

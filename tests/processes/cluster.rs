@@ -13,6 +13,9 @@ use crate::process::{Process, eventually, finish};
 /// A job whose updates take long enough that something can happen during them.
 pub(crate) const SLOW: [&str; 4] = ["--data", "synthetic:4000", "--model", "mlp:512"];
 
+/// The same at a pace of its own, however fast the machine: 4 epochs with 2 workers take a second.
+pub(crate) const PACED: [&str; 6] = [SLOW[0], SLOW[1], SLOW[2], SLOW[3], "--compute", "10ms"];
+
 /// More epochs than any test waits for: such a run is ended by a signal.
 pub(crate) const ENDLESS: [&str; 2] = ["--epochs", "1000000"];
 

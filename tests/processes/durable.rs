@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
-use crate::cluster::{ENDLESS, Left, SLOW, Server, names, number, path, real, undisturbed};
+use crate::cluster::{ENDLESS, Left, PACED, SLOW, Server, names, number, path, real, undisturbed};
 use crate::process::{Ended, Process, eventually, finish};
 
 /// Checkpoints so often that each run has some.
@@ -79,7 +79,7 @@ fn asp_with_a_server_that_is_killed_applies_each_gradient_once() {
 fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
     let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(4);
     let job = ["--epochs", "4", "--workers", "2", "--lease", "2s"];
-    let undisturbed = undisturbed(&[&SLOW, &job]);
+    let undisturbed = undisturbed(&[&PACED, &job]);
     for run in 0..runs {
         let folder = TempDir::new().unwrap();
         let kept = folder.path().join("kept");
@@ -88,7 +88,7 @@ fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
         // With a checkpoint always under way, with some, and with none.
         let every = ["1ms", "40ms", "1h"][run as usize / 2 % 3];
         let every = ["--checkpoint-every", every];
-        let mut server = Server::tcp(&[&SLOW, &job, &consistency, &durable, &every]);
+        let mut server = Server::tcp(&[&PACED, &job, &consistency, &durable, &every]);
         let workers = server.workers(2);
         // Before it answers there is nothing to go on with.
         server.status();

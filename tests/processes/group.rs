@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
-use crate::cluster::{ENDLESS, SLOW, Server, names, number, path};
+use crate::cluster::{ENDLESS, PACED, SLOW, Server, names, number, path};
 use crate::process::{Process, finish};
 
 /// Starts servers 2 to `servers` of the job of `server`, on free ports.
@@ -249,14 +249,14 @@ fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
 fn whoever_of_a_group_is_killed_at_random_moments_the_parameters_are_the_same() {
     let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3);
     let job = ["--epochs", "4", "--workers", "2", "--lease", "2s", "--on-worker-loss", "wait"];
-    let one = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
+    let one = finish(&[&["run", "--json"], &PACED[..], &job].concat()).with_code(0).json();
     for run in 0..runs {
         let folder = TempDir::new().unwrap();
         let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         // With a checkpoint always under way, with some, and with none.
         let every = ["1ms", "40ms", "1h"][run as usize % 3];
         let log = ["--checkpoint-every", every, "--durability", "log", "--state"];
-        let mut server = Server::tcp(&[&SLOW, &job, &["--servers", "2"], &log, &[&kept("first")]]);
+        let mut server = Server::tcp(&[&PACED, &job, &["--servers", "2"], &log, &[&kept("first")]]);
         let state = kept("second");
         let how = [&log[..], &[&state]].concat();
         let (mut other, listen) = second(&server.address, "127.0.0.1:0", &how);

@@ -158,12 +158,19 @@ fn what_came_after_the_last_checkpoint_is_lost_as_a_whole() {
 fn several_servers_go_back_together() {
     let (saves, crashes) = (Cell::new(0), Cell::new(0));
     for_seeds("several_go_back", LARGEST / 4, |seed| {
-        let mut settings = of_all_kinds(seed).with_servers(2 + (seed % 3) as u32);
+        let mut settings = of_all_kinds(seed);
+        if seed % 4 == 1 {
+            settings = settings.sparse();
+        }
+        settings = settings.with_servers(2 + (seed % 3) as u32);
         if seed % 5 < 2 {
             settings = settings.measuring();
         }
         if seed % 7 == 0 {
             settings = settings.with_moves(); // which are refused
+        }
+        if seed % 11 < 3 {
+            settings = settings.with_pushes();
         }
         settings.saves = 10 + seed % 100;
         settings.crashes = 1 + seed % 20;

@@ -33,8 +33,9 @@ pub(super) struct Checkpoints {
     before: u64,
     /// The one that is being written.
     open: Option<Open>,
-    /// The servers that have said anything in this run: what they have lost since is lost for all.
-    heard: BTreeSet<ServerId>,
+    /// The servers that were taken in in this run: what they have lost since, such as what workers told
+    /// them, is lost for all.
+    taken: BTreeSet<ServerId>,
 }
 
 /// A checkpoint that is not whole.
@@ -59,8 +60,8 @@ pub(super) enum Standing {
 
 impl Checkpoints {
     fn new(origin: u64, whole: CheckpointId) -> Self {
-        let (before, open, heard) = (whole.number, None, BTreeSet::new());
-        Self { origin, whole, before, open, heard }
+        let (before, open, taken) = (whole.number, None, BTreeSet::new());
+        Self { origin, whole, before, open, taken }
     }
 }
 
@@ -139,10 +140,10 @@ impl Server {
         }
     }
 
-    /// Another server has said something, be it only that it has followed the run so far.
-    pub(super) fn hear_of(&mut self, server: ServerId) {
+    /// Another server is taken in.
+    pub(super) fn count_on(&mut self, server: ServerId) {
         if let Some(checkpoints) = &mut self.checkpoints {
-            checkpoints.heard.insert(server);
+            checkpoints.taken.insert(server);
         }
     }
 
@@ -179,12 +180,14 @@ impl Server {
         if enlist.followed.is_some_and(|(run, _)| run == self.run) {
             return Ok(Standing::GoesOn);
         }
+        let was_taken = checkpoints.taken.contains(&server);
+        // Whoever has lost something has nothing at first. One that has gone back and comes twice was not
+        // told that it is in; at the beginning the two cannot be told apart.
         let is_there = match whole.number {
-            0 => enlist.followed.is_none() && disk.at.is_none(),
+            0 => enlist.followed.is_none() && disk.at.is_none() && !was_taken,
             _ => disk.at == Some(*whole),
         };
-        let has_been_heard = checkpoints.heard.contains(&server);
-        if is_there && !has_been_heard {
+        if is_there {
             return Ok(Standing::GoesOn);
         }
         if disk.checkpoints.len() > MOST_CHECKPOINTS || !disk.can_go_back_to(*whole) {
@@ -193,7 +196,7 @@ impl Server {
                  with --resume"
             ));
         }
-        Ok(if has_been_heard { Standing::Lost(*whole) } else { Standing::Behind(*whole) })
+        Ok(if was_taken { Standing::Lost(*whole) } else { Standing::Behind(*whole) })
     }
 
     /// Tells a server to go back first.

@@ -34,9 +34,7 @@ impl Server {
         match server.filter(|server| self.group.get(*server).is_some()) {
             Some(server) => match self.standing(server, &enlist) {
                 Ok(Standing::GoesOn) => {
-                    if enlist.followed.is_some_and(|(run, _)| run == self.run) {
-                        self.hear_of(server);
-                    }
+                    self.count_on(server);
                     self.take_back(now, peer, server, enlist, out);
                 }
                 Ok(Standing::Behind(checkpoint)) => self.send_back(peer, checkpoint, out),
@@ -155,7 +153,6 @@ impl Server {
         if let Some(other) = self.group.other(server) {
             other.heard = now;
         }
-        self.hear_of(server);
         match message {
             Message::Heartbeat(_) => {
                 out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
