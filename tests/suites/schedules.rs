@@ -5,6 +5,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[path = "schedules/by_hand.rs"]
 mod by_hand;
+#[path = "schedules/checkpoints_by_hand.rs"]
+mod checkpoints_by_hand;
 #[path = "schedules/moving.rs"]
 mod moving;
 #[path = "schedules/pushed.rs"]

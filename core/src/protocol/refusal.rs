@@ -55,6 +55,11 @@ pub enum Refusal {
         /// Servers of the job.
         servers: u32,
     },
+    /// The server is there, and another process wants its place without what it has.
+    ServerTaken {
+        /// Which server.
+        server: ServerId,
+    },
     /// A server that cannot be one of the job's.
     Server {
         /// Why, in words.
@@ -122,6 +127,7 @@ impl Refusal {
             Self::WorkerTaken { .. }
                 | Self::Full { .. }
                 | Self::ServersMissing { .. }
+                | Self::ServerTaken { .. }
                 | Self::Standby
                 | Self::HasStandby
         )
@@ -158,6 +164,10 @@ impl fmt::Display for Refusal {
             Self::ServersMissing { server, servers } => {
                 write!(f, "server {server} of {servers} is not there yet; start it")
             }
+            Self::ServerTaken { server } => write!(
+                f,
+                "server {server} is there already; stop one of the two, or wait until its lease is over"
+            ),
             Self::Standby => f.write_str(
                 "it is a standby, and the server that it stands by for is there; ask that one",
             ),

@@ -403,10 +403,11 @@ impl Ranks {
 
     /// After each step of the server: nobody computes too far ahead, or waits for nothing.
     pub(super) fn check(&mut self) {
-        if !self.measures {
+        let computing = self.somebody_computes();
+        // What has made way for values that were pushed waits for servers that are away.
+        if !self.measures && (computing || !self.may_switch) {
             self.clear_up(false);
         }
-        let computing = self.somebody_computes();
         let over = self.ended || self.measures || !self.drained;
         assert!(computing || over, "there is nothing left to wait for");
         let (most, Some(slowest)) = (self.promises.most_lead(), self.slowest()) else { return };

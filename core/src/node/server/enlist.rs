@@ -37,6 +37,10 @@ impl Server {
                     self.count_on(server);
                     self.take_back(now, peer, server, enlist, out);
                 }
+                Ok(_) if self.group.peer_of(server).is_some() => {
+                    // Or the two would take turns for ever.
+                    self.refuse(now, peer, Refusal::ServerTaken { server }, out);
+                }
                 Ok(Standing::Behind(checkpoint)) => self.send_back(peer, checkpoint, out),
                 Ok(Standing::Lost(_)) if self.end.is_some() && self.evaluations_due() == 0 => {
                     self.send_away(peer, out);

@@ -1,0 +1,206 @@
+//! Servers that take checkpoints and nothing else, driven by hand: who is let go on, sent back or turned
+//! away, and when a checkpoint is whole.
+
+use pstrain_core::id::{CheckpointId, PeerId, ServerId};
+use pstrain_core::node::{Effect, Identity, Input, Node, Outbox, Server, WorkerError};
+use pstrain_core::protocol::checkpoint::{OnDisk, Written};
+use pstrain_core::protocol::group::{Enlist, Place};
+use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
+use pstrain_core::store::Decision;
+use pstrain_tests::Toy;
+
+use super::by_hand::{Hand, RUN, sent};
+
+const OTHER: ServerId = ServerId(1);
+
+/// A server of two that takes checkpoints.
+fn coordinator() -> Hand<Server> {
+    let mut job = Toy::new(1, 8).job;
+    job.servers = 2;
+    Hand::new(Server::new(job, RUN).unwrap().with_checkpoints())
+}
+
+/// The other comes, with this on its disk.
+fn comes(
+    server: &mut Hand<Server>,
+    peer: u64,
+    followed: Option<(u64, u64)>,
+    on_disk: Option<OnDisk>,
+) -> Outbox {
+    let place = Place::First { server: OTHER, servers: 2 };
+    let (build, address) = (BUILD.into(), "there".into());
+    server.give(Input::Connected(PeerId(peer), Identity::Anyone));
+    let enlist = Enlist { protocol: PROTOCOL_VERSION, build, place, address, followed, on_disk };
+    server.tell(PeerId(peer), Message::Enlist(enlist))
+}
+
+fn goes(server: &mut Hand<Server>, peer: u64) {
+    server.give(Input::Disconnected { peer: PeerId(peer), why: "gone".into() });
+}
+
+fn new() -> Option<OnDisk> {
+    Some(OnDisk::default())
+}
+
+/// What one has that wrote these of this run, and whether it is where the last was taken.
+fn with(numbers: &[u64], is_there: bool) -> Option<OnDisk> {
+    let id = |&number: &u64| CheckpointId { run: RUN, number };
+    let checkpoints: Vec<_> = numbers.iter().map(id).collect();
+    let at = checkpoints.last().copied().filter(|_| is_there);
+    Some(OnDisk { origin: Some(RUN), checkpoints, at })
+}
+
+/// The number of a checkpoint that is taken.
+fn taken(out: &Outbox) -> Option<u64> {
+    out.iter().find_map(|effect| match effect {
+        Effect::Checkpoint(checkpoint) => Some(checkpoint.number),
+        _ => None,
+    })
+}
+
+fn writes(out: &Outbox) -> bool {
+    out.iter().any(|effect| matches!(effect, Effect::Write))
+}
+
+/// Where the server goes back to, as its last word.
+fn goes_back(out: &Outbox) -> Option<u64> {
+    match out.last() {
+        Some(Effect::Done(Err(WorkerError::GoesBack(to)))) => Some(to.number),
+        _ => None,
+    }
+}
+
+fn sends_back(out: &Outbox) -> Option<u64> {
+    sent(out).into_iter().find_map(|message| match message {
+        Message::GoBack(back) => Some(back.checkpoint.number),
+        _ => None,
+    })
+}
+
+fn takes_in(out: &Outbox) -> bool {
+    sent(out).iter().any(|message| matches!(message, Message::Enlisted(_)))
+}
+
+fn refusal(out: &Outbox) -> Option<Refusal> {
+    sent(out).into_iter().find_map(|message| match message {
+        Message::Refused(why) => Some(why.clone()),
+        _ => None,
+    })
+}
+
+fn words(out: &Outbox) -> String {
+    refusal(out).map(|why| why.to_string()).unwrap_or_default()
+}
+
+/// One whose other has come, and with whom it has made these checkpoints.
+fn after(checkpoints: u64) -> Hand<Server> {
+    let mut server = coordinator();
+    assert!(takes_in(&comes(&mut server, 1, None, new())));
+    for number in 1..=checkpoints {
+        assert_eq!(taken(&server.give(Input::Checkpoint(number))), Some(number));
+        assert!(writes(&server.tell(PeerId(1), Message::Written(Written { number }))));
+        server.give(Input::Written(number));
+    }
+    server
+}
+
+#[test]
+fn a_checkpoint_is_written_last_by_the_one_that_coordinates_and_one_at_a_time() {
+    let mut server = after(1);
+    let out = server.give(Input::Checkpoint(2));
+    assert_eq!((taken(&out), writes(&out)), (Some(2), false), "the other has not written its own");
+    let decided = sent(&out).into_iter().any(|message| match message {
+        Message::Decisions(some) => {
+            some.decisions.contains(&Decision::Checkpoint { number: 2, oldest: 0 })
+        }
+        _ => false,
+    });
+    assert!(decided, "{out:?}");
+    assert_eq!(taken(&server.give(Input::Checkpoint(3))), None, "one is under way");
+    let told = |server: &mut Hand<Server>, number| {
+        writes(&server.tell(PeerId(1), Message::Written(Written { number })))
+    };
+    assert!(!told(&mut server, 1), "that is the one before");
+    assert!(told(&mut server, 2));
+    assert!(!told(&mut server, 2), "it was told twice");
+    assert_eq!(taken(&server.give(Input::Checkpoint(3))), None, "it is not on the disk yet");
+    server.give(Input::Written(2));
+    assert_eq!(taken(&server.give(Input::Checkpoint(2))), None, "there is one with that number");
+    assert_eq!(taken(&server.give(Input::Checkpoint(3))), Some(3));
+}
+
+#[test]
+fn one_that_lost_what_it_had_takes_all_back_unless_it_is_there_still() {
+    for (checkpoints, has) in [(0, new()), (2, with(&[1, 2], false))] {
+        let mut server = after(checkpoints);
+        let out = comes(&mut server, 2, None, has.clone());
+        assert_eq!(refusal(&out), Some(Refusal::ServerTaken { server: OTHER }));
+        assert!(words(&out).contains("server 2 is there already"), "{}", words(&out));
+        goes(&mut server, 1);
+        let out = comes(&mut server, 3, None, has);
+        assert_eq!(goes_back(&out), Some(checkpoints), "{out:?}");
+        assert_eq!(server.node.deadline(), None, "it wants nothing more");
+    }
+    // One that was cut off has lost nothing.
+    let mut server = after(2);
+    goes(&mut server, 1);
+    assert!(takes_in(&comes(&mut server, 2, Some((RUN, 2)), with(&[1, 2], false))));
+    // Nor has one that was not told that it is in.
+    let mut server = after(2);
+    server.node.begin_lineage(RUN + 1, RUN, 2);
+    goes(&mut server, 1);
+    for peer in 2..5 {
+        let out = comes(&mut server, peer, Some((RUN, 2)), with(&[1, 2], true));
+        assert!(takes_in(&out), "{out:?}");
+    }
+}
+
+#[test]
+fn whoever_knows_what_came_after_the_checkpoint_is_sent_back_first() {
+    let mut server = after(2);
+    server.node.begin_lineage(RUN + 1, RUN, 2);
+    goes(&mut server, 1);
+    // One that goes on from what came after, and one that was begun anew.
+    for (peer, followed) in [(2, Some((RUN, 7))), (3, None)] {
+        let out = comes(&mut server, peer, followed, with(&[1, 2], false));
+        assert_eq!(sends_back(&out), Some(2), "{out:?}");
+    }
+    assert!(takes_in(&comes(&mut server, 4, Some((RUN, 2)), with(&[1, 2], true))));
+
+    let mut server = coordinator();
+    server.node.begin_lineage(RUN + 1, RUN, 0);
+    assert_eq!(sends_back(&comes(&mut server, 1, Some((RUN, 7)), with(&[1], false))), Some(0));
+    assert!(takes_in(&comes(&mut server, 2, None, with(&[1], false))));
+}
+
+#[test]
+fn one_without_the_checkpoint_or_of_another_run_is_turned_away_and_harms_nobody() {
+    let mut server = after(2);
+    goes(&mut server, 1);
+    let of_another = OnDisk { origin: Some(RUN + 9), ..OnDisk::default() };
+    let taken_anew = OnDisk {
+        checkpoints: vec![CheckpointId { run: RUN + 1, number: 2 }],
+        origin: Some(RUN),
+        at: None,
+    };
+    for (peer, has, why) in [
+        (2, new(), "which it does not have"),
+        (3, with(&[1], false), "which it does not have"),
+        (4, Some(taken_anew), "which it does not have"),
+        (5, Some(of_another), "another run"),
+        (6, None, "server 1 takes checkpoints, and so must all others"),
+    ] {
+        let out = comes(&mut server, peer, None, has);
+        assert!(words(&out).contains(why), "{out:?}");
+        assert!(refusal(&out).is_some_and(|why| why.is_permanent()) && goes_back(&out).is_none());
+    }
+    assert!(takes_in(&comes(&mut server, 9, Some((RUN, 2)), with(&[1, 2], false))));
+
+    let mut job = Toy::new(1, 8).job;
+    job.servers = 2;
+    let mut plain = Hand::new(Server::new(job, RUN).unwrap());
+    let out = comes(&mut plain, 1, None, new());
+    assert!(words(&out).contains("it takes checkpoints, but server 1 does not"), "{out:?}");
+    let out = comes(&mut plain, 2, Some((RUN + 1, 0)), None);
+    assert!(words(&out).contains("another run"), "{out:?}");
+}
