@@ -1,6 +1,8 @@
 //! Servers that take checkpoints and nothing else, driven by hand: who is let go on, sent back or turned
 //! away, and when a checkpoint is whole.
 
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+
 use pstrain_core::id::{CheckpointId, PeerId, ServerId};
 use pstrain_core::node::{Effect, Identity, Input, Node, Outbox, Server, WorkerError};
 use pstrain_core::protocol::checkpoint::{OnDisk, Written};
