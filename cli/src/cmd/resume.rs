@@ -43,9 +43,7 @@ impl Host {
         host.keeping = Some(Keeping { folder, checkpoint_every, found, log, begin, now });
         Ok(host)
     }
-}
 
-impl Host {
     /// One in the place of this, which goes on from the last checkpoint: as if the process had been
     /// begun anew, but for its address and its numbers.
     pub(super) fn anew(
