@@ -19,9 +19,6 @@ use crate::protocol::checkpoint::{GoBack, MOST_CHECKPOINTS};
 use crate::protocol::group::Enlist;
 use crate::store::Decision;
 
-/// Why a server is turned away.
-const OTHER_RUN: &str = "it belongs to another run";
-
 /// What a server knows of checkpoints that takes them.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
@@ -153,10 +150,7 @@ impl Server {
     /// Why it cannot be one of the run's, in words.
     pub(super) fn standing(&self, server: ServerId, enlist: &Enlist) -> Result<Standing, String> {
         let (checkpoints, disk) = match (&self.checkpoints, &enlist.on_disk) {
-            (None, None) => {
-                let is_other = enlist.followed.is_some_and(|(run, _)| run != self.run);
-                return if is_other { Err(OTHER_RUN.into()) } else { Ok(Standing::GoesOn) };
-            }
+            (None, None) => return Ok(Standing::GoesOn),
             (Some(checkpoints), Some(disk)) => (checkpoints, disk),
             (Some(_), None) => {
                 return Err(
@@ -175,7 +169,7 @@ impl Server {
         };
         let Checkpoints { origin, whole, .. } = checkpoints;
         if disk.origin.is_some_and(|theirs| theirs != *origin) {
-            return Err(OTHER_RUN.into());
+            return Err("it belongs to another run".into());
         }
         if enlist.followed.is_some_and(|(run, _)| run == self.run) {
             return Ok(Standing::GoesOn);

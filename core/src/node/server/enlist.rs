@@ -116,7 +116,7 @@ impl Server {
     }
 
     fn check_enlist(&self, enlist: &Enlist) -> Result<(), Refusal> {
-        let Enlist { protocol, build, place, address, followed: _, on_disk: _ } = enlist;
+        let Enlist { protocol, build, place, address, followed, on_disk: _ } = enlist;
         if *protocol != PROTOCOL_VERSION {
             return Err(Refusal::Protocol {
                 theirs: (*protocol, *protocol),
@@ -140,6 +140,8 @@ impl Server {
             || address.chars().any(char::is_control)
         {
             String::from("its address is no address")
+        } else if followed.is_some_and(|(run, _)| run != self.run) && !self.takes_checkpoints() {
+            String::from("it belongs to another run")
         } else {
             return Ok(());
         };
