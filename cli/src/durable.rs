@@ -98,6 +98,11 @@ impl DurableFolder {
 
     /// The folder of a run that is to go on, and its job.
     pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Layers)> {
+        ensure!(
+            !path.join(SHARD).exists() || path.join(IDENTITY).exists(),
+            "{} is of a server that does not coordinate: say which with --shard K/M",
+            path.display()
+        );
         let (state, identity): (_, Identity) =
             label::open(path, IDENTITY, "--durability log|checkpoint --state")?;
         let layers = Layers::of_file(&path.join("job.toml"))?;
@@ -159,6 +164,11 @@ impl ShardFolder {
 
     /// That of a server that is to go on.
     pub(crate) fn open(path: &Path, place: Place) -> anyhow::Result<(StateFolder, Self)> {
+        ensure!(
+            !path.join(IDENTITY).exists() || path.join(SHARD).exists(),
+            "{} is of a server that coordinates, or of a standby: leave --shard out",
+            path.display()
+        );
         let (state, was): (_, Self) =
             label::open(path, SHARD, "--shard --durability log|checkpoint --state")?;
         ensure!(

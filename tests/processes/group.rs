@@ -242,6 +242,10 @@ fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
     let wrong =
         ["server", "--shard", "2/3", "--listen", "127.0.0.1:0", "--resume", &kept("second")];
     finish(&wrong).refused(2, &["is of server 2 of 2", "server 2 of 3"]);
+    let resume = ["server", "--listen", "127.0.0.1:0", "--resume"];
+    finish(&[&resume[..], &[&kept("second")]].concat()).refused(2, &["--shard K/M"]);
+    finish(&[&resume[..], &[&kept("first"), "--shard", "2/2"]].concat())
+        .refused(2, &["is of a server that coordinates", "leave --shard out"]);
 }
 
 /// `PSTRAIN_KILLS` runs, or a few.

@@ -73,6 +73,9 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
             }
             exit::of_reason(reason)
         }
+        Err(WorkerError::Refused(why)) => {
+            Err(Failed(format!("{}: it refused this server: {why}", args.coordinator)).into())
+        }
         Err(error) => Err(Failed(format!("{}: {error}", args.coordinator)).into()),
     }
 }

@@ -43,6 +43,13 @@ pub(super) struct Ordered {
     pub(super) askers: Vec<(PeerId, Control)>,
 }
 
+impl Ordered {
+    /// One that nobody waits for, to begin with the parameters that there are.
+    const fn new(mode: Mode, cause: Cause, since: Time) -> Self {
+        Self { mode, cause, restore: None, since, anew: false, askers: Vec::new() }
+    }
+}
+
 impl Server {
     /// A client wants another mode. It is answered once that has begun.
     pub(super) fn on_control(
@@ -102,8 +109,7 @@ impl Server {
         if switch.at.is_due(self.version(), now.since(since)) {
             self.switched += 1;
             let (mode, cause) = (self.chosen_mode().with(switch.to), Cause::Scheduled);
-            let (restore, anew, askers) = (None, false, Vec::new());
-            self.ordered = Some(Ordered { mode, cause, restore, since: now, anew, askers });
+            self.ordered = Some(Ordered::new(mode, cause, now));
         }
     }
 
@@ -172,8 +178,8 @@ impl Server {
                 out.push(Effect::Report(Event::Adjusted { worker, in_flight, why }));
             }
             Some(Choice::Mode { mode, restore, why }) => {
-                let (cause, anew, askers) = (Cause::Chosen(why), false, Vec::new());
-                self.ordered = Some(Ordered { mode, cause, restore, since: now, anew, askers });
+                let ordered = Ordered::new(mode, Cause::Chosen(why), now);
+                self.ordered = Some(Ordered { restore, ..ordered });
             }
         }
     }
@@ -261,11 +267,8 @@ impl Server {
 
     /// Lets all who count begin anew under the mode that there is. Nothing is under way.
     pub(super) fn begin_anew(&mut self, now: Time, out: &mut Outbox) {
-        let (mode, cause, askers) = (self.chosen_mode(), Cause::Pushed, Vec::new());
-        self.begin_mode(
-            Ordered { mode, cause, restore: None, since: now, anew: true, askers },
-            out,
-        );
+        let ordered = Ordered::new(self.chosen_mode(), Cause::Pushed, now);
+        self.begin_mode(Ordered { anew: true, ..ordered }, out);
     }
 
     /// Makes a new version of the parameters of an earlier one. Nothing is under way.
