@@ -1,6 +1,7 @@
 //! Several servers that keep checkpoints and nothing else: whoever is killed, all go back together.
 
 use std::env;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -43,10 +44,11 @@ impl Group {
 
     /// Waits until a checkpoint is whole.
     fn wait_for_checkpoint(&self) {
+        let kept = self.kept(1);
         let is_whole = |name: &String| name.ends_with(".safetensors");
-        eventually("checkpoint", || {
-            names(self.kept(1).as_ref()).iter().any(is_whole).then_some(())
-        });
+        // The folder is made once the data are read.
+        let has_one = || Path::new(&kept).is_dir() && names(kept.as_ref()).iter().any(is_whole);
+        eventually("checkpoint", || has_one().then_some(()));
     }
 
     fn kept(&self, server: usize) -> String {
