@@ -45,6 +45,11 @@ struct Wanted {
 }
 
 impl Drain {
+    /// Whether there was a signal.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).asked
+    }
+
     /// From now on it is about this node.
     pub(crate) fn turn_to(&self, handle: Handle) -> anyhow::Result<()> {
         let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);

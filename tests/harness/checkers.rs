@@ -120,6 +120,8 @@ impl Checker {
     pub(crate) fn began_anew(&mut self, now: Time) {
         self.alive.values_mut().for_each(|heard| *heard = now);
         self.began = Some(now);
+        // Nobody had the time to say goodbye.
+        self.ended.iter_mut().for_each(|(at, _)| *at = now);
     }
 
     /// A worker computed a gradient.

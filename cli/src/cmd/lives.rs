@@ -6,6 +6,7 @@ use pstrain_core::id::CheckpointId;
 use pstrain_core::node::{Shard, WorkerError};
 use pstrain_core::protocol::checkpoint::OnDisk;
 use pstrain_core::protocol::message::EndReason;
+use pstrain_core::time::Time;
 use pstrain_transports::journal::{
     Beside, CheckpointError, Checkpoints, Files, Found, Shelf, Snapshots, StateFolder, goes_on,
 };
@@ -24,15 +25,17 @@ pub(super) fn run(
     (transport, clock): (SocketTransport, WallClock),
     new: impl Fn() -> Shard,
 ) -> anyhow::Result<Result<EndReason, WorkerError>> {
-    let Shelf { mut on_disk, until, damaged } = folder.shelf()?;
+    let Shelf { mut on_disk, damaged } = folder.shelf()?;
     for damaged in damaged {
         messages::warn(&format!("{damaged}; it cannot be gone back to"));
     }
-    let clock = clock.going_on(until);
-    let mut transport = transport.with_target(args.coordinator.clone()).with_clock(clock);
+    let (mut transport, mut clock) = (transport.with_target(args.coordinator.clone()), clock);
     let drain = Drain::default();
     loop {
         let (mut node, begin, found) = life(folder, &on_disk, new())?;
+        // What is gone on with is as old as it was then.
+        let begins = found.checkpoint.as_ref().map_or(Time::ZERO, |checkpoint| checkpoint.now);
+        transport = transport.with_clock(clock.going_on(begins));
         let mailbox = Mailbox::new(&transport);
         drain.turn_to(mailbox.handle())?;
         let when = (kept.checkpoint_every, transport.now());
@@ -43,11 +46,20 @@ pub(super) fn run(
         let mut services = services(args);
         let done =
             drive_from(&mut node, &mut transport, &mut services, &mailbox, &mut journal, begin)?;
-        let Err(WorkerError::GoesBack(checkpoint)) = done else { return Ok(done) };
+        let Err(WorkerError::GoesBack(checkpoint)) = done else {
+            if drain.is_asked() && matches!(done, Ok(EndReason::Stopped)) {
+                messages::say(
+                    "the run waits for this server for 12 leases, unless it is over: go on with it with \
+                     --resume",
+                );
+            }
+            return Ok(done);
+        };
         messages::say(&WorkerError::GoesBack(checkpoint).to_string());
         on_disk = node.on_disk().cloned().unwrap_or_default();
         on_disk.at = Some(checkpoint).filter(|it| it.number > 0);
         transport = transport.without_connections()?;
+        clock = WallClock::start();
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         let has_log = host.keeping.as_ref().is_some_and(|keeping| keeping.log.is_some());
         host.publish(address, &transport, has_log)?;
     }
-    let mut transport = transport;
+    let (mut transport, mut clock) = (transport, clock);
     let reason = loop {
         let begins = host.keeping.as_ref().map_or(Time::ZERO, |keeping| keeping.now);
         transport = transport.with_clock(clock.going_on(begins));
@@ -105,6 +105,8 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         }
         transport = transport.without_connections()?;
         host = host.anew(args, (job.clone(), Arc::clone(&data)), &job_file)?;
+        // What is gone on with is as old as it was then.
+        clock = WallClock::start();
     };
     let name = if matches!(place, Address::Tcp(_)) { "tcp" } else { "unix" };
     let may_go_back = host.role.server().is_some_and(Server::takes_checkpoints);

@@ -65,7 +65,7 @@ impl ShardDisk {
 impl World<'_> {
     /// The server's run.
     fn run(&self) -> u64 {
-        ORIGIN + self.disk.lives
+        self.server.run()
     }
 
     /// Whether what a worker does in `run` is part of what has happened.
@@ -143,7 +143,7 @@ impl World<'_> {
         (self.disk.taken, self.disk.is_writing) = (None, false);
         self.disk.lives += 1;
         let job = self.settings.job.clone();
-        let run = self.run();
+        let run = ORIGIN + self.disk.lives;
         let number = self.disk.whole.as_ref().map_or(0, |whole| whole.number);
         let mut server = match &self.disk.whole {
             None => Server::new(job, 0).expect("a valid job"),

@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use pstrain_core::id::CheckpointId;
 use pstrain_core::protocol::checkpoint::OnDisk;
-use pstrain_core::time::Time;
 
 use super::checkpoint::{Checkpoint, CheckpointError, Lineage};
 use super::disk::Disk;
@@ -46,8 +45,6 @@ pub struct Found {
 pub struct Shelf {
     /// Which checkpoints are whole.
     pub on_disk: OnDisk,
-    /// A time that none of them is after.
-    pub until: Time,
     /// Those that are of no use, with what is wrong.
     pub damaged: Vec<CheckpointError>,
 }
@@ -167,10 +164,9 @@ impl StateFolder {
         let mut shelf = Shelf::default();
         for number in self.numbers(CHECKPOINT)? {
             match Checkpoint::read(&self.checkpoint(number), self.mark(number)) {
-                Ok(Checkpoint { lineage: Some(Lineage { run, origin }), now, .. }) => {
+                Ok(Checkpoint { lineage: Some(Lineage { run, origin }), .. }) => {
                     shelf.on_disk.origin = Some(origin);
                     shelf.on_disk.checkpoints.push(CheckpointId { run, number });
-                    shelf.until = shelf.until.max(now);
                 }
                 Ok(_) => {} // of a server that was alone
                 Err(error) => shelf.damaged.push(error),

@@ -146,6 +146,11 @@ impl Notices {
         Self { tell: Box::new(tell), next: Time::ZERO, untold: 0 }
     }
 
+    /// The same by a clock that begins anew.
+    pub(super) fn anew(self) -> Self {
+        Self { next: Time::ZERO, ..self }
+    }
+
     pub(super) fn tell(&mut self, now: Time, what: &str) {
         if now < self.next {
             self.untold += 1;

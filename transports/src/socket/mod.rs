@@ -166,6 +166,7 @@ impl SocketTransport {
     /// [`TransportError`] if the operating system gives no poll.
     pub fn without_connections(self) -> Result<Self, TransportError> {
         let Self { clock, poll, listener, security, notices, target, traffic, .. } = self;
+        let notices = notices.map(Notices::anew);
         let anew = Self { clock, security, notices, target, traffic, ..Self::new()? };
         let Some(mut listener) = listener else { return Ok(anew) };
         listener.deregister(poll.registry()).map_err(system(POLL_LISTENER))?;

@@ -17,7 +17,9 @@ use crate::node::{Checkpoint, Effect, Event, Outbox, WorkerError};
 use crate::protocol::Message;
 use crate::protocol::checkpoint::{GoBack, MOST_CHECKPOINTS};
 use crate::protocol::group::Enlist;
+use crate::protocol::message::EndReason;
 use crate::store::Decision;
+use crate::time::Time;
 
 /// What a server knows of checkpoints that takes them.
 #[derive(Debug)]
@@ -26,13 +28,32 @@ pub(super) struct Checkpoints {
     origin: u64,
     /// The last that is whole.
     whole: CheckpointId,
-    /// The number of the whole one before, which may be needed if that is damaged.
+    /// The number of the whole one before, which may be needed if that is damaged; 0 if it is not known.
     before: u64,
+    /// The greatest number that was taken.
+    newest: u64,
     /// The one that is being written.
     open: Option<Open>,
     /// The servers that were taken in in this run: what they have lost since, such as what workers told
     /// them, is lost for all.
     taken: BTreeSet<ServerId>,
+    /// How the end of the run is kept.
+    end: End,
+    /// The servers that came and were told of the end.
+    told: BTreeSet<ServerId>,
+    /// Whether all go back.
+    goes_back: bool,
+}
+
+/// How the end of a run is kept: whoever is told of it goes, and could not be had back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Not yet.
+    Open,
+    /// It is being written under this number.
+    Written(u64),
+    /// It is on the disk.
+    Kept,
 }
 
 /// A checkpoint that is not whole.
@@ -53,12 +74,16 @@ pub(super) enum Standing {
     Behind(CheckpointId),
     /// All have to.
     Lost(CheckpointId),
+    /// The run is over, and all that it has is here.
+    NotNeeded,
 }
 
 impl Checkpoints {
     fn new(origin: u64, whole: CheckpointId) -> Self {
-        let (before, open, taken) = (whole.number, None, BTreeSet::new());
-        Self { origin, whole, before, open, taken }
+        let (before, newest) = (0, whole.number);
+        let (open, end, goes_back) = (None, End::Open, false);
+        let (taken, told) = (BTreeSet::new(), BTreeSet::new());
+        Self { origin, whole, before, newest, open, taken, end, told, goes_back }
     }
 }
 
@@ -77,8 +102,12 @@ impl Server {
     /// fenced. `origin` is the first run of all these.
     pub fn begin_lineage(&mut self, run: u64, origin: u64, number: u64) {
         let from = CheckpointId { run: self.run, number };
-        self.checkpoints = Some(Checkpoints::new(origin, from));
+        let mut checkpoints = Checkpoints::new(origin, from);
+        if self.end.is_some() {
+            checkpoints.end = End::Kept;
+        }
         self.run = run;
+        self.checkpoints = Some(checkpoints);
     }
 
     /// Whether it takes checkpoints.
@@ -95,10 +124,12 @@ impl Server {
     /// Has all servers keep their state.
     pub(super) fn on_checkpoint(&mut self, number: u64, out: &mut Outbox) {
         let Some(checkpoints) = &mut self.checkpoints else { return };
-        if self.done || checkpoints.open.is_some() || number <= checkpoints.whole.number {
+        let is_over = self.end.is_some(); // that is kept by itself
+        if is_over || self.done || checkpoints.open.is_some() || number <= checkpoints.newest {
             return;
         }
         let (origin, oldest) = (checkpoints.origin, checkpoints.before);
+        checkpoints.newest = number;
         checkpoints.open = Some(Open { number, written: BTreeSet::new(), writes: false });
         self.group.tell(|| Decision::Checkpoint { number, oldest });
         self.group.flush(out);
@@ -128,9 +159,67 @@ impl Server {
         }
     }
 
+    /// Whether the end of the run may be told: with checkpoints, once it is on the disk, or has had the
+    /// time to be.
+    pub(super) fn keep_end(&mut self, is_late: bool, out: &mut Outbox) -> bool {
+        let Some(checkpoints) = &mut self.checkpoints else { return true };
+        if checkpoints.end != End::Open || matches!(self.end, Some(EndReason::ServerLost(_))) {
+            return is_late || !matches!(checkpoints.end, End::Written(_));
+        }
+        let number = checkpoints.newest + 1;
+        (checkpoints.newest, checkpoints.open, checkpoints.end) =
+            (number, None, End::Written(number));
+        let (origin, run) = (checkpoints.origin, self.run);
+        let (oldest, saved) = (None, self.save());
+        let checkpoint = Checkpoint { number, run, origin, oldest, saved };
+        out.push(Effect::Checkpoint(Box::new(checkpoint)));
+        out.push(Effect::Write);
+        is_late
+    }
+
+    /// Whether the end of the run is on the disk, so that no other server is needed any more.
+    pub(super) fn has_kept_end(&self) -> bool {
+        self.checkpoints.as_ref().is_some_and(|it| it.end == End::Kept)
+    }
+
+    /// Whether those who are there may hear of the end.
+    pub(super) fn tells_end(&self) -> bool {
+        self.checkpoints.is_none()
+            || self.has_kept_end()
+            || matches!(self.end, Some(EndReason::ServerLost(_)))
+    }
+
+    /// `server` hears of the end, if that may be told.
+    pub(super) fn note_told(&mut self, server: ServerId) {
+        let tells = self.tells_end();
+        if let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| tells) {
+            checkpoints.told.insert(server);
+        }
+    }
+
+    /// Whether a server is away that has not heard of the end, and can still come.
+    pub(super) fn owes_a_server(&self) -> bool {
+        let told = self.checkpoints.as_ref().map(|checkpoints| &checkpoints.told);
+        let is_owed = |server| told.is_none_or(|told| !told.contains(&server));
+        !matches!(self.end, Some(EndReason::ServerLost(_))) && self.group.away().any(is_owed)
+    }
+
+    /// Whether the run has come to its end, and nobody goes back any more.
+    pub(super) fn stays_over(&self) -> bool {
+        let goes_back = self.checkpoints.as_ref().is_some_and(|it| it.goes_back);
+        self.done
+            && !goes_back
+            && self.end.is_some_and(|end| !matches!(end, EndReason::ServerLost(_)))
+    }
+
     /// This server has written its own, which was the last.
-    pub(super) fn on_written(&mut self, number: u64) {
+    pub(super) fn on_written(&mut self, now: Time, number: u64, out: &mut Outbox) {
         let Some(checkpoints) = &mut self.checkpoints else { return };
+        if checkpoints.end == End::Written(number) {
+            checkpoints.end = End::Kept;
+            self.tell_end(out);
+            return self.settle(now, out);
+        }
         if checkpoints.open.take_if(|open| open.number == number).is_some() {
             checkpoints.before = checkpoints.whole.number;
             checkpoints.whole = CheckpointId { run: self.run, number };
@@ -167,6 +256,9 @@ impl Server {
                 );
             }
         };
+        if self.end.is_some() && (self.has_kept_end() || self.evaluations_due() == 0) {
+            return Ok(Standing::NotNeeded);
+        }
         let Checkpoints { origin, whole, .. } = checkpoints;
         if disk.origin.is_some_and(|theirs| theirs != *origin) {
             return Err("it belongs to another run".into());
@@ -208,6 +300,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         self.done = true;
+        self.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.goes_back = true);
         let why = alloc::format!("it has lost what it had since {checkpoint}");
         out.push(Effect::Report(Event::ServerCutOff { server, why }));
         let why = alloc::format!("the servers go back to {checkpoint}: order it again");

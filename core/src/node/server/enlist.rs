@@ -37,14 +37,15 @@ impl Server {
                     self.count_on(server);
                     self.take_back(now, peer, server, enlist, out);
                 }
+                Ok(Standing::NotNeeded) => {
+                    self.note_told(server);
+                    self.send_away(peer, out);
+                }
                 Ok(_) if self.group.peer_of(server).is_some() => {
                     // Or the two would take turns for ever.
                     self.refuse(now, peer, Refusal::ServerTaken { server }, out);
                 }
                 Ok(Standing::Behind(checkpoint)) => self.send_back(peer, checkpoint, out),
-                Ok(Standing::Lost(_)) if self.end.is_some() && self.evaluations_due() == 0 => {
-                    self.send_away(peer, out);
-                }
                 Ok(Standing::Lost(checkpoint)) => {
                     return self.go_back_with(server, checkpoint, out);
                 }
@@ -55,11 +56,13 @@ impl Server {
         self.settle(now, out);
     }
 
-    /// Tells a server that is not needed any more that it can go.
-    fn send_away(&mut self, peer: PeerId, out: &mut Outbox) {
+    /// Tells one that is not needed any more that it can go; if that may not be told yet, it comes again.
+    pub(super) fn send_away(&mut self, peer: PeerId, out: &mut Outbox) {
         self.forget_stranger(peer);
-        let reason = self.end.unwrap_or(EndReason::Stopped);
-        out.push(Effect::Send(peer, Message::End(End { reason })));
+        if self.tells_end() {
+            let reason = self.end.unwrap_or(EndReason::Stopped);
+            out.push(Effect::Send(peer, Message::End(End { reason })));
+        }
         out.push(Effect::Close(peer));
     }
 

@@ -179,6 +179,11 @@ impl Group {
         self.holders().find(|other| other.address.is_empty()).map(|other| other.server)
     }
 
+    /// The servers that have keys and are not there.
+    pub(super) fn away(&self) -> impl Iterator<Item = ServerId> {
+        self.holders().filter(|other| other.away_since.is_some()).map(|other| other.server)
+    }
+
     /// The first server that is not there, and since when.
     pub(super) fn first_away(&self) -> Option<(ServerId, Time)> {
         self.holders().find_map(|other| Some((other.server, other.away_since?)))

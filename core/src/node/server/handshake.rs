@@ -62,7 +62,7 @@ impl Server {
             Err(why) => return self.refuse(now, peer, why, out),
         }
         if self.phase == Phase::Ending && resumed.is_none() {
-            return self.refuse(now, peer, Refusal::Over, out);
+            return self.send_home(now, peer, hello.resume, out);
         }
         match resumed.map_or_else(|| self.choose(&hello, identity), Ok) {
             Ok(worker) => {
@@ -73,6 +73,20 @@ impl Server {
             }
             Err(why) => self.refuse(now, peer, why, out),
         }
+    }
+
+    /// The run is over. One that was of it before all servers went back may have missed that.
+    fn send_home(&mut self, now: Time, peer: PeerId, was: Option<Resume>, out: &mut Outbox) {
+        let (Some(was), true) = (was, self.takes_checkpoints()) else {
+            return self.refuse(now, peer, Refusal::Over, out);
+        };
+        let is_its = |slot: &Slot| slot.peer.is_none() && was.incarnation >= slot.incarnation;
+        let slot = self.roster.slot(was.worker).filter(|slot| slot.presence.is_alive());
+        if self.tells_end() && slot.is_some_and(is_its) {
+            self.depart(now, was.worker, Departure::Left, out);
+        }
+        self.send_away(peer, out);
+        self.settle(now, out);
     }
 
     fn check_hello(&self, hello: &Hello) -> Result<(), Refusal> {
@@ -196,7 +210,7 @@ impl Server {
             standby: None,
         };
         out.push(Effect::Send(peer, Message::Welcome(Box::new(welcome))));
-        if let Some(reason) = self.end {
+        if let Some(reason) = self.end.filter(|_| self.tells_end()) {
             // It was cut off when the others were told.
             out.push(Effect::Send(peer, Message::End(End { reason })));
         }

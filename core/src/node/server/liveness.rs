@@ -177,21 +177,33 @@ impl Server {
         if self.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
             self.evaluate(out);
         }
-        for (_, slot) in self.roster.iter() {
-            if let Some(peer) = slot.peer {
-                out.push(Effect::Send(peer, Message::End(End { reason })));
-            }
+        if self.tells_end() {
+            self.tell_end(out);
         }
+    }
+
+    /// Tells all workers who are there that the run is over.
+    pub(super) fn tell_end(&self, out: &mut Outbox) {
+        let Some(reason) = self.end else { return };
+        let peers = self.roster.iter().filter_map(|(_, slot)| slot.peer);
+        out.extend(peers.map(|peer| Effect::Send(peer, Message::End(End { reason }))));
     }
 
     /// Finishes once everybody has said goodbye, or has had the time to.
     pub(super) fn finish_if_done(&mut self, now: Time, out: &mut Outbox) {
         let Some(reason) = self.end else { return };
         let late = now >= self.phase_since + self.job.membership.lease;
+        if self.done || self.evaluations_due() > 0 || !self.keep_end(late, out) {
+            return;
+        }
         // One that is cut off for the moment comes back to hear that the run is over.
         let owed = self.roster.iter().any(|(_, slot)| slot.presence.is_alive());
-        if self.done || self.evaluations_due() > 0 || (owed && !late) {
+        let owed = owed || self.owes_a_server();
+        if owed && !late {
             return;
+        }
+        if !self.tells_end() {
+            self.tell_end(out); // the disk has no room for it
         }
         self.done = true;
         let gone: Vec<WorkerId> = self
@@ -260,6 +272,9 @@ impl Server {
 
     /// Gives everybody a fresh lease: this server was not there to hear them.
     pub(super) fn renew_leases(&mut self, now: Time) {
+        if self.phase == Phase::Ending {
+            self.phase_since = now; // they had no time to say goodbye, either
+        }
         self.roster.renew(now);
         self.group.renew(now);
         self.lease_check = None;

@@ -448,7 +448,7 @@ impl Node for Server {
             }
             Input::Overslept => self.renew_leases(now),
             Input::Checkpoint(number) => self.on_checkpoint(number, out),
-            Input::Written(number) => self.on_written(number),
+            Input::Written(number) => self.on_written(now, number, out),
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
             Input::Dialled(..)

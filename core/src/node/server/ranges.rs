@@ -69,6 +69,9 @@ impl Server {
             self.answer_range(puller, values, out);
             return self.forget_stranger(peer);
         }
+        if self.has_kept_end() {
+            return self.refuse(now, peer, Refusal::Over, out); // the others go
+        }
         if !self.group.shown.contains_key(&version) && self.group.shown() >= MOST_WANTED {
             let what = String::from("it is putting other versions together; try again");
             return self.refuse(now, peer, Refusal::Server { what }, out);

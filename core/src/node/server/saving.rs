@@ -7,7 +7,6 @@ use super::{Server, ServerError, controller};
 use crate::id::{PeerId, ServerId};
 use crate::job::Job;
 use crate::node::{Durable, Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
-use crate::protocol::message::EndReason;
 use crate::protocol::replica::{Elector, Electorate};
 use crate::saved::{Archive, Saved, SavedError};
 use crate::store::Store;
@@ -253,6 +252,6 @@ impl Durable for Server {
     /// Whether the run is over, and nothing is to be gained by going back: a server that was lost may
     /// be found.
     fn is_over(&self) -> bool {
-        self.done && self.end.is_some_and(|end| !matches!(end, EndReason::ServerLost(_)))
+        self.stays_over()
     }
 }
