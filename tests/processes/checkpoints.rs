@@ -9,7 +9,7 @@ use pstrain_core::rng::Stream;
 use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
-use crate::cluster::{ENDLESS, Left, PACED, SLOW, Server, names, number, path};
+use crate::cluster::{ENDLESS, Left, PACED, SLOW, Server, names, number, path, shard_of};
 use crate::process::{Process, eventually, finish};
 
 /// The flags of a server that takes checkpoints.
@@ -36,7 +36,7 @@ impl Group {
         let count = ["--servers", &servers.to_string()];
         let first = Server::tcp(&[job, &[&count, &how[0]]].concat());
         let other = |server: u32| {
-            started(&first, (server, servers), "127.0.0.1:0", &how[server as usize - 1])
+            shard_of(&first.address, (server, servers), "127.0.0.1:0", &how[server as usize - 1])
         };
         let others = (2..=servers).map(other).collect();
         Self { first, others, folder }
@@ -65,7 +65,7 @@ impl Group {
         let servers = self.others.len() as u32 + 1;
         let (process, listens) = self.others.remove(server - 2);
         drop(process);
-        let again = started(&self.first, (server as u32, servers), &listens, &how);
+        let again = shard_of(&self.first.address, (server as u32, servers), &listens, &how);
         self.others.insert(server - 2, again);
         self
     }
@@ -76,21 +76,6 @@ impl Group {
         let said = self.others.into_iter().map(|(other, _)| other.wait().with_code(0).stderr);
         (left, said.collect())
     }
-}
-
-/// Server K of M, started with these flags; gives its address, too.
-fn started(
-    first: &Server,
-    (server, servers): (u32, u32),
-    listen: &str,
-    how: &[&str],
-) -> (Process, String) {
-    let place = format!("{server}/{servers}");
-    let args = ["server", "--shard", &place, "--coordinator", &first.address, "--listen", listen];
-    let process = Process::start(&[&args[..], how].concat());
-    let said = process.wait_to_say("listening on ");
-    let (_, address) = said.split_once("listening on ").unwrap();
-    (process, address.split_whitespace().next().unwrap().to_owned())
 }
 
 #[test]
@@ -174,7 +159,7 @@ fn a_run_whose_server_was_lost_goes_on_from_the_last_checkpoint() {
     first.process.wait_to_say("all servers go on from the last checkpoint");
     first.process.wait_to_say("server 2 was not there in time");
     let first = first.replace(&[&["--resume", &kept]]);
-    let other = started(&first, (2, 2), &listens, &["--resume", &again]);
+    let other = shard_of(&first.address, (2, 2), &listens, &["--resume", &again]);
     let worker = first.worker(&[]);
     let left = first.finish(vec![worker]);
     other.0.wait().with_code(0);

@@ -168,6 +168,21 @@ impl Server {
     }
 }
 
+/// Starts server K of the M of `coordinator` with the flags `how`; gives its address, too.
+pub(crate) fn shard_of(
+    coordinator: &str,
+    (server, servers): (u32, u32),
+    listen: &str,
+    how: &[&str],
+) -> (Process, String) {
+    let place = format!("{server}/{servers}");
+    let args = ["server", "--shard", &place, "--coordinator", coordinator, "--listen", listen];
+    let process = Process::start(&[&args[..], how].concat());
+    let said = process.wait_to_say("listening on ");
+    let (_, address) = said.split_once("listening on ").expect("it was said");
+    (process, address.split_whitespace().next().expect("an address").to_owned())
+}
+
 /// Has `command` start `pstrain`, or starts it as it is.
 fn started(command: &[String], args: &[&str]) -> Process {
     if command.is_empty() {

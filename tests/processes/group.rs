@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
-use crate::cluster::{ENDLESS, PACED, SLOW, Server, names, number, path};
+use crate::cluster::{ENDLESS, PACED, SLOW, Server, names, number, path, shard_of};
 use crate::process::{Process, finish};
 
 /// Starts servers 2 to `servers` of the job of `server`, on free ports.
@@ -198,11 +198,7 @@ fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() 
 
 /// Starts the second of two servers; says where it listens.
 fn second(coordinator: &str, listen: &str, how: &[&str]) -> (Process, String) {
-    let args = ["server", "--shard", "2/2", "--coordinator", coordinator, "--listen", listen];
-    let process = Process::start(&[&args[..], how].concat());
-    let said = process.wait_to_say("listening on ");
-    let (_, address) = said.split_once("listening on ").unwrap();
-    (process, address.split_whitespace().next().unwrap().to_owned())
+    shard_of(coordinator, (2, 2), listen, how)
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl<N: Node> Hand<N> {
 
 impl Hand<Server> {
     /// Takes a worker in over a new connection.
-    fn greet(&mut self, peer: PeerId, resume: Option<Resume>) -> Outbox {
+    pub(super) fn greet(&mut self, peer: PeerId, resume: Option<Resume>) -> Outbox {
         self.give(Input::Connected(peer, Identity::Anyone));
         self.tell(
             peer,

@@ -3,10 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
-use pstrain_core::id::{CheckpointId, PeerId, ServerId};
-use pstrain_core::node::{Effect, Identity, Input, Node, Outbox, Server, WorkerError};
+use pstrain_core::id::{CheckpointId, Incarnation, PeerId, ServerId, WorkerId};
+use pstrain_core::node::{
+    Durable as _, Effect, Identity, Input, Node, Outbox, Server, WorkerError,
+};
 use pstrain_core::protocol::checkpoint::{OnDisk, Written};
 use pstrain_core::protocol::group::{Enlist, Place};
+use pstrain_core::protocol::message::{EndReason, Heartbeat, Resume};
+use pstrain_core::protocol::range::PullRange;
 use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
 use pstrain_core::store::Decision;
 use pstrain_tests::Toy;
@@ -205,4 +209,56 @@ fn one_without_the_checkpoint_or_of_another_run_is_turned_away_and_harms_nobody(
     assert!(words(&out).contains("it takes checkpoints, but server 1 does not"), "{out:?}");
     let out = comes(&mut plain, 2, Some((RUN + 1, 0)), None);
     assert!(words(&out).contains("another run"), "{out:?}");
+}
+
+fn says_end(out: &Outbox) -> bool {
+    sent(out).iter().any(|message| matches!(message, Message::End(_)))
+}
+
+#[test]
+fn the_end_is_on_the_disk_before_anybody_hears_of_it_if_the_disk_has_room() {
+    let ended = || {
+        let mut server =
+            Hand::new(Server::new(Toy::new(1, 8).job, RUN).unwrap().with_checkpoints());
+        server.greet(PeerId(1), None);
+        let out = server.give(Input::Drain);
+        assert!(taken(&out).is_some() && writes(&out) && !says_end(&out), "{out:?}");
+        (server, taken(&out).unwrap())
+    };
+    let (mut server, number) = ended();
+    assert!(!says_end(&server.give(Input::Wake)));
+    assert!(says_end(&server.give(Input::Written(number))));
+    // One that begins anew with that has nothing to do but to say so.
+    let saved = server.node.save();
+    let mut again = Hand::new(Server::restore(Toy::new(1, 8).job, &saved).unwrap());
+    again.node.begin_lineage(RUN + 1, RUN, number);
+    again.give(Input::Disconnected { peer: PeerId(1), why: "it began anew".into() });
+    let was = Resume { run: RUN, worker: WorkerId(0), incarnation: Incarnation(1) };
+    let out = again.greet(PeerId(2), Some(was));
+    assert!(says_end(&out), "{out:?}");
+    assert!(matches!(out.last(), Some(Effect::Done(Ok(EndReason::Stopped)))), "{out:?}");
+
+    let (mut server, _) = ended();
+    server.now = server.now + server.node.job().membership.lease / 2;
+    let heartbeat = Heartbeat { incarnation: Some(Incarnation(1)) };
+    server.tell(PeerId(1), Message::Heartbeat(heartbeat));
+    server.now = server.node.deadline().unwrap();
+    let out = server.give(Input::Wake);
+    assert!(says_end(&out), "{out:?}");
+    assert!(matches!(out.last(), Some(Effect::Done(Ok(EndReason::Stopped)))), "{out:?}");
+}
+
+#[test]
+fn one_that_goes_back_while_the_run_ends_keeps_nothing_of_that() {
+    let mut server = after(2);
+    server.give(Input::Checkpoint(3));
+    goes(&mut server, 1);
+    // Parameters are wanted of the other, which is not there.
+    server.give(Input::Connected(PeerId(5), Identity::Anyone));
+    let pull = PullRange { protocol_max: PROTOCOL_VERSION, keys: None, values: true };
+    server.tell(PeerId(5), Message::PullRange(pull));
+    server.give(Input::Drain);
+    let out = comes(&mut server, 2, None, with(&[1, 2], false));
+    assert_eq!(goes_back(&out), Some(2), "{out:?}");
+    assert!(!server.node.is_over());
 }
