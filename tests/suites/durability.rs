@@ -134,6 +134,23 @@ fn hand_in<J: Journal<Server>>(server: &mut Server, journal: &mut J, now: Time, 
     }
 }
 
+/// Lets a server rest until whatever was begun is written: the same each time.
+fn rest<J: Journal<Server>>(
+    server: &mut Server,
+    (journal, checkpoints): (&mut J, fn(&mut J) -> &mut Kept),
+    now: Time,
+) {
+    loop {
+        while let Some(input) = journal.rest(now, server) {
+            hand_in(server, journal, now, input);
+        }
+        if !checkpoints(journal).is_writing() {
+            break;
+        }
+        sleep(Duration::from_micros(50));
+    }
+}
+
 /// Hands a server inputs until the disk stops; gives what it was after each.
 fn run<J: Journal<Server>>(
     server: &mut Server,
@@ -147,16 +164,7 @@ fn run<J: Journal<Server>>(
         let input = input(number);
         hand_in(server, journal, now, input);
         states.push(words(server));
-        // Whatever was begun is written before the next input: the same each time.
-        loop {
-            while let Some(input) = journal.rest(now, server) {
-                hand_in(server, journal, now, input);
-            }
-            if !checkpoints(journal).is_writing() {
-                break;
-            }
-            sleep(Duration::from_micros(50));
-        }
+        rest(server, (journal, checkpoints), now);
         if disk.has_crashed() {
             break;
         }
@@ -283,6 +291,8 @@ fn with_checkpoints_alone_there_is_always_one_that_is_whole() {
         if is_whole {
             let now = Time::ZERO + STEP * INPUTS as u32;
             hand_in(&mut server, &mut journal, now, Input::Drain);
+            states.push(words(&mut server)); // the end, before anybody is told of it
+            rest(&mut server, (&mut journal, of), now);
             states.push(words(&mut server));
             journal.end(now, &mut server);
         }
