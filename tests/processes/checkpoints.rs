@@ -83,7 +83,7 @@ fn whoever_is_killed_all_servers_go_back_to_the_same_checkpoint() {
     for consistency in ["bsp", "asp"] {
         let job =
             ["--epochs", "8", "--workers", "2", "--lease", "2s", "--consistency", consistency];
-        let group = Group::new(3, "60ms", &[&SLOW, &job, &["--optimizer", "momentum"]]);
+        let group = Group::new(3, "60ms", &[&PACED, &job, &["--optimizer", "momentum"]]);
         let workers = vec![group.first.worker(&[]), group.first.worker(&[])];
         group.wait_for_checkpoint();
         let group = group.kill(2);
@@ -148,7 +148,7 @@ fn servers_with_checkpoints_that_are_killed_at_random_moments_are_of_one_version
 #[test]
 fn a_run_whose_server_was_lost_goes_on_from_the_last_checkpoint() {
     let job = ["--epochs", "6", "--workers", "1", "--lease", "200ms"];
-    let group = Group::new(2, "60ms", &[&SLOW, &job]);
+    let group = Group::new(2, "60ms", &[&PACED, &job]);
     let worker = group.first.worker(&[]);
     group.wait_for_checkpoint();
     let (kept, again) = (group.kept(1), group.kept(2));

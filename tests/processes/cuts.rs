@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::cluster::{Left, SLOW, Server, check_undisturbed, number};
+use crate::cluster::{Left, PACED, Server, check_undisturbed, number};
 use crate::process::Process;
 
 const JOB: [&str; 8] =
@@ -98,7 +98,7 @@ impl Drop for Net {
 fn server(net: &Net, more: &[&str]) -> Server {
     let address = format!("{}:0", Net::address(1));
     let under = ["ip", "netns", "exec", &net.names[1]];
-    Server::under(&under, &address, &[&SLOW, &JOB, &[PLAIN], more]).for_clients(&[PLAIN])
+    Server::under(&under, &address, &[&PACED, &JOB, &[PLAIN], more]).for_clients(&[PLAIN])
 }
 
 fn worker(net: &Net, place: usize, server: &Server, id: &str) -> Process {
@@ -108,7 +108,7 @@ fn worker(net: &Net, place: usize, server: &Server, id: &str) -> Process {
 /// Checks that a run has the parameters of one whose network was whole.
 #[track_caller]
 fn check(left: &Left) {
-    check_undisturbed(left, &[&SLOW, &JOB]);
+    check_undisturbed(left, &[&PACED, &JOB]);
 }
 
 #[test]

@@ -37,10 +37,10 @@ fn bsp_with_a_server_that_is_killed_again_and_again_has_the_parameters_of_one_th
     let job = ["--epochs", "5", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
     let out = TempDir::new().unwrap();
     let undisturbed = ["run", "--json", "--transport", "tcp", "--out", path(out.path())];
-    let undisturbed = finish(&[&undisturbed, &SLOW[..], &job].concat()).with_code(0).json();
+    let undisturbed = finish(&[&undisturbed, &PACED[..], &job].concat()).with_code(0).json();
     for often in [OFTEN, NEVER] {
         let folder = TempDir::new().unwrap();
-        let left = killed_after(&[1, 20, 50], &folder, &[&SLOW, &job, &often]);
+        let left = killed_after(&[1, 20, 50], &folder, &[&PACED, &job, &often]);
         assert_eq!(left.summary["params_sha256"], undisturbed["params_sha256"]);
         assert_eq!(left.summary["batches"], undisturbed["batches"]);
         check_books(&left.out, &left.summary);
@@ -66,7 +66,7 @@ fn asp_with_a_server_that_is_killed_applies_each_gradient_once() {
     for often in [OFTEN, NEVER] {
         let folder = TempDir::new().unwrap();
         let job = ["--epochs", "5", "--workers", "2", "--consistency", "asp", "--lease", "2s"];
-        let left = killed_after(&[5, 30], &folder, &[&SLOW, &job, &often]);
+        let left = killed_after(&[5, 30], &folder, &[&PACED, &job, &often]);
         let Left { out, summary, _folder } = left;
         check_books(&out, &summary);
         assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
@@ -113,7 +113,7 @@ fn with_checkpoints_alone_what_came_since_the_last_is_lost_as_a_whole() {
         let kept = folder.path().join("kept");
         let job = ["--epochs", "8", "--workers", "2", "--consistency", consistency];
         let durable = ["--durability", "checkpoint", "--state", path(&kept), "--lease", "2s"];
-        let mut server = Server::tcp(&[&SLOW, &job, &durable, &OFTEN]);
+        let mut server = Server::tcp(&[&PACED, &job, &durable, &OFTEN]);
         // Without a number of their own they want the place back that they had.
         let workers = vec![server.worker(&[]), server.worker(&[])];
         for updates in [20, 40, 60] {
@@ -138,9 +138,9 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_does() {
     let folder = TempDir::new().unwrap();
     let kept = folder.path().join("kept");
     let job = ["--epochs", "8", "--workers", "2", "--lease", "2s"];
-    let undisturbed = undisturbed(&[&SLOW, &job]);
+    let undisturbed = undisturbed(&[&PACED, &job]);
     let durable = ["--durability", "log", "--state", path(&kept)];
-    let server = Server::tcp(&[&SLOW, &job, &durable, &OFTEN]);
+    let server = Server::tcp(&[&PACED, &job, &durable, &OFTEN]);
     let workers = server.workers(2);
     // Once it answers, the folder is there.
     server.status();

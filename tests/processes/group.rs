@@ -206,9 +206,9 @@ fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
     let folder = TempDir::new().unwrap();
     let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let job = ["--epochs", "5", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
-    let one = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
+    let one = finish(&[&["run", "--json"], &PACED[..], &job].concat()).with_code(0).json();
     let log = ["--checkpoint-every", "60ms", "--durability", "log", "--state"];
-    let mut server = Server::tcp(&[&SLOW, &job, &["--servers", "2"], &log, &[&kept("first")]]);
+    let mut server = Server::tcp(&[&PACED, &job, &["--servers", "2"], &log, &[&kept("first")]]);
     let state = kept("second");
     let log = [&log[..], &[&state]].concat();
     let (mut other, listen) = second(&server.address, "127.0.0.1:0", &log);

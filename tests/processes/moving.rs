@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::books::check_books;
-use crate::cluster::{ENDLESS, SLOW, Server};
+use crate::cluster::{ENDLESS, PACED, Server};
 use crate::process::{Process, finish};
 
 /// A server that joins the job of `server`.
@@ -26,8 +26,8 @@ fn has_keys(process: &Process) -> String {
 #[test]
 fn servers_join_and_leave_a_run_and_the_parameters_are_the_same() {
     let job = ["--epochs", "6", "--workers", "3", "--optimizer", "adam"];
-    let one = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
-    let server = Server::tcp(&[&SLOW, &job]);
+    let one = finish(&[&["run", "--json"], &PACED[..], &job].concat()).with_code(0).json();
+    let server = Server::tcp(&[&PACED, &job]);
     let workers = server.workers(3);
     server.wait_for_updates(3);
     let first = joining(&server, &[]);
@@ -58,9 +58,9 @@ fn servers_that_are_killed_while_keys_move_lose_and_repeat_nothing() {
     let folder = TempDir::new().unwrap();
     let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let job = ["--epochs", "32", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
-    let one = finish(&[&["run", "--json"], &SLOW[..], &job].concat()).with_code(0).json();
+    let one = finish(&[&["run", "--json"], &PACED[..], &job].concat()).with_code(0).json();
     let first = ["--durability", "log", "--state", &kept("first")];
-    let mut server = Server::tcp(&[&SLOW, &job, &first]);
+    let mut server = Server::tcp(&[&PACED, &job, &first]);
     let workers = server.workers(2);
     let mut others = Vec::new();
     for round in 0..4_u64 {
@@ -104,7 +104,7 @@ fn listens_at(said: &str) -> String {
 #[test]
 fn servers_that_cannot_join_or_leave_are_told_why() {
     let filters = ["--workers", "1", "--pull-filter", "changed"];
-    let server = Server::tcp(&[&SLOW, &ENDLESS, &filters]);
+    let server = Server::tcp(&[&PACED, &ENDLESS, &filters]);
     let refused = joining(&server, &[]).wait().with_code(1);
     assert!(refused.stderr.contains("lists of keys"), "{}", refused.stderr);
     let refused = |more: &[&str], words: &[&str]| joining(&server, more).wait().refused(2, words);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::books::{called, events};
-use crate::cluster::{Left, SLOW, Server, check_undisturbed, number};
+use crate::cluster::{Left, PACED, Server, check_undisturbed, number};
 use crate::group::others;
 use crate::process::Process;
 
@@ -24,12 +24,12 @@ fn stop(process: &Process) {
 /// Checks that a run has the parameters of one in which nobody was stopped.
 #[track_caller]
 fn check(left: &Left) {
-    check_undisturbed(left, &[&SLOW, &JOB]);
+    check_undisturbed(left, &[&PACED, &JOB]);
 }
 
 #[test]
 fn a_server_that_was_stopped_blames_nobody_for_its_own_silence() {
-    let server = Server::tcp(&[&SLOW, &JOB, &WAIT]);
+    let server = Server::tcp(&[&PACED, &JOB, &WAIT]);
     let workers = server.workers(2);
     for updates in [5, 20] {
         server.wait_for_updates(updates);
@@ -42,7 +42,7 @@ fn a_server_that_was_stopped_blames_nobody_for_its_own_silence() {
 
 #[test]
 fn a_worker_that_was_stopped_is_fenced_and_joins_anew() {
-    let server = Server::tcp(&[&SLOW, &JOB, &WAIT]);
+    let server = Server::tcp(&[&PACED, &JOB, &WAIT]);
     let workers = server.workers(2);
     server.wait_for_updates(5);
     stop(&workers[1]);
@@ -57,7 +57,7 @@ fn a_worker_that_was_stopped_is_fenced_and_joins_anew() {
 
 #[test]
 fn the_coordinator_of_several_servers_may_be_stopped() {
-    let server = Server::tcp(&[&SLOW, &JOB, &WAIT, &["--servers", "2"]]);
+    let server = Server::tcp(&[&PACED, &JOB, &WAIT, &["--servers", "2"]]);
     let others = others(&server, 2);
     let workers = server.workers(2);
     server.wait_for_updates(5);
@@ -68,7 +68,7 @@ fn the_coordinator_of_several_servers_may_be_stopped() {
 
 #[test]
 fn a_server_that_does_not_coordinate_may_be_stopped() {
-    let server = Server::tcp(&[&SLOW, &JOB, &WAIT, &["--servers", "3"]]);
+    let server = Server::tcp(&[&PACED, &JOB, &WAIT, &["--servers", "3"]]);
     let others = others(&server, 3);
     let workers = server.workers(2);
     for (other, updates) in others.iter().zip([5, 20]) {
