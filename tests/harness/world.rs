@@ -460,10 +460,6 @@ impl<'a> World<'a> {
         obeyed
     }
 
-    fn new_checker(&self, server: &Server) -> Checker {
-        checker_of(self.settings, server)
-    }
-
     fn evaluate(&mut self, order: &Evaluate) {
         let evaluation = Evaluation::default();
         let evaluated = Evaluated { point: order.point, evaluation };

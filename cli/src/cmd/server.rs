@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     real_time(&layers)?;
     // Listening comes first: workers may dial while the data are read, and an address that is
     // taken is known at once.
-    let transport = listen(args, &args.listen)?;
+    let transport = listen(args)?;
     let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
     messages::say(&format!("listening on {place}{}", in_words(&args.security, &place)));
     if place.is_local() && !is_loopback_by_name(&args.listen) {
@@ -120,9 +120,9 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
 }
 
 /// Listens, secured as is wanted.
-pub(super) fn listen(args: &ServerArgs, at: &Address) -> anyhow::Result<SocketTransport> {
+pub(super) fn listen(args: &ServerArgs) -> anyhow::Result<SocketTransport> {
     let security = of_server(&args.security, &args.listen)?;
-    Ok(SocketTransport::listen(at)?.secured(security).telling(messages::warn))
+    Ok(SocketTransport::listen(&args.listen)?.secured(security).telling(messages::warn))
 }
 
 /// Whether whoever reads an address knows that only this machine can reach it. Many systems give

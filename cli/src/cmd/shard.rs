@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     }
     // Both ways: workers come to it, and it goes to the coordinator.
     security(&args.security, &args.coordinator)?;
-    let transport = listen(args, &args.listen)?;
+    let transport = listen(args)?;
     let local = transport.local_address().unwrap_or_else(|| args.listen.clone());
     let address = advertised(args, &local, &args.coordinator)?;
     let node = || Shard::new(config(place, &address, LEASE)).follows(args.coordinator.to_string());

@@ -9,7 +9,7 @@ use pstrain_core::protocol::checkpoint::OnDisk;
 use pstrain_core::saved::Saved;
 
 use super::links::End;
-use super::{Entry, World};
+use super::{Entry, World, checker_of};
 use crate::checkers::Checker;
 
 /// The first run of a world, of which all others come.
@@ -153,7 +153,7 @@ impl World<'_> {
         self.server = server;
         match &self.disk.whole {
             None => {
-                self.checker = self.new_checker(&self.server);
+                self.checker = checker_of(self.settings, &self.server);
                 self.events.clear();
             }
             Some(whole) => {

@@ -16,7 +16,7 @@ use super::folder::{Found, StateFolder};
 use super::log::Log;
 
 /// After a checkpoint that failed the next is tried this much later, if it is not due later still.
-const PAUSE: Duration = Duration::from_secs(5);
+pub(super) const PAUSE: Duration = Duration::from_secs(5);
 /// A log may grow to so many bytes, ...
 const LEAST_LOG: u64 = 64 * 1024 * 1024;
 /// ... or so many times the last checkpoint, before the next is taken whatever the time.

@@ -2,12 +2,11 @@
 //! checkpoint is lost as a whole.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pstrain_core::node::{self, Durable, Input};
 use pstrain_core::time::Time;
 
-use super::checkpoints::{Beside, Checkpoints, Taken};
+use super::checkpoints::{Beside, Checkpoints, PAUSE, Taken};
 use super::disk::Disk;
 use crate::driver::Journal;
 
@@ -41,9 +40,6 @@ impl<B, D> Snapshots<B, D> {
         &mut self.checkpoints
     }
 }
-
-/// After one that could not be written it is tried again.
-const PAUSE: Duration = Duration::from_secs(5);
 
 impl<B: FnMut() -> Beside, D: Disk> Snapshots<B, D> {
     /// Waits until what is being written is; what the node is to be told of that.

@@ -62,8 +62,6 @@ struct Open {
     number: u64,
     /// The others that have written theirs.
     written: BTreeSet<ServerId>,
-    /// Whether this one was told to write its own.
-    writes: bool,
 }
 
 /// What becomes of a server that comes.
@@ -128,53 +126,56 @@ impl Server {
         if is_over || self.done || checkpoints.open.is_some() || number <= checkpoints.newest {
             return;
         }
-        let (origin, oldest) = (checkpoints.origin, checkpoints.before);
+        let oldest = checkpoints.before;
         checkpoints.newest = number;
-        checkpoints.open = Some(Open { number, written: BTreeSet::new(), writes: false });
+        checkpoints.open = Some(Open { number, written: BTreeSet::new() });
         self.group.tell(|| Decision::Checkpoint { number, oldest });
         self.group.flush(out);
-        let (run, saved) = (self.run, self.save());
-        let checkpoint = Checkpoint { number, run, origin, oldest: None, saved };
-        out.push(Effect::Checkpoint(Box::new(checkpoint)));
-        self.write_checkpoint(out);
-    }
-
-    /// Writes the state of this server once those of all others are on their disks.
-    fn write_checkpoint(&mut self, out: &mut Outbox) {
-        let others = self.group.others();
-        let open = self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.open.as_mut());
-        if let Some(open) = open.filter(|open| open.written.len() == others)
-            && !core::mem::replace(&mut open.writes, true)
-        {
+        self.keep_state(number, out);
+        if self.group.others() == 0 {
             out.push(Effect::Write);
         }
     }
 
-    /// Another server has written its state.
+    /// Has the state of this server kept under this number, to be written.
+    fn keep_state(&mut self, number: u64, out: &mut Outbox) {
+        let Some(origin) = self.origin() else { return };
+        let (run, oldest, saved) = (self.run, None, self.save());
+        let checkpoint = Checkpoint { number, run, origin, oldest, saved };
+        out.push(Effect::Checkpoint(Box::new(checkpoint)));
+    }
+
+    /// Another server has written its state. This one writes its own once all others have.
     pub(super) fn on_other_written(&mut self, server: ServerId, number: u64, out: &mut Outbox) {
+        let others = self.group.others();
         let open = self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.open.as_mut());
-        if let Some(open) = open.filter(|open| open.number == number) {
-            open.written.insert(server);
-            self.write_checkpoint(out);
+        if let Some(open) = open.filter(|open| open.number == number)
+            && open.written.insert(server)
+            && open.written.len() == others
+        {
+            out.push(Effect::Write);
         }
     }
 
     /// Whether the end of the run may be told: with checkpoints, once it is on the disk, or has had the
     /// time to be.
     pub(super) fn keep_end(&mut self, is_late: bool, out: &mut Outbox) -> bool {
+        let has_lost = self.has_lost_a_server();
         let Some(checkpoints) = &mut self.checkpoints else { return true };
-        if checkpoints.end != End::Open || matches!(self.end, Some(EndReason::ServerLost(_))) {
+        if checkpoints.end != End::Open || has_lost {
             return is_late || !matches!(checkpoints.end, End::Written(_));
         }
         let number = checkpoints.newest + 1;
         (checkpoints.newest, checkpoints.open, checkpoints.end) =
             (number, None, End::Written(number));
-        let (origin, run) = (checkpoints.origin, self.run);
-        let (oldest, saved) = (None, self.save());
-        let checkpoint = Checkpoint { number, run, origin, oldest, saved };
-        out.push(Effect::Checkpoint(Box::new(checkpoint)));
+        self.keep_state(number, out);
         out.push(Effect::Write);
         is_late
+    }
+
+    /// Whether the run has ended because a server was lost, which may yet be found.
+    fn has_lost_a_server(&self) -> bool {
+        matches!(self.end, Some(EndReason::ServerLost(_)))
     }
 
     /// Whether the end of the run is on the disk, so that no other server is needed any more.
@@ -184,9 +185,7 @@ impl Server {
 
     /// Whether those who are there may hear of the end.
     pub(super) fn tells_end(&self) -> bool {
-        self.checkpoints.is_none()
-            || self.has_kept_end()
-            || matches!(self.end, Some(EndReason::ServerLost(_)))
+        self.checkpoints.is_none() || self.has_kept_end() || self.has_lost_a_server()
     }
 
     /// `server` hears of the end, if that may be told.
@@ -201,15 +200,13 @@ impl Server {
     pub(super) fn owes_a_server(&self) -> bool {
         let told = self.checkpoints.as_ref().map(|checkpoints| &checkpoints.told);
         let is_owed = |server| told.is_none_or(|told| !told.contains(&server));
-        !matches!(self.end, Some(EndReason::ServerLost(_))) && self.group.away().any(is_owed)
+        !self.has_lost_a_server() && self.group.away().any(is_owed)
     }
 
     /// Whether the run has come to its end, and nobody goes back any more.
     pub(super) fn stays_over(&self) -> bool {
         let goes_back = self.checkpoints.as_ref().is_some_and(|it| it.goes_back);
-        self.done
-            && !goes_back
-            && self.end.is_some_and(|end| !matches!(end, EndReason::ServerLost(_)))
+        self.done && self.end.is_some() && !goes_back && !self.has_lost_a_server()
     }
 
     /// This server has written its own, which was the last.
