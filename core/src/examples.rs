@@ -287,6 +287,34 @@ impl Examples {
         }
     }
 
+    /// Replaces what is in `dense`, `hot` and `labels` by what the examples `rows` have, row by row.
+    ///
+    /// # Panics
+    /// If a row is not below [`Self::len`].
+    pub fn gather(
+        &self,
+        rows: impl ExactSizeIterator<Item = usize>,
+        dense: &mut Vec<f32>,
+        hot: &mut Vec<u16>,
+        labels: &mut Vec<u16>,
+    ) {
+        dense.resize(rows.len() * self.dense_width, 0.0);
+        hot.resize(rows.len() * self.hot_width, 0);
+        labels.clear();
+        // Widths of 0 have nothing to copy, and chunks of 0 there are none of.
+        let mut to_dense = dense.chunks_exact_mut(self.dense_width.max(1));
+        let mut to_hot = hot.chunks_exact_mut(self.hot_width.max(1));
+        for row in rows {
+            if let Some(to) = to_dense.next() {
+                to.copy_from_slice(&self.dense[row * self.dense_width..][..self.dense_width]);
+            }
+            if let Some(to) = to_hot.next() {
+                to.copy_from_slice(&self.hot[row * self.hot_width..][..self.hot_width]);
+            }
+            labels.push(self.labels[row]);
+        }
+    }
+
     /// The labels of all examples.
     #[must_use]
     pub fn labels(&self) -> &[u16] {

@@ -1,83 +1,86 @@
 //! The loss: negative log-likelihood of the labels under the softmax of the last layer.
 //!
-//! Works on strips as the kernels do, in one fixed order; `exp` and `ln` come from `libm`.
+//! Works on strips as the kernels do, in one fixed order.
 
-use super::kernels::{LANES, Strip, strips};
+use bytemuck::{cast_slice, cast_slice_mut};
 
-/// Turns the logits of all samples into the derivatives of the loss, times `scale`, and returns
+use super::kernels::{Simd, exp};
+
+/// Totals of so many samples are multiplied before their logarithm is taken: the total of a
+/// softmax over `u16` labels is within 1 and 2^16.
+const AT_ONCE: usize = 32;
+
+/// Turns the logits of all samples, rows of `strips`, into the derivatives of the loss, times `scale`, and returns
 /// the sum of the losses.
 ///
 /// The loss is the negative logarithm of the softmax's value for the label, the derivative the
 /// softmax less one at the label; the greatest logit is subtracted first, so nothing overflows.
-pub(super) fn nll_backward(
-    logits: &mut [Strip],
-    samples: usize,
+#[inline(always)]
+pub(super) fn nll_backward<S: Simd>(
+    simd: S,
+    (logits, strips): (&mut [S::V], usize),
     classes: usize,
     labels: &[u16],
     scale: f32,
 ) -> f64 {
     let mut loss = 0.0;
-    for (sample, &label) in labels.iter().enumerate().take(samples) {
-        let greatest = greatest(logits, samples, classes, sample);
-        let label = usize::from(label);
-        let of_label = logits[label / LANES * samples + sample][label % LANES];
-        let mut total = 0.0;
-        for_each_strip(logits, samples, classes, sample, |values| {
-            for value in values {
-                *value = libm::expf(*value - greatest);
-                total += *value;
+    for (logits, labels) in logits.chunks_mut(strips * AT_ONCE).zip(labels.chunks(AT_ONCE)) {
+        let mut product = 1.0;
+        for (row, &label) in logits.chunks_exact_mut(strips).zip(labels) {
+            let label = usize::from(label);
+            let values = &cast_slice::<S::V, f32>(row)[..classes];
+            let greatest = greatest(values);
+            loss -= f64::from(values[label] - greatest);
+            let offset = simd.splat(greatest);
+            for strip in row.iter_mut() {
+                *strip = exp(simd, simd.sub(*strip, offset));
             }
-        });
-        loss += f64::from(libm::logf(total) - (of_label - greatest));
-        let factor = scale / total;
-        for_each_strip(logits, samples, classes, sample, |values| {
-            for value in values {
-                *value *= factor;
+            let total = total(&cast_slice::<S::V, f32>(row)[..classes]);
+            product *= f64::from(total);
+            let factor = simd.splat(scale / total);
+            for strip in row.iter_mut() {
+                *strip = simd.mul(*strip, factor);
             }
-        });
-        logits[label / LANES * samples + sample][label % LANES] -= scale;
+            cast_slice_mut::<S::V, f32>(row)[label] -= scale;
+        }
+        loss += libm::log(product);
     }
     loss
 }
 
-/// Writes the logarithms of the softmax of all samples to `out`, `classes` values for each.
-pub(super) fn log_softmax(logits: &[Strip], samples: usize, classes: usize, out: &mut [f32]) {
-    for (sample, out) in out.chunks_exact_mut(classes).enumerate() {
-        for (strip, out) in out.chunks_mut(LANES).enumerate() {
-            out.copy_from_slice(&logits[strip * samples + sample][..out.len()]);
+/// Writes the logarithms of the softmax of all samples to `out`, `classes` values for each. The logits are lost.
+#[inline(always)]
+pub(super) fn log_softmax<S: Simd>(
+    simd: S,
+    (logits, strips): (&mut [S::V], usize),
+    classes: usize,
+    out: &mut [f32],
+) {
+    for (row, out) in logits.chunks_exact_mut(strips).zip(out.chunks_exact_mut(classes)) {
+        out.copy_from_slice(&cast_slice::<S::V, f32>(row)[..classes]);
+        let greatest = greatest(out);
+        let offset = simd.splat(greatest);
+        for strip in row.iter_mut() {
+            *strip = exp(simd, simd.sub(*strip, offset));
         }
-        let greatest = out.iter().copied().fold(f32::NEG_INFINITY, greater);
-        let mut total = 0.0;
-        for value in out.iter() {
-            total += libm::expf(*value - greatest);
-        }
-        let log_total = libm::logf(total);
+        let log_total = libm::logf(total(&cast_slice::<S::V, f32>(row)[..classes]));
         for value in out {
             *value = (*value - greatest) - log_total;
         }
     }
 }
 
-/// The greater value. Not `f32::max`, which may return either of -0 and 0.
-fn greater(a: f32, b: f32) -> f32 {
-    if b > a { b } else { a }
-}
-
-fn greatest(logits: &[Strip], samples: usize, classes: usize, sample: usize) -> f32 {
-    (0..classes)
-        .map(|class| logits[class / LANES * samples + sample][class % LANES])
-        .fold(f32::NEG_INFINITY, greater)
-}
-
-fn for_each_strip(
-    logits: &mut [Strip],
-    samples: usize,
-    classes: usize,
-    sample: usize,
-    mut visit: impl FnMut(&mut [f32]),
-) {
-    for strip in 0..strips(classes) {
-        let lanes = LANES.min(classes - strip * LANES);
-        visit(&mut logits[strip * samples + sample][..lanes]);
+#[inline(always)]
+fn total(values: &[f32]) -> f32 {
+    let mut total = 0.0;
+    for value in values {
+        total += value;
     }
+    total
+}
+
+/// The greatest value. Not `f32::max`, which may return either of -0 and 0.
+#[inline(always)]
+fn greatest(values: &[f32]) -> f32 {
+    values.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
 }

@@ -10,6 +10,7 @@ mod kernels;
 mod logistic;
 mod loss;
 mod margins;
+mod passes;
 #[cfg(test)]
 mod tests;
 mod workspace;
@@ -22,7 +23,8 @@ use core::ops::Range;
 use nalgebra::DMatrixView;
 use serde::{Deserialize, Serialize};
 
-use self::kernels::{LANES, Strip, Weights, strips};
+use self::kernels::widest;
+use self::passes::{Evaluate, Gradient};
 use crate::examples::{Examples, Shape};
 use crate::params::Layout;
 use crate::rng::Stream;
@@ -30,10 +32,6 @@ use crate::rng::Stream;
 pub use self::error::ModelError;
 pub use self::margins::Margins;
 pub use self::workspace::Workspace;
-
-/// Samples that go through the network together: a weight matrix is read once for all of them,
-/// and the values in between stay in the cache.
-const BLOCK: usize = 64;
 
 /// The most parameters a model may have: their bytes are counted in 32 bits on the wire.
 const MOST_PARAMETERS: u64 = (1 << 30) - 1;
@@ -281,13 +279,7 @@ impl Model {
             let loss = logistic::gradient(params, examples, rows, &keys, gradient);
             return (loss / rows.len() as f64) as f32;
         }
-        let scale = 1.0 / rows.len() as f32;
-        let mut loss = 0.0;
-        for block in rows.chunks(BLOCK) {
-            workspace.gather(examples, block.iter().map(|&row| row as usize));
-            self.forward(params, workspace);
-            loss += self.backward(params, scale, gradient, workspace);
-        }
+        let loss = widest(Gradient { model: self, params, examples, rows, gradient, workspace });
         (loss / rows.len() as f64) as f32
     }
 
@@ -322,14 +314,8 @@ impl Model {
             workspace.log_probabilities = out;
             return DMatrixView::from_slice(&workspace.log_probabilities, classes, count);
         }
-        for (block, out) in out.chunks_mut(BLOCK * classes).enumerate() {
-            let begin = rows.start + block * BLOCK;
-            workspace.gather(examples, begin..begin + out.len() / classes);
-            self.forward(params, workspace);
-            if let Some(logits) = workspace.outputs.get(self.layers.len() - 1) {
-                loss::log_softmax(logits, workspace.samples, classes, out);
-            }
-        }
+        let out_of = &mut out;
+        widest(Evaluate { model: self, params, examples, rows, out: out_of, workspace });
         workspace.log_probabilities = out;
         DMatrixView::from_slice(&workspace.log_probabilities, classes, count)
     }
@@ -337,93 +323,6 @@ impl Model {
     fn check(&self, params: &[f32], examples: &Examples) {
         assert_eq!(params.len(), self.parameters(), "length of the parameters");
         assert_eq!(examples.shape(), self.shape, "shape of the examples");
-    }
-
-    /// The part of the first layer's weights that meets dense columns.
-    fn dense_weight(&self, layer: &Layer) -> Range<usize> {
-        let length = self.shape.dense as usize * layer.outputs;
-        layer.weight.start..layer.weight.start + length
-    }
-
-    /// Takes the gathered block through all layers; the last output is the logits.
-    fn forward(&self, params: &[f32], workspace: &mut Workspace) {
-        let Workspace { samples, input, hot, outputs, panel, .. } = workspace;
-        let samples = *samples;
-        outputs.resize_with(self.layers.len().max(outputs.len()), Vec::new);
-        for (index, layer) in self.layers.iter().enumerate() {
-            let (before, rest) = outputs.split_at_mut(index);
-            let out: &mut Vec<Strip> = &mut rest[0];
-            out.resize(strips(layer.outputs) * samples, [0.0; LANES]);
-            let (weight, bias) = (&params[layer.weight.clone()], &params[layer.bias.clone()]);
-            let (input, dense) = match before.last() {
-                None => {
-                    let groups = self.shape.hot as usize;
-                    kernels::start(out, samples, bias, weight, hot, groups);
-                    (&*input, self.dense_weight(layer))
-                }
-                Some(input) => {
-                    kernels::start(out, samples, bias, &[], &[], 0);
-                    (input, layer.weight.clone())
-                }
-            };
-            let weights =
-                Weights { values: &params[dense], outputs: layer.outputs, transposed: false };
-            kernels::multiply(out, input, samples, weights, panel);
-            if index + 1 < self.layers.len() {
-                match self.activation {
-                    Activation::Relu => kernels::relu(out),
-                    Activation::Tanh => kernels::tanh(out, samples, layer.outputs),
-                }
-            }
-        }
-    }
-
-    /// Adds the gradient of the block that went [`forward`](Self::forward), times `scale`, and
-    /// returns the sum of its losses.
-    fn backward(
-        &self,
-        params: &[f32],
-        scale: f32,
-        gradient: &mut [f32],
-        workspace: &mut Workspace,
-    ) -> f64 {
-        let Workspace { samples, input, hot, labels, outputs, deltas, panel, .. } = workspace;
-        let samples = *samples;
-        let classes = self.shape.classes as usize;
-        let [current, next] = deltas;
-        let mut total = 0.0;
-        for (index, layer) in self.layers.iter().enumerate().rev() {
-            let (before, rest) = outputs.split_at_mut(index);
-            let delta: &mut Vec<Strip> = if index + 1 == self.layers.len() {
-                let logits: &mut Vec<Strip> = &mut rest[0];
-                total = loss::nll_backward(logits, samples, classes, labels, scale);
-                logits
-            } else {
-                &mut *current
-            };
-            kernels::sum(&mut gradient[layer.bias.clone()], delta, samples);
-            let Some(output) = before.last() else {
-                let dense = self.dense_weight(layer);
-                kernels::outer(&mut gradient[dense], layer.outputs, input, delta, samples);
-                let weight = &mut gradient[layer.weight.clone()];
-                let groups = self.shape.hot as usize;
-                kernels::scatter(weight, layer.outputs, hot, groups, delta, samples);
-                break;
-            };
-            let weight = layer.weight.clone();
-            kernels::outer(&mut gradient[weight.clone()], layer.outputs, output, delta, samples);
-            next.clear();
-            next.resize(strips(layer.inputs) * samples, [0.0; LANES]);
-            let weights =
-                Weights { values: &params[weight], outputs: layer.outputs, transposed: true };
-            kernels::multiply(next, delta, samples, weights, panel);
-            match self.activation {
-                Activation::Relu => kernels::relu_backward(next, output),
-                Activation::Tanh => kernels::tanh_backward(next, output),
-            }
-            core::mem::swap(current, next);
-        }
-        total
     }
 }
 

@@ -358,5 +358,80 @@ fn a_gradient_keeps_its_bits() {
             digest = digest.rotate_left(5).wrapping_mul(0x9e37_79b1) ^ value.to_bits();
         }
     }
-    assert_eq!(digest, 262_350_272);
+    assert_eq!(digest, 1_580_806_315);
+}
+
+#[test]
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
+    struct Step<'a>(&'a Model, &'a Examples, &'a [u32]);
+    impl Clone for Step<'_> {
+        fn clone(&self) -> Self {
+            Self(self.0, self.1, self.2)
+        }
+    }
+    impl kernels::Work for Step<'_> {
+        type Output = (u64, Vec<u32>);
+
+        fn run<S: kernels::Simd>(self, simd: S) -> Self::Output {
+            let Step(model, examples, rows) = self;
+            let params = model.initial(Stream::new(5));
+            let mut gradient = vec![0.0; model.parameters()];
+            let workspace = &mut Workspace::new();
+            let gradient_of = &mut gradient;
+            let loss = Gradient {
+                model,
+                params: &params,
+                examples,
+                rows,
+                gradient: gradient_of,
+                workspace,
+            }
+            .run(simd);
+            (loss.to_bits(), gradient.into_iter().map(f32::to_bits).collect())
+        }
+    }
+    for (hidden, shape) in [
+        (&[21][..], REFERENCE),
+        (&[70, 33, 1, 16], REFERENCE),
+        (&[], Shape { inputs: 40, dense: 40, hot: 0, classes: 37 }),
+        (&[300], Shape { inputs: 600, dense: 0, hot: 3, classes: 2 }),
+    ] {
+        for activation in [Activation::Relu, Activation::Tanh] {
+            let model = Model::new(&mlp(hidden, activation), shape).unwrap();
+            let examples = random_examples(shape, 150, 3);
+            let rows: Vec<u32> = (0..150).collect();
+            for count in [1, 7, 64, 150] {
+                let found = kernels::each(&Step(&model, &examples, &rows[..count]));
+                assert!(found.len() > 1, "this processor has no wide registers");
+                assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{hidden:?} {count}");
+            }
+        }
+    }
+}
+
+#[test]
+fn exponentials_and_tangents_are_right_to_the_last_digits() {
+    let both = |value: f32| {
+        let mut strip = [value; 8];
+        kernels::tanh(kernels::Portable, core::slice::from_mut(&mut strip));
+        (kernels::exp(kernels::Portable, [value; 8])[0], strip[0])
+    };
+    let close = |found: f32, expected: f64, of: f32| {
+        let error = (f64::from(found) - expected).abs();
+        assert!(error <= 2.4e-7 * expected.abs(), "of {of}: {found}, not {expected}");
+    };
+    for step in 0..200_000_u32 {
+        let x = -87.0 + step as f32 * (175.0 / 200_000.0);
+        let (exp, tanh) = both(x);
+        close(exp, libm::exp(f64::from(x)), x);
+        close(tanh, libm::tanh(f64::from(x)), x);
+        let small = x / 100.0;
+        close(both(small).1, libm::tanh(f64::from(small)), small);
+    }
+    assert_eq!(both(0.0), (1.0, 0.0));
+    assert!(both(f32::NAN).0.is_nan() && both(f32::NAN).1.is_nan());
+    assert_eq!(both(f32::INFINITY).1, 1.0);
+    assert_eq!(both(f32::NEG_INFINITY).1, -1.0);
+    assert!(both(f32::NEG_INFINITY).0 < 1.7e-38);
 }

@@ -1,0 +1,85 @@
+//! Sums over samples: the gradients of weights and biases.
+
+use super::lanes::add;
+use super::simd::Simd;
+use super::tiles::{Tiles, cover};
+
+/// Adds to `gradient` (a row for each input, as the weights have) the sum over the samples of
+/// input times `delta`. `input` is rows of `stride` values, `delta` of `strips`.
+#[inline(always)]
+pub(in crate::model) fn outer<S: Simd>(
+    simd: S,
+    gradient: &mut [f32],
+    outputs: usize,
+    (input, stride): (&[f32], usize),
+    (delta, strips): (&[S::V], usize),
+) {
+    let inputs = gradient.len() / outputs;
+    cover::<S>(
+        inputs,
+        strips,
+        &mut Outer { simd, gradient, outputs, input, stride, delta, strips },
+    );
+}
+
+struct Outer<'a, S: Simd> {
+    simd: S,
+    gradient: &'a mut [f32],
+    outputs: usize,
+    input: &'a [f32],
+    stride: usize,
+    delta: &'a [S::V],
+    strips: usize,
+}
+
+impl<S: Simd> Tiles for Outer<'_, S> {
+    #[inline(always)]
+    fn begin<const G: usize>(&mut self, _: usize) {}
+
+    #[inline(always)]
+    fn tile<const R: usize, const G: usize>(&mut self, row: usize, strip: usize) {
+        let mut total = [[self.simd.splat(0.0); G]; R];
+        let (mut from, mut at) = (row, strip);
+        while let (Some(input), Some(delta)) =
+            (self.input.get(from..from + R), self.delta.get(at..at + G))
+        {
+            for r in 0..R {
+                let value = self.simd.splat(input[r]);
+                for g in 0..G {
+                    total[r][g] = self.simd.mul_add(value, delta[g], total[r][g]);
+                }
+            }
+            (from, at) = (from + self.stride, at + self.strips);
+        }
+        let column = strip * S::LANES;
+        let width = (G * S::LANES).min(self.outputs - column);
+        for r in 0..R {
+            let from = (row + r) * self.outputs + column;
+            add(self.simd, &mut self.gradient[from..][..width], &total[r]);
+        }
+    }
+}
+
+/// Adds to `gradient` the sum of `delta` over the samples: the bias's gradient.
+#[inline(always)]
+pub(in crate::model) fn sum<S: Simd>(simd: S, gradient: &mut [f32], delta: &[S::V], strips: usize) {
+    let samples = delta.len() / strips;
+    for strip in 0..strips {
+        // Four sums at once: one alone would wait for each addition to end.
+        let mut total = [simd.splat(0.0); 4];
+        let mut sample = 0;
+        while sample + 4 <= samples {
+            for r in 0..4 {
+                total[r] = simd.add(total[r], delta[(sample + r) * strips + strip]);
+            }
+            sample += 4;
+        }
+        for r in 0..samples - sample {
+            total[r] = simd.add(total[r], delta[(sample + r) * strips + strip]);
+        }
+        let total = simd.add(simd.add(total[0], total[1]), simd.add(total[2], total[3]));
+        let column = strip * S::LANES;
+        let width = S::LANES.min(gradient.len() - column);
+        add(simd, &mut gradient[column..][..width], &[total]);
+    }
+}

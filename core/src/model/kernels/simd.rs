@@ -1,0 +1,228 @@
+//! What the kernels ask of a processor: a few operations on several values at once.
+//!
+//! [`Portable`] does them with arrays, which the compiler turns into whatever instructions the
+//! target always has. Where the standard library is there, [`widest`] finds the widest registers
+//! that the processor at hand has. Which of them runs changes no bit of a result: each operation
+//! rounds once, as IEEE 754 has it, and the kernels' sums do not depend on how many lanes there are.
+//! A product and a sum are therefore never fused into one operation, which not all processors have;
+//! where this was tried, it was no quicker.
+
+use bytemuck::Pod;
+
+/// Operations on several values at once.
+pub(in crate::model) trait Simd: Copy {
+    /// So many values, in a register.
+    type V: Pod;
+    /// How many.
+    const LANES: usize = size_of::<Self::V>() / size_of::<f32>();
+    /// Registers there are for them.
+    const REGISTERS: usize;
+
+    /// `value` in all lanes.
+    fn splat(self, value: f32) -> Self::V;
+    /// `a + b`.
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b`.
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b`.
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b`.
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `then` where `a < b`, `otherwise` elsewhere, also where there is a NaN.
+    fn if_less(self, a: Self::V, b: Self::V, then: Self::V, otherwise: Self::V) -> Self::V;
+    /// Two to the power of the integer in the lowest bits of each value's mantissa.
+    fn power_of_two(self, bits: Self::V) -> Self::V;
+
+    /// `a * b + c`, rounded twice.
+    #[inline(always)]
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        self.add(self.mul(a, b), c)
+    }
+}
+
+/// What is done with a [`Simd`] that is chosen at run time.
+pub(in crate::model) trait Work {
+    /// What comes of it.
+    type Output;
+    /// Does it. To be inlined, with all it calls: only what is inlined is compiled for the
+    /// processor chosen.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// No register has more lanes.
+pub(super) const MOST_LANES: usize = 16;
+
+/// Lanes of [`Portable`].
+const LANES: usize = 8;
+
+/// Arrays, which the compiler makes vector instructions of if the target has any.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::model) struct Portable;
+
+impl Simd for Portable {
+    type V = [f32; LANES];
+    // Of 16 with 4 lanes each, as SSE2 has them.
+    const REGISTERS: usize = 8;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::V {
+        [value; LANES]
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        let mut out = a;
+        for lane in 0..LANES {
+            out[lane] += b[lane];
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        let mut out = a;
+        for lane in 0..LANES {
+            out[lane] -= b[lane];
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        let mut out = a;
+        for lane in 0..LANES {
+            out[lane] *= b[lane];
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        let mut out = a;
+        for lane in 0..LANES {
+            out[lane] /= b[lane];
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn if_less(self, a: Self::V, b: Self::V, then: Self::V, otherwise: Self::V) -> Self::V {
+        let mut out = otherwise;
+        for lane in 0..LANES {
+            out[lane] = if a[lane] < b[lane] { then[lane] } else { otherwise[lane] };
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn power_of_two(self, bits: Self::V) -> Self::V {
+        let mut out = bits;
+        for value in &mut out {
+            let exponent = (value.to_bits() << 23).wrapping_add(1.0_f32.to_bits());
+            *value = f32::from_bits(exponent);
+        }
+        out
+    }
+}
+
+/// Has `work` done by the widest registers the processor has.
+#[cfg(not(all(feature = "std", target_arch = "x86_64")))]
+pub(in crate::model) fn widest<W: Work>(work: W) -> W::Output {
+    work.run(Portable)
+}
+
+#[cfg(all(feature = "std", target_arch = "x86_64", test))]
+pub(in crate::model) use self::wide::each;
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+pub(in crate::model) use self::wide::widest;
+
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+mod wide {
+    use pulp::NullaryFnOnce;
+    use pulp::x86::{V3, V4};
+
+    use super::{Portable, Simd, Work};
+
+    /// The registers of the processor at hand.
+    #[derive(Clone, Copy, Debug)]
+    pub(in crate::model) struct Wide<S>(S);
+
+    impl<S: pulp::Simd> Simd for Wide<S> {
+        type V = S::f32s;
+        const REGISTERS: usize = S::REGISTER_COUNT;
+
+        #[inline(always)]
+        fn splat(self, value: f32) -> Self::V {
+            self.0.splat_f32s(value)
+        }
+
+        #[inline(always)]
+        fn add(self, a: Self::V, b: Self::V) -> Self::V {
+            self.0.add_f32s(a, b)
+        }
+
+        #[inline(always)]
+        fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+            self.0.sub_f32s(a, b)
+        }
+
+        #[inline(always)]
+        fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+            self.0.mul_f32s(a, b)
+        }
+
+        #[inline(always)]
+        fn div(self, a: Self::V, b: Self::V) -> Self::V {
+            self.0.div_f32s(a, b)
+        }
+
+        #[inline(always)]
+        fn if_less(self, a: Self::V, b: Self::V, then: Self::V, otherwise: Self::V) -> Self::V {
+            self.0.select_f32s(self.0.less_than_f32s(a, b), then, otherwise)
+        }
+
+        #[inline(always)]
+        fn power_of_two(self, bits: Self::V) -> Self::V {
+            let simd = self.0;
+            let bits = simd.transmute_u32s_f32s(bits);
+            let exponent = simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(23));
+            simd.transmute_f32s_u32s(simd.add_u32s(exponent, simd.splat_u32s(1.0_f32.to_bits())))
+        }
+    }
+
+    /// A work with the registers that it is done by.
+    struct Call<W, S>(W, S);
+
+    impl<W: Work, S: pulp::Simd> NullaryFnOnce for Call<W, S> {
+        type Output = W::Output;
+
+        #[inline(always)]
+        fn call(self) -> W::Output {
+            self.0.run(Wide(self.1))
+        }
+    }
+
+    /// Has `work` done by the widest registers the processor has.
+    pub(in crate::model) fn widest<W: Work>(work: W) -> W::Output {
+        if let Some(simd) = V4::try_new() {
+            simd.vectorize(Call(work, simd))
+        } else if let Some(simd) = V3::try_new() {
+            simd.vectorize(Call(work, simd))
+        } else {
+            work.run(Portable)
+        }
+    }
+
+    /// What comes of `work` by each kind of registers that the processor has.
+    #[cfg(test)]
+    pub(in crate::model) fn each<W: Work + Clone>(work: &W) -> std::vec::Vec<W::Output> {
+        let mut done = std::vec![work.clone().run(Portable)];
+        if let Some(simd) = V3::try_new() {
+            done.push(simd.vectorize(Call(work.clone(), simd)));
+        }
+        if let Some(simd) = V4::try_new() {
+            done.push(simd.vectorize(Call(work.clone(), simd)));
+        }
+        done
+    }
+}
