@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Data(DataArgs),
     /// Measures this machine, so that training times of different machines can be compared
     Calibrate(CalibrateArgs),
+    /// Measures how fast it is here: steps, push-pulls, a server of many workers, simulated runs
+    Bench(BenchArgs),
     /// Makes the keys of a lab: a CA, certificates for its nodes, or a key that all share
     #[cfg(feature = "cert")]
     Cert(CertArgs),
@@ -523,6 +525,33 @@ pub(crate) struct CalibrateArgs {
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What is measured; all of it if nothing is named
+    #[arg(value_enum)]
+    pub(crate) what: Vec<BenchWhat>,
+    /// More rounds, 100 MB, 10,000 workers: many minutes instead of one
+    #[arg(long)]
+    pub(crate) long: bool,
+    /// Print a JSON array instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A part of what is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum BenchWhat {
+    /// Gradient and update of a mini-batch, on one thread
+    Step,
+    /// A push-pull over TCP, Unix sockets and memory, beside bare ones of the same bytes
+    Transport,
+    /// A push at a server of up to 1,000 workers (10,000 with --long)
+    Server,
+    /// Runs in virtual time, beside their gradients alone
+    Simulate,
 }
 
 #[derive(Debug, Args)]

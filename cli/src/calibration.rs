@@ -26,6 +26,18 @@ use crate::job::source_of;
 /// Seeds the parameters and the order of the examples; the numbers do not depend on it.
 const SEED: u64 = 1;
 
+/// Plain gradient descent.
+pub(crate) const PLAIN_UPDATE: UpdateSpec = UpdateSpec {
+    optimizer: OptimizerSpec::Sgd,
+    learning_rate: 0.01,
+    schedule: Schedule::Constant,
+    weight_decay: 0.0,
+    clip_norm: None,
+    clip_contribution: None,
+    proximal: Proximal::None,
+    functions: Functions::NONE,
+};
+
 /// What this machine takes for the fixed work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Calibration {
@@ -130,17 +142,7 @@ fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
     let model = Model::new(&spec, data.train.shape())?;
     let seed = Stream::new(SEED);
     let mut params = model.initial(seed);
-    let update = UpdateSpec {
-        optimizer: OptimizerSpec::Sgd,
-        learning_rate: 0.01,
-        schedule: Schedule::Constant,
-        weight_decay: 0.0,
-        clip_norm: None,
-        clip_contribution: None,
-        proximal: Proximal::None,
-        functions: Functions::NONE,
-    };
-    let mut updater = Updater::new(&update, params.len())?;
+    let mut updater = Updater::new(&PLAIN_UPDATE, params.len())?;
     let mut trainer = Trainer::new(model, data.train, seed, WorkerId(0), batch_size)?;
     let mut gradient = Vec::new();
     times(effort.repetitions, || {

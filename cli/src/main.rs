@@ -1,6 +1,7 @@
 //! `pstrain`: what a person types and sees.
 
 mod args;
+mod bench;
 mod calibration;
 mod cmd;
 mod durable;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Data(args) => cmd::data::run(&args),
         Command::Calibrate(args) => cmd::calibrate::run(&args),
+        Command::Bench(args) => cmd::bench::run(&args),
         #[cfg(feature = "cert")]
         Command::Cert(args) => cmd::cert::run(&args),
         #[cfg(feature = "pictures")]

@@ -146,3 +146,22 @@ fn calibrate_measures_the_reference_step() {
         assert!(table.contains(word), "nothing of {word:?}:\n{table}");
     }
 }
+
+#[test]
+fn bench_says_how_long_a_step_takes_here() {
+    let figures = finish(&["bench", "step", "--json"]).with_code(0).json();
+    let figures = figures.as_array().unwrap();
+    assert_eq!(figures.len(), 4);
+    for figure in figures {
+        let of = |key: &str| real(&figure[key]);
+        assert_eq!(figure["part"], "step");
+        assert!(0.0 < of("least") && of("least") <= of("median"), "{figure}");
+        assert!(of("median") <= of("greatest") && real(&figure["rate"]["per_s"]) > 0.0, "{figure}");
+    }
+    let table = finish(&["bench", "step"]).with_code(0).stdout;
+    for word in ["step of 93-21-5, batch 32", "median", "range", "samples"] {
+        assert!(table.contains(word), "nothing of {word:?}:\n{table}");
+    }
+    let said = finish(&["bench", "steps"]).with_code(2).stderr;
+    assert!(said.contains("transport") && said.contains("simulate"), "{said}");
+}

@@ -37,5 +37,5 @@ pub use memory::{MemoryHub, MemoryTransport};
 pub use punctuality::{Lateness, Punctuality};
 pub use services::{ServerServices, ShardServices, WorkerServices};
 pub use shaped::Shaped;
-pub use socket::{Security, SecurityError, SocketTransport, Traffic};
+pub use socket::{Security, SecurityError, SocketTransport, Traffic, allow_more_files};
 pub use transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};

@@ -1,6 +1,7 @@
 //! The commands, one a file.
 
 mod advertise;
+pub(crate) mod bench;
 pub(crate) mod calibrate;
 #[cfg(feature = "cert")]
 pub(crate) mod cert;

@@ -17,7 +17,7 @@ use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
     Address, Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport, Transport,
-    WallClock, drive, drive_from,
+    WallClock, allow_more_files, drive, drive_from,
 };
 
 use super::advertise::advertised;
@@ -122,6 +122,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
 /// Listens, secured as is wanted.
 pub(super) fn listen(args: &ServerArgs) -> anyhow::Result<SocketTransport> {
     let security = of_server(&args.security, &args.listen)?;
+    allow_more_files();
     Ok(SocketTransport::listen(&args.listen)?.secured(security).telling(messages::warn))
 }
 

@@ -6,8 +6,9 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::checksum::crc32c;
+use super::checksum::crc32c_append;
 use super::message::{Message, Parameters, Push};
+use super::received::Received;
 use super::wire::Kind;
 use super::{Limits, PROTOCOL_VERSION, Refusal};
 
@@ -28,11 +29,7 @@ pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Payload<'a> {
     let control_len = (head.len() - begin - HEADER_BYTES) as u32;
     head[begin + 8..begin + 12].copy_from_slice(&control_len.to_le_bytes());
     head[begin + 12..begin + 16].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    let sum = crc32c(&[
-        &head[begin..begin + CHECKED_BYTES],
-        &head[begin + HEADER_BYTES..],
-        payload.as_slice(),
-    ]);
+    let sum = crc32c_append(Header::checksum_of(&head[begin..]), payload.as_slice());
     head[begin + 16..begin + 20].copy_from_slice(&sum.to_le_bytes());
     payload
 }
@@ -201,105 +198,51 @@ impl From<FrameError> for Refusal {
     }
 }
 
-/// Finds the messages in a stream of bytes that may be cut anywhere.
-///
-/// Call [`Self::next`] until it gives nothing, then [`Self::feed`] what was read, and again. It
-/// holds at most one frame within its limits plus what was fed since, and allocates for a frame
-/// only once its header has passed every check.
+/// What the header of a frame says.
 #[derive(Debug)]
-pub struct Decoder {
-    limits: Limits,
-    buffer: Vec<u8>,
-    /// Bytes at the front of `buffer` that belong to frames already handed out.
-    used: usize,
-    failed: Option<FrameError>,
-}
-
-struct Header {
+pub(super) struct Header {
     kind: Kind,
-    control: usize,
-    payload: usize,
+    pub(super) control: usize,
+    pub(super) payload: usize,
     checksum: u32,
 }
 
-impl Decoder {
-    /// A decoder at the start of a stream.
-    #[must_use]
-    pub const fn new(limits: Limits) -> Self {
-        Self { limits, buffer: Vec::new(), used: 0, failed: None }
+impl Header {
+    /// The checksum of a frame as far as its payload. `head` is header and control part.
+    pub(super) fn checksum_of(head: &[u8]) -> u32 {
+        crc32c_append(crc32c_append(0, &head[..CHECKED_BYTES]), &head[HEADER_BYTES..])
     }
 
-    /// Changes the limits for the frames that follow.
-    pub const fn set_limits(&mut self, limits: Limits) {
-        self.limits = limits;
-    }
-
-    /// Whether the stream stopped in the middle of a frame.
-    #[must_use]
-    pub const fn is_mid_frame(&self) -> bool {
-        self.used < self.buffer.len()
-    }
-
-    /// Takes bytes from the stream.
-    pub fn feed(&mut self, bytes: &[u8]) {
-        if self.failed.is_some() {
-            return;
+    /// The message whose control part and payload have come, if `checksum` of all of it is right.
+    pub(super) fn message(
+        &self,
+        control: &[u8],
+        payload: Received,
+        checksum: u32,
+        limits: Limits,
+    ) -> Result<Message, FrameError> {
+        if checksum != self.checksum {
+            return Err(FrameError::Checksum { stated: self.checksum, computed: checksum });
         }
-        if self.used > 0 {
-            self.buffer.drain(..self.used);
-            self.used = 0;
-        }
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    /// The next message, or nothing until more bytes have come.
-    ///
-    /// # Errors
-    /// [`FrameError`] if the bytes are no frame. The stream has lost its step then, and every
-    /// further call gives the same error.
-    #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first None")]
-    pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
-        let found = decode(&self.buffer[self.used..], self.limits);
-        match found {
-            Ok(Some((message, length))) => {
-                self.used += length;
-                if self.used == self.buffer.len() {
-                    self.buffer.clear();
-                    self.used = 0;
-                }
-                Ok(Some(message))
-            }
-            Ok(None) => Ok(None),
-            Err(error) => {
-                self.failed = Some(error);
-                self.buffer = Vec::new();
-                self.used = 0;
-                Err(error)
-            }
-        }
+        Message::from_parts(self.kind, control, payload, limits.values())
+            .map_err(|_malformed| FrameError::Malformed(self.kind))
     }
 }
 
 /// The message at the front of `bytes` and its length, if it is all there.
-fn decode(bytes: &[u8], limits: Limits) -> Result<Option<(Message, usize)>, FrameError> {
+pub(super) fn decode(bytes: &[u8], limits: Limits) -> Result<Option<(Message, usize)>, FrameError> {
     let Some(header) = parse_header(bytes, limits)? else { return Ok(None) };
     let length = HEADER_BYTES + header.control + header.payload;
     let Some(frame) = bytes.get(..length) else { return Ok(None) };
-    let computed = crc32c(&[&frame[..CHECKED_BYTES], &frame[HEADER_BYTES..]]);
-    if computed != header.checksum {
-        return Err(FrameError::Checksum { stated: header.checksum, computed });
-    }
-    let (control, payload) = frame[HEADER_BYTES..].split_at(header.control);
-    let message = Message::from_parts(header.kind, control, payload, limits.values())
-        .map_err(|_malformed| FrameError::Malformed(header.kind))?;
+    let (head, payload) = frame.split_at(HEADER_BYTES + header.control);
+    let checksum = crc32c_append(Header::checksum_of(head), payload);
+    let payload = Received::whole(payload);
+    let message = header.message(&head[HEADER_BYTES..], payload, checksum, limits)?;
     Ok(Some((message, length)))
 }
 
 /// Checks a header as soon as its bytes are there.
-fn parse_header(bytes: &[u8], limits: Limits) -> Result<Option<Header>, FrameError> {
+pub(super) fn parse_header(bytes: &[u8], limits: Limits) -> Result<Option<Header>, FrameError> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         // Fewer bytes than a header, but if these begin no frame, more will not help.
         let begins = bytes.len().min(MAGIC.len());

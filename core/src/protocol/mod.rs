@@ -113,12 +113,14 @@
 pub mod checkpoint;
 mod checksum;
 pub(crate) mod codec;
+mod decoder;
 mod frame;
 pub mod group;
 pub mod keys;
 mod limits;
 pub mod message;
 pub mod range;
+mod received;
 mod refusal;
 pub mod replica;
 mod spent;
@@ -127,8 +129,9 @@ mod wire;
 
 use sha2::Digest as _;
 
+pub use decoder::Decoder;
 pub(crate) use frame::decode_whole;
-pub use frame::{Decoder, FrameError, HEADER_BYTES, Payload, encode, frame_len, payload};
+pub use frame::{FrameError, HEADER_BYTES, Payload, encode, frame_len, payload};
 pub use limits::Limits;
 pub use message::Message;
 pub use refusal::Refusal;

@@ -10,6 +10,7 @@ use super::group::{Decisions, Portion, Slice};
 use super::keys::Keys;
 use super::message::{ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader};
 use super::range::{RangeOf, RangePart};
+use super::received::Received;
 use super::replica::{Combined, Entry, State};
 use crate::filter::{self, Encoded, Form};
 
@@ -160,18 +161,18 @@ impl Message {
         }
     }
 
-    /// Puts a message together that has a payload; none if it is of a kind that has none.
+    /// Puts a message together that has a payload; gives it back if it is of a kind that has none.
     fn of_payload(
         kind: Kind,
         control: &[u8],
-        payload: &[u8],
+        payload: Received,
         most_values: usize,
-    ) -> Result<Option<Self>, Malformed> {
-        Ok(Some(match kind {
+    ) -> Result<Result<Self, Received>, Malformed> {
+        Ok(Ok(match kind {
             Kind::Push => Self::Push(read_push(control, payload, most_values)?),
             Kind::Parameters => Self::Parameters(read_parameters(control, payload)?),
             Kind::Examples => {
-                let packed = payload.to_vec();
+                let packed = payload.into_bytes();
                 Self::Examples(ExamplesChunk { rows: codec::read(control)?, packed })
             }
             Kind::Slice => {
@@ -179,35 +180,35 @@ impl Message {
                 Self::Slice(Slice { header: codec::read(control)?, values })
             }
             Kind::Portion => {
-                let bytes = payload.to_vec();
+                let bytes = payload.into_bytes();
                 Self::Portion(Portion { header: codec::read(control)?, bytes })
             }
             Kind::State => {
-                let bytes = payload.to_vec();
+                let bytes = payload.into_bytes();
                 Self::State(State { header: codec::read(control)?, bytes })
             }
             Kind::Keys => {
                 let (header, form) = codec::read(control)?;
-                Self::Keys(Keys { header, form, bytes: payload.to_vec() })
+                Self::Keys(Keys { header, form, bytes: payload.into_bytes() })
             }
             Kind::RangeOf => {
-                let bytes = payload.to_vec();
+                let bytes = payload.into_bytes();
                 Self::RangeOf(RangeOf { header: codec::read(control)?, bytes })
             }
             Kind::RangePart => {
                 let (keys, form) = codec::read(control)?;
-                let encoded = Encoded { form, bytes: payload.to_vec() };
+                let encoded = Encoded { form, bytes: payload.into_bytes() };
                 Self::RangePart(RangePart { keys, encoded })
             }
             Kind::Entry => {
-                let input = Arc::new(payload.to_vec());
+                let input = Arc::new(payload.into_bytes());
                 Self::Entry(Entry { header: codec::read(control)?, input })
             }
             Kind::Combined => {
                 let values = Arc::new(values(payload)?);
                 Self::Combined(Combined { header: codec::read(control)?, values })
             }
-            _ => return Ok(None),
+            _ => return Ok(Err(payload)),
         }))
     }
 
@@ -216,14 +217,13 @@ impl Message {
     pub(super) fn from_parts(
         kind: Kind,
         control: &[u8],
-        payload: &[u8],
+        payload: Received,
         most_values: usize,
     ) -> Result<Self, Malformed> {
-        if let Some(message) = Self::of_payload(kind, control, payload, most_values)? {
-            return Ok(message);
-        }
-        if !payload.is_empty() {
-            return Err(Malformed);
+        match Self::of_payload(kind, control, payload, most_values)? {
+            Ok(message) => return Ok(message),
+            Err(payload) if !payload.is_empty() => return Err(Malformed),
+            Err(_nothing) => {}
         }
         Ok(match kind {
             Kind::Hello => Self::Hello(codec::read(control)?),
@@ -283,7 +283,7 @@ impl Message {
 }
 
 /// A gradient that was encoded is made of its bytes here: whoever gets the push sees values.
-fn read_push(control: &[u8], payload: &[u8], most_values: usize) -> Result<Push, Malformed> {
+fn read_push(control: &[u8], payload: Received, most_values: usize) -> Result<Push, Malformed> {
     let (header, form): (PushHeader, Option<Form>) = codec::read(control)?;
     let Some(form) = form else {
         return Ok(Push { header, gradient: Arc::new(values(payload)?), encoded: None });
@@ -292,27 +292,24 @@ fn read_push(control: &[u8], payload: &[u8], most_values: usize) -> Result<Push,
     if keys > most_values {
         return Err(Malformed);
     }
-    let gradient = filter::decode(&form, payload, keys).map_err(|filter::Malformed| Malformed)?;
-    let encoded = Arc::new(Encoded { form, bytes: payload.to_vec() });
+    let bytes = payload.into_bytes();
+    let gradient = filter::decode(&form, &bytes, keys).map_err(|filter::Malformed| Malformed)?;
+    let encoded = Arc::new(Encoded { form, bytes });
     Ok(Push { header, gradient: Arc::new(gradient), encoded: Some(encoded) })
 }
 
 /// What has changed is put together by whoever has the rest.
-fn read_parameters(control: &[u8], payload: &[u8]) -> Result<Parameters, Malformed> {
+fn read_parameters(control: &[u8], payload: Received) -> Result<Parameters, Malformed> {
     let (header, form): (ParametersHeader, Option<Form>) = codec::read(control)?;
     Ok(match form {
         None => Parameters { header, values: Arc::new(values(payload)?), changes: None },
         Some(form) => {
-            let changes = Some(Arc::new(Encoded { form, bytes: payload.to_vec() }));
+            let changes = Some(Arc::new(Encoded { form, bytes: payload.into_bytes() }));
             Parameters { header, values: Arc::default(), changes }
         }
     })
 }
 
-fn values(payload: &[u8]) -> Result<Vec<f32>, Malformed> {
-    let (values, rest) = payload.as_chunks::<4>();
-    if !rest.is_empty() {
-        return Err(Malformed);
-    }
-    Ok(values.iter().map(|&value| f32::from_le_bytes(value)).collect())
+fn values(payload: Received) -> Result<Vec<f32>, Malformed> {
+    payload.into_values().ok_or(Malformed)
 }

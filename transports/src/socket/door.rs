@@ -14,6 +14,8 @@ use pstrain_core::id::PeerId;
 use pstrain_core::node::Identity;
 use pstrain_core::time::Time;
 
+use super::files::allowed_files;
+
 /// Where a connection comes from, as far as one is to be told from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
@@ -78,8 +80,8 @@ impl Places {
 
 /// As many places as leave half of the files that this process may open to those inside.
 fn places() -> usize {
-    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    files.map_or(MOST_PLACES, |files| MOST_PLACES.min(usize::try_from(files / 4).unwrap_or(1)))
+    allowed_files()
+        .map_or(MOST_PLACES, |files| MOST_PLACES.min(usize::try_from(files / 4).unwrap_or(1)))
 }
 
 impl Door {

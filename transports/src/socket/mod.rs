@@ -4,6 +4,7 @@
 mod arrivals;
 mod connection;
 mod door;
+mod files;
 mod listener;
 mod secure;
 mod stream;
@@ -26,6 +27,7 @@ use crate::clock::WallClock;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 use connection::{Connection, Progress};
 use door::{Door, Notices};
+pub use files::allow_more_files;
 use listener::Listener;
 use secure::{Broken, Layer};
 pub use secure::{Security, SecurityError};

@@ -1,0 +1,110 @@
+//! Servers and workers as a run has them, without its records: what a push takes all together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pstrain_core::examples::Examples;
+use pstrain_core::id::WorkerId;
+use pstrain_core::job::Job;
+use pstrain_core::model::Model;
+use pstrain_core::node::{Prepare, Server, Worker, WorkerConfig};
+use pstrain_core::rng::Stream;
+use pstrain_data::Prepared;
+use pstrain_transports::{Evaluator, Mailbox, ServerServices, Transport, WorkerServices, drive};
+
+use crate::job::{Layers, Resolved};
+
+/// Long enough that nobody is taken for lost, and that nobody sends signs of life.
+const LEASE: Duration = Duration::from_secs(3600);
+
+/// A job that pushes gradients without computing any.
+pub(super) struct Pushes {
+    resolved: Resolved,
+}
+
+impl Pushes {
+    /// A job of `workers` asynchronous ones that push `count` gradients of so many parameters.
+    pub(super) fn new(workers: u32, parameters: u32, count: u32) -> anyhow::Result<Self> {
+        // Three quarters are trained on, one at a time; whole numbers of epochs.
+        let epoch = count.min(3000 * workers.div_ceil(1000));
+        let settings = [
+            ("data", format!("synthetic:{}", (epoch * 4).div_ceil(3).max(400))),
+            ("model", format!("timing:{parameters}")),
+            ("workers", workers.to_string()),
+            ("consistency", "asp".into()),
+            ("batch-size", "1".into()),
+            ("epochs", count.div_ceil(epoch).to_string()),
+            ("lease", humantime::format_duration(LEASE).to_string()),
+        ];
+        let settings = settings.map(|(key, value)| (key.to_owned(), value));
+        let layers = Layers::of("bench", &BTreeMap::from(settings))?;
+        Ok(Self { resolved: layers.resolve()? })
+    }
+
+    /// The job and its data.
+    pub(super) fn parts(self) -> (Job, Prepared) {
+        (self.resolved.job, self.resolved.data)
+    }
+
+    /// Trains over `transport`, with workers that `dial` gives transports to; the seconds that a
+    /// push took.
+    pub(super) fn run<W: Transport + Send + 'static>(
+        self,
+        transport: impl Transport,
+        dial: impl Fn() -> anyhow::Result<W>,
+    ) -> anyhow::Result<f64> {
+        let Resolved { job, data } = self.resolved;
+        let workers = job.membership.workers;
+        let data = Arc::new(data);
+        let threads: Vec<JoinHandle<anyhow::Result<()>>> = (0..workers)
+            .map(|worker| Ok(work(WorkerId(worker), dial()?, Arc::clone(&data))))
+            .collect::<anyhow::Result<_>>()?;
+        let seconds = serve(job, transport, data.evaluation.clone())?;
+        for thread in threads {
+            thread.join().ok().context("a worker broke down")??;
+        }
+        Ok(seconds)
+    }
+}
+
+/// Serves the job to its end; the seconds that a push took.
+pub(super) fn serve(
+    job: Job,
+    mut transport: impl Transport,
+    evaluation: Examples,
+) -> anyhow::Result<f64> {
+    let model = Model::new(&job.model, job.data.shape)?;
+    let mut server = Server::new(job, 1)?;
+    let evaluator = Evaluator::new(model, evaluation);
+    let mut services = ServerServices::new(evaluator, |_| Examples::default(), |_, _| ());
+    let mailbox = Mailbox::new(&transport);
+    drive(&mut server, &mut transport, &mut services, &mailbox)??;
+    let point = server.point();
+    Ok(point.time.as_secs_f64() / point.version.0 as f64)
+}
+
+fn work(
+    worker: WorkerId,
+    mut transport: impl Transport + Send + 'static,
+    data: Arc<Prepared>,
+) -> JoinHandle<anyhow::Result<()>> {
+    std::thread::spawn(move || {
+        let config = WorkerConfig {
+            name: format!("bench-{worker}"),
+            worker: Some(worker),
+            wants_examples: false,
+            lease: LEASE,
+            stream: Stream::new(worker.0.into()),
+        };
+        let load =
+            move |order: &Prepare| Ok((data.partitions(&order.parts()), data.fingerprint.clone()));
+        let mut services = WorkerServices::new(load, |_, _| ());
+        let mut node = Worker::new(config);
+        let mailbox = Mailbox::new(&transport);
+        drive(&mut node, &mut transport, &mut services, &mailbox)??;
+        Ok(())
+    })
+}

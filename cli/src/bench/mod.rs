@@ -1,0 +1,199 @@
+//! How fast is it on this machine? What `pstrain bench` measures, in units of users: a training
+//! step, a push-pull, pushes at a server of many workers, a simulated run.
+//!
+//! What is measured takes turns with what limits it (bare sockets that move the same bytes, the
+//! gradients alone), so that both meet whatever else the machine does: ratios of one run can be
+//! compared, times of different runs cannot.
+
+mod bare;
+mod cluster;
+mod crowd;
+mod server;
+mod simulate;
+mod step;
+mod transport;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::args::{BenchArgs, BenchWhat};
+use crate::progress;
+use crate::table;
+
+/// Between two pictures of the sign of life.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Effort {
+    /// How often each thing is measured.
+    rounds: usize,
+    /// Whether what takes long is measured, too.
+    long: bool,
+}
+
+/// Something that was measured several times.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Figure {
+    /// Which part of the house it is of.
+    part: BenchWhat,
+    what: String,
+    /// Of the numbers below.
+    unit: &'static str,
+    median: f64,
+    least: f64,
+    greatest: f64,
+    rounds: usize,
+    /// What that makes in a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<Rate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<Limit>,
+}
+
+/// So many of something in a second.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Rate {
+    per_s: f64,
+    of: &'static str,
+}
+
+/// What it is measured against, in the same unit and the same rounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Limit {
+    what: &'static str,
+    median: f64,
+    /// How many times the limit it takes: the median over the rounds.
+    ratio: f64,
+}
+
+impl Figure {
+    /// The figure of times in seconds, of one or many rounds.
+    fn of_times(part: BenchWhat, what: String, seconds: &[f64]) -> Self {
+        let us = sorted(seconds.iter().map(|seconds| 1e6 * seconds));
+        let (unit, scale) = match middle(&us) {
+            us if us >= 1e6 => ("s", 1e-6),
+            us if us >= 1e3 => ("ms", 1e-3),
+            _ => ("µs", 1.0),
+        };
+        let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN) * scale;
+        let (least, greatest) = (end(us.first()), end(us.last()));
+        let (median, rounds) = (middle(&us) * scale, us.len());
+        Self { part, what, unit, median, least, greatest, rounds, rate: None, limit: None }
+    }
+
+    /// The same, of so many things each time.
+    fn with_rate(mut self, seconds: &[f64], count: f64, of: &'static str) -> Self {
+        let median = middle(&sorted(seconds.iter().copied()));
+        self.rate = Some(Rate { per_s: count / median, of });
+        self
+    }
+
+    /// The same beside what limits it, measured in the same rounds.
+    fn with_limit(mut self, seconds: &[f64], limit: &[f64], what: &'static str) -> Self {
+        let of_this = middle(&sorted(seconds.iter().copied()));
+        let median = middle(&sorted(limit.iter().copied()));
+        let ratios = sorted(seconds.iter().zip(limit).map(|(time, limit)| time / limit));
+        let in_unit = median * self.median / of_this;
+        self.limit = Some(Limit { what, median: in_unit, ratio: middle(&ratios) });
+        self
+    }
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The value in the middle of sorted ones.
+fn middle(values: &[f64]) -> f64 {
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Measures what is asked for.
+///
+/// # Errors
+/// If something cannot be set up: no port, no memory, no such number of connections.
+pub(crate) fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Figure>> {
+    let effort = if args.long {
+        Effort { rounds: 21, long: true }
+    } else {
+        Effort { rounds: 5, long: false }
+    };
+    let all = [BenchWhat::Step, BenchWhat::Transport, BenchWhat::Server, BenchWhat::Simulate];
+    let wanted = all.into_iter().filter(|what| args.what.is_empty() || args.what.contains(what));
+    let bar = progress::bar(0, "{spinner} {msg}", args.json);
+    bar.enable_steady_tick(TICK);
+    let mut figures = Vec::new();
+    for what in wanted {
+        figures.extend(match what {
+            BenchWhat::Step => step::measure(effort, &bar)?,
+            BenchWhat::Transport => transport::measure(effort, &bar)?,
+            BenchWhat::Server => server::measure(effort, &bar)?,
+            BenchWhat::Simulate => simulate::measure(effort, &bar)?,
+        });
+    }
+    bar.finish_and_clear();
+    Ok(figures)
+}
+
+/// The figures for people.
+pub(crate) fn show(figures: &[Figure]) -> String {
+    let digits = |value: f64| match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    };
+    let rows = figures.iter().map(|figure| {
+        let Figure { what, unit, median, least, greatest, .. } = figure;
+        let (limit, ratio) = figure.limit.as_ref().map_or_else(Default::default, |limit| {
+            let text = format!("{} {unit} {}", digits(limit.median), limit.what);
+            (text, format!("{:.2}", limit.ratio))
+        });
+        vec![
+            what.clone(),
+            format!("{} {unit}", digits(*median)),
+            format!("{} to {}", digits(*least), digits(*greatest)),
+            figure.rate.as_ref().map_or_else(String::new, rate),
+            limit,
+            ratio,
+        ]
+    });
+    let header = ["", "median", "range", "a second", "limit", "times the limit"];
+    table::table(&header, 1, rows.collect())
+}
+
+fn rate(rate: &Rate) -> String {
+    let (number, prefix) = match rate.per_s {
+        number if number >= 1e9 => (number / 1e9, "G"),
+        number if number >= 1e6 => (number / 1e6, "M"),
+        number if number >= 1e4 => (number / 1e3, "k"),
+        number => (number, ""),
+    };
+    let digits = if number >= 100.0 { 0 } else { 1 };
+    format!("{number:.digits$} {prefix}{}", rate.of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_rounds_and_times_in_a_unit_of_their_size() {
+        let (times, limits) = ([3e-3, 1e-3, 8e-3], [1e-3, 1e-3, 2e-3]);
+        let figure = Figure::of_times(BenchWhat::Step, "work".into(), &times)
+            .with_rate(&times, 6.0, "samples")
+            .with_limit(&times, &limits, "bare work");
+        assert_eq!((figure.unit, figure.rounds), ("ms", 3));
+        assert!((figure.median - 3.0).abs() < 1e-9 && (figure.greatest - 8.0).abs() < 1e-9);
+        assert!((figure.least - 1.0).abs() < 1e-9);
+        let limit = figure.limit.clone().unwrap();
+        assert!((limit.median - 1.0).abs() < 1e-9 && (limit.ratio - 3.0).abs() < 1e-9);
+        let table = show(&[figure]);
+        for cell in ["work", "3.00 ms", "1.00 to 8.00", "2000 samples", "1.00 ms bare work"] {
+            assert!(table.contains(cell), "no {cell} in\n{table}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Bytes, cut anywhere, back to messages.
+
+use alloc::vec::Vec;
+
+use super::Limits;
+use super::checksum::crc32c_append;
+use super::frame::{FrameError, HEADER_BYTES, Header, decode, parse_header};
+use super::message::Message;
+use super::received::Received;
+
+/// Finds the messages in a stream of bytes that may be cut anywhere.
+///
+/// Call [`Self::next`] until it gives nothing, then [`Self::feed`] what was read, and again. It
+/// holds at most one frame within its limits plus what was fed since, and allocates for a frame
+/// only once its header has passed every check.
+#[derive(Debug)]
+pub struct Decoder {
+    limits: Limits,
+    buffer: Vec<u8>,
+    /// Bytes at the front of `buffer` that belong to frames already handed out.
+    used: usize,
+    /// The frame whose payload is coming, if it has not come at once with what is before it.
+    body: Option<Body>,
+    failed: Option<FrameError>,
+}
+
+/// A payload on its way.
+#[derive(Debug)]
+struct Body {
+    header: Header,
+    control: Vec<u8>,
+    received: Received,
+    /// Bytes that have not come.
+    missing: usize,
+    /// Of what has come. A piece is summed up while it is at hand.
+    checksum: u32,
+}
+
+impl Body {
+    /// Takes as much as belongs to it, and gives back the rest.
+    fn take<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let (piece, rest) = bytes.split_at(bytes.len().min(self.missing));
+        self.checksum = crc32c_append(self.checksum, piece);
+        self.received.take(piece);
+        self.missing -= piece.len();
+        rest
+    }
+}
+
+impl Decoder {
+    /// A decoder at the start of a stream.
+    #[must_use]
+    pub const fn new(limits: Limits) -> Self {
+        Self { limits, buffer: Vec::new(), used: 0, body: None, failed: None }
+    }
+
+    /// Changes the limits for the frames that follow.
+    pub const fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Whether the stream stopped in the middle of a frame.
+    #[must_use]
+    pub const fn is_mid_frame(&self) -> bool {
+        self.used < self.buffer.len() || self.body.is_some()
+    }
+
+    /// Takes bytes from the stream.
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        if self.failed.is_some() {
+            return;
+        }
+        if let Some(body) = &mut self.body {
+            bytes = body.take(bytes);
+        }
+        if self.used > 0 {
+            self.buffer.drain(..self.used);
+            self.used = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next message, or nothing until more bytes have come.
+    ///
+    /// # Errors
+    /// [`FrameError`] if the bytes are no frame. The stream has lost its step then, and every
+    /// further call gives the same error.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first None")]
+    pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let found = self.find();
+        if let Err(error) = found {
+            *self = Self { failed: Some(error), ..Self::new(self.limits) };
+        }
+        found
+    }
+
+    fn find(&mut self) -> Result<Option<Message>, FrameError> {
+        if let Some(Body { header, control, received, checksum, .. }) =
+            self.body.take_if(|body| body.missing == 0)
+        {
+            return header.message(&control, received, checksum, self.limits).map(Some);
+        }
+        if self.body.is_some() {
+            return Ok(None);
+        }
+        if let Some((message, length)) = decode(&self.buffer[self.used..], self.limits)? {
+            self.used += length;
+            if self.used == self.buffer.len() {
+                self.buffer.clear();
+                self.used = 0;
+            }
+            return Ok(Some(message));
+        }
+        self.begin_body()?;
+        Ok(None)
+    }
+
+    /// Once all but the payload of a frame is there, what comes goes where it stays.
+    fn begin_body(&mut self) -> Result<(), FrameError> {
+        let bytes = &self.buffer[self.used..];
+        let Some(header) = parse_header(bytes, self.limits)? else { return Ok(()) };
+        let Some((head, begun)) = bytes.split_at_checked(HEADER_BYTES + header.control) else {
+            return Ok(());
+        };
+        let mut body = Body {
+            control: head[HEADER_BYTES..].to_vec(),
+            received: Received::with_capacity(header.payload),
+            missing: header.payload,
+            checksum: Header::checksum_of(head),
+            header,
+        };
+        body.take(begun);
+        self.body = Some(body);
+        self.buffer.clear();
+        self.used = 0;
+        Ok(())
+    }
+}
