@@ -9,6 +9,7 @@ use indicatif::ProgressBar;
 
 use super::{Effort, Figure};
 use crate::args::BenchWhat;
+use crate::messages;
 
 const PARAMETERS: u32 = 2_084;
 const PUSHES: u32 = 12_000;
@@ -20,7 +21,16 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
     } else {
         &[(1, 1), (8, 8), (64, 64), (1000, 8), (1000, 1000)]
     };
-    allow_more_files();
+    let allowed = allow_more_files().unwrap_or(u64::MAX);
+    let (crowds, too_many): (Vec<_>, Vec<_>) =
+        crowds.iter().partition(|&&(workers, _)| files(workers) <= allowed);
+    for (workers, _) in too_many {
+        messages::warn(&format!(
+            "{workers} workers are left out: their connections are {} open files, and this process \
+             may have {allowed}; raise the hard limit (ulimit -Hn)",
+            files(workers)
+        ));
+    }
     let mut times = vec![Vec::new(); crowds.len()];
     for _ in 0..effort.rounds {
         for (&(workers, busy), times) in crowds.iter().zip(&mut times) {
@@ -36,6 +46,11 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
                 .with_rate(times, 1.0, "pushes")
         })
         .collect())
+}
+
+/// The files that a process opens for both ends of so many connections, and for all else.
+fn files(workers: u32) -> u64 {
+    2 * u64::from(workers) + 100
 }
 
 fn what(workers: u32, busy: u32) -> String {
