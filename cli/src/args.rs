@@ -535,7 +535,7 @@ pub(crate) struct BenchArgs {
     /// More rounds, 100 MB, 10,000 workers: many minutes instead of one
     #[arg(long)]
     pub(crate) long: bool,
-    /// Print a JSON array instead of a table
+    /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -149,8 +149,8 @@ fn calibrate_measures_the_reference_step() {
 
 #[test]
 fn bench_says_how_long_a_step_takes_here() {
-    let figures = finish(&["bench", "step", "--json"]).with_code(0).json();
-    let figures = figures.as_array().unwrap();
+    let found = finish(&["bench", "step", "--json"]).with_code(0).json();
+    let figures = found["figures"].as_array().unwrap();
     assert_eq!(figures.len(), 4);
     for figure in figures {
         let of = |key: &str| real(&figure[key]);

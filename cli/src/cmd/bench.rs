@@ -7,7 +7,7 @@ use crate::{bench, messages};
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Ending> {
     let figures = bench::measure(args)?;
     messages::result(&if args.json {
-        serde_json::to_string(&figures)?
+        serde_json::json!({ "figures": figures }).to_string()
     } else {
         bench::show(&figures)
     })?;
