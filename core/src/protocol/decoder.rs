@@ -127,7 +127,7 @@ impl Decoder {
         };
         let mut body = Body {
             control: head[HEADER_BYTES..].to_vec(),
-            received: Received::with_capacity(header.payload),
+            received: Received::of(header.payload),
             missing: header.payload,
             checksum: Header::checksum_of(head),
             header,

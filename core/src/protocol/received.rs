@@ -6,6 +6,9 @@ use bytemuck::allocation::cast_vec;
 
 const WORD: usize = size_of::<u32>();
 
+/// So many words are believed in before they come: 256 KiB.
+const BELIEVED_WORDS: usize = 64 * 1024;
+
 /// The bytes of a payload, in memory that can become its values without being copied.
 ///
 /// Words, for a vector of bytes could not: what a vector allocates is aligned for what it was made for.
@@ -15,17 +18,22 @@ pub(super) struct Received {
     words: Vec<u32>,
     /// The first bytes of a word that is not whole yet.
     part: Vec<u8>,
+    /// How many words are announced.
+    announced: usize,
 }
 
 impl Received {
-    /// A payload of which nothing has come of so many bytes.
-    pub(super) fn with_capacity(bytes: usize) -> Self {
-        Self { words: Vec::with_capacity(bytes / WORD), part: Vec::new() }
+    /// A payload of so many bytes, of which nothing has come. What is only announced gets no memory beyond a
+    /// little, and as much again as has come.
+    pub(super) fn of(bytes: usize) -> Self {
+        let announced = bytes / WORD;
+        let words = Vec::with_capacity(announced.min(BELIEVED_WORDS));
+        Self { words, part: Vec::new(), announced }
     }
 
     /// A payload that has come as a whole.
     pub(super) fn whole(bytes: &[u8]) -> Self {
-        let mut received = Self::with_capacity(bytes.len());
+        let mut received = Self::of(bytes.len());
         received.take(bytes);
         received
     }
@@ -46,6 +54,11 @@ impl Received {
             }
         }
         let (words, rest) = bytes.as_chunks();
+        let (length, room) = (self.words.len(), self.words.capacity());
+        let needed = length + words.len();
+        if needed > room {
+            self.words.reserve_exact(needed.max(self.announced.min(2 * room)) - length);
+        }
         self.words.extend(words.iter().map(|&word| u32::from_le_bytes(word)));
         self.part.extend_from_slice(rest);
     }
@@ -76,7 +89,7 @@ mod tests {
         for length in 0..bytes.len() {
             let bytes = &bytes[..length];
             for piece in 1..9 {
-                let mut received = Received::with_capacity(length);
+                let mut received = Received::of(length);
                 bytes.chunks(piece).for_each(|piece| received.take(piece));
                 assert_eq!(received.is_empty(), length == 0);
                 assert_eq!(received.into_bytes(), bytes);
