@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use nalgebra::DMatrix;
 use pstrain_core::id::{BatchId, Version, WorkerId};
 use pstrain_core::model::{Activation, Model, ModelSpec};
-use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec, Updater};
+use pstrain_core::optim::{UpdateSpec, Updater};
 use pstrain_core::rng::Stream;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::Task;
@@ -25,18 +25,6 @@ use crate::job::source_of;
 
 /// Seeds the parameters and the order of the examples; the numbers do not depend on it.
 const SEED: u64 = 1;
-
-/// Plain gradient descent.
-pub(crate) const PLAIN_UPDATE: UpdateSpec = UpdateSpec {
-    optimizer: OptimizerSpec::Sgd,
-    learning_rate: 0.01,
-    schedule: Schedule::Constant,
-    weight_decay: 0.0,
-    clip_norm: None,
-    clip_contribution: None,
-    proximal: Proximal::None,
-    functions: Functions::NONE,
-};
 
 /// What this machine takes for the fixed work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -142,7 +130,7 @@ fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
     let model = Model::new(&spec, data.train.shape())?;
     let seed = Stream::new(SEED);
     let mut params = model.initial(seed);
-    let mut updater = Updater::new(&PLAIN_UPDATE, params.len())?;
+    let mut updater = Updater::new(&UpdateSpec::sgd(0.01), params.len())?;
     let mut trainer = Trainer::new(model, data.train, seed, WorkerId(0), batch_size)?;
     let mut gradient = Vec::new();
     times(effort.repetitions, || {

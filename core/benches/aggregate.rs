@@ -17,21 +17,12 @@ use pstrain_core::consistency::{Auto, Choice, Closing, ConsistencySpec, Looks, S
 use pstrain_core::id::{Clock, PartId, Version, WorkerId};
 use pstrain_core::job::Aggregation;
 use pstrain_core::mode::Mode;
-use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::UpdateSpec;
 use pstrain_core::time::Time;
 
 const WORKERS: u32 = 8;
 
-const UPDATE: UpdateSpec = UpdateSpec {
-    optimizer: OptimizerSpec::Sgd,
-    learning_rate: 0.01,
-    schedule: Schedule::Constant,
-    weight_decay: 0.0,
-    clip_norm: None,
-    clip_contribution: None,
-    proximal: Proximal::None,
-    functions: Functions::NONE,
-};
+const UPDATE: UpdateSpec = UpdateSpec::sgd(0.01);
 
 /// A server's parameters under one rule.
 struct Bench {

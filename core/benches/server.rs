@@ -25,7 +25,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
 use pstrain_core::node::{Effect, Identity, Input, Node, Server};
-use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::UpdateSpec;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
 use pstrain_core::protocol::{BUILD, Decoder, Limits, Message, PROTOCOL_VERSION, encode};
@@ -42,16 +42,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
         seed: 1,
         servers: 1,
         model: ModelSpec::Timing { layers: vec![parameters] },
-        update: UpdateSpec {
-            optimizer: OptimizerSpec::Sgd,
-            learning_rate: 0.01,
-            schedule: Schedule::Constant,
-            weight_decay: 0.0,
-            clip_norm: None,
-            clip_contribution: None,
-            proximal: Proximal::None,
-            functions: Functions::NONE,
-        },
+        update: UpdateSpec::sgd(0.01),
         aggregation: Aggregation::Mean,
         mode,
         switches: Vec::new(),

@@ -1,7 +1,7 @@
 //! One training step of the reference model, MLP 93-21-5: gradient of a mini-batch and plain gradient
-//! descent. `sparse` takes the one-hot columns as indices, as the trainer does; `dense` has every column
-//! as a value; `wide` is a network whose products fill the processor; `nalgebra` is the step of `dense` written with nalgebra's products, for comparison
-//! in the same run.
+//! descent. `sparse` takes the one-hot columns as indices, as the trainer does; `dense` has every
+//! column as a value; `wide` is a network whose products fill the processor; `nalgebra` is the step of
+//! `dense` written with nalgebra's products, for comparison in the same run.
 //!
 //! `cargo bench -p pstrain-core --features std --bench step`
 

@@ -21,7 +21,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec, Workspace};
 use pstrain_core::node::{Prepare, Server, Target, Worker, WorkerConfig};
-use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::UpdateSpec;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::rng::Stream;
@@ -44,16 +44,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         name: "reference".into(),
         seed: 1,
         model: ModelSpec::Mlp { hidden: vec![21], activation: Activation::Relu },
-        update: UpdateSpec {
-            optimizer: OptimizerSpec::Sgd,
-            learning_rate: 0.1,
-            schedule: Schedule::Constant,
-            weight_decay: 0.0,
-            clip_norm: None,
-            clip_contribution: None,
-            proximal: Proximal::None,
-            functions: Functions::NONE,
-        },
+        update: UpdateSpec::sgd(0.1),
         aggregation,
         mode: Mode::of(ConsistencySpec::Bsp),
         switches: Vec::new(),

@@ -15,6 +15,7 @@ mod transport;
 
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use serde::Serialize;
 
 use crate::args::{BenchArgs, BenchWhat};
@@ -45,6 +46,9 @@ pub(crate) struct Figure {
     least: f64,
     greatest: f64,
     rounds: usize,
+    /// What each round took.
+    #[serde(skip)]
+    seconds: Vec<f64>,
     /// What that makes in a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<Rate>,
@@ -70,7 +74,7 @@ struct Limit {
 
 impl Figure {
     /// The figure of times in seconds, of one or many rounds.
-    fn of_times(part: BenchWhat, what: String, seconds: &[f64]) -> Self {
+    fn of_times(part: BenchWhat, what: String, seconds: Vec<f64>) -> Self {
         let us = sorted(seconds.iter().map(|seconds| 1e6 * seconds));
         let (unit, scale) = match middle(&us) {
             us if us >= 1e6 => ("s", 1e-6),
@@ -80,21 +84,21 @@ impl Figure {
         let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN) * scale;
         let (least, greatest) = (end(us.first()), end(us.last()));
         let (median, rounds) = (middle(&us) * scale, us.len());
-        Self { part, what, unit, median, least, greatest, rounds, rate: None, limit: None }
+        Self { part, what, unit, median, least, greatest, rounds, seconds, rate: None, limit: None }
     }
 
     /// The same, of so many things each time.
-    fn with_rate(mut self, seconds: &[f64], count: f64, of: &'static str) -> Self {
-        let median = middle(&sorted(seconds.iter().copied()));
+    fn with_rate(mut self, count: f64, of: &'static str) -> Self {
+        let median = middle(&sorted(self.seconds.iter().copied()));
         self.rate = Some(Rate { per_s: count / median, of });
         self
     }
 
     /// The same beside what limits it, measured in the same rounds.
-    fn with_limit(mut self, seconds: &[f64], limit: &[f64], what: &'static str) -> Self {
-        let of_this = middle(&sorted(seconds.iter().copied()));
+    fn with_limit(mut self, limit: &[f64], what: &'static str) -> Self {
+        let of_this = middle(&sorted(self.seconds.iter().copied()));
         let median = middle(&sorted(limit.iter().copied()));
-        let ratios = sorted(seconds.iter().zip(limit).map(|(time, limit)| time / limit));
+        let ratios = sorted(self.seconds.iter().zip(limit).map(|(time, limit)| time / limit));
         let in_unit = median * self.median / of_this;
         self.limit = Some(Limit { what, median: in_unit, ratio: middle(&ratios) });
         self
@@ -122,8 +126,8 @@ pub(crate) fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Figure>> {
     } else {
         Effort { rounds: 5, long: false }
     };
-    let all = [BenchWhat::Step, BenchWhat::Transport, BenchWhat::Server, BenchWhat::Simulate];
-    let wanted = all.into_iter().filter(|what| args.what.is_empty() || args.what.contains(what));
+    let all = BenchWhat::value_variants().iter();
+    let wanted = all.filter(|what| args.what.is_empty() || args.what.contains(what));
     let bar = progress::bar(0, "{spinner} {msg}", args.json);
     bar.enable_steady_tick(TICK);
     let mut figures = Vec::new();
@@ -183,9 +187,9 @@ mod tests {
     #[test]
     fn ratios_are_of_rounds_and_times_in_a_unit_of_their_size() {
         let (times, limits) = ([3e-3, 1e-3, 8e-3], [1e-3, 1e-3, 2e-3]);
-        let figure = Figure::of_times(BenchWhat::Step, "work".into(), &times)
-            .with_rate(&times, 6.0, "samples")
-            .with_limit(&times, &limits, "bare work");
+        let figure = Figure::of_times(BenchWhat::Step, "work".into(), times.to_vec())
+            .with_rate(6.0, "samples")
+            .with_limit(&limits, "bare work");
         assert_eq!((figure.unit, figure.rounds), ("ms", 3));
         assert!((figure.median - 3.0).abs() < 1e-9 && (figure.greatest - 8.0).abs() < 1e-9);
         assert!((figure.least - 1.0).abs() < 1e-9);

@@ -40,10 +40,9 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
     }
     Ok(crowds
         .iter()
-        .zip(&times)
+        .zip(times)
         .map(|(&(workers, busy), times)| {
-            Figure::of_times(BenchWhat::Server, what(workers, busy), times)
-                .with_rate(times, 1.0, "pushes")
+            Figure::of_times(BenchWhat::Server, what(workers, busy), times).with_rate(1.0, "pushes")
         })
         .collect())
 }

@@ -47,9 +47,9 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
             limits.push(arithmetic(&run, gradients)?);
         }
         figures.push(
-            Figure::of_times(BenchWhat::Simulate, what, &times)
-                .with_rate(&times, gradients as f64, "gradients")
-                .with_limit(&times, &limits, "gradients and evaluations alone"),
+            Figure::of_times(BenchWhat::Simulate, what, times)
+                .with_rate(gradients as f64, "gradients")
+                .with_limit(&limits, "gradients and evaluations alone"),
         );
     }
     Ok(figures)

@@ -2,20 +2,18 @@
 
 use std::hint::black_box;
 
+use indicatif::ProgressBar;
 use pstrain_core::id::{BatchId, Version, WorkerId};
 use pstrain_core::model::{Activation, Model, ModelSpec};
-use pstrain_core::optim::Updater;
+use pstrain_core::optim::{UpdateSpec, Updater};
 use pstrain_core::rng::Stream;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::Task;
 use pstrain_data::{Prepared, Settings, Source};
 use pstrain_transports::WallClock;
 
-use indicatif::ProgressBar;
-
 use super::{Effort, Figure};
 use crate::args::BenchWhat;
-use crate::calibration::PLAIN_UPDATE;
 
 const SEED: u64 = 1;
 
@@ -36,10 +34,10 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
     }
     Ok(cases
         .iter()
-        .zip(&times)
+        .zip(times)
         .map(|(case, times)| {
             let batch = f64::from(case.batch);
-            Figure::of_times(BenchWhat::Step, case.what(), times).with_rate(times, batch, "samples")
+            Figure::of_times(BenchWhat::Step, case.what(), times).with_rate(batch, "samples")
         })
         .collect())
 }
@@ -62,7 +60,7 @@ impl Case {
         let layers = format!("{}-{}-{}", shape.inputs, middle.join("-"), shape.classes);
         let model = Model::new(&ModelSpec::Mlp { hidden, activation: Activation::Relu }, shape)?;
         let params = model.initial(Stream::new(SEED));
-        let updater = Updater::new(&PLAIN_UPDATE, params.len())?;
+        let updater = Updater::new(&UpdateSpec::sgd(0.01), params.len())?;
         let trainer =
             Trainer::new(model, data.train.clone(), Stream::new(SEED), WorkerId(0), batch)?;
         let mut case =

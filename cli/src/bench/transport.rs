@@ -36,9 +36,9 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
                 limits.push(ping_pong(transport, parameters as usize * size_of::<f32>(), count)?);
                 times.push(push_pull(transport, parameters, count)?);
             }
-            let figure = Figure::of_times(BenchWhat::Transport, what, &times)
-                .with_rate(&times, 1.0, "push-pulls")
-                .with_limit(&times, &limits, bare);
+            let figure = Figure::of_times(BenchWhat::Transport, what, times)
+                .with_rate(1.0, "push-pulls")
+                .with_limit(&limits, bare);
             figures.push(figure);
         }
     }

@@ -102,7 +102,6 @@ impl Layers {
     }
 
     /// Settings that were put together elsewhere, by key; `place` says where, for messages.
-    #[cfg(feature = "pictures")]
     pub(crate) fn of(place: &str, texts: &BTreeMap<String, String>) -> anyhow::Result<Self> {
         let mut layers = Self::stack(None, &JobFlags::default(), std::iter::empty())?;
         for (key, value) in texts {

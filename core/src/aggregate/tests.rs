@@ -10,20 +10,11 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::optim::{Functions, OptimizerSpec, Proximal, Schedule};
+use crate::optim::OptimizerSpec;
 
 mod merging;
 
-const UPDATE: UpdateSpec = UpdateSpec {
-    optimizer: OptimizerSpec::Sgd,
-    learning_rate: 1.0,
-    schedule: Schedule::Constant,
-    weight_decay: 0.0,
-    clip_norm: None,
-    clip_contribution: None,
-    proximal: Proximal::None,
-    functions: Functions::NONE,
-};
+const UPDATE: UpdateSpec = UpdateSpec::sgd(1.0);
 
 const WORKERS: u32 = 5;
 

@@ -6,16 +6,7 @@ use super::*;
 use crate::id::Version;
 use crate::saved::{Archive, Saved};
 
-const PLAIN: UpdateSpec = UpdateSpec {
-    optimizer: OptimizerSpec::Sgd,
-    learning_rate: 0.1,
-    schedule: Schedule::Constant,
-    weight_decay: 0.0,
-    clip_norm: None,
-    clip_contribution: None,
-    proximal: Proximal::None,
-    functions: Functions::NONE,
-};
+const PLAIN: UpdateSpec = UpdateSpec::sgd(0.1);
 
 const START: [f32; 3] = [0.5, -1.25, 2.0];
 

@@ -41,6 +41,21 @@ pub struct UpdateSpec {
 }
 
 impl UpdateSpec {
+    /// Plain gradient descent at one rate, and nothing else.
+    #[must_use]
+    pub const fn sgd(learning_rate: f32) -> Self {
+        Self {
+            optimizer: OptimizerSpec::Sgd,
+            learning_rate,
+            schedule: Schedule::Constant,
+            weight_decay: 0.0,
+            clip_norm: None,
+            clip_contribution: None,
+            proximal: Proximal::None,
+            functions: Functions::NONE,
+        }
+    }
+
     /// Checks every setting.
     ///
     /// # Errors

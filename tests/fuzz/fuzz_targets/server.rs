@@ -21,7 +21,7 @@ use pstrain_core::model::ModelSpec;
 use pstrain_core::node::{
     Effect, Evaluated, Event, Identity, Input, Node, Outbox, Point, Server,
 };
-use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::UpdateSpec;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
     Bye, Control, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, PullStatus, Push,
@@ -80,16 +80,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         name: "fuzz".into(),
         seed: 1,
         model: ModelSpec::Softmax,
-        update: UpdateSpec {
-            optimizer: OptimizerSpec::Sgd,
-            learning_rate: 0.1,
-            schedule: Schedule::Constant,
-            weight_decay: 0.0,
-            clip_norm: None,
-            clip_contribution: None,
-            proximal: Proximal::None,
-            functions: Functions::NONE,
-        },
+        update: UpdateSpec::sgd(0.1),
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
         mode: Mode::of(consistency),
         switches: Vec::new(),

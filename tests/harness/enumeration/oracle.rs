@@ -13,7 +13,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Model, ModelSpec};
 use pstrain_core::node::{Compute, Effect, Event, Server};
-use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec, Updater};
+use pstrain_core::optim::{UpdateSpec, Updater};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::{Message, Refusal};
 use pstrain_core::rng::Stream;
@@ -42,16 +42,7 @@ pub fn small_job(bounds: Bounds) -> Job {
         name: "all".into(),
         seed: 1,
         model: ModelSpec::Softmax,
-        update: UpdateSpec {
-            optimizer: OptimizerSpec::Sgd,
-            learning_rate: 0.125,
-            schedule: Schedule::Constant,
-            weight_decay: 0.0,
-            clip_norm: None,
-            clip_contribution: None,
-            proximal: Proximal::None,
-            functions: Functions::NONE,
-        },
+        update: UpdateSpec::sgd(0.125),
         aggregation: Aggregation::Sum,
         mode: Mode::of(ConsistencySpec::Bsp),
         switches: Vec::new(),

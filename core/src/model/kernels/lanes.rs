@@ -40,37 +40,24 @@ pub(super) fn add<S: Simd, const G: usize>(simd: S, values: &mut [f32], more: &[
     }
 }
 
-/// With a known length, these are an instruction or two.
+/// Less than a register's worth, in pieces whose length is known: these are an instruction each, or two.
 #[inline(always)]
 fn add_some(values: &mut [f32], more: &[f32]) {
-    match values.len() {
-        0 => (),
-        1 => add_few::<1>(values, more),
-        2 => add_few::<2>(values, more),
-        3 => add_few::<3>(values, more),
-        4 => add_few::<4>(values, more),
-        5 => add_few::<5>(values, more),
-        6 => add_few::<6>(values, more),
-        7 => add_few::<7>(values, more),
-        8 => add_few::<8>(values, more),
-        _ => {
-            add_few::<8>(values, more);
-            add_rest(&mut values[8..], &more[8..]);
-        }
+    let (length, mut at) = (values.len(), 0);
+    if length & 8 != 0 {
+        add_few::<8>(values, more);
+        at = 8;
     }
-}
-
-/// What is beyond eight.
-#[inline(always)]
-fn add_rest(values: &mut [f32], more: &[f32]) {
-    match values.len() {
-        1 => add_few::<1>(values, more),
-        2 => add_few::<2>(values, more),
-        3 => add_few::<3>(values, more),
-        4 => add_few::<4>(values, more),
-        5 => add_few::<5>(values, more),
-        6 => add_few::<6>(values, more),
-        _ => add_few::<7>(values, more),
+    if length & 4 != 0 {
+        add_few::<4>(&mut values[at..], &more[at..]);
+        at += 4;
+    }
+    if length & 2 != 0 {
+        add_few::<2>(&mut values[at..], &more[at..]);
+        at += 2;
+    }
+    if length & 1 != 0 {
+        add_few::<1>(&mut values[at..], &more[at..]);
     }
 }
 
