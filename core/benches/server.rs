@@ -28,7 +28,7 @@ use pstrain_core::node::{Effect, Identity, Input, Node, Server};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
-use pstrain_core::protocol::{BUILD, Decoder, Limits, Message, PROTOCOL_VERSION, encode};
+use pstrain_core::protocol::{BUILD, Decoder, Limits, Message, PROTOCOL_VERSION, Spares, encode};
 use pstrain_core::time::Time;
 use pstrain_core::work::{Redundancy, WorkSpec};
 
@@ -74,6 +74,7 @@ struct Bench {
     name: String,
     server: Server,
     decoders: Vec<Decoder>,
+    spares: Spares,
     /// What each worker was given last.
     given: Vec<Option<ParametersHeader>>,
     /// Bytes of the last answer's head; kept for its memory.
@@ -94,6 +95,7 @@ impl Bench {
             name: mode.to_string(),
             server,
             decoders: (0..workers).map(|_| Decoder::new(limits)).collect(),
+            spares: Spares::default(),
             given: vec![None; workers],
             head: Vec::new(),
             next: 0,
@@ -126,10 +128,12 @@ impl Bench {
         for effect in out {
             if let Effect::Send(peer, message) = effect {
                 self.head.clear();
-                core::hint::black_box(encode(&message, &mut self.head).as_slice());
+                core::hint::black_box(encode(&message, &mut self.head).parts());
                 if let Message::Parameters(parameters) = message {
                     self.given[peer.0 as usize] = Some(parameters.header);
                 }
+            } else if let Effect::Spare(vector) = effect {
+                self.spares.give(vector);
             }
         }
     }
@@ -146,14 +150,18 @@ impl Bench {
             };
             let message = push(self.given[worker].take(), &gradients[worker]);
             let mut head = Vec::new();
-            let payload = encode(&message, &mut head);
+            let tail = encode(&message, &mut head);
+            let (decoder, spares) = (&mut self.decoders[worker], &mut self.spares);
             let begin = Instant::now();
-            self.decoders[worker].feed(&head);
+            let mut found = None;
             // As much as a read of a socket gives.
-            for bytes in payload.as_slice().chunks(256 * 1024) {
-                self.decoders[worker].feed(bytes);
+            for bytes in
+                [&head[..]].into_iter().chain(tail.parts()).flat_map(|part| part.chunks(256 * 1024))
+            {
+                decoder.feed(bytes);
+                found = decoder.next_in(spares).expect("a frame");
             }
-            let message = self.decoders[worker].next().expect("a frame").expect("a whole one");
+            let message = found.expect("a whole one");
             self.handle(Input::Message(PeerId(worker as u64), message));
             spent += begin.elapsed();
             self.most_held = self.most_held.max(self.server.vectors_held());
@@ -204,7 +212,7 @@ fn push(given: Option<ParametersHeader>, gradient: &Arc<Vec<f32>>) -> Message {
         pull: true,
         allowed: given.sequence,
     };
-    Message::Push(Push { header, gradient: Arc::clone(gradient), encoded: None })
+    Message::Push(Push::new(header, Arc::clone(gradient)))
 }
 
 fn measure(parameters: u32, turns: usize, pushes: u32) {

@@ -42,8 +42,7 @@ pub const KINDS: u64 = 52;
 #[must_use]
 pub fn frame(message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let payload = encode(message, &mut bytes);
-    bytes.extend_from_slice(payload.as_slice());
+    encode(message, &mut bytes).append_to(&mut bytes);
     bytes
 }
 
@@ -393,7 +392,7 @@ impl Messages {
             allowed: Sequence(self.number()),
         };
         if self.coin() {
-            return Push { header, gradient: self.values(), encoded: None };
+            return Push::new(header, self.values());
         }
         self.encoded(header)
     }
@@ -472,9 +471,9 @@ impl Messages {
             let filtered = carrier.filter(gradient, header.sequence, header.task, None, &[]);
             header.keys = keys;
             let encoded = filtered.encode(keys).map(Arc::new);
-            return Push { header, gradient: filtered.gradient, encoded };
+            return Push { encoded, ..Push::new(header, filtered.gradient) };
         }
-        Push { header, gradient: self.values(), encoded: None }
+        Push::new(header, self.values())
     }
 
     fn parameters(&mut self) -> Parameters {

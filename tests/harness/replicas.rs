@@ -480,7 +480,7 @@ impl Lab {
             }
             Effect::Done(result) => self.done(process, result),
             Effect::Report(event) => self.report(process, &event),
-            Effect::Limit(..) => {}
+            Effect::Limit(..) | Effect::Spare(_) => {}
             effect => panic!("nobody asks for {effect:?}"),
         }
     }

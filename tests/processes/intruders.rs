@@ -51,8 +51,7 @@ fn offend(server: &Server, bytes: &[u8]) {
 fn question() -> Vec<u8> {
     let mut frame = Vec::new();
     let question = Message::PullStatus(PullStatus { protocol_max: PROTOCOL_VERSION });
-    let payload = encode(&question, &mut frame);
-    frame.extend_from_slice(payload.as_slice());
+    encode(&question, &mut frame).append_to(&mut frame);
     frame
 }
 

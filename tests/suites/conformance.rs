@@ -100,7 +100,7 @@ fn push(number: u64, gradient: &Arc<Vec<f32>>) -> Message {
         pull: true,
         allowed: Sequence(0),
     };
-    Message::Push(Push { header, gradient: Arc::clone(gradient), encoded: None })
+    Message::Push(Push::new(header, Arc::clone(gradient)))
 }
 
 fn parameters(number: u64, values: &Arc<Vec<f32>>) -> Message {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use peakmem_alloc::{INSTRUMENTED_SYSTEM, PeakMemAlloc, PeakMemAllocTrait};
 use proptest::prelude::*;
 use pstrain_core::protocol::{
-    Decoder, FrameError, HEADER_BYTES, Limits, Message, PROTOCOL_VERSION,
+    CHECKSUM_BYTES, Decoder, FrameError, HEADER_BYTES, Limits, Message, PROTOCOL_VERSION,
 };
 use pstrain_core::rng::{Random, Stream};
 use pstrain_tests::{KINDS, Messages, OPEN, frame, within};
@@ -116,18 +116,17 @@ fn mutate(rng: &mut Random, bytes: &mut Vec<u8>, other: &[u8]) {
 /// Makes the header of `bytes` true again but for what a mutation did to the fields, so that they
 /// get past the checks of the frame.
 fn repair(rng: &mut Random, bytes: &mut [u8]) {
-    let length = bytes.len();
-    let Some((header, body)) = bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return };
+    let Some((header, rest)) = bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return };
+    let Some((body, checksum)) = rest.split_last_chunk_mut::<CHECKSUM_BYTES>() else { return };
     header[..5].copy_from_slice(&[b'P', b'S', b'T', b'R', PROTOCOL_VERSION]);
     header[5] = 1 + header[5].wrapping_sub(1) % KINDS as u8;
     header[6..8].fill(0);
     let stated = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
     let control = if rng.below(4) == 0 { body.len() } else { stated.min(body.len()) };
     header[8..12].copy_from_slice(&(control as u32).to_le_bytes());
-    let payload = length - HEADER_BYTES - control;
+    let payload = body.len() - control;
     header[12..16].copy_from_slice(&(payload as u32).to_le_bytes());
-    let sum = crc32c::crc32c_append(crc32c::crc32c(&header[..16]), body);
-    header[16..20].copy_from_slice(&sum.to_le_bytes());
+    *checksum = crc32c::crc32c_append(crc32c::crc32c(header), body).to_le_bytes();
 }
 
 /// What is said of a gradient's form, and of how many keys it has, can be anything; what becomes of it

@@ -88,22 +88,19 @@ const OPEN: Limits = Limits { control: 1 << 20, payload: 1 << 28 };
 
 fn push(bytes: usize) -> Message {
     let keys = KeyRange::new(0, bytes as u64 / 4).unwrap();
-    Message::Push(Push {
-        header: PushHeader {
-            incarnation: Incarnation(1),
-            sequence: Sequence(1),
-            base: Version(0),
-            task: Task::own(WorkerId(0), BatchId(0)),
-            samples: 64,
-            loss: 1.0,
-            compute_ns: 0,
-            keys,
-            pull: true,
-            allowed: Sequence(0),
-        },
-        gradient: Arc::new(vec![0.5; bytes / 4]),
-        encoded: None,
-    })
+    let header = PushHeader {
+        incarnation: Incarnation(1),
+        sequence: Sequence(1),
+        base: Version(0),
+        task: Task::own(WorkerId(0), BatchId(0)),
+        samples: 64,
+        loss: 1.0,
+        compute_ns: 0,
+        keys,
+        pull: true,
+        allowed: Sequence(0),
+    };
+    Message::Push(Push::new(header, Arc::new(vec![0.5; bytes / 4])))
 }
 
 /// Pushes a second, of which each comes back before the next goes out.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use pstrain_core::id::PeerId;
 use pstrain_core::node::{Identity, Target};
-use pstrain_core::protocol::{FrameError, HEADER_BYTES, Limits, Message, payload};
+use pstrain_core::protocol::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Limits, Message, payload};
 use pstrain_core::time::Time;
 
 use crate::clock::WallClock;
@@ -152,7 +152,7 @@ struct Peer {
 }
 
 fn size_of_message(message: &Message) -> usize {
-    HEADER_BYTES + payload(message).len()
+    HEADER_BYTES + payload(message).len() + CHECKSUM_BYTES
 }
 
 impl MemoryTransport {

@@ -38,6 +38,11 @@ pub trait Transport {
     /// Sets what is accepted from a peer from now on.
     fn limit(&mut self, peer: PeerId, limits: Limits);
 
+    /// Takes memory that values came in and that is not needed any more.
+    fn recycle(&mut self, vector: Arc<Vec<f32>>) {
+        drop(vector);
+    }
+
     /// Closes a connection once what was queued is out. Nothing more is heard of the peer.
     fn close(&mut self, peer: PeerId);
 
@@ -92,6 +97,10 @@ impl<T: Transport> Transport for &mut T {
 
     fn limit(&mut self, peer: PeerId, limits: Limits) {
         (**self).limit(peer, limits);
+    }
+
+    fn recycle(&mut self, vector: Arc<Vec<f32>>) {
+        (**self).recycle(vector);
     }
 
     fn close(&mut self, peer: PeerId) {

@@ -153,7 +153,7 @@ impl Crowd {
             allowed: given.sequence,
         };
         let gradient = Arc::clone(&self.gradient);
-        self.transport.send(peer, Message::Push(Push { header, gradient, encoded: None }));
+        self.transport.send(peer, Message::Push(Push::new(header, gradient)));
     }
 }
 

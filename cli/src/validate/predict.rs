@@ -43,7 +43,7 @@ fn sizes(gradients: u64, parameters: u64, samples: u32, compute: Duration) -> Op
         decided: Some(Decided::after(None, sequence, None)),
     };
     let empty = Arc::new(Vec::new());
-    let push = Message::Push(Push { header: push, gradient: Arc::clone(&empty), encoded: None });
+    let push = Message::Push(Push::new(push, Arc::clone(&empty)));
     let answer = Message::Parameters(Parameters { header, values: empty, changes: None });
     let payload = parameters * size_of::<f32>() as u64;
     Some([push, answer].map(|message| frame_len(&message, &mut Vec::new()) + payload))

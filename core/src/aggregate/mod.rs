@@ -96,6 +96,8 @@ pub struct Aggregator {
     /// The update that is being made; kept between updates for its memory.
     plan: Plan,
     scratch: Scratch,
+    /// Parameters that somebody still read when the next ones were made; kept for its memory.
+    retired: Arc<Vec<f32>>,
     /// The combined gradient, where it is wanted as a whole; kept for its memory.
     combined: Vec<f32>,
     scattered: Scattered,
@@ -189,6 +191,7 @@ impl Aggregator {
             combination: Combination::of(mode, workers),
             plan: Plan::default(),
             scratch: Scratch::new(parameters),
+            retired: Arc::default(),
             combined: Vec::new(),
             scattered: Scattered::new(parameters),
             workers,
@@ -427,7 +430,7 @@ impl Aggregator {
     ) {
         self.plan(gradients.clone(), closing);
         let learning_rate = self.updater.begin(version);
-        let Self { correction, combination, updater, plan, scratch, .. } = self;
+        let Self { correction, combination, updater, plan, scratch, retired, .. } = self;
         let mut update = |first: usize, params: &mut [f32]| {
             let len = params.len();
             let room = (&mut scratch.sum[..len], &mut scratch.corrected[..len]);
@@ -442,12 +445,17 @@ impl Aggregator {
                 update(keys.start, &mut parameters[keys]);
             }
         } else {
-            let mut next = Vec::with_capacity(self.parameters);
+            if Arc::get_mut(retired).is_none() {
+                *retired = Arc::default();
+            }
+            let next: &mut Vec<f32> = Arc::make_mut(retired);
+            next.clear();
+            next.reserve_exact(self.parameters);
             for keys in blocks(self.parameters) {
                 next.extend_from_slice(&parameters[keys.clone()]);
                 update(keys.start, &mut next[keys]);
             }
-            *parameters = Arc::new(next);
+            core::mem::swap(parameters, retired);
         }
         self.combination.finish();
         self.correction.updated(learning_rate);

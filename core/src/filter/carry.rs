@@ -139,9 +139,8 @@ impl Carrier {
     ///
     /// A gradient that is not finite travels as it is, for the server to see, and changes nothing.
     ///
-    /// `parameters` are those that it was computed on; they matter to filters alone that
-    /// [look at them](Filters::looks_at_parameters). If it has values for a `block` of the keys
-    /// alone, nothing else travels.
+    /// `parameters` are those that it was computed on; they matter to the KKT filter alone. If it has
+    /// values for a `block` of the keys alone, nothing else travels.
     pub fn filter(
         &mut self,
         gradient: Vec<f32>,

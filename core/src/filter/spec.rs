@@ -347,12 +347,6 @@ impl Filters {
             || self.chain.iter().any(|filter| matches!(filter, FilterSpec::PowerSgd { .. }))
     }
 
-    /// Whether what travels depends on the parameters.
-    #[must_use]
-    pub fn looks_at_parameters(&self) -> bool {
-        self.chain.iter().any(|filter| matches!(filter, FilterSpec::Kkt { .. }))
-    }
-
     /// Checks whether they go with how gradients become parameters.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Evaluated, ExactPoint, Identity, Input};
 use crate::evaluation::Evaluation;
 use crate::id::PeerId;
-use crate::protocol::{FrameError, Payload, codec, decode_whole, encode};
+use crate::protocol::{FrameError, Tail, codec, decode_whole, encode};
 use crate::time::Time;
 
 /// What stands before a message, or alone.
@@ -62,8 +62,8 @@ impl fmt::Display for InputError {
 impl core::error::Error for InputError {}
 
 /// Appends an input of a server, which came at `now`, to `head` and returns what follows: the
-/// payload of a message. None, and nothing is appended, for what is no input of a server.
-pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Option<Payload<'a>> {
+/// rest of the frame of a message. None, and nothing is appended, for what is no input of a server.
+pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Option<Tail<'a>> {
     let entry = match input {
         Input::Start => Entry::Start,
         Input::Connected(peer, identity) => Entry::Connected(*peer, *identity),
@@ -90,10 +90,10 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
     codec::append(&(now, entry), head);
     let length = (head.len() - begin - LENGTH) as u32;
     head[begin..begin + LENGTH].copy_from_slice(&length.to_le_bytes());
-    match input {
-        Input::Message(_, message) => Some(encode(message, head)),
-        _ => Some(Payload::Borrowed(&[])),
-    }
+    Some(match input {
+        Input::Message(_, message) => encode(message, head),
+        _ => Tail::NONE,
+    })
 }
 
 /// Bytes of the length of an entry.

@@ -173,6 +173,8 @@ pub enum Effect {
     /// Write the checkpoint that was taken last; answered by [`Input::Written`]. One that cannot be
     /// written is tried again.
     Write,
+    /// Values that came with a message, and that nobody here needs any more: memory for others.
+    Spare(Arc<Vec<f32>>),
     /// Something worth knowing happened.
     Report(Event),
     /// The node has finished.

@@ -2,12 +2,14 @@
 //! tensors over it.
 
 mod blocks;
+mod finite;
 mod key_list;
 mod key_map;
 mod key_range;
 mod layout;
 
 pub use blocks::{BlockOrder, Blocks, Cut, MOST_BLOCKS};
+pub(crate) use finite::{are_finite, first_not_finite};
 pub use key_list::KeyList;
 pub use key_map::{KeyMap, Move};
 pub use key_range::{EmptyRange, KeyRange};

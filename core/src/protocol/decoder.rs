@@ -4,9 +4,10 @@ use alloc::vec::Vec;
 
 use super::Limits;
 use super::checksum::crc32c_append;
-use super::frame::{FrameError, HEADER_BYTES, Header, decode, parse_header};
+use super::frame::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Header, decode, parse_header};
 use super::message::Message;
 use super::received::Received;
+use super::spares::Spares;
 
 /// Finds the messages in a stream of bytes that may be cut anywhere.
 ///
@@ -30,8 +31,6 @@ struct Body {
     header: Header,
     control: Vec<u8>,
     received: Received,
-    /// Bytes that have not come.
-    missing: usize,
     /// Of what has come. A piece is summed up while it is at hand.
     checksum: u32,
 }
@@ -39,10 +38,9 @@ struct Body {
 impl Body {
     /// Takes as much as belongs to it, and gives back the rest.
     fn take<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let (piece, rest) = bytes.split_at(bytes.len().min(self.missing));
+        let (piece, rest) = bytes.split_at(bytes.len().min(self.received.missing()));
         self.checksum = crc32c_append(self.checksum, piece);
         self.received.take(piece);
-        self.missing -= piece.len();
         rest
     }
 }
@@ -80,6 +78,21 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
+    /// Where the next bytes of the stream belong, if at least so many of them are of one payload: who
+    /// reads from the stream can put up to `most` there and say so by [`Self::fed`], instead of feeding
+    /// them.
+    pub fn room(&mut self, least: usize, most: usize) -> Option<&mut [u8]> {
+        let body = self.body.as_mut().filter(|body| body.received.missing() >= least)?;
+        Some(body.received.room(most))
+    }
+
+    /// Takes note that so many bytes were put into the last [`Self::room`].
+    pub fn fed(&mut self, bytes: usize) {
+        if let Some(body) = &mut self.body {
+            body.checksum = crc32c_append(body.checksum, body.received.filled(bytes));
+        }
+    }
+
     /// The next message, or nothing until more bytes have come.
     ///
     /// # Errors
@@ -87,26 +100,37 @@ impl Decoder {
     /// further call gives the same error.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first None")]
     pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
+        self.next_in(&mut Spares::default())
+    }
+
+    /// The same, with its values in memory of `spares`.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub fn next_in(&mut self, spares: &mut Spares) -> Result<Option<Message>, FrameError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let found = self.find();
+        let found = self.find(spares);
         if let Err(error) = found {
             *self = Self { failed: Some(error), ..Self::new(self.limits) };
         }
         found
     }
 
-    fn find(&mut self) -> Result<Option<Message>, FrameError> {
-        if let Some(Body { header, control, received, checksum, .. }) =
-            self.body.take_if(|body| body.missing == 0)
-        {
-            return header.message(&control, received, checksum, self.limits).map(Some);
+    fn find(&mut self, spares: &mut Spares) -> Result<Option<Message>, FrameError> {
+        if let Some(body) = &self.body {
+            // What follows a payload gathers in the buffer.
+            if body.received.missing() > 0 || self.buffer.len() < CHECKSUM_BYTES {
+                return Ok(None);
+            }
         }
-        if self.body.is_some() {
-            return Ok(None);
+        if let Some(Body { header, control, received, checksum }) = self.body.take() {
+            let stated = self.buffer.first_chunk().copied().unwrap_or_default();
+            self.used = CHECKSUM_BYTES;
+            return header.message(&control, received, (stated, checksum), self.limits).map(Some);
         }
-        if let Some((message, length)) = decode(&self.buffer[self.used..], self.limits)? {
+        if let Some((message, length)) = decode(&self.buffer[self.used..], self.limits, spares)? {
             self.used += length;
             if self.used == self.buffer.len() {
                 self.buffer.clear();
@@ -114,12 +138,12 @@ impl Decoder {
             }
             return Ok(Some(message));
         }
-        self.begin_body()?;
+        self.begin_body(spares)?;
         Ok(None)
     }
 
     /// Once all but the payload of a frame is there, what comes goes where it stays.
-    fn begin_body(&mut self) -> Result<(), FrameError> {
+    fn begin_body(&mut self, spares: &mut Spares) -> Result<(), FrameError> {
         let bytes = &self.buffer[self.used..];
         let Some(header) = parse_header(bytes, self.limits)? else { return Ok(()) };
         let Some((head, begun)) = bytes.split_at_checked(HEADER_BYTES + header.control) else {
@@ -127,14 +151,14 @@ impl Decoder {
         };
         let mut body = Body {
             control: head[HEADER_BYTES..].to_vec(),
-            received: Received::of(header.payload),
-            missing: header.payload,
-            checksum: Header::checksum_of(head),
+            received: header.receive(spares),
+            checksum: crc32c_append(0, head),
             header,
         };
-        body.take(begun);
+        let rest = body.take(begun).len();
         self.body = Some(body);
-        self.buffer.clear();
+        self.used = self.buffer.len() - rest;
+        self.buffer.drain(..self.used);
         self.used = 0;
         Ok(())
     }

@@ -9,29 +9,60 @@ use serde::{Deserialize, Serialize};
 use super::checksum::crc32c_append;
 use super::message::{Message, Parameters, Push};
 use super::received::Received;
+use super::spares::Spares;
 use super::wire::Kind;
 use super::{Limits, PROTOCOL_VERSION, Refusal};
 
 /// Bytes of a frame before its control part.
-pub const HEADER_BYTES: usize = 20;
+pub const HEADER_BYTES: usize = 16;
+/// Bytes of a frame after its payload.
+pub const CHECKSUM_BYTES: usize = 4;
 const MAGIC: [u8; 4] = *b"PSTR";
-const CHECKED_BYTES: usize = 16;
 
-/// Appends header and control part of `message` to `head` and returns its payload, which follows
-/// them on the wire. The payload is borrowed wherever its form in memory is its form on the wire.
-pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Payload<'a> {
+/// What of a frame follows its head.
+#[derive(Debug)]
+pub struct Tail<'a> {
+    /// The payload, borrowed wherever its form in memory is its form on the wire.
+    pub payload: Payload<'a>,
+    /// The checksum of all of it; none where there is no frame.
+    checksum: Option<[u8; CHECKSUM_BYTES]>,
+}
+
+impl Tail<'_> {
+    /// Nothing follows.
+    pub(crate) const NONE: Self = Self { payload: Payload::Borrowed(&[]), checksum: None };
+
+    /// The bytes, which follow each other.
+    #[must_use]
+    pub fn parts(&self) -> [&[u8]; 2] {
+        [self.payload.as_slice(), self.checksum.as_ref().map_or(&[], |checksum| checksum)]
+    }
+
+    /// Appends the bytes.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        self.parts().iter().for_each(|part| bytes.extend_from_slice(part));
+    }
+}
+
+/// Appends header and control part of `message` to `head` and returns what follows them.
+pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Tail<'a> {
+    let begin = head.len();
     let payload = payload(message);
+    append_head(message, payload.len(), head);
+    let sum = crc32c_append(crc32c_append(0, &head[begin..]), payload.as_slice());
+    Tail { payload, checksum: Some(sum.to_le_bytes()) }
+}
+
+/// Appends header and control part of `message`, with a payload of so many bytes, to `head`.
+pub(super) fn append_head(message: &Message, payload: usize, head: &mut Vec<u8>) {
     let begin = head.len();
     head.extend_from_slice(&MAGIC);
     head.extend_from_slice(&[PROTOCOL_VERSION, message.kind() as u8, 0, 0]);
-    head.extend_from_slice(&[0; 12]);
+    head.extend_from_slice(&[0; 8]);
     message.append_control(head);
     let control_len = (head.len() - begin - HEADER_BYTES) as u32;
     head[begin + 8..begin + 12].copy_from_slice(&control_len.to_le_bytes());
-    head[begin + 12..begin + 16].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    let sum = crc32c_append(Header::checksum_of(&head[begin..]), payload.as_slice());
-    head[begin + 16..begin + 20].copy_from_slice(&sum.to_le_bytes());
-    payload
+    head[begin + 12..begin + 16].copy_from_slice(&(payload as u32).to_le_bytes());
 }
 
 /// The bytes of `message` on the wire, without encoding its payload. `scratch` is memory for the
@@ -39,10 +70,10 @@ pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Payload<'a> {
 pub fn frame_len(message: &Message, scratch: &mut Vec<u8>) -> u64 {
     scratch.clear();
     message.append_control(scratch);
-    (HEADER_BYTES + scratch.len() + payload(message).len()) as u64
+    (HEADER_BYTES + scratch.len() + payload(message).len() + CHECKSUM_BYTES) as u64
 }
 
-/// The payload of `message`, which follows what [`encode`] appended.
+/// The payload of `message`, which follows its head.
 #[must_use]
 pub fn payload(message: &Message) -> Payload<'_> {
     match message {
@@ -71,7 +102,7 @@ pub fn payload(message: &Message) -> Payload<'_> {
 /// [`FrameError`] if they are no such frame.
 pub(crate) fn decode_whole(bytes: &[u8]) -> Result<Message, FrameError> {
     let limits = Limits { control: u32::MAX, payload: u32::MAX };
-    match decode(bytes, limits)? {
+    match decode(bytes, limits, &mut Spares::default())? {
         Some((message, length)) if length == bytes.len() => Ok(message),
         _ => Err(FrameError::Cut),
     }
@@ -201,44 +232,52 @@ impl From<FrameError> for Refusal {
 /// What the header of a frame says.
 #[derive(Debug)]
 pub(super) struct Header {
-    kind: Kind,
+    pub(super) kind: Kind,
     pub(super) control: usize,
     pub(super) payload: usize,
-    checksum: u32,
 }
 
 impl Header {
-    /// The checksum of a frame as far as its payload. `head` is header and control part.
-    pub(super) fn checksum_of(head: &[u8]) -> u32 {
-        crc32c_append(crc32c_append(0, &head[..CHECKED_BYTES]), &head[HEADER_BYTES..])
-    }
-
-    /// The message whose control part and payload have come, if `checksum` of all of it is right.
+    /// The message whose control part and payload have come, if the checksum that was `stated` is that
+    /// which was computed.
     pub(super) fn message(
         &self,
         control: &[u8],
         payload: Received,
-        checksum: u32,
+        (stated, computed): ([u8; CHECKSUM_BYTES], u32),
         limits: Limits,
     ) -> Result<Message, FrameError> {
-        if checksum != self.checksum {
-            return Err(FrameError::Checksum { stated: self.checksum, computed: checksum });
+        let stated = u32::from_le_bytes(stated);
+        if computed != stated {
+            return Err(FrameError::Checksum { stated, computed });
         }
         Message::from_parts(self.kind, control, payload, limits.values())
             .map_err(|_malformed| FrameError::Malformed(self.kind))
     }
+
+    /// What becomes of a payload once it has come.
+    pub(super) fn receive(&self, spares: &mut Spares) -> Received {
+        Received::of(self.payload, self.kind == Kind::Push, spares)
+    }
 }
 
-/// The message at the front of `bytes` and its length, if it is all there.
-pub(super) fn decode(bytes: &[u8], limits: Limits) -> Result<Option<(Message, usize)>, FrameError> {
+/// The message at the front of `bytes` and its length, if it is all there. What becomes values goes to
+/// memory of `spares`.
+pub(super) fn decode(
+    bytes: &[u8],
+    limits: Limits,
+    spares: &mut Spares,
+) -> Result<Option<(Message, usize)>, FrameError> {
     let Some(header) = parse_header(bytes, limits)? else { return Ok(None) };
-    let length = HEADER_BYTES + header.control + header.payload;
-    let Some(frame) = bytes.get(..length) else { return Ok(None) };
-    let (head, payload) = frame.split_at(HEADER_BYTES + header.control);
-    let checksum = crc32c_append(Header::checksum_of(head), payload);
-    let payload = Received::whole(payload);
-    let message = header.message(&head[HEADER_BYTES..], payload, checksum, limits)?;
-    Ok(Some((message, length)))
+    let checked = HEADER_BYTES + header.control + header.payload;
+    let Some((checked, rest)) = bytes.split_at_checked(checked) else { return Ok(None) };
+    let Some(&checksum) = rest.first_chunk() else { return Ok(None) };
+    let (head, payload) = checked.split_at(HEADER_BYTES + header.control);
+    let sums = (checksum, crc32c_append(0, checked));
+    let mut received = header.receive(spares);
+    received.take(payload);
+    let message = header.message(&head[HEADER_BYTES..], received, sums, limits)?;
+    Ok(Some((message, checked.len() + CHECKSUM_BYTES)))
 }
 
 /// Checks a header as soon as its bytes are there.
@@ -275,10 +314,5 @@ pub(super) fn parse_header(bytes: &[u8], limits: Limits) -> Result<Option<Header
     if payload > limits.payload {
         return Err(FrameError::Payload { length: payload, limit: limits.payload });
     }
-    Ok(Some(Header {
-        kind,
-        control: control as usize,
-        payload: payload as usize,
-        checksum: word(16),
-    }))
+    Ok(Some(Header { kind, control: control as usize, payload: payload as usize }))
 }

@@ -101,7 +101,7 @@ mod tests {
         let sums = vec![sum; most * (most - 1) / 2];
         let measured = Message::Measured(Measured { decision: u64::MAX, sums });
         let mut bytes = Vec::new();
-        encode(&measured, &mut bytes);
+        encode(&measured, &mut bytes).append_to(&mut bytes);
         let mut decoder = Decoder::new(Limits::of_holder(10));
         decoder.feed(&bytes);
         assert_eq!(decoder.next(), Ok(Some(measured)));
@@ -116,7 +116,7 @@ mod tests {
             train,
         });
         let mut bytes = Vec::new();
-        encode(&ready, &mut bytes);
+        encode(&ready, &mut bytes).append_to(&mut bytes);
         let mut decoder = Decoder::new(Limits::of_worker(10));
         decoder.feed(&bytes);
         assert_eq!(decoder.next(), Ok(Some(ready)));

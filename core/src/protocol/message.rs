@@ -24,7 +24,7 @@ use crate::fingerprint::Fingerprint;
 use crate::id::{Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::MOST_IN_FLIGHT;
-use crate::params::KeyRange;
+use crate::params::{KeyRange, first_not_finite};
 use crate::work::Task;
 
 /// A message between two nodes.
@@ -268,9 +268,41 @@ pub struct Push {
     pub gradient: Arc<Vec<f32>>,
     /// The form in which it travels instead, if it does: of these, the gradient is made.
     pub encoded: Option<Arc<Encoded>>,
+    /// Whether whoever received it has seen that all values are finite.
+    pub finite: Seen,
+}
+
+/// What is known of a message beside what it says: it does not tell two messages apart, nor who holds
+/// them.
+#[derive(Clone, Copy, Default)]
+pub struct Seen(pub bool);
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("_")
+    }
+}
+
+impl PartialEq for Seen {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 impl Push {
+    /// One that travels as it is.
+    #[must_use]
+    pub const fn new(header: PushHeader, gradient: Arc<Vec<f32>>) -> Self {
+        Self { header, gradient, encoded: None, finite: Seen(false) }
+    }
+
+    /// The first key whose value is NaN or infinite.
+    #[must_use]
+    pub fn first_not_finite(&self) -> Option<u64> {
+        let Seen(finite) = self.finite;
+        if finite { None } else { first_not_finite(self.header.keys, &self.gradient) }
+    }
+
     /// Bytes of the gradient on the wire, without frame and header.
     #[must_use]
     pub fn bytes(&self) -> u64 {

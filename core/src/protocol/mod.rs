@@ -11,9 +11,9 @@
 //! | 6..8 | reserved | 0 |
 //! | 8..12 | control length | bytes of the control part |
 //! | 12..16 | payload length | bytes of the payload |
-//! | 16..20 | checksum | CRC-32C of bytes 0..16, the control part and the payload |
-//! | 20.. | control part | the message's fields ([`message`]), bincode 2 with its standard settings: little-endian, variable-length integers |
+//! | 16.. | control part | the message's fields ([`message`]), bincode 2 with its standard settings: little-endian, variable-length integers |
 //! | .. | payload | raw: `f32` values of a key range, a gradient in the form its push names ([`Form`](crate::filter::Form)), packed examples, or keys |
+//! | .. | checksum | CRC-32C of all that is before it |
 //!
 //! Both lengths are checked against [`Limits`] before anything is allocated. A connection starts
 //! with small limits; the handshake, which fixes the size of the model, raises them.
@@ -119,22 +119,29 @@ pub mod group;
 pub mod keys;
 mod limits;
 pub mod message;
+mod outgoing;
 pub mod range;
 mod received;
 mod refusal;
 pub mod replica;
+mod spares;
 mod spent;
 mod status;
 mod wire;
 
 use sha2::Digest as _;
 
+pub use checksum::crc32c;
 pub use decoder::Decoder;
 pub(crate) use frame::decode_whole;
-pub use frame::{FrameError, HEADER_BYTES, Payload, encode, frame_len, payload};
+pub use frame::{
+    CHECKSUM_BYTES, FrameError, HEADER_BYTES, Payload, Tail, encode, frame_len, payload,
+};
 pub use limits::Limits;
 pub use message::Message;
+pub use outgoing::Outgoing;
 pub use refusal::Refusal;
+pub use spares::Spares;
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
 pub use status::{
     Evaluated, MemberState, MemberStatus, Phase, ServerStatus, Status, Wait, WaitReason,
@@ -150,7 +157,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 11;
+pub const PROTOCOL_VERSION: u8 = 12;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

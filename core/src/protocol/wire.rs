@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::codec::{self, Malformed};
 use super::group::{Decisions, Portion, Slice};
 use super::keys::Keys;
-use super::message::{ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader};
+use super::message::{
+    ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader, Seen,
+};
 use super::range::{RangeOf, RangePart};
 use super::received::Received;
 use super::replica::{Combined, Entry, State};
@@ -176,7 +178,7 @@ impl Message {
                 Self::Examples(ExamplesChunk { rows: codec::read(control)?, packed })
             }
             Kind::Slice => {
-                let values = Arc::new(values(payload)?);
+                let values = values(payload)?;
                 Self::Slice(Slice { header: codec::read(control)?, values })
             }
             Kind::Portion => {
@@ -205,7 +207,7 @@ impl Message {
                 Self::Entry(Entry { header: codec::read(control)?, input })
             }
             Kind::Combined => {
-                let values = Arc::new(values(payload)?);
+                let values = values(payload)?;
                 Self::Combined(Combined { header: codec::read(control)?, values })
             }
             _ => return Ok(Err(payload)),
@@ -286,7 +288,8 @@ impl Message {
 fn read_push(control: &[u8], payload: Received, most_values: usize) -> Result<Push, Malformed> {
     let (header, form): (PushHeader, Option<Form>) = codec::read(control)?;
     let Some(form) = form else {
-        return Ok(Push { header, gradient: Arc::new(values(payload)?), encoded: None });
+        let (gradient, finite) = payload.into_values().ok_or(Malformed)?;
+        return Ok(Push { finite: Seen(finite), ..Push::new(header, gradient) });
     };
     let keys = usize::try_from(header.keys.len()).map_err(|_too_many| Malformed)?;
     if keys > most_values {
@@ -295,14 +298,14 @@ fn read_push(control: &[u8], payload: Received, most_values: usize) -> Result<Pu
     let bytes = payload.into_bytes();
     let gradient = filter::decode(&form, &bytes, keys).map_err(|filter::Malformed| Malformed)?;
     let encoded = Arc::new(Encoded { form, bytes });
-    Ok(Push { header, gradient: Arc::new(gradient), encoded: Some(encoded) })
+    Ok(Push { encoded: Some(encoded), ..Push::new(header, Arc::new(gradient)) })
 }
 
 /// What has changed is put together by whoever has the rest.
 fn read_parameters(control: &[u8], payload: Received) -> Result<Parameters, Malformed> {
     let (header, form): (ParametersHeader, Option<Form>) = codec::read(control)?;
     Ok(match form {
-        None => Parameters { header, values: Arc::new(values(payload)?), changes: None },
+        None => Parameters { header, values: values(payload)?, changes: None },
         Some(form) => {
             let changes = Some(Arc::new(Encoded { form, bytes: payload.into_bytes() }));
             Parameters { header, values: Arc::default(), changes }
@@ -310,6 +313,6 @@ fn read_parameters(control: &[u8], payload: Received) -> Result<Parameters, Malf
     })
 }
 
-fn values(payload: Received) -> Result<Vec<f32>, Malformed> {
-    payload.into_values().ok_or(Malformed)
+fn values(payload: Received) -> Result<Arc<Vec<f32>>, Malformed> {
+    payload.into_values().map(|(values, _)| values).ok_or(Malformed)
 }

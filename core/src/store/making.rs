@@ -82,15 +82,21 @@ impl Store {
             aggregator.combine(gradients, parameters, closing);
         } else {
             aggregator.update(gradients, parameters, closing, version);
-            contributions.take(chosen.0);
+            self.release(chosen);
             return applied;
         }
         if gives {
             relay.give(self.keys, version, aggregator);
         }
-        contributions.take(chosen.0);
+        self.release(chosen);
         self.combined(version);
         applied
+    }
+
+    /// What was chosen has become part of the parameters.
+    fn release(&mut self, chosen: Chosen) {
+        let taken = self.contributions.take(chosen.0);
+        self.spares.extend(taken.filter_map(|gathered| gathered.values));
     }
 
     /// Goes on once the gradients are combined.

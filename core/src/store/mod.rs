@@ -34,7 +34,7 @@ use crate::job::Job;
 use crate::mode::Mode;
 use crate::model::Model;
 use crate::optim::OptimError;
-use crate::params::{KeyList, KeyRange};
+use crate::params::{KeyList, KeyRange, first_not_finite};
 use crate::protocol::keys::{Keys, KeysHeader};
 use crate::protocol::message::{Parameters, ParametersHeader};
 use crate::protocol::range::{How, RangePart};
@@ -65,6 +65,8 @@ pub struct Store {
     pull: PullFilter,
     /// What workers have of the parameters, where that decides what they are given.
     pulled: BTreeMap<WorkerId, Vec<f32>>,
+    /// Gradients that have become part of the parameters.
+    spares: Vec<Arc<Vec<f32>>>,
 }
 
 /// What a worker is given of the parameters here.
@@ -133,6 +135,7 @@ impl Store {
             lists: job.is_sparse().then(Lists::default),
             pull: job.pull_filter(),
             pulled: BTreeMap::new(),
+            spares: Vec::new(),
         })
     }
 
@@ -152,6 +155,11 @@ impl Store {
     #[must_use]
     pub fn first_not_finite(&self) -> Option<u64> {
         first_not_finite(self.keys, &self.parameters)
+    }
+
+    /// The vectors of gradients that are not needed any more.
+    pub(crate) fn spares(&mut self) -> impl Iterator<Item = Arc<Vec<f32>>> {
+        self.spares.drain(..)
     }
 
     /// Gradients of the open round that are kept in memory.
@@ -440,17 +448,4 @@ impl Store {
     pub fn discard(&mut self) {
         self.contributions.clear();
     }
-}
-
-/// The first of `keys` whose value is NaN or infinite.
-pub(crate) fn first_not_finite(keys: KeyRange, values: &[f32]) -> Option<u64> {
-    // One pass without branches first: the exponent of a bad value is all ones.
-    const EXPONENT: u32 = 0x7f80_0000;
-    let bad =
-        values.iter().fold(0, |bad, value| bad | u32::from(value.to_bits() & EXPONENT == EXPONENT));
-    if bad == 0 {
-        return None;
-    }
-    let place = values.iter().position(|value| !value.is_finite());
-    place.map(|place| keys.begin() + place as u64)
 }

@@ -18,8 +18,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 
 fn frame(message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let payload = encode(message, &mut bytes);
-    bytes.extend_from_slice(payload.as_slice());
+    encode(message, &mut bytes).append_to(&mut bytes);
     bytes
 }
 
@@ -31,10 +30,9 @@ fn dressed(bytes: &[u8]) -> Option<Vec<u8>> {
     frame.extend([PROTOCOL_VERSION, kind % 16, 0, 0]);
     frame.extend((control as u32).to_le_bytes());
     frame.extend(((body.len() - control) as u32).to_le_bytes());
-    let sum = crc32c(&[&frame, body].concat());
-    frame.extend(sum.to_le_bytes());
     assert_eq!(frame.len(), HEADER_BYTES);
     frame.extend(body);
+    frame.extend(crc32c(&frame).to_le_bytes());
     Some(frame)
 }
 

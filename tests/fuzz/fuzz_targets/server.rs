@@ -375,7 +375,7 @@ impl World<'_> {
             allowed: Sequence(self.choices.number()),
         };
         let gradient = Arc::new(vec![value; self.server.parameters().len()]);
-        Message::Push(Push { header, gradient, encoded: None })
+        Message::Push(Push::new(header, gradient))
     }
 }
 

@@ -54,9 +54,9 @@ impl Lab {
     pub(super) fn log(&mut self, process: usize, input: &Input) {
         let mut bytes = Vec::new();
         if self.durable
-            && let Some(payload) = encode_input(self.now, input, &mut bytes)
+            && let Some(tail) = encode_input(self.now, input, &mut bytes)
         {
-            bytes.extend_from_slice(payload.as_slice());
+            tail.append_to(&mut bytes);
             self.processes[process].disk.inputs.push(bytes);
         }
     }

@@ -24,8 +24,8 @@ impl World<'_> {
             return;
         }
         let mut record = Vec::new();
-        let payload = encode_input(self.now, input, &mut record).expect("an input of a server");
-        record.extend_from_slice(payload.as_slice());
+        let tail = encode_input(self.now, input, &mut record).expect("an input of a server");
+        tail.append_to(&mut record);
         self.kept.inputs.push(record);
     }
 

@@ -74,7 +74,7 @@ impl World<'_> {
                     self.processes[process].result = Some(result);
                     self.stop(process);
                 }
-                Effect::Report(_) | Effect::Limit(..) => {}
+                Effect::Report(_) | Effect::Limit(..) | Effect::Spare(_) => {}
                 effect => panic!("no worker asks for {effect:?}"),
             }
         }

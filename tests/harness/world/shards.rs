@@ -144,8 +144,8 @@ impl World<'_> {
         }
         if self.settings.crashes > 0 && !self.settings.forgets {
             let mut record = Vec::new();
-            let payload = encode_input(self.now, &input, &mut record).expect("a server's input");
-            record.extend_from_slice(payload.as_slice());
+            let tail = encode_input(self.now, &input, &mut record).expect("a server's input");
+            tail.append_to(&mut record);
             self.shards[shard].log.push(record);
         }
         let mut out = Outbox::new();
@@ -195,7 +195,7 @@ impl World<'_> {
                     }
                     return;
                 }
-                Effect::Report(_) | Effect::Limit(..) => {}
+                Effect::Report(_) | Effect::Limit(..) | Effect::Spare(_) => {}
                 effect => panic!("no shard asks for {effect:?}"),
             }
         }

@@ -58,7 +58,7 @@ fn push(welcome: &Welcome, given: &Parameters, value: f32) -> Push {
         pull: true,
         allowed: Sequence(0),
     };
-    Push { header, gradient: Arc::new(vec![value; given.values.len()]), encoded: None }
+    Push::new(header, Arc::new(vec![value; given.values.len()]))
 }
 
 /// Makes a push wrong.

@@ -88,8 +88,8 @@ impl Hand<Server> {
             _ => None,
         });
         let header = header.expect("parameters");
-        Push {
-            header: PushHeader {
+        Push::new(
+            PushHeader {
                 incarnation: Incarnation(1),
                 sequence: header.sequence,
                 base: header.version,
@@ -101,9 +101,8 @@ impl Hand<Server> {
                 pull: true,
                 allowed: Sequence(0),
             },
-            gradient: Arc::new(vec![1.0; keys.len() as usize]),
-            encoded: None,
-        }
+            Arc::new(vec![1.0; keys.len() as usize]),
+        )
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pstrain_core::node::RestoreError;
+use pstrain_core::protocol::crc32c;
 use pstrain_core::saved::{Array, Saved};
 use pstrain_core::time::Time;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
@@ -107,7 +108,7 @@ impl Checkpoint {
         let metadata =
             std::collections::HashMap::from([(KEY.to_owned(), serde_json::to_string(&about)?)]);
         let mut bytes = safetensors::serialize(views, Some(metadata)).map_err(io::Error::other)?;
-        let checksum = crc32c::crc32c(&bytes);
+        let checksum = crc32c(&bytes);
         let place =
             checksum_in(&bytes).ok_or_else(|| io::Error::other("no place for a checksum"))?;
         bytes[place].copy_from_slice(format!("{checksum:08x}").as_bytes());
@@ -132,7 +133,7 @@ impl Checkpoint {
         let place = checksum_in(&bytes).ok_or(Problem::Damaged)?;
         let told = bytes[place.clone()].to_vec();
         bytes[place].fill(b'0');
-        if format!("{:08x}", crc32c::crc32c(&bytes)).as_bytes() != told {
+        if format!("{:08x}", crc32c(&bytes)).as_bytes() != told {
             return Err(Problem::Damaged);
         }
         let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(|_error| Problem::Other)?;

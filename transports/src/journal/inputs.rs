@@ -38,8 +38,9 @@ impl Inputs {
 impl<N> Journal<N> for Inputs {
     fn append(&mut self, now: Time, input: &Input) {
         self.head.clear();
-        if let Some(payload) = encode_input(now, input, &mut self.head) {
-            self.log.append(&[&self.head, payload.as_slice()]);
+        if let Some(tail) = encode_input(now, input, &mut self.head) {
+            let [payload, checksum] = tail.parts();
+            self.log.append(&[&self.head, payload, checksum]);
         }
     }
 

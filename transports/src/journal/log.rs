@@ -11,6 +11,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use pstrain_core::protocol::crc32c;
+
 use super::disk::{Disk, replace};
 
 /// What a log begins with: its name and the version of its form. Its mark follows.
@@ -62,7 +64,7 @@ impl Head {
         bytes[4..12].copy_from_slice(&self.number.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.length.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.checksum.to_le_bytes());
-        let own = crc32c::crc32c(&bytes[..Self::CHECKED]);
+        let own = crc32c(&bytes[..Self::CHECKED]);
         bytes[Self::CHECKED..].copy_from_slice(&own.to_le_bytes());
         bytes
     }
@@ -180,7 +182,7 @@ impl Log {
 
     fn write_block(&mut self) -> io::Result<()> {
         let length = u32::try_from(self.pending.len()).map_err(io::Error::other)?;
-        let checksum = crc32c::crc32c(&self.pending);
+        let checksum = crc32c(&self.pending);
         let head = Head { number: self.blocks, length, checksum };
         self.file.seek(SeekFrom::Start(self.committed))?;
         self.file.write_all(&head.encode())?;
@@ -207,7 +209,7 @@ fn read_block(reader: &mut impl Read, number: u64, body: &mut Vec<u8>) -> io::Re
     body.clear();
     // No more memory than there are bytes, whatever the head says.
     reader.by_ref().take(u64::from(head.length)).read_to_end(body)?;
-    let is_whole = body.len() == head.length as usize && crc32c::crc32c(body) == head.checksum;
+    let is_whole = body.len() == head.length as usize && crc32c(body) == head.checksum;
     Ok(is_whole.then_some(head))
 }
 

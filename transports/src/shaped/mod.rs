@@ -258,6 +258,10 @@ impl<T: Transport> Transport for Shaped<T> {
         self.inner.limit(peer, limits);
     }
 
+    fn recycle(&mut self, vector: Arc<Vec<f32>>) {
+        self.inner.recycle(vector);
+    }
+
     fn close(&mut self, peer: PeerId) {
         self.inward.forget(peer);
         self.lost.retain(|event| !matches!(event, TransportEvent::Disconnected { peer: lost, .. } if *lost == peer));

@@ -75,6 +75,7 @@ impl<H: Host> Simulation<'_, H> {
                 | Effect::SendStatus { .. }
                 | Effect::Checkpoint(_)
                 | Effect::Write
+                | Effect::Spare(_)
                 | Effect::Evaluate(_)
                 | Effect::Prepare(_)
                 | Effect::Compute(_) => {}

@@ -142,6 +142,7 @@ impl<H: Host> Simulation<'_, H> {
                 | Effect::SendStatus { .. }
                 | Effect::Checkpoint(_)
                 | Effect::Write
+                | Effect::Spare(_)
                 | Effect::Evaluate(_) => {}
             }
         }

@@ -183,6 +183,7 @@ impl<H: Host> Simulation<'_, H> {
                 Effect::Limit(..)
                 | Effect::Checkpoint(_)
                 | Effect::Write
+                | Effect::Spare(_)
                 | Effect::Prepare(_)
                 | Effect::Compute(_) => {}
             }

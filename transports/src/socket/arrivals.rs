@@ -68,7 +68,7 @@ impl SocketTransport {
         }
         let Some(connection) = self.connections.get(&id) else { return };
         if connection.is_connected() {
-            self.events.push(TransportEvent::Connected(id, Identity::Anyone));
+            self.shared.events.push(TransportEvent::Connected(id, Identity::Anyone));
         } else {
             self.end_within(id, HANDSHAKE);
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use mio::event::Source;
 use pstrain_core::id::PeerId;
 use pstrain_core::node::Identity;
-use pstrain_core::protocol::{Decoder, Limits, LinkFigures, Message, encode, payload};
+use pstrain_core::protocol::{Decoder, Limits, LinkFigures, Message, Outgoing, Spares};
 use pstrain_core::time::Time;
 
 use super::secure::{Broken, Layer};
@@ -22,6 +22,21 @@ const TURN_BYTES: usize = 4 * 1024 * 1024;
 const TURN_MESSAGES: usize = 64;
 /// The most that is read and thrown away from a peer that was closed.
 const LINGER_BYTES: usize = 16 * 1024 * 1024;
+/// If so much of a payload is missing, it is read to where it stays.
+const DIRECT_BYTES: usize = 64 * 1024;
+/// So much at a time: what was read is looked at while it is at hand.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// What all connections of a transport share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Memory to read to.
+    pub(super) buffer: Vec<u8>,
+    /// Memory for the values of messages.
+    pub(super) spares: Spares,
+    /// What has happened.
+    pub(super) events: Vec<TransportEvent>,
+}
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -61,13 +76,6 @@ enum State {
     Connected,
     /// Closed from here: last words go out, nothing comes in.
     Lingering,
-}
-
-#[derive(Debug)]
-struct Outgoing {
-    head: Vec<u8>,
-    message: Message,
-    written: usize,
 }
 
 /// Whether a connection was read until nothing was left.
@@ -193,20 +201,16 @@ impl Connection {
         if self.queued_bytes > MAX_BACKLOG_BYTES {
             return Err(io::Error::other("it does not take its messages"));
         }
-        let mut head = std::mem::take(&mut self.head);
-        head.clear();
-        let length = encode(&message, &mut head).len() + head.len();
-        let written = if self.queue.is_empty() && self.state == State::Connected {
-            write_frame((&mut self.stream, &mut self.layer), &head, &message, 0)?
+        let mut frame = Outgoing::new(message, std::mem::take(&mut self.head));
+        if self.queue.is_empty() && self.state == State::Connected {
+            let written = write_frame((&mut self.stream, &mut self.layer), &mut frame)?;
+            self.count_sent(written);
+        }
+        if frame.remaining() == 0 {
+            self.head = frame.into_head();
         } else {
-            0
-        };
-        self.count_sent(written);
-        if written == length {
-            self.head = head;
-        } else {
-            self.queued_bytes += length - written;
-            self.queue.push_back(Outgoing { head, message, written });
+            self.queued_bytes += frame.remaining();
+            self.queue.push_back(frame);
         }
         Ok(())
     }
@@ -218,14 +222,11 @@ impl Connection {
             return Ok(());
         }
         while let Some(frame) = self.queue.front_mut() {
-            let length = frame.head.len() + payload(&frame.message).len();
-            let way = (&mut self.stream, &mut self.layer);
-            let written = write_frame(way, &frame.head, &frame.message, frame.written)?;
-            let more = written - frame.written;
-            frame.written = written;
-            self.queued_bytes -= more;
-            self.count_sent(more);
-            if written < length {
+            let written = write_frame((&mut self.stream, &mut self.layer), frame)?;
+            let is_out = frame.remaining() == 0;
+            self.queued_bytes -= written;
+            self.count_sent(written);
+            if !is_out {
                 return Ok(());
             }
             self.queue.pop_front();
@@ -240,14 +241,10 @@ impl Connection {
     ///
     /// # Errors
     /// Why the connection is gone.
-    pub(super) fn read(
-        &mut self,
-        buffer: &mut [u8],
-        id: PeerId,
-        events: &mut Vec<TransportEvent>,
-    ) -> Result<Progress, Broken> {
-        let (before, mut turn) = (events.len(), 0);
-        let progress = self.read_on(buffer, id, events, &mut turn)?;
+    pub(super) fn read(&mut self, id: PeerId, shared: &mut Shared) -> Result<Progress, Broken> {
+        let (before, mut turn) = (shared.events.len(), 0);
+        let progress = self.read_on(id, shared, &mut turn)?;
+        let events = &mut shared.events;
         if turn > 0 && events.len() == before && self.state == State::Connected && !self.failed {
             events.push(TransportEvent::Receiving(id));
         }
@@ -256,22 +253,28 @@ impl Connection {
 
     fn read_on(
         &mut self,
-        buffer: &mut [u8],
         id: PeerId,
-        events: &mut Vec<TransportEvent>,
+        shared: &mut Shared,
         turn: &mut usize,
     ) -> Result<Progress, Broken> {
-        let most = events.len() + TURN_MESSAGES;
+        let most = shared.events.len() + TURN_MESSAGES;
         loop {
             if self.owes_reading() {
                 self.paused = true;
                 return Ok(Progress::Drained);
             }
             self.paused = false;
-            if self.decode(id, events, most) == Progress::More || *turn > TURN_BYTES {
+            if self.decode(id, shared, most) == Progress::More || *turn > TURN_BYTES {
                 return Ok(Progress::More);
             }
-            let read = match self.stream.read(buffer) {
+            let (is_plain, is_heard) = (self.layer.is_plain(), self.is_heard());
+            let direct = Some(&mut self.decoder)
+                .filter(|_| is_plain && is_heard)
+                .and_then(|decoder| decoder.room(DIRECT_BYTES, PIECE_BYTES));
+            let is_direct = direct.is_some();
+            let room = direct.unwrap_or(&mut shared.buffer);
+            let asked = room.len();
+            let read = match self.stream.read(room) {
                 Ok(0) => return Err(self.end_of_stream().into()),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -283,20 +286,27 @@ impl Connection {
             *turn += read;
             self.received += read as u64;
             self.traffic.received.fetch_add(read as u64, Ordering::Relaxed);
-            if self.state == State::Lingering || self.failed {
+            if is_direct {
+                self.decoder.fed(read);
+            } else if is_heard {
+                self.receive(&shared.buffer[..read], id, &mut shared.events)?;
+            } else {
                 self.thrown_away += read;
                 if self.thrown_away > LINGER_BYTES {
                     return Err(String::from("it sends on after it was refused").into());
                 }
-            } else {
-                self.receive(&buffer[..read], id, events)?;
             }
-            if read < buffer.len() && !self.hung_up {
+            if read < asked && !self.hung_up {
                 // All there was: what comes next raises a new event. Only the end of the stream
                 // does not, if the event for these bytes already spoke of it.
-                return Ok(self.decode(id, events, most));
+                return Ok(self.decode(id, shared, most));
             }
         }
+    }
+
+    /// Whether what comes is looked at.
+    fn is_heard(&self) -> bool {
+        self.state != State::Lingering && !self.failed
     }
 
     /// Whether the peer must take answers before more is read from it.
@@ -330,12 +340,13 @@ impl Connection {
     }
 
     /// Finds the messages in what came, until there are `most` events.
-    fn decode(&mut self, id: PeerId, events: &mut Vec<TransportEvent>, most: usize) -> Progress {
+    fn decode(&mut self, id: PeerId, shared: &mut Shared, most: usize) -> Progress {
         if self.state != State::Connected || self.failed {
             return Progress::Drained;
         }
+        let Shared { events, spares, .. } = shared;
         while events.len() < most {
-            match self.decoder.next() {
+            match self.decoder.next_in(spares) {
                 Ok(Some(message)) => events.push(TransportEvent::Message(id, message)),
                 Ok(None) => return Progress::Drained,
                 Err(error) => {
@@ -376,24 +387,19 @@ impl Connection {
     }
 }
 
-/// Writes a frame from byte `written` on, straight from the message's own memory, and returns how
-/// far it is out.
+/// Writes what remains of a frame, as far as the system takes it; how much that is.
 fn write_frame(
     (stream, layer): (&mut Stream, &mut Layer),
-    head: &[u8],
-    message: &Message,
-    mut written: usize,
+    frame: &mut Outgoing,
 ) -> io::Result<usize> {
-    let payload = payload(message);
-    let body = payload.as_slice();
-    while written < head.len() + body.len() {
-        let parts = [
-            IoSlice::new(head.get(written..).unwrap_or_default()),
-            IoSlice::new(&body[written.saturating_sub(head.len())..]),
-        ];
-        match layer.write(stream, &parts) {
+    let mut written = 0;
+    while frame.remaining() > 0 {
+        match layer.write(stream, &frame.parts().map(IoSlice::new)) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
-            Ok(more) => written += more,
+            Ok(more) => {
+                frame.wrote(more);
+                written += more;
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

@@ -19,13 +19,13 @@ use std::time::Duration;
 use mio::{Events, Interest, Poll, Token};
 use pstrain_core::id::PeerId;
 use pstrain_core::node::{Identity, Target};
-use pstrain_core::protocol::{Limits, LinkFigures, Message};
+use pstrain_core::protocol::{Limits, LinkFigures, Message, Spares};
 use pstrain_core::time::Time;
 
 use crate::address::Address;
 use crate::clock::WallClock;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
-use connection::{Connection, Progress};
+use connection::{Connection, Progress, Shared};
 use door::{Door, Notices};
 pub use files::allow_more_files;
 use listener::Listener;
@@ -78,8 +78,7 @@ pub struct SocketTransport {
     /// Peers from which more can be read although no event will say so.
     unread: BTreeSet<PeerId>,
     next_id: u64,
-    buffer: Vec<u8>,
-    events: Vec<TransportEvent>,
+    shared: Shared,
     traffic: Arc<Traffic>,
 }
 
@@ -138,8 +137,11 @@ impl SocketTransport {
             deadlines: BTreeSet::new(),
             unread: BTreeSet::new(),
             next_id: 0,
-            buffer: vec![0; READ_BYTES],
-            events: Vec::new(),
+            shared: Shared {
+                buffer: vec![0; READ_BYTES],
+                spares: Spares::default(),
+                events: Vec::new(),
+            },
             traffic: Arc::default(),
         })
     }
@@ -273,9 +275,9 @@ impl SocketTransport {
         }
         let Broken { why, permanent } = broken;
         if connection.is_connected() {
-            self.events.push(TransportEvent::Disconnected { peer: id, why });
+            self.shared.events.push(TransportEvent::Disconnected { peer: id, why });
         } else if !connection.is_accepted() {
-            self.events.push(TransportEvent::DialFailed { why, permanent });
+            self.shared.events.push(TransportEvent::DialFailed { why, permanent });
         } else if let Some(origin) = origin {
             self.tell(&format!("turned away {origin}: {why}"));
         }
@@ -306,7 +308,7 @@ impl SocketTransport {
                     match here {
                         Err(broken) if self.security.is_local() => return self.lose(id, broken),
                         _ if connected => {
-                            self.events.push(TransportEvent::Dialled(id, Identity::Anyone));
+                            self.shared.events.push(TransportEvent::Dialled(id, Identity::Anyone));
                             self.set_end(id, None);
                         }
                         _ => self.end_within(id, HANDSHAKE),
@@ -334,7 +336,7 @@ impl SocketTransport {
         self.unread.remove(&id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let was_connected = connection.is_connected();
-        let progress = connection.read(&mut self.buffer, id, &mut self.events);
+        let progress = connection.read(id, &mut self.shared);
         if !was_connected && connection.is_connected() {
             let identity = connection.identity();
             self.set_end(id, None);
@@ -354,7 +356,7 @@ impl SocketTransport {
 
     /// The next moment at which something is due without an event.
     fn own_deadline(&self) -> Option<Time> {
-        if !self.unread.is_empty() || !self.events.is_empty() {
+        if !self.unread.is_empty() || !self.shared.events.is_empty() {
             return Some(Time::ZERO);
         }
         let first = self.deadlines.first().map(|&(at, _)| at);
@@ -419,7 +421,7 @@ impl Transport for SocketTransport {
 
     fn dial(&mut self, target: &Target) {
         if let Err(Broken { why, permanent }) = self.try_dial(target) {
-            self.events.push(TransportEvent::DialFailed { why, permanent });
+            self.shared.events.push(TransportEvent::DialFailed { why, permanent });
         }
         self.dials += 1;
     }
@@ -438,6 +440,10 @@ impl Transport for SocketTransport {
                 self.door.leave(id);
             }
         }
+    }
+
+    fn recycle(&mut self, vector: Arc<Vec<f32>>) {
+        self.shared.spares.give(vector);
     }
 
     fn close(&mut self, id: PeerId) {
@@ -460,7 +466,7 @@ impl Transport for SocketTransport {
     ) -> Result<(), TransportError> {
         loop {
             let woken = self.poll_once(until)?;
-            events.append(&mut self.events);
+            events.append(&mut self.shared.events);
             let late = until.is_some_and(|until| until <= self.clock.now());
             if woken || late || !events.is_empty() {
                 return Ok(());
@@ -486,7 +492,7 @@ impl Transport for SocketTransport {
         let busy = |transport: &Self| transport.connections.values().any(Connection::is_unflushed);
         while busy(self) && self.clock.now() < until {
             self.poll_once(Some(until))?;
-            self.events.clear();
+            self.shared.events.clear();
         }
         Ok(())
     }

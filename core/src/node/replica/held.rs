@@ -73,8 +73,8 @@ impl HeldPush {
         }
         let input = Input::Message(*peer, Message::Push(push));
         let mut bytes = Vec::new();
-        if let Some(payload) = encode_input(*at, &input, &mut bytes) {
-            bytes.extend_from_slice(payload.as_slice());
+        if let Some(tail) = encode_input(*at, &input, &mut bytes) {
+            tail.append_to(&mut bytes);
         }
         (kind, bytes)
     }

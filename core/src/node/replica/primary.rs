@@ -226,8 +226,7 @@ impl Primary {
             return Some(Content::Held(HeldPush::new(at, *peer, worker, push.clone())));
         }
         let mut bytes = Vec::new();
-        let payload = encode_input(at, input, &mut bytes)?;
-        bytes.extend_from_slice(payload.as_slice());
+        encode_input(at, input, &mut bytes)?.append_to(&mut bytes);
         Some(Content::Ready(EntryKind::Input, Arc::new(bytes)))
     }
 

@@ -12,7 +12,7 @@ use crate::filter::Encoded;
 use crate::id::{PeerId, Sequence, ServerId, Version, WorkerId};
 use crate::node::Outbox;
 use crate::protocol::group::{Arrived, Fault};
-use crate::protocol::message::{Push, PushHeader};
+use crate::protocol::message::{Push, PushHeader, Seen};
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
 use crate::time::Time;
@@ -50,6 +50,8 @@ struct Own {
     #[serde(skip)]
     gradient: Arc<Vec<f32>>,
     encoded: Option<Encoded>,
+    #[serde(skip)]
+    finite: Seen,
 }
 
 impl Server {
@@ -67,8 +69,9 @@ impl Server {
         if !slot.seat.grants.iter().any(|grant| grant.sequence == sequence) {
             return self.judge_push(now, peer, worker, push, Elsewhere::default(), out); // which will refuse it
         }
-        let Push { header, gradient, encoded } = push;
-        let own = Own { peer, header, gradient, encoded: encoded.map(Arc::unwrap_or_clone) };
+        let Push { header, gradient, encoded, finite } = push;
+        let encoded = encoded.map(Arc::unwrap_or_clone);
+        let own = Own { peer, header, gradient, encoded, finite };
         slot.seat.arriving.entry(sequence).or_default().own = Some(own);
         self.take_whole(now, worker, out);
     }
@@ -114,8 +117,8 @@ fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push,
     let arriving = slot.seat.arriving.get_mut(&sequence)?;
     let base = arriving.own.as_ref()?.header.base;
     let all = arriving.others.values().filter(|part| part.base == base).count() == wanted;
-    let Own { peer, header, gradient, encoded } = arriving.own.take_if(|_| all)?;
-    let push = Push { header, gradient, encoded: encoded.map(Arc::new) };
+    let Own { peer, header, gradient, encoded, finite } = arriving.own.take_if(|_| all)?;
+    let push = Push { header, gradient, encoded: encoded.map(Arc::new), finite };
     let mut elsewhere = Elsewhere { fault: arriving.fault, ..Elsewhere::default() };
     let squares = arriving.others.values().filter_map(|part| part.squares.as_ref());
     squares.for_each(|squares| elsewhere.squares += squares);

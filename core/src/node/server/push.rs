@@ -12,7 +12,7 @@ use crate::node::{Effect, Event, Outbox};
 use crate::protocol::group::Fault;
 use crate::protocol::message::{Decided, EndReason, ParametersHeader, Pull, Push, PushHeader};
 use crate::protocol::{Message, Phase, Refusal};
-use crate::store::{Contribution, Decision, first_not_finite};
+use crate::store::{Contribution, Decision};
 use crate::time::Time;
 use crate::work::{Task, Timed};
 
@@ -266,7 +266,7 @@ impl Server {
             );
             return Err(Refusal::Unexpected { what });
         }
-        if let Some(key) = first_not_finite(header.keys, &push.gradient) {
+        if let Some(key) = push.first_not_finite() {
             return Err(Refusal::NotFinite { sequence: header.sequence, key });
         }
         Ok(())

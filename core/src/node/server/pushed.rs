@@ -17,9 +17,10 @@ use super::Server;
 use crate::id::{PeerId, Version};
 use crate::node::{Effect, Event, Outbox};
 use crate::optim::OptimizerSpec;
+use crate::params::first_not_finite;
 use crate::protocol::range::{PartDue, PushRange, PushedRange, RangePart, RangePushed};
 use crate::protocol::{Limits, Message, Phase, Refusal};
-use crate::store::{Decision, first_not_finite};
+use crate::store::Decision;
 use crate::time::Time;
 use crate::work::Redundancy;
 

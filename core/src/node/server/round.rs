@@ -282,6 +282,7 @@ impl Server {
                 age,
             }));
         }
+        out.extend(self.store.spares().map(Effect::Spare));
         self.samples += weights.map_or(0, |weights| weights.samples);
         self.cohort.close(closing);
         if let Some(dealer) = &mut self.dealer {

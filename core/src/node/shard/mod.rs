@@ -35,7 +35,7 @@ use crate::protocol::group::{
 use crate::protocol::message::{EndReason, Heartbeat, ParametersHeader, Push};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
 use crate::rng::Stream;
-use crate::store::{Decision, Store, first_not_finite};
+use crate::store::{Decision, Store};
 use crate::time::Time;
 
 /// Decisions that are followed before the coordinator hears of it.
@@ -385,7 +385,11 @@ impl Shard {
             | Decision::GoBack
             | Decision::PushRange { .. }
             | Decision::Checkpoint { .. }) => {
-                let sums = store.as_mut().and_then(|store| store.follow(&decision));
+                let sums = store.as_mut().and_then(|store| {
+                    let sums = store.follow(&decision);
+                    out.extend(store.spares().map(Effect::Spare));
+                    sums
+                });
                 if let Some(sums) = sums {
                     let measured = Measured { decision: self.followed, sums };
                     self.measured = Some(measured.clone());
@@ -432,7 +436,8 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let Some(store) = self.store() else { return };
-        let fault = first_not_finite(push.header.keys, &push.gradient)
+        let fault = push
+            .first_not_finite()
             .map(|key| Fault { key, has_diverged: store.first_not_finite().is_some() });
         let job = self.following.as_ref().map(|following| &following.job);
         let squares = job.and_then(|job| job.update.squares(&push.gradient));

@@ -67,7 +67,7 @@ impl Workers {
             for header in headers {
                 let held = seat.held.entry(header.sequence);
                 let gradient = Arc::default();
-                let push = held.or_insert(Push { header, gradient, encoded: None });
+                let push = held.or_insert_with(|| Push::new(header, gradient));
                 let mut encoded = push.encoded.take().map(Arc::unwrap_or_clone);
                 archive.small(&mut encoded)?;
                 push.encoded = encoded.map(Arc::new);

@@ -36,7 +36,7 @@ impl Worker {
             }
             None => Arc::new(gradient),
         };
-        Push { header, gradient, encoded: None }
+        Push::new(header, gradient)
     }
 
     /// Takes note of what became of pushes; whether that is news.

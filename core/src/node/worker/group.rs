@@ -466,7 +466,7 @@ impl Worker {
             header.keys = keys;
             let values = push.gradient.get(keys.indices()).unwrap_or_default();
             let gradient = Arc::new(values.to_vec());
-            Message::Push(Push { header, gradient, encoded: encoded(keys) })
+            Message::Push(Push { encoded: encoded(keys), ..Push::new(header, gradient) })
         };
         for other in &self.servers.others {
             if let Some(link) = &other.link {

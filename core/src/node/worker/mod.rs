@@ -132,7 +132,7 @@ pub struct Worker {
     unknown: Unknown,
     /// What is done to its gradients before they travel.
     carrier: Option<Carrier>,
-    /// The parameters of the gradient that is being computed, if its filters look at them.
+    /// The parameters of the gradient that is being computed.
     base: Option<Arc<Vec<f32>>>,
     draining: bool,
     /// Until when a gradient that is being computed is waited for.

@@ -93,8 +93,7 @@ impl Worker {
         let Some(member) = &self.member else { return };
         let Some((grant, parameters)) = self.work.begin() else { return };
         let Grant { sequence, version, task } = grant;
-        let keeps = member.job.filters.looks_at_parameters();
-        self.base = keeps.then(|| parameters.clone());
+        self.base = Some(parameters.clone());
         out.push(Effect::Report(Event::Received { sequence, version }));
         out.push(Effect::Compute(Compute {
             ticket: member.ticket(grant),
@@ -125,10 +124,10 @@ impl Worker {
         // Told before it is done, so that whoever hears of the push has heard of this.
         let PushHeader { sequence, base, samples, loss, .. } = header;
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
-        let base = self.base.take();
-        let base = base.as_ref().map_or(&[][..], |base| base);
+        let base = self.base.take().unwrap_or_default();
         let gradient = (computed.gradient, self.block_of(grant.task));
-        let push = Self::filtered(&mut self.carrier, grant, header, gradient, base);
+        let push = Self::filtered(&mut self.carrier, grant, header, gradient, &base);
+        out.push(Effect::Spare(base));
         self.work.send(push.clone());
         if self.server().is_some() && self.unknown.is_empty() {
             self.send_push(now, push, out);

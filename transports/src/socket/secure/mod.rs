@@ -188,6 +188,11 @@ impl Layer {
         }
     }
 
+    /// Whether bytes are what they are on the wire.
+    pub(super) const fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
+
     /// Who the peer has proved to be.
     pub(super) const fn identity(&self) -> Identity {
         match self {
