@@ -70,8 +70,8 @@ def reference(systems):
 
 def job_table(runs):
     print(
-        "| batch | consistency | system | updates/s | samples/s | pstrain's rate is | memory, MiB | of pstrain's"
-        " | to the first update, s | of pstrain's | accuracy | epochs |"
+        "| batch | consistency | system | updates/s | samples/s | pstrain / this | memory, MiB | this / pstrain"
+        " | to the first update, s | this / pstrain | accuracy | epochs |"
     )
     print("|---" * 12 + "|")
     for (kind, size), systems in runs.items():
@@ -85,11 +85,11 @@ def job_table(runs):
                 system,
                 number(median(its["updates/s"])),
                 with_range(its["samples/s"]),
-                ratio(ours["samples/s"], its["samples/s"]) + " x",
+                ratio(ours["samples/s"], its["samples/s"]),
                 number(median(its["memory"])),
-                ratio(its["memory"], ours["memory"]) + " x",
+                ratio(its["memory"], ours["memory"]),
                 number(median(its["start"])),
-                ratio(its["start"], ours["start"]) + " x",
+                ratio(its["start"], ours["start"]),
                 f"{median(its['accuracy']):.4f}",
                 number(median(its["epochs"])),
             ]
@@ -97,7 +97,7 @@ def job_table(runs):
 
 
 def bytes_table(runs):
-    print("| size | system | a second | GB/s each way | pstrain's rate is |")
+    print("| size | system | a second | GB/s each way | pstrain / this |")
     print("|---" * 5 + "|")
     for (kind, size), systems in runs.items():
         if kind != "bytes":
@@ -105,7 +105,7 @@ def bytes_table(runs):
         ours = reference(systems)
         for system, its in systems.items():
             each_way = median(its["rate"]) * BYTES[size] / 1e9
-            cells = [size, system, with_range(its["rate"]), number(each_way), ratio(ours["rate"], its["rate"]) + " x"]
+            cells = [size, system, with_range(its["rate"]), number(each_way), ratio(ours["rate"], its["rate"])]
             print(f"| {' | '.join(cells)} |")
 
 
