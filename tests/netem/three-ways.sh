@@ -18,7 +18,6 @@ Needs root and netem; without it: tests/netem/vm.sh --out results/netem tests/ne
 environment:
   REPS     repetitions, seeds 1 to REPS       (default 3)
   OUT      results, kept and continued        (default results/netem/three-ways)
-  PROBES   pings per worker, before and after a run (default 10)
   PSTRAIN  the binary                         (default target/release/pstrain)
 
 exit status: 0 done · 1 a run failed · 2 usage or environment · 3 a run is not valid
@@ -42,7 +41,7 @@ for job in "${jobs[@]}"; do
 done
 reps=${REPS:-3} out=${OUT:-$root/results/netem/three-ways}
 [[ $reps =~ ^[1-9][0-9]*$ ]] || fail "REPS='$reps' is not a positive number"
-export PROBES=${PROBES:-10} PSTRAIN=${PSTRAIN:-${CARGO_TARGET_DIR:-$root/target}/release/pstrain}
+export PSTRAIN=${PSTRAIN:-${CARGO_TARGET_DIR:-$root/target}/release/pstrain}
 command -v "$PSTRAIN" >/dev/null || fail "no pstrain binary at $PSTRAIN: run 'cargo build --release' or set PSTRAIN"
 command -v jq >/dev/null || fail "no jq: install the package jq"
 failed=0 invalid=0
@@ -98,7 +97,9 @@ for job in "${jobs[@]}"; do
             if [[ -e $folder/done ]]; then files+=("$folder/summary.json"); fi
         done
         read -r middle least greatest < <(figure .time_s 2 "${files[@]}")
-        row+=" $middle ($least - $greatest) |"
+        row+=" $middle ($least - $greatest)"
+        ((${#files[@]} == reps)) || row+=", ${#files[@]} of $reps runs valid"
+        row+=" |"
         if [[ $way == simulated ]]; then
             predicted=$middle
         else

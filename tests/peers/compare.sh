@@ -97,15 +97,18 @@ if [[ -n ${has[torch]:-} ]]; then
 fi
 
 # measure KIND SIZE SYSTEM COMMAND...: runs the command, which prints one JSON object, and notes it with what
-# was measured from outside. KIND is sync, async or bytes; SIZE a batch or the size of a message.
+# was measured from outside. KIND is sync, async or bytes; SIZE a batch or the size of a message. A command
+# that fails is tried a second time: on a busy machine Ray may give up while it starts.
 measure() {
-    local kind=$1 size=$2 system=$3 output
+    local kind=$1 size=$2 system=$3 output attempt
     shift 3
     echo "  $size, $kind: $system" >&2
-    output=$("$python" "$peers/measured.py" "$@" 2>"$work/stderr") || {
+    for attempt in 1 2; do
+        if output=$("$python" "$peers/measured.py" "$@" 2>"$work/stderr"); then break; fi
         tail -n 20 "$work/stderr" >&2
-        fail "$system failed: $*"
-    }
+        echo "compare.sh: $system failed, attempt $attempt of 2: $*" >&2
+        ((attempt < 2)) || fail "given up; with OUT set, table.py shows what there is until here"
+    done
     printf '{"repetition": %s, "kind": "%s", "size": "%s", "system": "%s", "run": %s}\n' \
         "$rep" "$kind" "$size" "$system" "$output" >>"$runs"
 }
