@@ -11,13 +11,15 @@ source "$here/link.sh"
 
 usage() {
     cat <<'TEXT'
-usage: cluster.sh --out DIR [--job FILE] [--link TEXT]... [--netem LINK=WORDS]... [--overwrite] [-- SETTING...]
+usage: cluster.sh --out DIR [--job FILE] [--link TEXT]... [--netem LINK=WORDS]... [--shaped] [--overwrite]
+                  [-- SETTING...]
 
   --out DIR           results of `pstrain server --out`, and netem.json, netem.txt, server.log, worker-N.log
   --job FILE          job file; its `link` becomes netem's, so that pstrain itself adds no delay
   --link TEXT         links in pstrain's words, instead of the job's: 1.delay=1ms 2.delay=100ms
   --netem LINK=WORDS  further words for netem that pstrain's links do not have: 2.up='reorder 25%'
                       (LINK: WORKER.up, WORKER.down, server.up or server.down)
+  --shaped            leave the job's links to pstrain, over a network without delays: for comparison
   --overwrite         replace the results that DIR holds already
   SETTING...          settings of the job, as flags: --epochs 1 --consistency asp
 
@@ -37,12 +39,13 @@ fail() {
     exit 2
 }
 
-out='' job='' link='' overwrite=() settings=() root=$here/../..
+out='' job='' link='' shaped='' overwrite=() settings=() root=$here/../..
 declare -A extra_words=()
 while (($# > 0)); do
     case $1 in
     -h | --help) usage; exit 0 ;;
     --overwrite) overwrite=(--overwrite); shift ;;
+    --shaped) shaped=yes; shift ;;
     --) shift; settings=("$@"); break ;;
     --out | --job | --link | --netem)
         (($# > 1)) || fail "$1 needs a value; see --help"
@@ -60,6 +63,7 @@ while (($# > 0)); do
     esac
 done
 [[ -n $out ]] || fail "--out DIR is missing; see --help"
+[[ -z $shaped || (-z $link && ${#extra_words[@]} == 0) ]] || fail "--shaped leaves no links to netem: --link and --netem do not go with it"
 
 ### What must be there
 
@@ -89,12 +93,12 @@ job_setting() {
 }
 workers=$(job_setting workers)
 job_link=$(job_setting link)
-if [[ -n $job_link && $job_link != none ]]; then
+if [[ -n $job_link && $job_link != none && -z $shaped ]]; then
     command+=(--link none)
     link=${link:-$job_link}
 fi
 link=${link:-none}
-unset PSTRAIN_JOB_LINK
+[[ -n $shaped ]] || unset PSTRAIN_JOB_LINK
 worker_data=()
 data=$(job_setting data)
 if [[ $data != synthetic* && $(job_setting data-from) == worker ]]; then

@@ -100,6 +100,13 @@ cluster job-file --job "$out/job.toml" -- --batch-size 128
 expect "the links of a job file" "0 3 6" \
     "$status $(jq -r '[.round_trips[] | select(.when == "before") | .asked_ms] | map(round) | join(" ")' "$out/job-file/netem.json")"
 
+cluster shaped --shaped --job "$out/job.toml" -- --batch-size 128
+expect "links that pstrain shapes itself: none for netem" "0 0 0" \
+    "$status $(jq -r '[.round_trips[] | select(.when == "before") | .asked_ms] | map(round) | join(" ")' "$out/shaped/netem.json")"
+expect "pstrain has them" "1.delay=3ms 2.down.delay=6ms" "$(sed -nE 's/^link = "([^"]*)".*/\1/p' "$out/shaped/job.toml")"
+cluster refused-shaped --shaped --link "1.delay=1ms" -- "${job[@]}"
+expect "links for both are refused" 2 "$status"
+
 cluster jitter --link "delay=20ms jitter=5ms distribution=normal server.rate=100mbit 2.down.delay=10ms" -- "${job[@]}"
 expect "jitter, a shared rate, and a delay on the way back" "0 true" "$status $(jq .valid "$out/jitter/netem.json")"
 

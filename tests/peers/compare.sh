@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs pstrain, a plain PyTorch loop and a Ray parameter server on one task and prints a Markdown table.
+# Runs pstrain and its peers on one job, in turns, and prints Markdown tables. Peers: a Ray parameter server,
+# torch.distributed over Gloo, Flower, and the plain PyTorch loop.
 set -euo pipefail
 # The clock below and the tables are read by programs: a decimal comma would break both.
 export LC_ALL=C
@@ -10,13 +11,14 @@ usage: compare.sh [BATCH...]          (default: 32 128; samples of a mini-batch,
 
 settings, by environment variable:
   PSTRAIN       binary                       (default target/release/pstrain of this repository)
-  PSTRAIN_ARGS  further options for `pstrain run`
-  PYTHON        with requirements.txt        (default python3)
+  PSTRAIN_ARGS  further options for pstrain's runs
+  PYTHON        with requirements.txt        (default python3); peers that it lacks are skipped
   DATA          NSL-KDD file, plain/.gz/.xz  (default: made by `pstrain data synth`)
-  WORKERS       of pstrain and Ray           (default 2)
+  WORKERS       of all systems               (default 2)
   EPOCHS        of each run                  (default 20)
-  RAY_SECONDS   where a Ray run is cut short (default 20)
+  PEER_SECONDS  where a peer's run is cut short (default 20)
   REPS          repetitions                  (default 3)
+  SIZES         of messages to move, of 8KB 1MB 16MB 100MB (default all; none: no such table)
   OUT           where to keep every run, one JSON object a line (default: not kept)
 TEXT
 }
@@ -39,18 +41,37 @@ pstrain=${PSTRAIN:-$peers/../../target/release/pstrain}
 python=${PYTHON:-python3}
 workers=${WORKERS:-2}
 epochs=${EPOCHS:-20}
-ray_seconds=${RAY_SECONDS:-20}
+peer_seconds=${PEER_SECONDS:-20}
 reps=${REPS:-3}
 batches=("$@")
 (($# > 0)) || batches=(32 128)
+read -ra sizes <<<"${SIZES:-8KB 1MB 16MB 100MB}"
 read -ra pstrain_args <<<"${PSTRAIN_ARGS:-}"
+
+# How many values of 4 bytes a message of that size has, and how often it is moved in a run.
+declare -A values=([8KB]=2084 [1MB]=262144 [16MB]=4194304 [100MB]=26214400)
+declare -A moves=([8KB]=6000 [1MB]=300 [16MB]=60 [100MB]=12)
+[[ ${sizes[*]} != none ]] || sizes=()
+for size in "${sizes[@]}"; do
+    [[ -n ${values[$size]:-} ]] || fail "SIZES: '$size' is none of 8KB, 1MB, 16MB and 100MB"
+done
 
 command -v "$pstrain" >/dev/null ||
     fail "no pstrain binary at $pstrain: run 'cargo build --release' or set PSTRAIN"
 command -v "$python" >/dev/null || fail "no $python: install Python 3.11 or set PYTHON"
-for package in numpy torch ray; do
-    "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$package') is None)" ||
-        fail "$python has no $package: see README.md for the installation, or set PYTHON to the environment that has it"
+declare -A has=()
+skipped=()
+for package in numpy torch ray flwr; do
+    if "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$package') is None)"; then
+        has[$package]=1
+    else
+        skipped+=("$package")
+    fi
+done
+# All peers compute with PyTorch, on arrays that numpy reads.
+if [[ -z ${has[numpy]:-} || -z ${has[torch]:-} ]]; then has=(); fi
+for package in "${skipped[@]}"; do
+    printf '\nSKIPPED: what needs %s: %s has no such package; README.md says how to install it\n\n' "$package" "$python" >&2
 done
 [[ -z ${DATA:-} || -r $DATA ]] || fail "cannot read DATA=$DATA"
 
@@ -71,40 +92,90 @@ case ${DATA:-} in
     *) cp "$DATA" "$csv" ;;
 esac
 npz=$work/data.npz
-"$python" "$peers/prepare.py" "$csv" "$npz" || fail "prepare.py could not read the data"
+if [[ -n ${has[torch]:-} ]]; then
+    "$python" "$peers/prepare.py" "$csv" "$npz" || fail "prepare.py could not read the data"
+fi
 
-# measure SYSTEM BATCH COMMAND...: runs the command, which prints one JSON object, and notes the clock around it.
+# measure KIND SIZE SYSTEM COMMAND...: runs the command, which prints one JSON object, and notes it with what
+# was measured from outside. KIND is sync, async or bytes; SIZE a batch or the size of a message. A command
+# that fails is tried a second time: on a busy machine Ray may give up while it starts.
 measure() {
-    local system=$1 batch=$2 started ended output
-    shift 2
-    echo "  $system, batch $batch" >&2
-    started=$EPOCHREALTIME
-    output=$("$@" 2>"$work/stderr") || {
+    local kind=$1 size=$2 system=$3 output attempt
+    shift 3
+    echo "  $size, $kind: $system" >&2
+    for attempt in 1 2; do
+        if output=$("$python" "$peers/measured.py" "$@" 2>"$work/stderr"); then break; fi
         tail -n 20 "$work/stderr" >&2
-        fail "$system failed: $*"
-    }
-    ended=$EPOCHREALTIME
-    [[ $output == *'{'* ]] || fail "$system printed no JSON object: $*"
-    printf '{"system": "%s", "batch": %s, "epochs": %s, "started": %s, "ended": %s, "result": %s}\n' \
-        "$system" "$batch" "$epochs" "$started" "$ended" "${output//$'\n'/ }" >>"$runs"
+        echo "compare.sh: $system failed, attempt $attempt of 2: $*" >&2
+        ((attempt < 2)) || fail "given up; with OUT set, table.py shows what there is until here"
+    done
+    printf '{"repetition": %s, "kind": "%s", "size": "%s", "system": "%s", "run": %s}\n' \
+        "$rep" "$kind" "$size" "$system" "$output" >>"$runs"
+}
+
+# compare_jobs BATCH: the job by all systems.
+compare_jobs() {
+    local batch=$1 mode transport
+    local ours=(--workers "$workers" --epochs "$epochs" --data "$csv" --batch-size "$batch")
+    ours+=(${pstrain_args[@]+"${pstrain_args[@]}"})
+    local theirs=(--data "$npz" --batch "$batch" --epochs "$epochs" --seconds "$peer_seconds" --seed "$rep")
+    local processes=$((workers + 1))
+    measure sync "$batch" "pstrain, $processes processes, TCP" \
+        "$peers/pstrain_processes.sh" "$pstrain" "${ours[@]}" --consistency bsp
+    for transport in tcp unix memory; do
+        measure sync "$batch" "pstrain, 1 process, $transport" \
+            "$pstrain" run --json --quiet --transport "$transport" "${ours[@]}" --consistency bsp
+    done
+    measure async "$batch" "pstrain, $processes processes, TCP" \
+        "$peers/pstrain_processes.sh" "$pstrain" "${ours[@]}" --consistency asp
+    if [[ -n ${has[torch]:-} ]]; then
+        measure sync "$batch" "PyTorch loop, 1 process, no server" "$python" "$peers/pytorch_loop.py" "${theirs[@]}"
+        measure sync "$batch" "PyTorch + Gloo all-reduce" \
+            "$python" "$peers/gloo_allreduce.py" --workers "$workers" "${theirs[@]}"
+        for mode in sync async; do
+            measure "$mode" "$batch" "PyTorch + Gloo parameter server" \
+                "$python" "$peers/gloo_ps.py" --mode "$mode" --workers "$workers" "${theirs[@]}"
+        done
+    fi
+    if [[ -n ${has[ray]:-} ]]; then
+        for mode in sync async; do
+            measure "$mode" "$batch" "Ray + PyTorch" \
+                "$python" "$peers/ray_ps.py" --mode "$mode" --workers "$workers" "${theirs[@]}"
+        done
+    fi
+    if [[ -n ${has[flwr]:-} ]]; then
+        measure sync "$batch" "Flower + PyTorch" \
+            "$python" "$peers/flower_fedsgd.py" --workers "$workers" "${theirs[@]}"
+    fi
+}
+
+# compare_bytes SIZE: messages of that size between two processes, without any training.
+compare_bytes() {
+    local size=$1
+    local count=${moves[$size]} examples_a_move=1
+    # An epoch of 300 examples or more, so that the data are never the smallest there may be.
+    while ((count * examples_a_move < 300)); do examples_a_move=$((examples_a_move + 1)); done
+    local rows=$((count * examples_a_move * 4 / 3))
+    measure bytes "$size" "pstrain push-pull" "$peers/pstrain_processes.sh" "$pstrain" --workers 1 --consistency asp \
+        --model "timing:${values[$size]}" --data "synthetic:$rows" --batch-size "$examples_a_move" --epochs 1 --lease 1m
+    measure bytes "$size" "Gloo all-reduce" \
+        "$python" "$peers/gloo_bytes.py" --values "${values[$size]}" --count "$count"
 }
 
 # Repetitions outermost: what drifts on the machine then hits every system alike.
 for ((rep = 1; rep <= reps; rep++)); do
     echo "repetition $rep of $reps" >&2
-    for batch in "${batches[@]}"; do
-        for transport in memory unix tcp; do
-            measure "pstrain-$transport" "$batch" "$pstrain" run --json --quiet --transport "$transport" \
-                --workers "$workers" --batch-size "$batch" --epochs "$epochs" --data "$csv" \
-                ${pstrain_args[@]+"${pstrain_args[@]}"}
-        done
-        measure pytorch-loop "$batch" "$python" "$peers/pytorch_loop.py" \
-            --data "$npz" --batch "$batch" --epochs "$epochs" --seed "$rep"
-        for mode in sync async; do
-            measure "ray-$mode" "$batch" "$python" "$peers/ray_ps.py" --mode "$mode" --workers "$workers" \
-                --data "$npz" --batch "$batch" --epochs "$epochs" --seconds "$ray_seconds" --seed "$rep"
-        done
-    done
+    for batch in "${batches[@]}"; do compare_jobs "$batch"; done
+    if [[ -n ${has[torch]:-} ]]; then
+        for size in "${sizes[@]}"; do compare_bytes "$size"; done
+    fi
 done
 
+versions="$("$pstrain" --version | head -n 1)"
+for package in torch ray flwr; do
+    [[ -z ${has[$package]:-} ]] || versions+=", $package $("$python" -c "import importlib.metadata as m; print(m.version('$package'))")"
+done
+echo "$(nproc) cores, $workers workers; $versions; medians of $reps, in brackets the range."
+if ((${#skipped[@]} > 0)); then echo "Not installed, so left out: ${skipped[*]}."; fi
+echo
 "$python" "$peers/table.py" "$runs"

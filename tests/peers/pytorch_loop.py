@@ -3,7 +3,6 @@
 
 import argparse
 import json
-import resource
 
 import torch
 
@@ -37,7 +36,6 @@ def main():
     results = budget.results()
 
     results["accuracy"] = job.accuracy(model, *job.load(args.data, "test"))
-    results["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps(results))
 
 

@@ -4,7 +4,6 @@
 import argparse
 import json
 import os
-from pathlib import Path
 
 # Before the import: a benchmark neither reports home nor lets Ray guess a thread count.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -92,35 +91,6 @@ def train_async(server, workers, budget):
     return ray.get(weights)
 
 
-def session_pss_mib():
-    """Memory of this process and all below it, shared pages counted once; None where the kernel hides it.
-
-    Ray's control processes are children of the driver that called `init`, the actors theirs.
-    """
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # ended meanwhile
-        parents[int(stat.parent.name)] = int(fields[1])
-    session, grown = {os.getpid()}, True
-    while grown:
-        below = {pid for pid, parent in parents.items() if parent in session} - session
-        session |= below
-        grown = bool(below)
-    kib = 0
-    for pid in session:
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except PermissionError:
-            return None
-        except OSError:
-            continue
-        kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return kib / 1024
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     job.add_options(parser)
@@ -149,7 +119,6 @@ def main():
     weights = (train_sync if args.mode == "sync" else train_async)(server, workers, budget)
     results = budget.results()
 
-    results["pss_mib"] = session_pss_mib()
     model = job.network(args.seed)
     set_weights(model, weights)
     results["accuracy"] = job.accuracy(model, test_inputs, test_classes)

@@ -1,64 +1,122 @@
 #!/usr/bin/env python3
-"""Turns the runs that compare.sh noted into a Markdown table: medians, ranges and ratios to pstrain over TCP."""
+"""Turns the runs that compare.sh noted into Markdown tables: medians, ranges and ratios to pstrain as processes."""
 
 import json
 import statistics
 import sys
 from collections import defaultdict
 
-REFERENCE = "pstrain-tcp"
+KINDS = {"sync": "synchronous", "async": "asynchronous"}
+BYTES = {"8KB": 2084 * 4, "1MB": 2**20, "16MB": 2**24, "100MB": 100 * 2**20}
 
 
-def figures(run):
-    """The figures of one run; None for what its system does not report."""
+def figures(kind, run):
+    """The figures of one run; None for what could not be measured."""
     result = run["result"]
-    updates_per_s = result.get("updates_per_s")
+    if kind == "bytes":
+        return {"rate": result["per_s"] if "per_s" in result else result["updates_per_s"]}
     return {
+        "updates/s": result["updates_per_s"],
         "samples/s": result["samples_per_s"],
-        "updates/s": result["updates"] / result["time_s"] if updates_per_s is None else updates_per_s,
-        "epochs": result.get("epochs", run["epochs"]),
+        "memory": run["pss_mib"],
+        # pstrain's name for it, and the peers'.
+        "start": result["first_update_s"] if "first_update_s" in result else result["start_s"],
         "accuracy": result["accuracy"],
-        # From outside, so that it means the same for all: start, loading, evaluation, shutdown.
-        "rest": run["ended"] - run["started"] - result["time_s"],
-        "memory": result.get("pss_mib") or result.get("peak_rss_mib"),
+        "epochs": result["epochs"],
     }
+
+
+def read(path):
+    """(kind, size) to system to figure to its values, in the order of the repetitions."""
+    runs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    with open(path) as file:
+        for line_number, line in enumerate(file, 1):
+            try:
+                noted = json.loads(line)
+                for name, value in figures(noted["kind"], noted["run"]).items():
+                    runs[noted["kind"], noted["size"]][noted["system"]][name].append(value)
+            except (ValueError, KeyError, TypeError) as error:
+                sys.exit(f"{path}, line {line_number}: not a run ({error!r}): {line.strip()[:200]}")
+    return runs
 
 
 def number(value):
     """Three significant digits, thousands separated."""
     if value is None:
         return "-"
-    return f"{round(value):,}" if abs(value) >= 100 else f"{value:.3g}"
+    if abs(value) >= 100:
+        return f"{round(value):,}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def median(column):
+    return None if None in column else statistics.median(column)
+
+
+def with_range(column):
+    return number(None) if None in column else f"{number(median(column))} ({number(min(column))} - {number(max(column))})"
+
+
+def ratio(above, below):
+    """Of medians."""
+    above, below = median(above), median(below)
+    return number(above / below if above is not None and below else None)
+
+
+def reference(systems):
+    """What the others are compared with: the first one measured, which is pstrain in processes that speak TCP."""
+    return next(iter(systems.values()))
+
+
+def job_table(runs):
+    print(
+        "| batch | consistency | system | updates/s | samples/s | pstrain / this | memory, MiB | this / pstrain"
+        " | to the first update, s | this / pstrain | accuracy | epochs |"
+    )
+    print("|---" * 12 + "|")
+    for (kind, size), systems in runs.items():
+        if kind not in KINDS:
+            continue
+        ours = reference(systems)
+        for system, its in systems.items():
+            cells = [
+                size,
+                KINDS[kind],
+                system,
+                number(median(its["updates/s"])),
+                with_range(its["samples/s"]),
+                ratio(ours["samples/s"], its["samples/s"]),
+                number(median(its["memory"])),
+                ratio(its["memory"], ours["memory"]),
+                number(median(its["start"])),
+                ratio(its["start"], ours["start"]),
+                f"{median(its['accuracy']):.4f}",
+                number(median(its["epochs"])),
+            ]
+            print(f"| {' | '.join(cells)} |")
+
+
+def bytes_table(runs):
+    print("| size | system | a second | GB/s each way | pstrain / this |")
+    print("|---" * 5 + "|")
+    for (kind, size), systems in runs.items():
+        if kind != "bytes":
+            continue
+        ours = reference(systems)
+        for system, its in systems.items():
+            each_way = median(its["rate"]) * BYTES[size] / 1e9
+            cells = [size, system, with_range(its["rate"]), number(each_way), ratio(ours["rate"], its["rate"])]
+            print(f"| {' | '.join(cells)} |")
 
 
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: table.py RUNS.jsonl")
-    runs = defaultdict(lambda: defaultdict(list))
-    with open(sys.argv[1]) as file:
-        for line_number, line in enumerate(file, 1):
-            try:
-                run = json.loads(line)
-                for name, value in figures(run).items():
-                    runs[run["batch"], run["system"]][name].append(value)
-            except (ValueError, KeyError, TypeError) as error:
-                sys.exit(f"{sys.argv[1]}, line {line_number}: not a run ({error!r}): {line.strip()}")
-
-    print(
-        f"| batch | system | samples/s (min - max) | to {REFERENCE} | updates/s"
-        " | accuracy | epochs | rest of the command, s | memory, MiB |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
-    for (batch, system), values in runs.items():
-        middle = {name: None if None in column else statistics.median(column) for name, column in values.items()}
-        rates = values["samples/s"]
-        reference = runs[batch, REFERENCE]["samples/s"] if (batch, REFERENCE) in runs else None
-        ratio = number(middle["samples/s"] / statistics.median(reference)) if reference else "-"
-        print(
-            f"| {batch} | {system} | {number(middle['samples/s'])} ({number(min(rates))} - {number(max(rates))})"
-            f" | {ratio} | {number(middle['updates/s'])} | {middle['accuracy']:.4f} | {number(middle['epochs'])}"
-            f" | {number(middle['rest'])} | {number(middle['memory'])} |"
-        )
+    runs = read(sys.argv[1])
+    job_table(runs)
+    if any(kind == "bytes" for kind, _ in runs):
+        print()
+        bytes_table(runs)
 
 
 if __name__ == "__main__":
