@@ -34,9 +34,12 @@ pstrain=$(command -v "${PSTRAIN:-pstrain}") || {
 host=${SERVER_HOST:-$(hostname)}
 port=${SERVER_PORT:-7070}
 key=${KEY-}
+own_key=
+witness=
+trap 'rm -f "$own_key"; kill "$witness" 2>/dev/null || true' EXIT
 if [ -z "$key" ]; then
     key=$PWD/.pstrain-$(hostname)-$$.key
-    trap 'rm -f "$key"' EXIT
+    own_key=$key
     said=$("$pstrain" cert psk "$key" 2>&1) || {
         echo "$said" >&2
         exit 2
@@ -49,11 +52,16 @@ server=$!
     --data "${WORKER_DATA:-server}" &
 started=$!
 
-# Ctrl-C reaches the server by itself, and a second signal would abort it.
-stopping=
-trap 'stopping=1; kill "$server" 2>/dev/null || true' TERM
-trap 'stopping=1' INT
 ended() { ! kill -0 "$1" 2>/dev/null; }
+
+# Slurm sends SIGTERM to this script alone when the time is nearly over, and to all its processes when somebody cancels
+# the job; Ctrl-C reaches all. A second signal would abort the server, so whether the first has reached it must be
+# known: a process that it ends is the witness.
+sleep infinity &
+witness=$!
+stopping=
+trap 'stopping=1; sleep 0.5; ended "$witness" || kill "$server" 2>/dev/null || true' TERM
+trap 'stopping=1' INT
 
 # A signal ends a wait early.
 until ended "$server" || ended "$started"; do wait -n "$server" "$started" || true; done

@@ -106,7 +106,8 @@ impl Rank {
         of: RankOf,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, String> {
-        let known: Vec<Variables> = of.engines().into_iter().filter_map(RankOf::variables).collect();
+        let known: Vec<Variables> =
+            of.engines().into_iter().filter_map(RankOf::variables).collect();
         let mut found = known.iter().filter_map(|&variables| {
             let rank = variable(variables.rank)?;
             match variables.size {

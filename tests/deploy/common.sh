@@ -21,7 +21,7 @@ cd "$folder" || exit
 step() { printf '\n=== %s ===\n' "$*"; }
 skip() { printf '\nSKIPPED: %s\n' "$*" >&2; }
 fail() { printf '\nFAILED: %s\n' "$*" >&2; exit 1; }
-has() { PATH=$PATH:/usr/sbin command -v "$@" >/dev/null; }
+has() { PATH=$PATH:/usr/sbin command -v "$1" >/dev/null; }
 
 # The job of these checks, and how many workers it has.
 workers=3

@@ -25,7 +25,8 @@ fn every_engine_makes_of_its_ranks_the_workers_of_the_job() {
         let server = Server::tcp(&[&JOB]);
         // The last comes first, so that none is who it would be if nobody asked.
         let started = ["1", "0"].map(|number| {
-            let variables: Vec<_> = [(rank, number)].into_iter().chain(size.map(|it| (it, "2"))).collect();
+            let variables: Vec<_> =
+                [(rank, number)].into_iter().chain(size.map(|it| (it, "2"))).collect();
             let worker = worker(&server, "auto", &variables);
             let place = if number == "1" { 2 } else { 1 };
             worker.wait_to_say(&format!("worker {place} by {rank}={number}"));
@@ -57,7 +58,8 @@ fn a_worker_of_an_engine_that_started_too_many_or_too_few_is_refused_and_its_pla
     let server = Server::tcp(&[&JOB, &["--workers", "2"]]);
     for (rank, size) in [("0", "3"), ("2", "3"), ("0", "1")] {
         let variables = [("RANK", rank), ("WORLD_SIZE", size)];
-        let words = [&format!("WORLD_SIZE={size}, but the job has 2 workers")[..], "engine start 2"];
+        let words =
+            [&format!("WORLD_SIZE={size}, but the job has 2 workers")[..], "engine start 2"];
         worker(&server, "auto", &variables).wait().refused(2, &words);
     }
     let words = ["JOB_COMPLETION_INDEX=2, but the job has 2 workers"];
