@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::cmd::range::Keys;
 use crate::exit;
 use crate::job::JobFlags;
+use crate::rank::RankOf;
 
 #[cfg(feature = "cert")]
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
@@ -327,6 +328,10 @@ pub(crate) struct WorkerArgs {
     /// The number of the worker to be (1, 2, ...); without it the server chooses
     #[arg(long)]
     pub(crate) id: Option<WorkerId>,
+    /// Be the worker of the rank that the engine which started this process gave it, worker 1 for rank 0,
+    /// and refuse a job of another number of workers than the engine started
+    #[arg(long, value_enum, value_name = "auto|ENGINE", conflicts_with = "id")]
+    pub(crate) rank: Option<RankOf>,
     /// A name for tables and messages [default: host name and process id]
     #[arg(long)]
     pub(crate) name: Option<String>,

@@ -18,6 +18,7 @@ mod metrics;
 #[cfg(feature = "pictures")]
 mod picture;
 mod progress;
+mod rank;
 mod record;
 mod security;
 mod signals;

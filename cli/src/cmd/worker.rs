@@ -5,6 +5,7 @@ use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::job::{LONGEST_LEASE, SHORTEST_LEASE};
 use pstrain_core::node::{Event, Prepare, Worker, WorkerConfig, WorkerError};
+use pstrain_core::protocol::Refusal;
 use pstrain_core::protocol::message::{MOST_NAME_BYTES, is_presentable};
 use pstrain_core::rng::Stream;
 use pstrain_data::{DataSpec, Source};
@@ -13,6 +14,7 @@ use pstrain_transports::{Mailbox, Punctuality, Shaped, SocketTransport, WorkerSe
 use crate::args::WorkerArgs;
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
+use crate::rank::Rank;
 use crate::record::{Shaping, peak_rss_mib};
 use crate::security::security;
 use crate::{messages, signals};
@@ -39,10 +41,11 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
         bail!("--lease {}: must be {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}", args.lease);
     }
+    let rank = rank(args)?;
     let config = WorkerConfig {
         stream: Stream::new(u64::from(std::process::id())).fork(&name, 0),
         name,
-        worker: args.id,
+        worker: rank.as_ref().map(Rank::worker).or(args.id),
         wants_examples: args.data.as_deref() == Some("server"),
         lease,
     };
@@ -50,6 +53,9 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     let dialer = SocketTransport::dialer(args.server.clone())?.secured(security);
     let mut transport = Shaped::worker(dialer);
     let mut node = Worker::new(config);
+    if let Some(size) = rank.as_ref().and_then(Rank::size) {
+        node = node.one_of(size);
+    }
     let quiet = args.quiet;
     let report = move |_, event: Event| {
         if !quiet && let Some(message) = worth_saying(&event) {
@@ -73,7 +79,30 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
             exit::of_reason(reason)
         }
         Err(WorkerError::Data(what)) => bail!("{what}"),
-        Err(error) => Err(Failed(format!("{}: {error}", args.server)).into()),
+        Err(error) => match (rank, workers_of(&error)) {
+            (Some(rank), Some(workers)) => bail!("{}", rank.misfit(workers)),
+            _ => Err(Failed(format!("{}: {error}", args.server)).into()),
+        },
+    }
+}
+
+/// The rank that an engine has given this process, if it shall go by that.
+fn rank(args: &WorkerArgs) -> anyhow::Result<Option<Rank>> {
+    let Some(of) = args.rank else { return Ok(None) };
+    let variable = |name: &str| std::env::var_os(name).map(|it| it.to_string_lossy().into_owned());
+    let rank = Rank::find(of, variable).map_err(anyhow::Error::msg)?;
+    if !args.quiet {
+        messages::say(&rank.to_string());
+    }
+    Ok(Some(rank))
+}
+
+/// How many workers the job has, if that is what is wrong.
+const fn workers_of(error: &WorkerError) -> Option<u32> {
+    match error {
+        WorkerError::Workers { workers, .. }
+        | WorkerError::Refused(Refusal::UnknownWorker { workers, .. }) => Some(*workers),
+        _ => None,
     }
 }
 

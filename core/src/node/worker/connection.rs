@@ -12,7 +12,7 @@ use crate::node::dialler::Unreachable;
 use crate::node::{Effect, Event, Identity, Outbox};
 use crate::params::KeyRange;
 use crate::protocol::group::Unreached;
-use crate::protocol::message::{EndReason, Hello, Resume, Welcome};
+use crate::protocol::message::{Bye, EndReason, Hello, Resume, Welcome};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
 use crate::time::Time;
 
@@ -127,6 +127,13 @@ impl Worker {
         if let Err(error) = welcome.job.validate() {
             let what = alloc::format!("its job makes no sense: {error}");
             return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
+        let workers = welcome.job.membership.workers;
+        if let Some(wanted) = self.wanted.filter(|&wanted| wanted != workers) {
+            // Nobody shall wait for it until its lease is over.
+            let bye = Bye { incarnation: welcome.incarnation };
+            self.send(now, Message::Bye(bye), out);
+            return self.finish(Err(WorkerError::Workers { wanted, workers }), out);
         }
         let model = match Model::new(&welcome.job.model, welcome.job.data.shape) {
             Ok(model) => model,

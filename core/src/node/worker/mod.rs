@@ -68,6 +68,13 @@ pub enum WorkerError {
     Protocol(String),
     /// The data of the job cannot be had.
     Data(String),
+    /// The job has another number of workers than it was started as one of.
+    Workers {
+        /// How many it was started as one of.
+        wanted: u32,
+        /// How many the job has.
+        workers: u32,
+    },
     /// Another server leads in its place.
     Deposed {
         /// Since which term.
@@ -94,6 +101,10 @@ impl fmt::Display for WorkerError {
             Self::Refused(why) => write!(f, "the server refused this worker: {why}"),
             Self::Protocol(what) => write!(f, "the server broke the protocol: {what}"),
             Self::Data(what) => f.write_str(what),
+            Self::Workers { wanted, workers } => write!(
+                f,
+                "the job has {workers} workers, and this one was started as one of {wanted}"
+            ),
             Self::GoesBack(checkpoint) => write!(f, "the servers go back to {checkpoint}"),
             Self::Abandoned { why } => write!(
                 f,
@@ -115,6 +126,8 @@ impl core::error::Error for WorkerError {}
 #[derive(Debug)]
 pub struct Worker {
     config: WorkerConfig,
+    /// How many workers the job must have, if it matters.
+    wanted: Option<u32>,
     dialler: Dialler,
     allegiance: Allegiance,
     /// The connections to the other servers.
@@ -181,6 +194,7 @@ impl Worker {
             dialler: Dialler::new(config.stream),
             allegiance: Allegiance::default(),
             config,
+            wanted: None,
             servers: Servers::default(),
             welcome: false,
             member: None,
@@ -195,6 +209,14 @@ impl Worker {
             drain_by: Time::ZERO,
             done: false,
         }
+    }
+
+    /// The same, but it takes part in jobs of so many workers only, and ends with
+    /// [`WorkerError::Workers`] in others.
+    #[must_use]
+    pub const fn one_of(mut self, workers: u32) -> Self {
+        self.wanted = Some(workers);
+        self
     }
 
     /// The worker id, once the server has given one.

@@ -1,0 +1,278 @@
+//! Which worker of its job a process is, as the engine that started it says in the environment.
+//! Knows nothing of the process's own environment: variables are asked for.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use pstrain_core::id::WorkerId;
+
+/// Where a worker's rank is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RankOf {
+    /// The first of those below that is there: the innermost, if engines start each other
+    Auto,
+    /// RANK and WORLD_SIZE, of torchrun and all that do as it does
+    Torchrun,
+    /// OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE, of Open MPI's mpirun
+    Openmpi,
+    /// PMI_RANK and PMI_SIZE, of MPICH's and Intel's mpiexec
+    Pmi,
+    /// PMIX_RANK, of PRRTE and whatever else speaks PMIx; says no size
+    Pmix,
+    /// SLURM_PROCID and SLURM_STEP_NUM_TASKS, of srun
+    Slurm,
+    /// JOB_COMPLETION_INDEX, of an Indexed Job of Kubernetes; says no size
+    Kubernetes,
+}
+
+/// The names of an engine's variables; what lacks one of them was not started by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Variables {
+    rank: &'static str,
+    size: Option<&'static str>,
+}
+
+/// The engines, innermost first: mpirun may be started within a job of Slurm, torchrun by srun or mpirun,
+/// all of them in a pod, and none of it the other way round. What starts a process inherits the variables of
+/// what started itself, so those further out may be those of another process.
+const ENGINES: [RankOf; 6] = [
+    RankOf::Torchrun,
+    RankOf::Openmpi,
+    RankOf::Pmi,
+    RankOf::Pmix,
+    RankOf::Slurm,
+    RankOf::Kubernetes,
+];
+
+impl RankOf {
+    /// Those that it looks at, in this order.
+    fn engines(self) -> Vec<Self> {
+        if self == Self::Auto { ENGINES.to_vec() } else { vec![self] }
+    }
+
+    /// Its own; none if it means whichever engine is there.
+    const fn variables(self) -> Option<Variables> {
+        let (rank, size) = match self {
+            Self::Auto => return None,
+            // From <https://docs.pytorch.org/docs/stable/elastic/run.html>.
+            Self::Torchrun => ("RANK", Some("WORLD_SIZE")),
+            // From <https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html>.
+            Self::Openmpi => ("OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
+            Self::Pmi => ("PMI_RANK", Some("PMI_SIZE")),
+            Self::Pmix => ("PMIX_RANK", None),
+            // From srun(1). A batch script has SLURM_PROCID, too, but only a step has a number of tasks.
+            Self::Slurm => ("SLURM_PROCID", Some("SLURM_STEP_NUM_TASKS")),
+            // From <https://kubernetes.io/docs/concepts/workloads/controllers/job/>.
+            Self::Kubernetes => ("JOB_COMPLETION_INDEX", None),
+        };
+        Some(Variables { rank, size })
+    }
+}
+
+impl fmt::Display for RankOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
+    }
+}
+
+impl fmt::Display for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.size {
+            Some(size) => write!(f, "{} and {size}", self.rank),
+            None => f.write_str(self.rank),
+        }
+    }
+}
+
+/// A process's place in its job, by the engine that started it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rank {
+    /// From 0.
+    rank: u32,
+    /// How many processes the engine started, if it says so; more than `rank`.
+    size: Option<u32>,
+    variables: Variables,
+    /// What engines further out say of another process, as `NAME=VALUE`.
+    others: Vec<String>,
+}
+
+impl Rank {
+    /// Finds it among the variables of an environment; without one of them `variable` gives none.
+    ///
+    /// # Errors
+    ///
+    /// In words: if there is none, or it is no rank, or not within its size.
+    pub(crate) fn find(
+        of: RankOf,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, String> {
+        let known: Vec<Variables> =
+            of.engines().into_iter().filter_map(RankOf::variables).collect();
+        let mut found = known.iter().filter_map(|&variables| {
+            let rank = variable(variables.rank)?;
+            match variables.size {
+                Some(size) => Some((variables, rank, Some(variable(size)?))),
+                None => Some((variables, rank, None)),
+            }
+        });
+        let Some((variables, rank, size)) = found.next() else {
+            let known: Vec<String> = known.iter().map(Variables::to_string).collect();
+            return Err(format!(
+                "--rank {of}: {} not set here; start the worker by such an engine (srun, mpirun, ...), or \
+                 say which it is with --id",
+                known.join("; ")
+            ));
+        };
+        let others = found
+            .filter(|(_, other, _)| *other != rank)
+            .map(|(variables, other, _)| format!("{}={other}", variables.rank))
+            .collect();
+        let number = |name: &str, text: &str| {
+            text.parse().map_err(|_| {
+                format!(
+                    "--rank {of}: {name}={text} is no whole number; if that is not the engine's, name \
+                     the engine (--rank slurm), or say which worker it is with --id"
+                )
+            })
+        };
+        let rank = number(variables.rank, &rank)?;
+        let size = match (variables.size, size) {
+            (Some(name), Some(text)) => Some((name, number(name, &text)?)),
+            _ => None,
+        };
+        if let Some((name, size)) = size.filter(|&(_, size)| rank >= size) {
+            return Err(format!(
+                "--rank {of}: {}={rank} is not below {name}={size}; ranks are 0 to {name} - 1",
+                variables.rank
+            ));
+        }
+        Ok(Self { rank, size: size.map(|(_, size)| size), variables, others })
+    }
+
+    /// The worker of that rank: the first worker is rank 0.
+    pub(crate) const fn worker(&self) -> WorkerId {
+        WorkerId(self.rank)
+    }
+
+    /// How many processes the engine started, if it says so.
+    pub(crate) const fn size(&self) -> Option<u32> {
+        self.size
+    }
+
+    /// What is wrong with a job of another number of `workers`, and what to do.
+    pub(crate) fn misfit(&self, workers: u32) -> String {
+        let started = match (self.variables.size, self.size) {
+            (Some(name), Some(size)) => format!("{name}={size}"),
+            _ => format!("{}={}", self.variables.rank, self.rank),
+        };
+        format!(
+            "{started}, but the job has {workers} workers; have the engine start {workers} workers, or \
+             the server with --workers as many as it starts"
+        )
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "worker {} by {}={}", self.worker(), self.variables.rank, self.rank)?;
+        if let (Some(name), Some(size)) = (self.variables.size, self.size) {
+            write!(f, " of {name}={size}")?;
+        }
+        match self.others.as_slice() {
+            [] => Ok(()),
+            others => write!(f, " (further out: {})", others.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(of: RankOf, environment: &[(&str, &str)]) -> Result<Rank, String> {
+        let value = |name: &str| {
+            let at = environment.iter().find(|(known, _)| *known == name);
+            at.map(|(_, value)| (*value).to_owned())
+        };
+        Rank::find(of, value)
+    }
+
+    /// Worker and size.
+    fn place(environment: &[(&str, &str)]) -> (u64, Option<u32>) {
+        let rank = find(RankOf::Auto, environment).unwrap();
+        (rank.worker().number(), rank.size())
+    }
+
+    const SLURM: [(&str, &str); 2] = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")];
+    const OPENMPI: [(&str, &str); 3] =
+        [("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_RANK", "3")];
+    const TORCHRUN: [(&str, &str); 2] = [("RANK", "5"), ("WORLD_SIZE", "6")];
+
+    #[test]
+    fn each_engine_says_which_worker_it_is_and_most_of_how_many() {
+        assert_eq!(place(&SLURM), (2, Some(2)));
+        assert_eq!(place(&OPENMPI), (4, Some(4)));
+        assert_eq!(place(&TORCHRUN), (6, Some(6)));
+        assert_eq!(place(&[("PMI_RANK", "0"), ("PMI_SIZE", "1")]), (1, Some(1)));
+        assert_eq!(place(&[("PMIX_RANK", "7")]), (8, None));
+        assert_eq!(place(&[("JOB_COMPLETION_INDEX", "2")]), (3, None));
+    }
+
+    #[test]
+    fn of_engines_that_start_each_other_the_innermost_counts() {
+        let pod = [("JOB_COMPLETION_INDEX", "9")];
+        assert_eq!(place(&[&pod[..], &SLURM].concat()), (2, Some(2)));
+        assert_eq!(place(&[&SLURM[..], &OPENMPI, &pod].concat()), (4, Some(4)));
+        let all = [&pod[..], &SLURM, &OPENMPI, &TORCHRUN].concat();
+        assert_eq!(place(&all), (6, Some(6)));
+        let said = find(RankOf::Auto, &all).unwrap().to_string();
+        assert_eq!(
+            said,
+            "worker 6 by RANK=5 of WORLD_SIZE=6 (further out: OMPI_COMM_WORLD_RANK=3, PMIX_RANK=3, \
+             SLURM_PROCID=1, JOB_COMPLETION_INDEX=9)"
+        );
+        // Those that agree are not worth a word.
+        let said = find(RankOf::Auto, &OPENMPI).unwrap().to_string();
+        assert_eq!(said, "worker 4 by OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=4");
+    }
+
+    #[test]
+    fn an_engine_that_is_named_counts_whatever_the_others_say() {
+        let all = [&SLURM[..], &OPENMPI, &TORCHRUN].concat();
+        for (of, worker) in [(RankOf::Slurm, 2), (RankOf::Openmpi, 4), (RankOf::Torchrun, 6)] {
+            assert_eq!(find(of, &all).unwrap().worker().number(), worker);
+        }
+        let error = find(RankOf::Kubernetes, &all).unwrap_err();
+        assert!(error.contains("--rank kubernetes: JOB_COMPLETION_INDEX not set"), "{error}");
+    }
+
+    #[test]
+    fn half_of_an_engines_variables_are_not_that_engines() {
+        // A batch script of Slurm is no step; others call something RANK, too.
+        for lonely in [[("SLURM_PROCID", "0")], [("RANK", "captain")], [("PMI_SIZE", "2")]] {
+            let error = find(RankOf::Auto, &lonely).unwrap_err();
+            assert!(error.contains("SLURM_PROCID and SLURM_STEP_NUM_TASKS"), "{error}");
+            assert!(error.contains("--id"), "{error}");
+        }
+        assert_eq!(place(&[&[("RANK", "captain")][..], &SLURM].concat()), (2, Some(2)));
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_refused_by_name_and_value() {
+        let refused = |environment: &[(&str, &str)], words: &[&str]| {
+            let error = find(RankOf::Auto, environment).unwrap_err();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        };
+        refused(&[("RANK", "one"), ("WORLD_SIZE", "2")], &["RANK=one", "whole number"]);
+        refused(&[("RANK", "-1"), ("WORLD_SIZE", "2")], &["RANK=-1"]);
+        refused(&[("RANK", "0"), ("WORLD_SIZE", "")], &["WORLD_SIZE= is no"]);
+        refused(&[("PMIX_RANK", "4294967296")], &["PMIX_RANK=4294967296"]);
+        refused(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")], &["PMI_RANK=2", "PMI_SIZE=2", "0 to"]);
+    }
+
+    #[test]
+    fn a_job_of_another_size_is_refused_by_the_variable_that_says_it() {
+        let misfit = find(RankOf::Auto, &SLURM).unwrap().misfit(3);
+        assert!(misfit.contains("SLURM_STEP_NUM_TASKS=2, but the job has 3 workers"), "{misfit}");
+    }
+}
