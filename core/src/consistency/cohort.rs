@@ -1,10 +1,13 @@
 //! Who takes part and how far each one is: all that a policy may look at.
 
+mod counts;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use self::counts::Counts;
 use super::Closing;
 use crate::id::{Clock, Version, WorkerId};
 
@@ -23,7 +26,7 @@ pub struct Cohort {
     /// How many of the contributors do not count any more.
     gone: usize,
     /// Contributions to the open round, by the iteration they belong to.
-    pending: BTreeMap<Clock, usize>,
+    pending: Counts,
     contributions: usize,
     /// The iteration of the contribution that came last.
     latest: Clock,
@@ -97,7 +100,7 @@ impl Cohort {
     #[must_use]
     pub fn fastest(&self) -> Option<Clock> {
         let &(clock, _) = self.clocks.last()?;
-        let gone = self.pending.keys().next_back().map(|latest| Clock(latest.0 + 1));
+        let gone = self.pending.last().map(|latest| Clock(latest.0 + 1));
         Some(gone.map_or(clock, |gone| gone.max(clock)))
     }
 
@@ -132,7 +135,7 @@ impl Cohort {
     /// The oldest iteration that has contributions.
     #[must_use]
     pub fn oldest(&self) -> Option<Clock> {
-        self.pending.keys().next().copied()
+        self.pending.first()
     }
 
     /// Contributions to the open round.
@@ -219,7 +222,7 @@ impl Cohort {
     pub fn contribute(&mut self, worker: WorkerId) -> Clock {
         self.contributions += 1;
         let clock = self.clock(worker).or_else(|| self.slowest()).unwrap_or_default();
-        *self.pending.entry(clock).or_default() += 1;
+        self.pending.add(clock);
         self.latest = clock;
         let Some(standing) = self.members.get_mut(&worker) else { return clock };
         standing.clock = Clock(clock.0 + 1);
@@ -244,9 +247,9 @@ impl Cohort {
         let taken = match closing {
             Closing::NotYet => return,
             Closing::Everything => self.contributions,
-            Closing::Oldest => self.pending.pop_first().map_or(0, |(_, count)| count),
+            Closing::Oldest => self.pending.take_first(),
             Closing::Latest => {
-                take_one(&mut self.pending, self.latest);
+                self.pending.take_one(self.latest);
                 1
             }
         };
@@ -273,16 +276,6 @@ impl Cohort {
         let Some(fastest) = self.fastest() else { return };
         self.members.values_mut().for_each(|standing| standing.clock = fastest);
         self.clocks = self.members.keys().map(|&worker| (fastest, worker)).collect();
-    }
-}
-
-/// One less at `clock`; nothing is kept of those that come to none.
-fn take_one(counts: &mut BTreeMap<Clock, usize>, clock: Clock) {
-    if let Some(count) = counts.get_mut(&clock) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&clock);
-        }
     }
 }
 

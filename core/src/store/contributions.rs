@@ -1,6 +1,5 @@
 //! The gradients of the open round, and how they are kept until they become an update.
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::{Drain, Vec};
 use core::ops::Range;
@@ -103,8 +102,8 @@ pub(super) struct Contributions {
     all: Vec<Gathered>,
     /// How many of them are merged, or are the first of their worker and part.
     settled: usize,
-    /// Where the first of each worker and part is.
-    firsts: BTreeMap<(WorkerId, PartId), usize>,
+    /// Where the first of each worker and part is, in their order. What was there stays in memory.
+    firsts: Vec<((WorkerId, PartId), usize)>,
 }
 
 impl Contributions {
@@ -145,7 +144,14 @@ impl Contributions {
         for place in self.settled..self.all.len() {
             let (before, rest) = self.all.split_at_mut(place);
             let Some(next) = rest.first_mut() else { break };
-            let first = *self.firsts.entry(next.contribution.place()).or_insert(place);
+            let whose = next.contribution.place();
+            let first = match self.firsts.binary_search_by_key(&whose, |&(it, _)| it) {
+                Ok(known) => self.firsts[known].1,
+                Err(new) => {
+                    self.firsts.insert(new, (whose, place));
+                    place
+                }
+            };
             let Some(first) = before.get_mut(first) else { continue };
             if merging == Merging::Latest {
                 first.values = next.values.take();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contributions::Gathered;
 use super::lists::Lists;
-use super::{Chosen, Contribution, Store};
+use super::{Chosen, Store};
 use crate::aggregate::{Aggregator, Found};
 use crate::consistency::Closing;
 use crate::id::Version;
@@ -50,8 +50,7 @@ impl Making {
 
 impl Store {
     /// Makes the next version of the parameters, which are `version`, of what was chosen; each gradient
-    /// counts as its one of `weights` says, or without them as the mode does. Returns what becomes
-    /// part of it.
+    /// counts as its one of `weights` says, or without them as the mode does.
     ///
     /// Where [`Self::is_making`] says so after that, the parameters are those before until
     /// [`Self::go_on`] is told what comes of [`Self::sums`].
@@ -61,15 +60,14 @@ impl Store {
         closing: Closing,
         version: Version,
         weights: Option<&[f32]>,
-    ) -> Vec<Contribution> {
+    ) {
         self.aggregator.begin(version);
-        if let Some(applied) = self.update_as_told(&chosen, closing, version, weights.is_some()) {
-            return applied;
+        if self.update_as_told(&chosen, closing, version, weights.is_some()) {
+            return;
         }
         let Self { contributions, aggregator, parameters, relay, .. } = self;
         let gathered = contributions.at(chosen.0.clone());
         let gives = relay.wants(gathered.len()) && aggregator.is_known_by_sum();
-        let applied = gathered.iter().map(|gathered| gathered.contribution).collect();
         let gradients = gathered.iter().map(|gathered| gathered.gradient(version));
         if let Some(weights) = weights {
             let values = gradients.map(|gradient| gradient.values);
@@ -77,20 +75,19 @@ impl Store {
         } else if aggregator.wants_distances() {
             let stage = Stage::Apart(contributions.take(chosen.0).collect());
             self.making = Some(Making { version, stage });
-            return applied;
+            return;
         } else if aggregator.wants_norm() || gives {
             aggregator.combine(gradients, parameters, closing);
         } else {
             aggregator.update(gradients, parameters, closing, version);
             self.release(chosen);
-            return applied;
+            return;
         }
         if gives {
             relay.give(self.keys, version, aggregator);
         }
         self.release(chosen);
         self.combined(version);
-        applied
     }
 
     /// What was chosen has become part of the parameters.

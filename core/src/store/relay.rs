@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Chosen, Contribution, Store};
+use super::{Chosen, Store};
 use crate::aggregate::Aggregator;
 use crate::consistency::Closing;
 use crate::id::Version;
@@ -82,16 +82,19 @@ impl Store {
         }
     }
 
-    /// Makes the update of `version` of what came in the place of its gradients, if something did.
+    /// Makes the update of `version` of what came in the place of its gradients; whether something did.
     pub(super) fn update_as_told(
         &mut self,
         chosen: &Chosen,
         closing: Closing,
         version: Version,
         is_weighed: bool,
-    ) -> Option<Vec<Contribution>> {
-        let update = header(self.keys, version, &self.aggregator)?;
-        let Combined { values, .. } = self.relay.take(update)?;
+    ) -> bool {
+        let update = header(self.keys, version, &self.aggregator);
+        let Some(Combined { values, .. }) = update.and_then(|update| self.relay.take(update))
+        else {
+            return false;
+        };
         let Self { contributions, aggregator, parameters, .. } = self;
         let gathered = contributions.at(chosen.0.clone());
         if !is_weighed {
@@ -99,9 +102,8 @@ impl Store {
             aggregator.note(gradients, parameters, closing);
         }
         aggregator.give(&values);
-        let applied = gathered.iter().map(|gathered| gathered.contribution).collect();
         contributions.take(chosen.0.clone());
         self.combined(version);
-        Some(applied)
+        true
     }
 }

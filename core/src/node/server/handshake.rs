@@ -170,7 +170,7 @@ impl Server {
         self.store.reconnected(worker);
         // It asks again on this connection. Until then it has not heard how large the parameters
         // are, and would take them for garbage.
-        self.waiting.remove(&worker);
+        self.waiting.remove(worker);
         if !resumed {
             self.roster.set_presence(worker, Presence::Preparing, now);
         }

@@ -30,7 +30,7 @@ impl Server {
         }
         if let Some(worker) = self.roster.detach(peer) {
             // It keeps its lease: it may come back, and nobody is the wiser.
-            self.waiting.remove(&worker);
+            self.waiting.remove(worker);
             if let Some(slot) = self.roster.slot_mut(worker) {
                 slot.since = now;
                 slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
@@ -81,7 +81,7 @@ impl Server {
         } else {
             self.ledger.lost += lost;
         }
-        self.waiting.remove(&worker);
+        self.waiting.remove(worker);
         self.forget(worker);
         out.push(Effect::Report(Event::Departed { worker, how, lost }));
         if matches!(self.phase, Phase::Gathering | Phase::Ending) {

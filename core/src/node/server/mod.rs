@@ -19,6 +19,7 @@ mod roster;
 mod round;
 mod saving;
 mod status;
+mod waiting;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,7 @@ use ranges::Pullers;
 use roster::Roster;
 use round::Round;
 pub use saving::RestoreError;
+use waiting::Waiting;
 
 use super::{Effect, Evaluate, Event, Identity, Input, Node, Outbox, Point};
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
@@ -85,7 +87,7 @@ pub struct Server {
     /// Who those have proved to be.
     identities: BTreeMap<PeerId, Identity>,
     /// Members that wait for parameters and are connected.
-    waiting: BTreeSet<WorkerId>,
+    waiting: Waiting,
     /// Those of them that have not been looked at since they asked.
     asking: Vec<WorkerId>,
     /// Joins, members, and the gates of policy and dealer when all who wait were last looked at.
@@ -210,7 +212,7 @@ impl Server {
             roster: Roster::new(job.membership.workers),
             strangers: BTreeSet::new(),
             identities: BTreeMap::new(),
-            waiting: BTreeSet::new(),
+            waiting: Waiting::default(),
             asking: Vec::new(),
             gate: None,
             next_turn: None,

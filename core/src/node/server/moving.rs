@@ -410,7 +410,7 @@ impl Server {
     fn tell_workers(&mut self, out: &mut Outbox) {
         let there = self.roster.iter().filter_map(|(worker, slot)| Some((worker, slot.peer?)));
         for (worker, peer) in there.collect::<Vec<_>>() {
-            self.waiting.remove(&worker);
+            self.waiting.remove(worker);
             if let Some(slot) = self.roster.slot_mut(worker) {
                 slot.seat.remapping = true;
             }

@@ -110,9 +110,11 @@ impl Server {
         seat.given = version;
         let decided = seat.decided;
         let mut run: Option<ParametersHeader> = None;
-        let mut headers = Vec::new();
+        let (tells, mut headers) = (!self.group.is_alone(), Vec::new());
         let mut send = |header| {
-            headers.push(header);
+            if tells {
+                headers.push(header);
+            }
             let parameters = answer.message(header);
             out.push(Effect::Report(Event::Given { worker, bytes: parameters.bytes() }));
             out.push(Effect::Send(peer, Message::Parameters(parameters)));
@@ -383,7 +385,7 @@ impl Server {
             self.ask(now, worker);
         } else {
             // It will ask when it wants more; it may be about to leave.
-            self.waiting.remove(&worker);
+            self.waiting.remove(worker);
             if let Some(slot) = self.roster.slot_mut(worker) {
                 slot.seat.asked = None;
             }

@@ -25,6 +25,8 @@ const MOST_EVALUATIONS: usize = 32;
 pub(super) struct Round {
     /// Who is given parameters next; kept for its memory.
     next: Vec<WorkerId>,
+    /// What becomes part of an update; kept for its memory.
+    applied: Vec<Contribution>,
 }
 
 impl Server {
@@ -254,7 +256,10 @@ impl Server {
         let epochs = self.samples / self.job.data.train.rows;
         let decision = self.group.next();
         self.tell_close(closing, factors);
-        for contribution in self.store.update(chosen, closing, version, factors) {
+        let mut applied = core::mem::take(&mut self.round.applied);
+        applied.extend(self.store.chosen(&chosen).copied());
+        self.store.update(chosen, closing, version, factors);
+        for contribution in applied.drain(..) {
             let Contribution { worker, incarnation, sequence, task, clock, base, samples, granted } =
                 contribution;
             if weights.is_none() {
@@ -282,6 +287,7 @@ impl Server {
                 age,
             }));
         }
+        self.round.applied = applied;
         out.extend(self.store.spares().map(Effect::Spare));
         self.samples += weights.map_or(0, |weights| weights.samples);
         self.cohort.close(closing);
@@ -349,11 +355,11 @@ impl Server {
         if gate == self.gate {
             self.asking.sort_unstable();
             self.asking.dedup();
-            next.extend(self.asking.drain(..).filter(|worker| self.waiting.contains(worker)));
+            next.extend(self.asking.drain(..).filter(|worker| self.waiting.contains(*worker)));
         } else {
             self.gate = gate;
             self.asking.clear();
-            next.extend(self.waiting.iter().copied());
+            next.extend(self.waiting.iter());
         }
         if self.policy.next_turn(&self.cohort).is_some() {
             next.sort_unstable_by_key(|&worker| (self.cohort.clock(worker), worker));
@@ -432,7 +438,7 @@ impl Server {
         slot.seat.asked = Some(now);
         if slot.seat.under_way() == window {
             slot.seat.asked = None;
-            self.waiting.remove(&worker);
+            self.waiting.remove(worker);
         }
         self.send_parameters(peer, worker, first, out);
     }

@@ -175,10 +175,10 @@ impl Server {
                         && !self.waiting.is_empty()
                         && !slot.seat.grants.is_empty();
                     self.cohort.contains(worker)
-                        && !self.waiting.contains(&worker)
+                        && !self.waiting.contains(worker)
                         && (is_gone || is_awaited)
                 });
-                let asked = self.waiting.iter().filter_map(|&worker| self.roster.slot(worker));
+                let asked = self.waiting.iter().filter_map(|worker| self.roster.slot(worker));
                 let since = asked.filter_map(|slot| slot.seat.asked).min();
                 let gone = self.awaited_back.first().map(|&(since, _)| since);
                 let limit = gone.map(|_| membership.patience());
