@@ -346,6 +346,37 @@ impl Examples {
         chosen
     }
 
+    /// Takes the examples with the given numbers out: returns them, in that order, and keeps the
+    /// others in theirs. Beside those taken it needs no memory, and gives back what is left over.
+    ///
+    /// # Panics
+    /// If an index is not below [`Self::len`]. The indices must ascend: of others, some may be
+    /// returned and kept.
+    #[must_use]
+    pub fn extract(&mut self, indices: &[u32]) -> Self {
+        let taken = self.select(indices);
+        let (dense, hot) = (self.dense_width, self.hot_width);
+        let stays = || {
+            let mut gone = indices.iter().peekable();
+            move |row: &usize| gone.next_if(|&&index| index as usize == *row).is_none()
+        };
+        let mut kept = 0;
+        for row in (0..self.len()).filter(stays()) {
+            self.dense.copy_within(row * dense..(row + 1) * dense, kept * dense);
+            self.hot.copy_within(row * hot..(row + 1) * hot, kept * hot);
+            self.labels[kept] = self.labels[row];
+            kept += 1;
+        }
+        self.dense.truncate(kept * dense);
+        self.hot.truncate(kept * hot);
+        self.labels.truncate(kept);
+        self.entries.retain(stays());
+        self.dense.shrink_to_fit();
+        self.hot.shrink_to_fit();
+        self.labels.shrink_to_fit();
+        taken
+    }
+
     /// How many examples there are of each class.
     #[must_use]
     pub fn class_counts(&self) -> Vec<u64> {

@@ -34,6 +34,28 @@ impl Entries {
         (&self.columns[begin..end], &self.values[begin..end])
     }
 
+    /// Keeps the rows for which `stays` says so, asked in order, and gives the others' memory back.
+    pub(super) fn retain(&mut self, mut stays: impl FnMut(&usize) -> bool) {
+        let (mut begin, mut rows, mut end) = (0, 0, 0);
+        for row in 0..self.ends.len() {
+            let entries = begin..self.ends[row];
+            begin = entries.end;
+            if stays(&row) {
+                self.columns.copy_within(entries.clone(), end);
+                self.values.copy_within(entries.clone(), end);
+                end += entries.len();
+                self.ends[rows] = end;
+                rows += 1;
+            }
+        }
+        self.ends.truncate(rows);
+        self.columns.truncate(end);
+        self.values.truncate(end);
+        self.ends.shrink_to_fit();
+        self.columns.shrink_to_fit();
+        self.values.shrink_to_fit();
+    }
+
     /// All columns, row by row.
     pub(super) fn columns(&self) -> &[u32] {
         &self.columns
