@@ -346,34 +346,21 @@ impl Examples {
         chosen
     }
 
-    /// Takes the examples with the given numbers out: returns them, in that order, and keeps the
-    /// others in theirs. Beside those taken it needs no memory, and gives back what is left over.
+    /// Takes the examples with the given numbers, which must ascend, out: returns them, and keeps the
+    /// others in their order. Columns of one kind are moved after the other, so that those of one
+    /// kind alone are there twice, and what is left over is given back.
     ///
     /// # Panics
-    /// If an index is not below [`Self::len`]. The indices must ascend: of others, some may be
-    /// returned and kept.
+    /// If an index is not below [`Self::len`].
     #[must_use]
     pub fn extract(&mut self, indices: &[u32]) -> Self {
-        let taken = self.select(indices);
-        let (dense, hot) = (self.dense_width, self.hot_width);
-        let stays = || {
-            let mut gone = indices.iter().peekable();
-            move |row: &usize| gone.next_if(|&&index| index as usize == *row).is_none()
-        };
-        let mut kept = 0;
-        for row in (0..self.len()).filter(stays()) {
-            self.dense.copy_within(row * dense..(row + 1) * dense, kept * dense);
-            self.hot.copy_within(row * hot..(row + 1) * hot, kept * hot);
-            self.labels[kept] = self.labels[row];
-            kept += 1;
+        let mut taken = Self::new(self.shape());
+        taken.dense = extract_rows(&mut self.dense, self.dense_width, indices);
+        taken.hot = extract_rows(&mut self.hot, self.hot_width, indices);
+        if self.shape().is_sparse() {
+            taken.entries = self.entries.extract(indices);
         }
-        self.dense.truncate(kept * dense);
-        self.hot.truncate(kept * hot);
-        self.labels.truncate(kept);
-        self.entries.retain(stays());
-        self.dense.shrink_to_fit();
-        self.hot.shrink_to_fit();
-        self.labels.shrink_to_fit();
+        taken.labels = extract_rows(&mut self.labels, 1, indices);
         taken
     }
 
@@ -459,6 +446,23 @@ impl Examples {
             _ => Err(ShapeError::Packed { bytes: bytes.len(), row: 4 }),
         }
     }
+}
+
+/// Takes rows of `width` values, whose numbers ascend, out of `values`.
+fn extract_rows<T: Copy>(values: &mut Vec<T>, width: usize, rows: &[u32]) -> Vec<T> {
+    let mut taken = Vec::with_capacity(rows.len() * width);
+    let mut kept = 0;
+    let mut begin = 0;
+    for gone in rows.iter().map(|&row| row as usize * width) {
+        taken.extend_from_slice(&values[gone..gone + width]);
+        values.copy_within(begin..gone, kept);
+        kept += gone - begin;
+        begin = gone + width;
+    }
+    values.copy_within(begin.., kept);
+    values.truncate(kept + values.len() - begin);
+    values.shrink_to_fit();
+    taken
 }
 
 impl Row<'_> {

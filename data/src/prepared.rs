@@ -1,6 +1,7 @@
 //! The server's side: reads, splits, fits the statistics, encodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pstrain_core::examples::Examples;
 use pstrain_core::id::PartId;
@@ -23,7 +24,7 @@ pub struct Prepared {
     /// The training split.
     pub train: Examples,
     /// The evaluation split.
-    pub evaluation: Examples,
+    pub evaluation: Arc<Examples>,
     /// The fingerprint of the training split.
     pub fingerprint: Fingerprint,
     owners: Vec<u32>,
@@ -106,7 +107,7 @@ impl Prepared {
         let owners = settings.owners(train.labels())?;
         let fingerprint = Fingerprint::of(&train);
         let spec = DataSpec { recipe, sparse, ..resolved(&source, settings, standardisation) };
-        Ok(Self { spec, train, evaluation, fingerprint, owners })
+        Ok(Self { spec, train, evaluation: Arc::new(evaluation), fingerprint, owners })
     }
 
     /// One partition, in the order of the source: what [`DataSpec::prepare_parts`] gives for the

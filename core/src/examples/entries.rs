@@ -34,26 +34,17 @@ impl Entries {
         (&self.columns[begin..end], &self.values[begin..end])
     }
 
-    /// Keeps the rows for which `stays` says so, asked in order, and gives the others' memory back.
-    pub(super) fn retain(&mut self, mut stays: impl FnMut(&usize) -> bool) {
-        let (mut begin, mut rows, mut end) = (0, 0, 0);
+    /// Takes rows, whose numbers ascend, out.
+    pub(super) fn extract(&mut self, rows: &[u32]) -> Self {
+        let (mut taken, mut kept) = (Self::new(), Self::new());
+        let mut gone = rows.iter().peekable();
         for row in 0..self.ends.len() {
-            let entries = begin..self.ends[row];
-            begin = entries.end;
-            if stays(&row) {
-                self.columns.copy_within(entries.clone(), end);
-                self.values.copy_within(entries.clone(), end);
-                end += entries.len();
-                self.ends[rows] = end;
-                rows += 1;
-            }
+            let is_gone = gone.next_if(|&&index| index as usize == row).is_some();
+            let (columns, values) = self.row(row);
+            if is_gone { &mut taken } else { &mut kept }.push(columns, values);
         }
-        self.ends.truncate(rows);
-        self.columns.truncate(end);
-        self.values.truncate(end);
-        self.ends.shrink_to_fit();
-        self.columns.shrink_to_fit();
-        self.values.shrink_to_fit();
+        *self = kept;
+        taken
     }
 
     /// All columns, row by row.
