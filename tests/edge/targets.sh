@@ -8,6 +8,7 @@ use_target() {
     name=${1//-/_}
     variable=CARGO_TARGET_${name^^}
     case $1 in
+    x86_64-unknown-linux-musl) export CC_x86_64_unknown_linux_musl=gcc ;;
     aarch64-unknown-linux-*) gcc=aarch64-linux-gnu-gcc emulator=qemu-aarch64 root=/usr/aarch64-linux-gnu ;;
     armv7-unknown-linux-*) gcc=arm-linux-gnueabihf-gcc emulator=qemu-arm root=/usr/arm-linux-gnueabihf ;;
     esac
