@@ -61,8 +61,7 @@ fn a_step_asks_for_no_memory_once_it_has_warmed_up() {
         // With a short mini-batch at the end of each pass.
         let batches = partition.len().div_ceil(32) as u64;
         assert_ne!(partition.len() % 32, 0);
-        let mut trainer =
-            Trainer::new(model, partition, Stream::new(1), WorkerId(0), 32).unwrap();
+        let mut trainer = Trainer::new(model, partition, Stream::new(1), WorkerId(0), 32).unwrap();
         let mut frame = Vec::new();
         (0..batches).for_each(|number| step(&mut trainer, number, &params, &mut push, &mut frame));
         let counted = Region::new(MEMORY);
