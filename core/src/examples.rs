@@ -346,6 +346,24 @@ impl Examples {
         chosen
     }
 
+    /// Takes the examples with the given numbers, which must ascend, out: returns them, and keeps the
+    /// others in their order. Columns of one kind are moved after the other, so that those of one
+    /// kind alone are there twice, and what is left over is given back.
+    ///
+    /// # Panics
+    /// If an index is not below [`Self::len`].
+    #[must_use]
+    pub fn extract(&mut self, indices: &[u32]) -> Self {
+        let mut taken = Self::new(self.shape());
+        taken.dense = extract_rows(&mut self.dense, self.dense_width, indices);
+        taken.hot = extract_rows(&mut self.hot, self.hot_width, indices);
+        if self.shape().is_sparse() {
+            taken.entries = self.entries.extract(indices);
+        }
+        taken.labels = extract_rows(&mut self.labels, 1, indices);
+        taken
+    }
+
     /// How many examples there are of each class.
     #[must_use]
     pub fn class_counts(&self) -> Vec<u64> {
@@ -428,6 +446,23 @@ impl Examples {
             _ => Err(ShapeError::Packed { bytes: bytes.len(), row: 4 }),
         }
     }
+}
+
+/// Takes rows of `width` values, whose numbers ascend, out of `values`.
+fn extract_rows<T: Copy>(values: &mut Vec<T>, width: usize, rows: &[u32]) -> Vec<T> {
+    let mut taken = Vec::with_capacity(rows.len() * width);
+    let mut kept = 0;
+    let mut begin = 0;
+    for gone in rows.iter().map(|&row| row as usize * width) {
+        taken.extend_from_slice(&values[gone..gone + width]);
+        values.copy_within(begin..gone, kept);
+        kept += gone - begin;
+        begin = gone + width;
+    }
+    values.copy_within(begin.., kept);
+    values.truncate(kept + values.len() - begin);
+    values.shrink_to_fit();
+    taken
 }
 
 impl Row<'_> {

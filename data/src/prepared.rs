@@ -1,6 +1,7 @@
 //! The server's side: reads, splits, fits the statistics, encodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pstrain_core::examples::Examples;
 use pstrain_core::id::PartId;
@@ -11,6 +12,7 @@ use crate::recipe::RecipeName;
 use crate::source::Source;
 use crate::sparse::SparseSpec;
 use crate::spec::{DataSpec, Settings, SyntheticSpec, out_of_range};
+use crate::split::Split;
 use crate::standardise::Standardisation;
 use pstrain_core::fingerprint::Fingerprint;
 
@@ -22,7 +24,7 @@ pub struct Prepared {
     /// The training split.
     pub train: Examples,
     /// The evaluation split.
-    pub evaluation: Examples,
+    pub evaluation: Arc<Examples>,
     /// The fingerprint of the training split.
     pub fingerprint: Fingerprint,
     owners: Vec<u32>,
@@ -76,7 +78,7 @@ impl Prepared {
     /// leaves a worker without rows.
     pub fn load(source: &Source, settings: &Settings) -> Result<Self, DataError> {
         settings.check()?;
-        Self::of(&Encoded::read(source, settings)?, settings)
+        Self::made_of(Encoded::read(source, settings)?, settings)
     }
 
     /// Splits, standardises and partitions rows that are read already. Their recipe and columns
@@ -86,12 +88,16 @@ impl Prepared {
     /// [`DataError`] if a setting is out of range, or the partition leaves a worker without rows.
     pub fn of(encoded: &Encoded, settings: &Settings) -> Result<Self, DataError> {
         settings.check()?;
-        let Encoded { source, recipe, sparse, all } = encoded;
-        let (recipe, sparse) = (*recipe, *sparse);
-        let split = settings.split(source, all.len())?;
-        let mut train = all.select(&split.train);
-        let mut evaluation = all.select(&split.evaluation);
-        let columns = all.shape().dense as usize;
+        Self::made_of(encoded.clone(), settings)
+    }
+
+    /// All rows become those to train on, but for those to evaluate on: small servers have no room
+    /// for them twice.
+    fn made_of(encoded: Encoded, settings: &Settings) -> Result<Self, DataError> {
+        let Encoded { source, recipe, sparse, all: mut train } = encoded;
+        let Split { evaluation, .. } = settings.split(&source, train.len())?;
+        let mut evaluation = train.extract(&evaluation);
+        let columns = train.shape().dense as usize;
         let standardisation = Standardisation::fit(train.dense_mut(), columns);
         for part in [&mut train, &mut evaluation] {
             standardisation
@@ -100,8 +106,8 @@ impl Prepared {
         }
         let owners = settings.owners(train.labels())?;
         let fingerprint = Fingerprint::of(&train);
-        let spec = DataSpec { recipe, sparse, ..resolved(source, settings, standardisation) };
-        Ok(Self { spec, train, evaluation, fingerprint, owners })
+        let spec = DataSpec { recipe, sparse, ..resolved(&source, settings, standardisation) };
+        Ok(Self { spec, train, evaluation: Arc::new(evaluation), fingerprint, owners })
     }
 
     /// One partition, in the order of the source: what [`DataSpec::prepare_parts`] gives for the

@@ -79,7 +79,7 @@ pub fn trial_of(seed: u64) -> Trial {
     let run = VirtualRun {
         stream: Stream::new(seed).fork("scenario", 0),
         partitions: (0..workers).map(|worker| data.partition(WorkerId(worker))).collect(),
-        evaluation: data.evaluation,
+        evaluation: Arc::unwrap_or_clone(data.evaluation),
         measured: None,
         weight: timing.map(|parameters| parameters * size_of::<f32>() as u64),
         limit: last_fault + drawn.busy * 100 + job.membership.lease * 1000,

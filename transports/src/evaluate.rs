@@ -1,5 +1,6 @@
 //! Evaluation beside training: on a thread of its own, on a snapshot.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -18,9 +19,10 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// An evaluator with its thread.
+    /// An evaluator with its thread. Small servers have no room for two copies of the examples.
     #[must_use]
-    pub fn new(model: Model, examples: Examples) -> Self {
+    pub fn new(model: Model, examples: impl Into<Arc<Examples>>) -> Self {
+        let examples = examples.into();
         let (orders, inbox) = channel::<(Evaluate, Handle)>();
         let thread = std::thread::spawn(move || {
             let mut workspace = Workspace::default();

@@ -74,7 +74,7 @@ impl Pushes {
 pub(super) fn serve(
     job: Job,
     mut transport: impl Transport,
-    evaluation: Examples,
+    evaluation: Arc<Examples>,
 ) -> anyhow::Result<f64> {
     let model = Model::new(&job.model, job.data.shape)?;
     let mut server = Server::new(job, 1)?;

@@ -34,6 +34,19 @@ impl Entries {
         (&self.columns[begin..end], &self.values[begin..end])
     }
 
+    /// Takes rows, whose numbers ascend, out.
+    pub(super) fn extract(&mut self, rows: &[u32]) -> Self {
+        let (mut taken, mut kept) = (Self::new(), Self::new());
+        let mut gone = rows.iter().peekable();
+        for row in 0..self.ends.len() {
+            let is_gone = gone.next_if(|&&index| index as usize == row).is_some();
+            let (columns, values) = self.row(row);
+            if is_gone { &mut taken } else { &mut kept }.push(columns, values);
+        }
+        *self = kept;
+        taken
+    }
+
     /// All columns, row by row.
     pub(super) fn columns(&self) -> &[u32] {
         &self.columns

@@ -97,3 +97,17 @@ fn sparse_rows_that_do_not_fit_are_refused() {
     assert!(matches!(examples.push_sparse(&[], &[], 2), Err(ShapeError::Label { .. })));
     assert_eq!(examples, sparse());
 }
+
+#[test]
+fn examples_that_are_taken_out_and_those_that_stay_are_what_selecting_them_gives() {
+    for examples in [some().select(&[0, 1, 1, 0, 1]), sparse()] {
+        let all = 0..examples.len() as u32;
+        for chosen in 0..1_u32 << all.len() {
+            let (taken, stay): (Vec<u32>, Vec<u32>) =
+                all.clone().partition(|row| chosen >> row & 1 == 1);
+            let mut rest = examples.clone();
+            assert_eq!(rest.extract(&taken), examples.select(&taken));
+            assert_eq!(rest, examples.select(&stay));
+        }
+    }
+}

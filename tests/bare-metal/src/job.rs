@@ -1,0 +1,79 @@
+//! What is trained: a small network on examples that are drawn from a seed.
+
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::examples::{Examples, Shape, ShapeError};
+use pstrain_core::filter::Filters;
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::job::{
+    Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
+};
+use pstrain_core::mode::Mode;
+use pstrain_core::model::{Activation, ModelSpec};
+use pstrain_core::optim::UpdateSpec;
+use pstrain_core::rng::Stream;
+use pstrain_core::work::{Redundancy, WorkSpec};
+
+pub(crate) const WORKERS: u32 = 2;
+const SEED: u64 = 1;
+const ROWS: usize = 240;
+const SHAPE: Shape = Shape { inputs: 12, dense: 4, hot: 2, classes: 3 };
+
+/// Examples of three classes: the dense columns stand around the class, the first one-hot group
+/// mostly says it.
+pub(crate) fn examples() -> Result<Examples, ShapeError> {
+    let mut rng = Stream::new(SEED).fork("examples", 0).rng();
+    let mut examples = Examples::new(SHAPE);
+    for _ in 0..ROWS {
+        let label = rng.below(SHAPE.classes.into()) as u16;
+        let dense: Vec<f32> =
+            (0..SHAPE.dense).map(|_| 3.0 * rng.unit() as f32 + f32::from(label)).collect();
+        let hot = [4 + (label + rng.below(2) as u16) % 4, 8 + rng.below(4) as u16];
+        examples.push(&dense, &hot, label)?;
+    }
+    Ok(examples)
+}
+
+/// The job: bulk-synchronous, ten epochs.
+pub(crate) fn job(train: &Examples) -> Job {
+    Job {
+        name: String::from("bare metal"),
+        seed: SEED,
+        model: ModelSpec::Mlp { hidden: vec![6], activation: Activation::Relu },
+        update: UpdateSpec::sgd(0.2),
+        aggregation: Aggregation::Mean,
+        mode: Mode::of(ConsistencySpec::Bsp),
+        switches: Vec::new(),
+        exchange: Exchange::Combined,
+        batch_size: 8,
+        redundancy: Redundancy::None,
+        blocks: None,
+        work: WorkSpec::Equal,
+        budget: Budget { epochs: 10, kind: BudgetKind::Global },
+        membership: Membership {
+            workers: WORKERS,
+            min_workers: None,
+            on_loss: OnLoss::Stop,
+            lease: Duration::from_secs(2),
+        },
+        servers: 1,
+        data: JobData {
+            shape: train.shape(),
+            train: Fingerprint::of(train),
+            from: DataFrom::Worker,
+            recipe: String::new(),
+        },
+        filters: Filters::default(),
+        scenario: String::new(),
+    }
+}
+
+/// A partition: every so many-th example.
+pub(crate) fn partition(train: &Examples, part: u32) -> Examples {
+    let rows: Vec<u32> = (part..train.len() as u32).step_by(WORKERS as usize).collect();
+    train.select(&rows)
+}
