@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use pstrain_core::id::{Term, WorkerId};
+use pstrain_core::id::WorkerId;
 use pstrain_core::protocol::message::Hello;
-use pstrain_core::protocol::{BUILD, Decoder, Limits, Message, PROTOCOL_VERSION};
+use pstrain_core::protocol::{Decoder, Limits, Message};
 use pstrain_transports::Address;
 
 use crate::messages::frame;
@@ -129,16 +129,5 @@ impl RawPeer {
 /// The first message of a worker of this build.
 #[must_use]
 pub fn hello(name: &str, worker: Option<WorkerId>) -> Hello {
-    Hello {
-        protocol_min: PROTOCOL_VERSION,
-        protocol_max: PROTOCOL_VERSION,
-        build: BUILD.into(),
-        name: name.into(),
-        worker,
-        resume: None,
-        wants_examples: false,
-        term: Term(0),
-        unreached: None,
-        credentials: Vec::new(),
-    }
+    Hello::new(name, worker)
 }

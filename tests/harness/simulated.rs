@@ -17,7 +17,9 @@ use pstrain_core::protocol::{Message, frame_len};
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_transports::scenario::Scenario;
-use pstrain_transports::simulation::{Host, Laboratory, Origin, Setup, SimulationError, simulate};
+use pstrain_transports::simulation::{
+    Host, Laboratory, Origin, Outcome, Setup, SimulationError, simulate,
+};
 
 use crate::checkers::Checker;
 use crate::toy::{Toy, partition_of};
@@ -160,21 +162,10 @@ impl VirtualRun {
     /// If a checker finds a fault.
     #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
     pub fn try_run(&self) -> Result<Simulated, SimulationError> {
-        let mut job = self.job.clone();
-        job.scenario = self.scenario.to_text();
-        let seed = job.seed;
-        let server = Server::new(job, seed).unwrap();
+        let server = self.server();
         let rows: Vec<u64> = self.partitions.iter().map(|part| part.len() as u64).collect();
-        let model = Model::new(&self.job.model, self.job.data.shape).unwrap();
-        let load = |order: &Prepare| {
-            let part = |part: PartId| self.partitions[part.0 as usize].clone();
-            let parts = order.parts().into_iter().map(part).collect();
-            Ok((parts, self.job.data.train.clone()))
-        };
-        let partition = |part: PartId| self.partitions[part.0 as usize].clone();
-        let ignore: fn(Time, Origin, Event) = |_, _, _| {};
         let mut watcher = Watcher {
-            laboratory: Laboratory::new(load, model, &self.evaluation, partition, ignore),
+            laboratory: self.laboratory(),
             checker: Checker::new(&server, Duration::ZERO, rows),
             wire: (self.job.servers == 1).then(Wire::default),
             step: Vec::new(),
@@ -185,15 +176,8 @@ impl VirtualRun {
             limit: self.limit,
             scratch: Vec::new(),
         };
-        let setup = Setup {
-            server,
-            scenario: &self.scenario,
-            stream: self.stream,
-            measured: self.measured,
-            weight: self.weight,
-            stop: &AtomicBool::new(false),
-        };
-        let outcome = simulate(setup, &mut watcher)?;
+        let stop = AtomicBool::new(false);
+        let outcome = simulate(self.setup(server, &stop), &mut watcher)?;
         let (server, reason) = (outcome.server, outcome.reason.unwrap());
         watcher.checker.finish(&server, reason);
         Ok(Simulated {
@@ -219,6 +203,49 @@ impl VirtualRun {
     #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
     pub fn run(&self) -> Simulated {
         self.try_run().unwrap()
+    }
+
+    /// Runs it with nobody looking on, as `pstrain simulate` does.
+    ///
+    /// # Panics
+    /// If the scenario lacks something, or the run gets stuck.
+    #[must_use]
+    #[expect(clippy::unwrap_used, reason = "a test's own job runs")]
+    pub fn run_unseen(&self) -> Outcome {
+        let stop = AtomicBool::new(false);
+        simulate(self.setup(self.server(), &stop), &mut self.laboratory()).unwrap()
+    }
+
+    #[expect(clippy::unwrap_used, reason = "a test's own job is one")]
+    fn server(&self) -> Server {
+        let mut job = self.job.clone();
+        job.scenario = self.scenario.to_text();
+        let seed = job.seed;
+        Server::new(job, seed).unwrap()
+    }
+
+    fn setup<'a>(&'a self, server: Server, stop: &'a AtomicBool) -> Setup<'a> {
+        Setup {
+            server,
+            scenario: &self.scenario,
+            stream: self.stream,
+            measured: self.measured,
+            weight: self.weight,
+            stop,
+        }
+    }
+
+    #[expect(clippy::unwrap_used, reason = "a test's own model fits its examples")]
+    fn laboratory(&self) -> Laboratory<'_, fn(Time, Origin, Event)> {
+        let model = Model::new(&self.job.model, self.job.data.shape).unwrap();
+        let load = |order: &Prepare| {
+            let part = |part: PartId| self.partitions[part.0 as usize].clone();
+            let parts = order.parts().into_iter().map(part).collect();
+            Ok((parts, self.job.data.train.clone()))
+        };
+        let partition = |part: PartId| self.partitions[part.0 as usize].clone();
+        let ignore: fn(Time, Origin, Event) = |_, _, _| {};
+        Laboratory::new(load, model, &self.evaluation, partition, ignore)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Term, WorkerId};
+use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::model::Model;
 use pstrain_core::node::Target;
@@ -14,7 +14,7 @@ use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
     Bye, Hello, Parameters, Pull, Push, PushHeader, Ready, Welcome,
 };
-use pstrain_core::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION};
+use pstrain_core::protocol::{Limits, Message};
 use pstrain_data::Prepared;
 use pstrain_transports::{SocketTransport, Transport as _, TransportEvent};
 
@@ -140,34 +140,12 @@ impl Crowd {
 
     fn push(&mut self, peer: PeerId, given: &Parameters) {
         let (given, Some(&incarnation)) = (given.header, self.members.get(&peer)) else { return };
-        let header = PushHeader {
-            incarnation,
-            sequence: given.sequence,
-            base: given.version,
-            task: given.task,
-            samples: 1,
-            loss: 0.0,
-            compute_ns: 0,
-            keys: given.keys,
-            pull: true,
-            allowed: given.sequence,
-        };
+        let header = PushHeader::answering(&given, incarnation);
         let gradient = Arc::clone(&self.gradient);
         self.transport.send(peer, Message::Push(Push::new(header, gradient)));
     }
 }
 
 fn hello(worker: WorkerId) -> Hello {
-    Hello {
-        protocol_min: PROTOCOL_VERSION,
-        protocol_max: PROTOCOL_VERSION,
-        build: BUILD.into(),
-        name: format!("bench-{worker}"),
-        worker: Some(worker),
-        resume: None,
-        wants_examples: false,
-        term: Term(0),
-        unreached: None,
-        credentials: Vec::new(),
-    }
+    Hello::new(format!("bench-{worker}"), Some(worker))
 }

@@ -161,9 +161,10 @@ impl Updater {
 
     /// Makes part of the step that has begun, of [`BLOCK`] keys at most.
     pub(crate) fn step(&mut self, params: &mut [f32], given: Step<'_>) {
-        let (mut bent, mut step) = ([0.0; BLOCK], given);
+        let (mut bent, mut step) = (None, given);
         if self.bends() {
-            let bent = &mut bent[..step.curvature.len()];
+            // Only here, for clearing it takes as long as many a step.
+            let bent = &mut bent.insert([0.0; BLOCK])[..step.curvature.len()];
             // What weight decay adds to the loss bends, too.
             for (bent, bound) in bent.iter_mut().zip(step.curvature) {
                 *bent = bound + self.spec.weight_decay;

@@ -17,7 +17,7 @@ use super::group::{
 use super::keys::{Keys, KeysHeader, KeysKnown};
 use super::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use super::replica::{Candidacy, Combined, Deposed, Entry, Follow, Kept, Promise, Standby, State};
-use super::{Refusal, Status};
+use super::{BUILD, PROTOCOL_VERSION, Refusal, Status};
 use crate::consistency::DropReason;
 use crate::filter::Encoded;
 use crate::fingerprint::Fingerprint;
@@ -159,6 +159,25 @@ pub struct Hello {
     pub unreached: Option<Unreached>,
     /// The place of authentication. Empty so far, anything else is refused.
     pub credentials: Vec<u8>,
+}
+
+impl Hello {
+    /// One of this release, from somebody who was never here and has its own examples.
+    #[must_use]
+    pub fn new(name: impl Into<String>, worker: Option<WorkerId>) -> Self {
+        Self {
+            protocol_min: PROTOCOL_VERSION,
+            protocol_max: PROTOCOL_VERSION,
+            build: String::from(BUILD),
+            name: name.into(),
+            worker,
+            resume: None,
+            wants_examples: false,
+            term: Term(0),
+            unreached: None,
+            credentials: Vec::new(),
+        }
+    }
 }
 
 /// The longest name of a worker, in bytes.
@@ -334,6 +353,26 @@ pub struct PushHeader {
     pub pull: bool,
     /// The last push that the worker knows to be allowed.
     pub allowed: Sequence,
+}
+
+impl PushHeader {
+    /// Of the gradient for which `given` was given: of one example, without loss, computed in no time,
+    /// and more parameters are wanted.
+    #[must_use]
+    pub const fn answering(given: &ParametersHeader, incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            sequence: given.sequence,
+            base: given.version,
+            task: given.task,
+            samples: 1,
+            loss: 0.0,
+            compute_ns: 0,
+            keys: given.keys,
+            pull: true,
+            allowed: given.sequence,
+        }
+    }
 }
 
 /// Parameters and the permission to push: once, or a few times on them and those that follow.

@@ -47,16 +47,10 @@ fn parameters(raw: &mut RawPeer) -> Parameters {
 /// A push that is in order: for the parameters given, with every value `value`.
 fn push(welcome: &Welcome, given: &Parameters, value: f32) -> Push {
     let header = PushHeader {
-        incarnation: welcome.incarnation,
-        sequence: given.header.sequence,
-        base: given.header.version,
-        task: given.header.task,
         samples: 4,
         loss: 1.0,
         compute_ns: 1000,
-        keys: given.header.keys,
-        pull: true,
-        allowed: Sequence(0),
+        ..PushHeader::answering(&given.header, welcome.incarnation)
     };
     Push::new(header, Arc::new(vec![value; given.values.len()]))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, ServerId, Term, Version, WorkerId};
+use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, ServerId, Version, WorkerId};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{
     Compute, Computed, Departure, Effect, Evaluated, Event, Identity, Input, Node, Outbox,
@@ -61,18 +61,7 @@ impl Hand<Server> {
         self.give(Input::Connected(peer, Identity::Anyone));
         self.tell(
             peer,
-            Message::Hello(Hello {
-                protocol_min: PROTOCOL_VERSION,
-                protocol_max: PROTOCOL_VERSION,
-                build: String::from(BUILD),
-                name: String::from("by hand"),
-                worker: None,
-                resume,
-                wants_examples: true,
-                term: Term(0),
-                unreached: None,
-                credentials: Vec::new(),
-            }),
+            Message::Hello(Hello { resume, wants_examples: true, ..Hello::new("by hand", None) }),
         )
     }
 
@@ -89,18 +78,7 @@ impl Hand<Server> {
         });
         let header = header.expect("parameters");
         Push::new(
-            PushHeader {
-                incarnation: Incarnation(1),
-                sequence: header.sequence,
-                base: header.version,
-                task: header.task,
-                samples: 8,
-                loss: 1.0,
-                compute_ns: 0,
-                keys,
-                pull: true,
-                allowed: Sequence(0),
-            },
+            PushHeader { samples: 8, loss: 1.0, ..PushHeader::answering(&header, Incarnation(1)) },
             Arc::new(vec![1.0; keys.len() as usize]),
         )
     }
@@ -238,18 +216,7 @@ fn refusal() -> Message {
 #[test]
 fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
     let hello = |worker, resume| {
-        Message::Hello(Hello {
-            protocol_min: PROTOCOL_VERSION,
-            protocol_max: PROTOCOL_VERSION,
-            build: String::from(BUILD),
-            name: String::from("by hand"),
-            worker,
-            resume,
-            wants_examples: true,
-            term: Term(0),
-            unreached: None,
-            credentials: Vec::new(),
-        })
+        Message::Hello(Hello { resume, wants_examples: true, ..Hello::new("by hand", worker) })
     };
     let [first, second] = [WorkerId(0), WorkerId(1)];
     let mut server = Hand::new(Server::new(Toy::new(2, 8).job, RUN).unwrap());

@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use super::group::Servers;
 use super::{Data, Member, Worker, WorkerError};
@@ -13,7 +12,7 @@ use crate::node::{Effect, Event, Identity, Outbox};
 use crate::params::KeyRange;
 use crate::protocol::group::Unreached;
 use crate::protocol::message::{Bye, EndReason, Hello, Resume, Welcome};
-use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
+use crate::protocol::{Limits, Message, job_digest};
 use crate::time::Time;
 
 impl Worker {
@@ -31,11 +30,6 @@ impl Worker {
         }
         out.push(Effect::Limit(peer, Limits::DIALER));
         let hello = Hello {
-            protocol_min: PROTOCOL_VERSION,
-            protocol_max: PROTOCOL_VERSION,
-            build: String::from(BUILD),
-            name: self.config.name.clone(),
-            worker: self.config.worker,
             resume: self.member.as_ref().map(|member| Resume {
                 worker: member.worker,
                 incarnation: member.incarnation,
@@ -44,7 +38,7 @@ impl Worker {
             wants_examples: self.config.wants_examples,
             term: self.allegiance.term(),
             unreached: self.unreached.clone(),
-            credentials: Vec::new(),
+            ..Hello::new(self.config.name.clone(), self.config.worker)
         };
         self.send(now, Message::Hello(hello), out);
     }

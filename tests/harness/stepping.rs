@@ -1,0 +1,72 @@
+//! A worker's steps without a transport: mini-batch, gradient, frame.
+
+use std::sync::Arc;
+
+use pstrain_core::id::{BatchId, Incarnation, PartId, Sequence, Version, WorkerId};
+use pstrain_core::model::{Model, ModelSpec};
+use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::message::{Push, PushHeader};
+use pstrain_core::protocol::{Message, encode};
+use pstrain_core::rng::Stream;
+use pstrain_core::trainer::Trainer;
+use pstrain_core::work::Task;
+use pstrain_data::Prepared;
+
+/// A worker that makes step after step on the same parameters.
+#[derive(Debug)]
+pub struct Stepping {
+    trainer: Trainer,
+    params: Vec<f32>,
+    push: Push,
+    frame: Vec<u8>,
+    steps: u64,
+}
+
+#[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+impl Stepping {
+    /// A worker with the first part of `data`.
+    ///
+    /// # Panics
+    /// If the model does not fit the data, or there are none.
+    #[must_use]
+    pub fn new(data: &Prepared, spec: &ModelSpec, batch: u32) -> Self {
+        let model = Model::new(spec, data.spec.shape()).unwrap();
+        let params = model.initial(Stream::new(1));
+        let header = PushHeader {
+            incarnation: Incarnation(1),
+            sequence: Sequence(0),
+            base: Version(0),
+            task: Task::own(WorkerId(0), BatchId(0)),
+            samples: 0,
+            loss: 0.0,
+            compute_ns: 1,
+            keys: KeyRange::new(0, params.len() as u64).unwrap(),
+            pull: true,
+            allowed: Sequence(0),
+        };
+        let partition = data.partition(PartId(0));
+        let trainer = Trainer::new(model, partition, Stream::new(1), WorkerId(0), batch).unwrap();
+        let push = Push::new(header, Arc::default());
+        Self { trainer, params, push, frame: Vec::new(), steps: 0 }
+    }
+
+    /// One step as a worker makes it: the gradient of a mini-batch, and the frame it travels in. The
+    /// gradient's memory comes back from the push before.
+    ///
+    /// # Panics
+    /// If the frame does not hold the gradient.
+    pub fn step(&mut self) {
+        let Self { trainer, params, push, frame, steps } = self;
+        let task = Task::own(WorkerId(0), BatchId(*steps));
+        let gradient = Arc::get_mut(&mut push.gradient).unwrap();
+        let computed = trainer.compute(task, params, gradient);
+        push.header.task = task;
+        push.header.sequence = Sequence(*steps);
+        push.header.samples = computed.samples;
+        push.header.loss = computed.loss;
+        frame.clear();
+        let message = Message::Push(push.clone());
+        assert_eq!(encode(&message, frame).payload.len(), 4 * params.len());
+        *steps += 1;
+    }
+}
