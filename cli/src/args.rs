@@ -71,6 +71,9 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// Measures how fast it is here: steps, push-pulls, a server of many workers, simulated runs
     Bench(BenchArgs),
+    /// Plays the workers of `bench server`, which starts it
+    #[command(hide = true)]
+    Crowd(CrowdArgs),
     /// Makes the keys of a lab: a CA, certificates for its nodes, or a key that all share
     #[cfg(feature = "cert")]
     Cert(CertArgs),
@@ -545,6 +548,29 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
 }
 
+/// A crowd of workers, and what it does to its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+pub(crate) struct Crowded {
+    /// Workers that connect
+    #[arg(long)]
+    pub(crate) workers: u32,
+    /// Those of them that push
+    #[arg(long)]
+    pub(crate) busy: u32,
+    /// Pushes of all together
+    #[arg(long)]
+    pub(crate) pushes: u32,
+}
+
+/// What `crowd` is told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CrowdArgs {
+    /// Where the server is
+    pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) crowded: Crowded,
+}
+
 /// A part of what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -553,7 +579,7 @@ pub(crate) enum BenchWhat {
     Step,
     /// A push-pull over TCP, Unix sockets and memory, beside bare ones of the same bytes
     Transport,
-    /// A push at a server of up to 1,000 workers (10,000 with --long)
+    /// A push at a server of up to 1,000 workers (10,000 with --long), which are a process of their own
     Server,
     /// Runs in virtual time, beside their gradients alone
     Simulate,

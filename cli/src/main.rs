@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Command::Data(args) => cmd::data::run(&args),
         Command::Calibrate(args) => cmd::calibrate::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
+        Command::Crowd(args) => cmd::bench::crowd(&args),
         #[cfg(feature = "cert")]
         Command::Cert(args) => cmd::cert::run(&args),
         #[cfg(feature = "pictures")]

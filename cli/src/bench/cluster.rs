@@ -1,7 +1,7 @@
 //! Servers and workers as a run has them, without its records: what a push takes all together.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use pstrain_core::examples::Examples;
 use pstrain_core::id::WorkerId;
 use pstrain_core::job::Job;
 use pstrain_core::model::Model;
-use pstrain_core::node::{Prepare, Server, Worker, WorkerConfig};
+use pstrain_core::node::{Event, Prepare, Server, Worker, WorkerConfig};
 use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
 use pstrain_data::Prepared;
 use pstrain_transports::{Evaluator, Mailbox, ServerServices, Transport, WorkerServices, drive};
 
@@ -19,6 +20,13 @@ use crate::job::{Layers, Resolved};
 
 /// Long enough that nobody is taken for lost, and that nobody sends signs of life.
 const LEASE: Duration = Duration::from_secs(3600);
+
+/// Pushes that do not count: all that asks the system for memory, as bare sockets do before their time
+/// begins.
+const WARM_UP: u64 = 3;
+
+/// To train on.
+const LEAST_ROWS: u32 = 300;
 
 /// A job that pushes gradients without computing any.
 pub(super) struct Pushes {
@@ -28,14 +36,16 @@ pub(super) struct Pushes {
 impl Pushes {
     /// A job of `workers` asynchronous ones that push `count` gradients of so many parameters.
     pub(super) fn new(workers: u32, parameters: u32, count: u32) -> anyhow::Result<Self> {
-        // Three quarters are trained on, one at a time; whole numbers of epochs.
+        // Whole numbers of epochs, of mini-batches that are as small as the least data set allows, of which
+        // three quarters are trained on.
         let epoch = count.min(3000 * workers.div_ceil(1000));
+        let batch = LEAST_ROWS.div_ceil(epoch);
         let settings = [
-            ("data", format!("synthetic:{}", (epoch * 4).div_ceil(3).max(400))),
+            ("data", format!("synthetic:{}", (epoch * batch * 4).div_ceil(3))),
             ("model", format!("timing:{parameters}")),
             ("workers", workers.to_string()),
             ("consistency", "asp".into()),
-            ("batch-size", "1".into()),
+            ("batch-size", batch.to_string()),
             ("epochs", count.div_ceil(epoch).to_string()),
             ("lease", humantime::format_duration(LEASE).to_string()),
         ];
@@ -62,7 +72,8 @@ impl Pushes {
         let threads: Vec<JoinHandle<anyhow::Result<()>>> = (0..workers)
             .map(|worker| Ok(work(WorkerId(worker), dial()?, Arc::clone(&data))))
             .collect::<anyhow::Result<_>>()?;
-        let seconds = serve(job, transport, data.evaluation.clone())?;
+        let mailbox = Mailbox::new(&transport);
+        let seconds = serve(job, transport, data.evaluation.clone(), &mailbox, |_, _| ())?;
         for thread in threads {
             thread.join().ok().context("a worker broke down")??;
         }
@@ -70,20 +81,31 @@ impl Pushes {
     }
 }
 
-/// Serves the job to its end; the seconds that a push took.
+/// Serves the job to its end, and tells `report` of every event; the seconds that a push took.
 pub(super) fn serve(
     job: Job,
     mut transport: impl Transport,
     evaluation: Arc<Examples>,
+    mailbox: &Mailbox,
+    mut report: impl FnMut(Time, Event) + Send + 'static,
 ) -> anyhow::Result<f64> {
     let model = Model::new(&job.model, job.data.shape)?;
     let mut server = Server::new(job, 1)?;
     let evaluator = Evaluator::new(model, evaluation);
-    let mut services = ServerServices::new(evaluator, |_| Examples::default(), |_, _| ());
-    let mailbox = Mailbox::new(&transport);
-    drive(&mut server, &mut transport, &mut services, &mailbox)??;
-    let point = server.point();
-    Ok(point.time.as_secs_f64() / point.version.0 as f64)
+    let warm = Arc::new(OnceLock::new());
+    let becomes_warm = Arc::clone(&warm);
+    let report = move |now, event| {
+        if let Event::Updated { point, .. } = &event
+            && point.version.0 >= WARM_UP
+        {
+            becomes_warm.get_or_init(|| *point);
+        }
+        report(now, event);
+    };
+    let mut services = ServerServices::new(evaluator, |_| Examples::default(), report);
+    drive(&mut server, &mut transport, &mut services, mailbox)??;
+    let (begin, end) = (warm.get().context("it was over before it was warm")?, server.point());
+    Ok((end.time - begin.time).as_secs_f64() / (end.version.0 - begin.version.0) as f64)
 }
 
 fn work(

@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use serde::Serialize;
 
-use crate::args::{BenchArgs, BenchWhat};
+use crate::args::{BenchArgs, BenchWhat, CrowdArgs};
 use crate::progress;
 use crate::table;
 
@@ -87,6 +87,15 @@ impl Figure {
         Self { part, what, unit, median, least, greatest, rounds, seconds, rate: None, limit: None }
     }
 
+    /// The figure of what is not a time: its values in `unit`.
+    fn of_values(part: BenchWhat, what: String, unit: &'static str, values: Vec<f64>) -> Self {
+        let values = sorted(values.into_iter());
+        let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN);
+        let (least, greatest) = (end(values.first()), end(values.last()));
+        let (median, rounds, seconds) = (middle(&values), values.len(), Vec::new());
+        Self { part, what, unit, median, least, greatest, rounds, seconds, rate: None, limit: None }
+    }
+
     /// The same, of so many things each time.
     fn with_rate(mut self, count: f64, of: &'static str) -> Self {
         let median = middle(&sorted(self.seconds.iter().copied()));
@@ -122,7 +131,7 @@ fn middle(values: &[f64]) -> f64 {
 /// If something cannot be set up: no port, no memory, no such number of connections.
 pub(crate) fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Figure>> {
     let effort = if args.long {
-        Effort { rounds: 21, long: true }
+        Effort { rounds: 11, long: true }
     } else {
         Effort { rounds: 5, long: false }
     };
@@ -141,6 +150,14 @@ pub(crate) fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Figure>> {
     }
     bar.finish_and_clear();
     Ok(figures)
+}
+
+/// Plays the workers of a server that another process measures.
+///
+/// # Errors
+/// If the server is not to be reached, or loses or refuses a worker.
+pub(crate) fn play(args: &CrowdArgs) -> anyhow::Result<()> {
+    server::play(args.crowded, &args.server.parse()?)
 }
 
 /// The figures for people.

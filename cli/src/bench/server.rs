@@ -1,55 +1,91 @@
-//! Pushes of 8 KB at one server of many workers, which one thread plays.
+//! Pushes of 8 KB at one server of many workers. A process of its own plays them, so that what is said
+//! of this one is of the server.
 
-use anyhow::Context as _;
-use pstrain_transports::{Address, SocketTransport, allow_more_files};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context as _, ensure};
+use indicatif::ProgressBar;
+use pstrain_core::node::{Event, Input};
+use pstrain_transports::{Address, Mailbox, SocketTransport, allow_more_files};
 
 use super::cluster::{Pushes, serve};
 use super::crowd::Crowd;
-use indicatif::ProgressBar;
-
 use super::{Effort, Figure};
-use crate::args::BenchWhat;
+use crate::args::{BenchWhat, Crowded};
 use crate::messages;
+use crate::record::{jain, peak_rss_mib};
 
 const PARAMETERS: u32 = 2_084;
-const PUSHES: u32 = 12_000;
+/// Of all workers together, and at least of each that is busy.
+const PUSHES: (u32, u32) = (12_000, 10);
+/// The files of a process that are not connections, and some to spare.
+const OTHER_FILES: u64 = 100;
+
+/// What one round told.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    /// Of a push.
+    seconds: f64,
+    /// Jain's index of the pushes of those that were busy.
+    fairness: f64,
+    /// The most memory of this process, where the system tells.
+    mib: Option<f64>,
+}
 
 pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<Figure>> {
     // Connected, and pushing.
     let crowds: &[(u32, u32)] = if effort.long {
-        &[(1, 1), (8, 8), (64, 64), (1000, 1), (1000, 8), (1000, 1000), (10_000, 10_000)]
+        &[
+            (1, 1),
+            (8, 8),
+            (64, 64),
+            (1000, 1),
+            (1000, 8),
+            (1000, 1000),
+            (10_000, 8),
+            (10_000, 10_000),
+        ]
     } else {
         &[(1, 1), (8, 8), (64, 64), (1000, 8), (1000, 1000)]
     };
     let allowed = allow_more_files().unwrap_or(u64::MAX);
+    let files = |workers: u32| u64::from(workers) + OTHER_FILES;
     let (crowds, too_many): (Vec<_>, Vec<_>) =
         crowds.iter().partition(|&&(workers, _)| files(workers) <= allowed);
     for (workers, _) in too_many {
         messages::warn(&format!(
-            "{workers} workers are left out: their connections are {} open files, and this process \
+            "{workers} workers are left out: their connections are {} open files, and a process \
              may have {allowed}; raise the hard limit (ulimit -Hn)",
             files(workers)
         ));
     }
-    let mut times = vec![Vec::new(); crowds.len()];
+    let mut told = vec![Vec::new(); crowds.len()];
     for _ in 0..effort.rounds {
-        for (&(workers, busy), times) in crowds.iter().zip(&mut times) {
+        for (&(workers, busy), told) in crowds.iter().zip(&mut told) {
             bar.set_message(what(workers, busy));
-            times.push(round(workers, busy, PUSHES)?);
+            let pushes = PUSHES.0.max(PUSHES.1 * busy);
+            told.push(round(Crowded { workers, busy, pushes }, play_elsewhere)?);
         }
     }
-    Ok(crowds
-        .iter()
-        .zip(times)
-        .map(|(&(workers, busy), times)| {
-            Figure::of_times(BenchWhat::Server, what(workers, busy), times).with_rate(1.0, "pushes")
-        })
-        .collect())
+    Ok(crowds.iter().zip(told).flat_map(|(&crowd, told)| figures(crowd, &told)).collect())
 }
 
-/// The files that a process opens for both ends of so many connections, and for all else.
-fn files(workers: u32) -> u64 {
-    2 * u64::from(workers) + 100
+fn figures((workers, busy): (u32, u32), told: &[Told]) -> Vec<Figure> {
+    let (part, what) = (BenchWhat::Server, what(workers, busy));
+    let times = told.iter().map(|told| told.seconds).collect();
+    let mut figures = vec![Figure::of_times(part, what, times).with_rate(1.0, "pushes")];
+    if workers >= 1000 {
+        let fairness = told.iter().map(|told| told.fairness).collect();
+        let of_what = format!("  Jain's index of their pushes, {busy} busy");
+        figures.push(Figure::of_values(part, of_what, "", fairness));
+        let memory: Vec<f64> = told.iter().filter_map(|told| told.mib).collect();
+        if !memory.is_empty() {
+            let of_what = format!("  memory of the server, {workers} workers");
+            figures.push(Figure::of_values(part, of_what, "MiB", memory));
+        }
+    }
+    figures
 }
 
 fn what(workers: u32, busy: u32) -> String {
@@ -60,17 +96,70 @@ fn what(workers: u32, busy: u32) -> String {
     }
 }
 
-/// The seconds that a push takes, of so many.
-fn round(workers: u32, busy: u32, pushes: u32) -> anyhow::Result<f64> {
-    let pushes = Pushes::new(workers, PARAMETERS, pushes)?;
+/// Serves a crowd that `play` plays.
+fn round(
+    crowded: Crowded,
+    play: impl FnOnce(Crowded, &Address) -> anyhow::Result<()> + Send + 'static,
+) -> anyhow::Result<Told> {
+    let pushes = Pushes::new(crowded.workers, PARAMETERS, crowded.pushes)?;
     let (job, data) = pushes.parts();
     let server = SocketTransport::listen(&Address::Tcp("127.0.0.1:0".into()))?;
     let address = server.local_address().context("the server listens nowhere")?;
-    let crowd = Crowd::new(&job, &data, busy, SocketTransport::dialer(address)?)?;
-    let crowd = std::thread::spawn(move || crowd.play());
-    let seconds = serve(job, server, data.evaluation)?;
+    let mailbox = Mailbox::new(&server);
+    let handle = mailbox.handle();
+    forget_peak();
+    let crowd = std::thread::spawn(move || {
+        let played = play(crowded, &address);
+        if played.is_err() {
+            handle.post(Input::Drain);
+        }
+        played
+    });
+    let pushed = Arc::new(Mutex::new(vec![0.0; crowded.busy as usize]));
+    let applied = Arc::clone(&pushed);
+    let count = move |_, event| {
+        if let Event::Applied { worker, .. } = event
+            && let Ok(mut applied) = applied.lock()
+            && let Some(pushes) = applied.get_mut(worker.0 as usize)
+        {
+            *pushes += 1.0;
+        }
+    };
+    let seconds = serve(job, server, data.evaluation, &mailbox, count);
+    let mib = peak_rss_mib();
     crowd.join().ok().context("the workers broke down")??;
-    Ok(seconds)
+    let pushed = pushed.lock().ok().context("the server broke down")?;
+    let fairness = jain(&pushed).context("nobody pushed")?;
+    Ok(Told { seconds: seconds?, fairness, mib })
+}
+
+/// Plays a crowd here.
+pub(super) fn play(crowded: Crowded, server: &Address) -> anyhow::Result<()> {
+    let pushes = Pushes::new(crowded.workers, PARAMETERS, crowded.pushes)?;
+    let (job, data) = pushes.parts();
+    Crowd::new(&job, &data, crowded.busy, SocketTransport::dialer(server.clone())?)?.play()
+}
+
+/// Plays a crowd in a process of its own.
+fn play_elsewhere(crowded: Crowded, server: &Address) -> anyhow::Result<()> {
+    let this = std::env::current_exe().context("cannot find this program again")?;
+    let Crowded { workers, busy, pushes } = crowded;
+    let ended = Command::new(&this)
+        .args(["crowd", &server.to_string()])
+        .args(["--workers", &workers.to_string()])
+        .args(["--busy", &busy.to_string()])
+        .args(["--pushes", &pushes.to_string()])
+        .status()
+        .with_context(|| format!("cannot start {}", this.display()))?;
+    ensure!(ended.success(), "the process that plays the workers ended with {ended}");
+    Ok(())
+}
+
+/// Lets the most memory of this process be that of now. Where the system does not, it stays that of
+/// all that was measured before.
+fn forget_peak() {
+    // 5: proc_pid_clear_refs(5).
+    let _still_there = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 #[cfg(test)]
@@ -80,8 +169,17 @@ mod tests {
     #[test]
     fn whoever_is_idle_takes_part_and_leaves_with_the_others() {
         for (workers, busy) in [(1, 1), (40, 2), (40, 40)] {
-            let seconds = round(workers, busy, 300).unwrap();
+            let told = round(Crowded { workers, busy, pushes: 300 }, play).unwrap();
+            let seconds = told.seconds;
             assert!(seconds > 0.0 && seconds.is_finite(), "{workers} {busy}: {seconds}");
+            assert!(told.fairness > 0.5 && told.fairness <= 1.0, "{told:?}");
         }
+    }
+
+    #[test]
+    fn a_crowd_that_breaks_down_ends_the_round() {
+        let crowded = Crowded { workers: 2, busy: 1, pushes: 300 };
+        let said = round(crowded, |_, _| anyhow::bail!("no such crowd")).unwrap_err();
+        assert_eq!(said.to_string(), "no such crowd");
     }
 }

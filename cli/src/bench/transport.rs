@@ -15,8 +15,8 @@ use crate::args::{BenchWhat, Transport};
 const SIZES: [(u32, &str, u32); 4] = [
     (2_084, "8 KB", 3_000),
     (262_144, "1 MB", 100),
-    (4_194_304, "16 MB", 15),
-    (26_214_400, "100 MB", 6),
+    (4_194_304, "16 MB", 40),
+    (26_214_400, "100 MB", 13),
 ];
 
 pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<Figure>> {

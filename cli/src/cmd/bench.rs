@@ -1,6 +1,6 @@
 //! `pstrain bench`: how fast is it on this machine?
 
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, CrowdArgs};
 use crate::exit::Ending;
 use crate::{bench, messages};
 
@@ -11,5 +11,11 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Ending> {
     } else {
         bench::show(&figures)
     })?;
+    Ok(Ending::Done)
+}
+
+/// Plays the workers of a server that is being measured.
+pub(crate) fn crowd(args: &CrowdArgs) -> anyhow::Result<Ending> {
+    bench::play(args)?;
     Ok(Ending::Done)
 }

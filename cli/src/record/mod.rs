@@ -33,7 +33,7 @@ pub(crate) use missing::Stretch;
 pub(crate) use model_file::{ModelFile, read_model, write_model};
 pub(crate) use order::{Contribution, Header, OrderReader, Step};
 pub(crate) use replay::{Replay, Uses};
-pub(crate) use report::{LEADERLESS, Report, WorkerReport, peak_rss_mib};
+pub(crate) use report::{LEADERLESS, Report, WorkerReport, jain, peak_rss_mib};
 pub(crate) use shaping::Shaping;
 pub(crate) use summary::Summary;
 

@@ -231,7 +231,7 @@ pub(super) fn ratio(part: f64, whole: f64) -> f64 {
 }
 
 /// Jain's fairness index: `(sum x)^2 / (N sum x^2)` (Jain, Chiu and Hawe 1984); none if all are 0.
-fn jain(shares: &[f64]) -> Option<f64> {
+pub(crate) fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     Some(sum * sum / (shares.len() as f64 * squares)).filter(|index| index.is_finite())
