@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use pstrain_core::examples::Shape;
 use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{PartId, PeerId, Sequence, Term, WorkerId};
+use pstrain_core::id::{PartId, PeerId, Sequence, WorkerId};
 use pstrain_core::job::{
     Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
 };
@@ -28,7 +28,7 @@ use pstrain_core::node::{Effect, Identity, Input, Node, Server};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
-use pstrain_core::protocol::{BUILD, Decoder, Limits, Message, PROTOCOL_VERSION, Spares, encode};
+use pstrain_core::protocol::{Decoder, Limits, Message, Spares, encode};
 use pstrain_core::time::Time;
 use pstrain_core::work::{Redundancy, WorkSpec};
 
@@ -158,7 +158,7 @@ impl Bench {
             for bytes in
                 [&head[..]].into_iter().chain(tail.parts()).flat_map(|part| part.chunks(256 * 1024))
             {
-                decoder.feed(bytes);
+                decoder.feed_in(bytes, spares);
                 found = decoder.next_in(spares).expect("a frame");
             }
             let message = found.expect("a whole one");
@@ -184,33 +184,16 @@ const CYCLE: Duration = TICK.saturating_mul(WORKERS);
 const FIRST: pstrain_core::id::Incarnation = pstrain_core::id::Incarnation(1);
 
 fn hello(worker: u32) -> Hello {
-    Hello {
-        protocol_min: PROTOCOL_VERSION,
-        protocol_max: PROTOCOL_VERSION,
-        build: BUILD.into(),
-        name: format!("worker {worker}"),
-        worker: Some(WorkerId(worker)),
-        resume: None,
-        wants_examples: false,
-        term: Term(0),
-        unreached: None,
-        credentials: Vec::new(),
-    }
+    Hello::new(format!("worker {worker}"), Some(WorkerId(worker)))
 }
 
 fn push(given: Option<ParametersHeader>, gradient: &Arc<Vec<f32>>) -> Message {
     let given = given.expect("it was given parameters");
     let header = PushHeader {
-        incarnation: FIRST,
-        sequence: given.sequence,
-        base: given.version,
-        task: given.task,
         samples: 64,
         loss: 1.0,
         compute_ns: CYCLE.as_nanos() as u64,
-        keys: given.keys,
-        pull: true,
-        allowed: given.sequence,
+        ..PushHeader::answering(&given, FIRST)
     };
     Message::Push(Push::new(header, Arc::clone(gradient)))
 }

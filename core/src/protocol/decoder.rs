@@ -64,7 +64,13 @@ impl Decoder {
     }
 
     /// Takes bytes from the stream.
-    pub fn feed(&mut self, mut bytes: &[u8]) {
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.feed_in(bytes, &mut Spares::default());
+    }
+
+    /// The same, with what has to wait in memory of `spares`. It goes back there once nothing waits: of
+    /// many streams, few are in the middle of a frame.
+    pub fn feed_in(&mut self, mut bytes: &[u8], spares: &mut Spares) {
         if self.failed.is_some() {
             return;
         }
@@ -74,6 +80,9 @@ impl Decoder {
         if self.used > 0 {
             self.buffer.drain(..self.used);
             self.used = 0;
+        }
+        if self.buffer.capacity() == 0 && !bytes.is_empty() {
+            self.buffer = spares.take_bytes();
         }
         self.buffer.extend_from_slice(bytes);
     }
@@ -115,6 +124,10 @@ impl Decoder {
         if let Err(error) = found {
             *self = Self { failed: Some(error), ..Self::new(self.limits) };
         }
+        if self.used == self.buffer.len() {
+            spares.give_bytes(core::mem::take(&mut self.buffer));
+            self.used = 0;
+        }
         found
     }
 
@@ -132,10 +145,6 @@ impl Decoder {
         }
         if let Some((message, length)) = decode(&self.buffer[self.used..], self.limits, spares)? {
             self.used += length;
-            if self.used == self.buffer.len() {
-                self.buffer.clear();
-                self.used = 0;
-            }
             return Ok(Some(message));
         }
         self.begin_body(spares)?;

@@ -1,4 +1,4 @@
-//! Vectors that nobody needs any more, to be filled anew.
+//! Memory that nobody needs any more, to be filled anew.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,12 +8,17 @@ const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// The most vectors.
 const MOST: usize = 1024;
 
-/// Memory for the values of messages: to ask the system for it anew for each message, and to have it
+/// The most stretches of bytes, and the longest.
+const MOST_STRETCHES: usize = 16;
+const LONGEST_STRETCH: usize = 256 * 1024;
+
+/// Memory for the values of messages, and for what came of some before their values: to ask the system for it anew for each message, and to have it
 /// cleared, takes as long as it takes to receive them.
 #[derive(Debug, Default)]
 pub struct Spares {
     vectors: Vec<Arc<Vec<f32>>>,
     bytes: usize,
+    stretches: Vec<Vec<u8>>,
 }
 
 fn bytes_of(vector: &Arc<Vec<f32>>) -> usize {
@@ -46,6 +51,20 @@ impl Spares {
         let vector = self.vectors.swap_remove(place);
         self.bytes -= bytes_of(&vector);
         vector
+    }
+
+    /// Takes a stretch of bytes, unless it is too long or there are enough.
+    pub(super) fn give_bytes(&mut self, mut stretch: Vec<u8>) {
+        let is_of_use = (1..=LONGEST_STRETCH).contains(&stretch.capacity());
+        if is_of_use && self.stretches.len() < MOST_STRETCHES {
+            stretch.clear();
+            self.stretches.push(stretch);
+        }
+    }
+
+    /// Room for bytes; if there is none, a vector without.
+    pub(super) fn take_bytes(&mut self) -> Vec<u8> {
+        self.stretches.pop().unwrap_or_default()
     }
 }
 
@@ -82,7 +101,19 @@ mod tests {
         assert!(spares.take(3 * half).capacity() >= 3 * half);
         for _ in 0..2 * MOST {
             spares.give(Arc::new(vec![0.0]));
+            spares.give_bytes(vec![0]);
         }
-        assert_eq!(spares.vectors.len(), MOST);
+        assert_eq!((spares.vectors.len(), spares.stretches.len()), (MOST, MOST_STRETCHES));
+    }
+
+    #[test]
+    fn bytes_come_back_empty_and_only_if_they_are_of_use() {
+        let mut spares = Spares::default();
+        spares.give_bytes(Vec::new());
+        spares.give_bytes(Vec::with_capacity(2 * LONGEST_STRETCH));
+        assert_eq!(spares.take_bytes().capacity(), 0);
+        spares.give_bytes(vec![1; 100]);
+        let stretch = spares.take_bytes();
+        assert!(stretch.is_empty() && stretch.capacity() >= 100);
     }
 }

@@ -289,7 +289,7 @@ impl Connection {
             if is_direct {
                 self.decoder.fed(read);
             } else if is_heard {
-                self.receive(&shared.buffer[..read], id, &mut shared.events)?;
+                self.receive(read, id, shared)?;
             } else {
                 self.thrown_away += read;
                 if self.thrown_away > LINGER_BYTES {
@@ -314,15 +314,11 @@ impl Connection {
         self.accepted && self.state == State::Connected && self.queued_bytes > HIGH_WATER_BYTES
     }
 
-    /// Takes bytes from the peer.
-    fn receive(
-        &mut self,
-        bytes: &[u8],
-        id: PeerId,
-        events: &mut Vec<TransportEvent>,
-    ) -> Result<(), Broken> {
+    /// Takes so many bytes from the peer, which were read.
+    fn receive(&mut self, read: usize, id: PeerId, shared: &mut Shared) -> Result<(), Broken> {
         let Self { layer, decoder, stream, .. } = self;
-        let received = layer.receive(bytes, &mut |plain| decoder.feed(plain));
+        let Shared { buffer, spares, events } = shared;
+        let received = layer.receive(&buffer[..read], &mut |plain| decoder.feed_in(plain, spares));
         // An answer, if only the last words of a handshake that failed.
         let flushed = layer.flush(stream);
         received?;

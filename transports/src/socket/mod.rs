@@ -39,6 +39,9 @@ const WAKE: Token = Token(0);
 const LISTEN: Token = Token(1);
 /// Peers have the tokens from here on.
 const FIRST_PEER: usize = 2;
+/// The most connections that are read before what they said is acted upon: what all of them push should
+/// be near at hand, and takes memory until then.
+const READY: usize = 128;
 /// Bytes read at a time; one buffer serves every connection.
 const READ_BYTES: usize = 64 * 1024;
 /// How long a closed peer may take to read the last words.
@@ -120,7 +123,7 @@ impl SocketTransport {
         Ok(Self {
             clock: WallClock::start(),
             poll,
-            polled: Events::with_capacity(1024),
+            polled: Events::with_capacity(READY),
             waker: Arc::new(waker),
             listener: None,
             security: Security::local(),
