@@ -7,7 +7,7 @@ export LC_ALL=C
 
 usage() {
     cat <<'TEXT'
-usage: compare.sh [BATCH...]          (default: 32 128; samples of a mini-batch, per worker)
+usage: compare.sh [BATCH...]          (default: 32 128; samples of a mini-batch, per worker; none: no training)
 
 settings, by environment variable:
   PSTRAIN       binary                       (default target/release/pstrain of this repository)
@@ -33,7 +33,7 @@ if [[ ${1:-} == -h || ${1:-} == --help ]]; then
     exit 0
 fi
 for batch in "$@"; do
-    [[ $batch =~ ^[1-9][0-9]*$ ]] || { usage >&2; fail "'$batch' is not a batch size"; }
+    [[ $batch =~ ^[1-9][0-9]*$ || $* == none ]] || { usage >&2; fail "'$batch' is not a batch size"; }
 done
 
 peers=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -45,12 +45,13 @@ peer_seconds=${PEER_SECONDS:-20}
 reps=${REPS:-3}
 batches=("$@")
 (($# > 0)) || batches=(32 128)
+[[ $* != none ]] || batches=()
 read -ra sizes <<<"${SIZES:-8KB 1MB 16MB 100MB}"
 read -ra pstrain_args <<<"${PSTRAIN_ARGS:-}"
 
 # How many values of 4 bytes a message of that size has, and how often it is moved in a run.
 declare -A values=([8KB]=2084 [1MB]=262144 [16MB]=4194304 [100MB]=26214400)
-declare -A moves=([8KB]=6000 [1MB]=300 [16MB]=60 [100MB]=12)
+declare -A moves=([8KB]=6000 [1MB]=300 [16MB]=200 [100MB]=60)
 [[ ${sizes[*]} != none ]] || sizes=()
 for size in "${sizes[@]}"; do
     [[ -n ${values[$size]:-} ]] || fail "SIZES: '$size' is none of 8KB, 1MB, 16MB and 100MB"

@@ -113,10 +113,12 @@ def main():
     if len(sys.argv) != 2:
         sys.exit("usage: table.py RUNS.jsonl")
     runs = read(sys.argv[1])
-    job_table(runs)
-    if any(kind == "bytes" for kind, _ in runs):
-        print()
-        bytes_table(runs)
+    tables = [(KINDS, job_table), (["bytes"], bytes_table)]
+    tables = [table for kinds, table in tables if any(kind in kinds for kind, _ in runs)]
+    for number, table in enumerate(tables):
+        if number > 0:
+            print()
+        table(runs)
 
 
 if __name__ == "__main__":

@@ -148,6 +148,14 @@ fn calibrate_measures_the_reference_step() {
 }
 
 #[test]
+fn a_crowd_that_finds_no_server_says_so() {
+    let nobody = "127.0.0.1:1";
+    let words = ["crowd", nobody, "--workers", "2", "--busy", "1", "--pushes", "10"];
+    let said = finish(&words).with_code(2).stderr;
+    assert!(said.contains("a worker cannot connect") && said.contains(nobody), "{said}");
+}
+
+#[test]
 fn bench_says_how_long_a_step_takes_here() {
     let found = finish(&["bench", "step", "--json"]).with_code(0).json();
     let figures = found["figures"].as_array().unwrap();

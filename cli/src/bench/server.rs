@@ -79,10 +79,11 @@ fn figures((workers, busy): (u32, u32), told: &[Told]) -> Vec<Figure> {
         let fairness = told.iter().map(|told| told.fairness).collect();
         let of_what = format!("  Jain's index of their pushes, {busy} busy");
         figures.push(Figure::of_values(part, of_what, "", fairness));
-        let memory: Vec<f64> = told.iter().filter_map(|told| told.mib).collect();
-        if !memory.is_empty() {
+        // The least: later rounds find what larger crowds have left with the allocator.
+        let memory = told.iter().filter_map(|told| told.mib).reduce(f64::min);
+        if let Some(memory) = memory {
             let of_what = format!("  memory of the server, {workers} workers");
-            figures.push(Figure::of_values(part, of_what, "MiB", memory));
+            figures.push(Figure::of_values(part, of_what, "MiB", vec![memory]));
         }
     }
     figures
@@ -137,7 +138,8 @@ fn round(
 pub(super) fn play(crowded: Crowded, server: &Address) -> anyhow::Result<()> {
     let pushes = Pushes::new(crowded.workers, PARAMETERS, crowded.pushes)?;
     let (job, data) = pushes.parts();
-    Crowd::new(&job, &data, crowded.busy, SocketTransport::dialer(server.clone())?)?.play()
+    let crowd = Crowd::new(&job, &data, crowded.busy, SocketTransport::dialer(server.clone())?)?;
+    crowd.play().with_context(|| format!("cannot play the workers of the server at {server}"))
 }
 
 /// Plays a crowd in a process of its own.
