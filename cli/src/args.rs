@@ -540,7 +540,7 @@ pub(crate) struct BenchArgs {
     /// What is measured; all of it if nothing is named
     #[arg(value_enum)]
     pub(crate) what: Vec<BenchWhat>,
-    /// More rounds, 100 MB, 10,000 workers: many minutes instead of one
+    /// More rounds, 100 MB, 10,000 workers: minutes instead of half a one
     #[arg(long)]
     pub(crate) long: bool,
     /// Print one JSON object instead of tables
