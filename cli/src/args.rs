@@ -552,13 +552,13 @@ pub(crate) struct BenchArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 pub(crate) struct Crowded {
     /// Workers that connect
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) workers: u32,
     /// Those of them that push
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) busy: u32,
     /// Pushes of all together
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) pushes: u32,
 }
 

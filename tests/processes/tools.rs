@@ -153,6 +153,9 @@ fn a_crowd_that_finds_no_server_says_so() {
     let words = ["crowd", nobody, "--workers", "2", "--busy", "1", "--pushes", "10"];
     let said = finish(&words).with_code(2).stderr;
     assert!(said.contains("a worker cannot connect") && said.contains(nobody), "{said}");
+    let words = ["crowd", nobody, "--workers", "2", "--busy", "1", "--pushes", "0"];
+    let said = finish(&words).with_code(2).stderr;
+    assert!(said.contains("--pushes") && said.contains("1..=1000000"), "{said}");
 }
 
 #[test]

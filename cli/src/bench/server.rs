@@ -129,9 +129,10 @@ fn round(
     let seconds = serve(job, server, data.evaluation, &mailbox, count);
     let mib = peak_rss_mib();
     crowd.join().ok().context("the workers broke down")??;
+    let seconds = seconds?;
     let pushed = pushed.lock().ok().context("the server broke down")?;
     let fairness = jain(&pushed).context("nobody pushed")?;
-    Ok(Told { seconds: seconds?, fairness, mib })
+    Ok(Told { seconds, fairness, mib })
 }
 
 /// Plays a crowd here.

@@ -12,8 +12,8 @@ const MOST: usize = 1024;
 const MOST_STRETCHES: usize = 16;
 const LONGEST_STRETCH: usize = 256 * 1024;
 
-/// Memory for the values of messages, and for what came of some before their values: to ask the system for it anew for each message, and to have it
-/// cleared, takes as long as it takes to receive them.
+/// Memory for the values of messages, and for the bytes of those that are not whole: to ask the system for
+/// it anew for each message, and to have it cleared, takes as long as it takes to receive them.
 #[derive(Debug, Default)]
 pub struct Spares {
     vectors: Vec<Arc<Vec<f32>>>,

@@ -1,0 +1,58 @@
+//! Updates of large vectors by each optimiser, beside a loop that does nothing but stream through as much
+//! memory: bytes a second that are read or written. What is slower than the stream computes too
+//! much.
+//!
+//! `cargo bench -p pstrain-core --features std --bench update`
+
+use divan::Bencher;
+use divan::counter::BytesCount;
+use pstrain_core::id::Version;
+use pstrain_core::optim::{OptimizerSpec, UpdateSpec, Updater};
+
+/// 16 MB and 100 MB.
+const SIZES: [usize; 2] = [4_194_304, 26_214_400];
+const VALUE: usize = size_of::<f32>();
+
+fn main() {
+    divan::main();
+}
+
+/// Updates of `values` parameters that read or write `arrays` arrays.
+fn update(bencher: Bencher<'_, '_>, optimizer: OptimizerSpec, values: usize, arrays: usize) {
+    let spec = UpdateSpec { optimizer, ..UpdateSpec::sgd(1e-6) };
+    let Ok(mut updater) = Updater::new(&spec, values) else { return };
+    let (mut params, gradient) = (vec![0.5; values], vec![0.25; values]);
+    let mut version = Version(0);
+    bencher.counter(BytesCount::new(values * arrays * VALUE)).bench_local(|| {
+        updater.apply(&mut params, &gradient, version);
+        version = Version(version.0 + 1);
+    });
+}
+
+/// Two arrays are read, one of them is written.
+#[divan::bench(args = SIZES)]
+fn stream(bencher: Bencher<'_, '_>, values: usize) {
+    let (mut to, from) = (vec![0.5_f32; values], vec![0.25_f32; values]);
+    bencher.counter(BytesCount::new(values * 3 * VALUE)).bench_local(|| {
+        for (to, from) in to.iter_mut().zip(divan::black_box(&from)) {
+            *to += 1e-6 * from;
+        }
+    });
+}
+
+#[divan::bench(args = SIZES)]
+fn sgd(bencher: Bencher<'_, '_>, values: usize) {
+    update(bencher, OptimizerSpec::Sgd, values, 3);
+}
+
+/// The velocity is read and written, too.
+#[divan::bench(args = SIZES)]
+fn momentum(bencher: Bencher<'_, '_>, values: usize) {
+    update(bencher, OptimizerSpec::MOMENTUM, values, 5);
+}
+
+/// So are both moments.
+#[divan::bench(args = SIZES)]
+fn adam(bencher: Bencher<'_, '_>, values: usize) {
+    update(bencher, OptimizerSpec::ADAM, values, 7);
+}
