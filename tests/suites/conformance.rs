@@ -69,6 +69,7 @@ over_every_transport! {
     dropped_before_connected as a_dialer_dropped_before_it_knew_it_was_connected_is_disconnected,
     flush as flushed_messages_arrive_although_the_transport_is_dropped,
     slow::reader_that_never_reads as a_peer_that_never_reads_is_disconnected_at_the_backlog,
+    slow::after_a_long_message as what_follows_a_long_message_arrives_after_it,
     slow::requester_that_never_reads as a_requester_that_takes_no_answers_is_not_read_from,
     slow::both_at_once as both_sides_may_send_much_at_once,
     slow::slow_peer_among_others as a_peer_that_does_not_read_does_not_hold_up_others,

@@ -354,7 +354,9 @@ impl Transport for MemoryTransport {
         if peer.backlog.is_empty() && peer.has_room() {
             return peer.hand_over(message);
         }
-        if peer.backlog_bytes > MAX_BACKLOG_BYTES {
+        // Beside the next one, which may be of any size.
+        let next = peer.backlog.front().map_or(0, size_of_message);
+        if peer.backlog_bytes - next > MAX_BACKLOG_BYTES {
             if let Some(remote_id) = peer.remote_id {
                 peer.remote.deliver(Parcel::Closed { id: remote_id });
             }

@@ -2,11 +2,12 @@
 //! of this one is of the server.
 
 use std::process::Command;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, ensure};
 use indicatif::ProgressBar;
-use pstrain_core::node::{Event, Input};
+use pstrain_core::node::Event;
 use pstrain_transports::{Address, Mailbox, SocketTransport, allow_more_files};
 
 use super::cluster::{Pushes, serve};
@@ -22,6 +23,9 @@ const PUSHES: (u32, u32) = (12_000, 10);
 /// The files of a process that are not connections, and some to spare.
 const OTHER_FILES: u64 = 100;
 
+/// Workers that connect, and those of them that push.
+type Size = (u32, u32);
+
 /// What one round told.
 #[derive(Clone, Copy, Debug)]
 struct Told {
@@ -34,8 +38,7 @@ struct Told {
 }
 
 pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<Figure>> {
-    // Connected, and pushing.
-    let crowds: &[(u32, u32)] = if effort.long {
+    let crowds: &[Size] = if effort.long {
         &[
             (1, 1),
             (8, 8),
@@ -51,15 +54,20 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
     };
     let allowed = allow_more_files().unwrap_or(u64::MAX);
     let files = |workers: u32| u64::from(workers) + OTHER_FILES;
-    let (crowds, too_many): (Vec<_>, Vec<_>) =
+    let (crowds, too_many): (Vec<Size>, Vec<Size>) =
         crowds.iter().partition(|&&(workers, _)| files(workers) <= allowed);
-    for (workers, _) in too_many {
+    for &(workers, busy) in &too_many {
         messages::warn(&format!(
-            "{workers} workers are left out: their connections are {} open files, and a process \
-             may have {allowed}; raise the hard limit (ulimit -Hn)",
+            "left out: {}. That takes {} open files, and a process may have {allowed}; raise the \
+             hard limit (ulimit -Hn)",
+            what(workers, busy),
             files(workers)
         ));
     }
+    ensure!(
+        !crowds.is_empty(),
+        "a process may not even have the open files of a server of one worker"
+    );
     let mut told = vec![Vec::new(); crowds.len()];
     for _ in 0..effort.rounds {
         for (&(workers, busy), told) in crowds.iter().zip(&mut told) {
@@ -71,7 +79,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
     Ok(crowds.iter().zip(told).flat_map(|(&crowd, told)| figures(crowd, &told)).collect())
 }
 
-fn figures((workers, busy): (u32, u32), told: &[Told]) -> Vec<Figure> {
+fn figures((workers, busy): Size, told: &[Told]) -> Vec<Figure> {
     let (part, what) = (BenchWhat::Server, what(workers, busy));
     let times = told.iter().map(|told| told.seconds).collect();
     let mut figures = vec![Figure::of_times(part, what, times).with_rate(1.0, "pushes")];
@@ -106,16 +114,7 @@ fn round(
     let (job, data) = pushes.parts();
     let server = SocketTransport::listen(&Address::Tcp("127.0.0.1:0".into()))?;
     let address = server.local_address().context("the server listens nowhere")?;
-    let mailbox = Mailbox::new(&server);
-    let handle = mailbox.handle();
     forget_peak();
-    let crowd = std::thread::spawn(move || {
-        let played = play(crowded, &address);
-        if played.is_err() {
-            handle.post(Input::Drain);
-        }
-        played
-    });
     let pushed = Arc::new(Mutex::new(vec![0.0; crowded.busy as usize]));
     let applied = Arc::clone(&pushed);
     let count = move |_, event| {
@@ -126,10 +125,20 @@ fn round(
             *pushes += 1.0;
         }
     };
-    let seconds = serve(job, server, data.evaluation, &mailbox, count);
-    let mib = peak_rss_mib();
-    crowd.join().ok().context("the workers broke down")??;
-    let seconds = seconds?;
+    let (tell, ends) = channel();
+    let tell_too = tell.clone();
+    // Nobody waits for the other if one of them fails: that is told before anybody's lease is over.
+    std::thread::spawn(move || tell.send(play(crowded, &address).map(|()| None)));
+    std::thread::spawn(move || {
+        let mailbox = Mailbox::new(&server);
+        let served = serve(job, server, data.evaluation, &mailbox, count);
+        tell_too.send(served.map(|seconds| Some((seconds, peak_rss_mib()))))
+    });
+    let both = [
+        ends.recv().context("the crowd broke down")??,
+        ends.recv().context("and so did its server")??,
+    ];
+    let (seconds, mib) = both.into_iter().flatten().next().context("the server broke down")?;
     let pushed = pushed.lock().ok().context("the server broke down")?;
     let fairness = jain(&pushed).context("nobody pushed")?;
     Ok(Told { seconds, fairness, mib })

@@ -37,6 +37,24 @@ pub(crate) fn reader_that_never_reads(kind: Kind) {
     assert!(read < sent);
 }
 
+/// What is sent while a message that is longer than the backlog is on its way arrives after it.
+pub(crate) fn after_a_long_message(kind: Kind) {
+    let (mut net, mut client, to_server, to_client) = Net::pair(kind);
+    let (long, short) = (zeroes(MAX_BACKLOG_BYTES + 16 * MIB), zeroes(1000));
+    for number in 0..4 {
+        let values = if number == 0 { &long } else { &short };
+        net.server.transport.send(to_client, parameters(number, values));
+    }
+    for number in 0..4 {
+        match client.event_with(&mut net.server) {
+            TransportEvent::Message(from, message) => {
+                assert_eq!((from, number_of(&message)), (to_server, number));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// A client that sends requests and takes no answers; how many of its requests are read does not
 /// depend on how many it sends. Once it takes its answers, it gets them all.
 pub(crate) fn requester_that_never_reads(kind: Kind) {

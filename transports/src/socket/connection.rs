@@ -198,7 +198,9 @@ impl Connection {
         if self.state == State::Lingering {
             return Ok(());
         }
-        if self.queued_bytes > MAX_BACKLOG_BYTES {
+        // Beside the message that is on its way: that one may be of any size.
+        let first = self.queue.front().map_or(0, Outgoing::remaining);
+        if self.queued_bytes - first > MAX_BACKLOG_BYTES {
             return Err(io::Error::other("it does not take its messages"));
         }
         let mut frame = Outgoing::new(message, std::mem::take(&mut self.head));
