@@ -81,10 +81,8 @@ impl Figure {
             us if us >= 1e3 => ("ms", 1e-3),
             _ => ("µs", 1.0),
         };
-        let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN) * scale;
-        let (least, greatest) = (end(us.first()), end(us.last()));
-        let (median, rounds) = (middle(&us) * scale, us.len());
-        Self { part, what, unit, median, least, greatest, rounds, seconds, rate: None, limit: None }
+        let values = us.iter().map(|us| us * scale).collect();
+        Self { seconds, ..Self::of_values(part, what, unit, values) }
     }
 
     /// The figure of what is not a time: its values in `unit`.
