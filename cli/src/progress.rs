@@ -1,4 +1,4 @@
-//! The progress bar of a server.
+//! What a server says while it works: its progress bar, and what happens.
 
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ pub(crate) struct Progress {
     guests: bool,
     clock: WallClock,
     shown: Option<Time>,
+    troubles: Sparing,
 }
 
 const BETWEEN: Duration = Duration::from_millis(100);
@@ -41,7 +42,8 @@ impl Progress {
     pub(crate) fn new(epochs: u32, train_rows: u64, quiet: bool, guests: bool) -> Self {
         let samples = u64::from(epochs) * train_rows;
         let bar = bar(samples, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
-        Self { bar, train_rows, quiet, guests, clock: WallClock::start(), shown: None }
+        let (clock, troubles) = (WallClock::start(), Sparing::default());
+        Self { bar, train_rows, quiet, guests, clock, shown: None, troubles }
     }
 
     pub(crate) fn note(&mut self, event: &Event, summary: &Summary) {
@@ -51,7 +53,15 @@ impl Progress {
         let expected = !self.guests
             && matches!(event, Event::Joined { resumed: false, .. } | Event::Started { .. });
         if !expected && let Some(message) = worth_saying(event) {
-            self.bar.suspend(|| messages::say(&message));
+            let message = match event {
+                Event::Refused { .. } | Event::CutOff { .. } | Event::Departed { .. } => {
+                    self.troubles.say(self.clock.now(), message)
+                }
+                _ => Some(message),
+            };
+            if let Some(message) = message {
+                self.bar.suspend(|| messages::say(&message));
+            }
         }
         // The run's own time may be virtual; a person watches in real time.
         if !self.bar.is_hidden()
@@ -76,6 +86,44 @@ impl Progress {
 
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
+        if !self.quiet && self.troubles.unsaid > 0 {
+            messages::say(&format!(
+                "{} others were refused, cut off or lost",
+                self.troubles.unsaid
+            ));
+        }
+    }
+}
+
+/// Says what others do to us in so many lines at most, however many they are.
+#[derive(Debug, Default)]
+struct Sparing {
+    /// When the last ones began, and how many of them were said.
+    since: Time,
+    said: u32,
+    /// Those after them.
+    unsaid: u64,
+}
+
+impl Sparing {
+    /// Lines that are said in a time of [`Self::WHILE`].
+    const MOST: u32 = 20;
+    const WHILE: Duration = Duration::from_secs(10);
+
+    /// What of a message is said, if it is.
+    fn say(&mut self, now: Time, message: String) -> Option<String> {
+        if self.said == 0 || now - self.since >= Self::WHILE {
+            (self.since, self.said) = (now, 0);
+        }
+        if self.said == Self::MOST {
+            self.unsaid += 1;
+            return None;
+        }
+        self.said += 1;
+        Some(match std::mem::take(&mut self.unsaid) {
+            0 => message,
+            unsaid => format!("{message} (and {unsaid} others before)"),
+        })
     }
 }
 
@@ -122,4 +170,24 @@ pub(crate) fn worth_saying(event: &Event) -> Option<String> {
         ),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_said_in_few_lines_and_counted() {
+        let mut troubles = Sparing::default();
+        let mut say = |seconds| {
+            let now = Time::ZERO + Duration::from_secs(seconds);
+            troubles.say(now, "a connection was refused".into())
+        };
+        let said: Vec<String> = (0..1_000).filter_map(|_| say(3)).collect();
+        assert_eq!(said, vec!["a connection was refused"; 20]);
+        assert_eq!(say(12), None);
+        assert_eq!(say(13).unwrap(), "a connection was refused (and 981 others before)");
+        assert_eq!(say(14).unwrap(), "a connection was refused");
+        assert_eq!(troubles.unsaid, 0);
+    }
 }

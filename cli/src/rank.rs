@@ -75,6 +75,18 @@ impl fmt::Display for RankOf {
     }
 }
 
+impl Variables {
+    /// Which of them is there without the other, in words, if one is.
+    fn half(&self, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+        let size = self.size?;
+        match (variable(self.rank), variable(size)) {
+            (Some(rank), None) => Some(format!(" ({}={rank} is, but not {size})", self.rank)),
+            (None, Some(count)) => Some(format!(" ({size}={count} is, but not {})", self.rank)),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Variables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.size {
@@ -108,6 +120,8 @@ impl Rank {
     ) -> Result<Self, String> {
         let known: Vec<Variables> =
             of.engines().into_iter().filter_map(RankOf::variables).collect();
+        // A variable that is empty says as little as one that is not there.
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let mut found = known.iter().filter_map(|&variables| {
             let rank = variable(variables.rank)?;
             match variables.size {
@@ -116,10 +130,11 @@ impl Rank {
             }
         });
         let Some((variables, rank, size)) = found.next() else {
+            let halves: String = known.iter().filter_map(|it| it.half(variable)).collect();
             let known: Vec<String> = known.iter().map(Variables::to_string).collect();
             return Err(format!(
-                "--rank {of}: {} not set here; start the worker by such an engine (srun, mpirun, ...), or \
-                 say which it is with --id",
+                "--rank {of}: {} not set here{halves}; start the worker by such an engine (srun, mpirun, \
+                 ...), or say which it is with --id",
                 known.join("; ")
             ));
         };
@@ -128,10 +143,17 @@ impl Rank {
             .map(|(variables, other, _)| format!("{}={other}", variables.rank))
             .collect();
         let number = |name: &str, text: &str| {
-            text.parse().map_err(|_| {
+            // The parser would take a sign, which no engine writes.
+            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            let number = text.parse().ok().filter(|_| digits);
+            number.ok_or_else(|| {
+                let engine = match of {
+                    RankOf::Auto => "name the engine (--rank slurm, ...), or ",
+                    _ => "",
+                };
                 format!(
-                    "--rank {of}: {name}={text} is no whole number; if that is not the engine's, name \
-                     the engine (--rank slurm), or say which worker it is with --id"
+                    "--rank {of}: {name}={text} is no whole number; if that is not the engine's, {engine}say \
+                     which worker it is with --id"
                 )
             })
         };
@@ -254,6 +276,15 @@ mod tests {
             assert!(error.contains("SLURM_PROCID and SLURM_STEP_NUM_TASKS"), "{error}");
             assert!(error.contains("--id"), "{error}");
         }
+        let error = find(RankOf::Slurm, &[("SLURM_PROCID", "0")]).unwrap_err();
+        let half = "not set here (SLURM_PROCID=0 is, but not SLURM_STEP_NUM_TASKS); start";
+        assert!(error.contains(half), "{error}");
+        let error = find(RankOf::Auto, &[("RANK", ""), ("PMI_SIZE", "2")]).unwrap_err();
+        assert!(error.contains("not set here (PMI_SIZE=2 is, but not PMI_RANK); start"), "{error}");
+        assert_eq!(
+            place(&[&[("RANK", ""), ("WORLD_SIZE", "")][..], &SLURM].concat()),
+            (2, Some(2))
+        );
         assert_eq!(place(&[&[("RANK", "captain")][..], &SLURM].concat()), (2, Some(2)));
     }
 
@@ -265,8 +296,11 @@ mod tests {
         };
         refused(&[("RANK", "one"), ("WORLD_SIZE", "2")], &["RANK=one", "whole number"]);
         refused(&[("RANK", "-1"), ("WORLD_SIZE", "2")], &["RANK=-1"]);
-        refused(&[("RANK", "0"), ("WORLD_SIZE", "")], &["WORLD_SIZE= is no"]);
+        refused(&[("RANK", "+1"), ("WORLD_SIZE", "2")], &["RANK=+1", "--rank slurm"]);
+        refused(&[("RANK", "0"), ("WORLD_SIZE", " 2")], &["WORLD_SIZE= 2 is no"]);
         refused(&[("PMIX_RANK", "4294967296")], &["PMIX_RANK=4294967296"]);
+        let error = find(RankOf::Slurm, &[("SLURM_PROCID", "x"), SLURM[1]]).unwrap_err();
+        assert!(error.contains("the engine's, say which worker"), "{error}");
         refused(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")], &["PMI_RANK=2", "PMI_SIZE=2", "0 to"]);
     }
 
