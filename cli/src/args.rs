@@ -84,8 +84,10 @@ pub(crate) enum Command {
     #[cfg(feature = "pictures")]
     Validate(ValidateArgs),
     /// Prints a completion script for a shell
+    #[cfg(feature = "shell")]
     Completions(CompletionsArgs),
     /// Writes the manual pages
+    #[cfg(feature = "shell")]
     Man(ManArgs),
 }
 
@@ -586,12 +588,14 @@ pub(crate) enum BenchWhat {
     Simulate,
 }
 
+#[cfg(feature = "shell")]
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
 }
 
+#[cfg(feature = "shell")]
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
     /// The folder to write the pages to

@@ -21,6 +21,7 @@ mod progress;
 mod rank;
 mod record;
 mod security;
+mod served;
 mod signals;
 mod simulate;
 #[cfg(feature = "pictures")]
@@ -67,7 +68,9 @@ fn main() -> ExitCode {
         Command::Experiment(args) => cmd::experiment::run(&args),
         #[cfg(feature = "pictures")]
         Command::Validate(args) => cmd::validate::run(&args),
+        #[cfg(feature = "shell")]
         Command::Completions(args) => cmd::shell::completions(&args),
+        #[cfg(feature = "shell")]
         Command::Man(args) => cmd::shell::man(&args),
     };
     exit::code(done)

@@ -1,6 +1,11 @@
 # shellcheck shell=bash
 # What cargo has to know of the machines that are built for: sourced.
 
+# lld_folder: where the linker that comes with Rust is under the name that gcc calls it by
+lld_folder() {
+    printf '%s/lib/rustlib/%s/bin/gcc-ld' "$(rustc --print sysroot)" "$(rustc -vV | sed -n 's/^host: //p')"
+}
+
 # use_target TARGET: its linker, its C compiler (for ring, of which TLS is made) and, for programs of
 # that machine, what runs them here
 use_target() {
@@ -15,11 +20,25 @@ use_target() {
     if [ -n "$gcc" ]; then
         export "CC_$name=$gcc" "${variable}_RUNNER=$emulator -L $root"
     fi
+    # A panic ends the program, so nothing is ever unwound; and of functions that came out the same one is
+    # enough.
+    local flags="-Cforce-unwind-tables=no${STATIC:+ -Ctarget-feature=+crt-static}"
     case $1 in
     # Rust brings its own musl and linker; the C compiler's headers are enough for ring.
-    *-musl*) export "${variable}_LINKER=rust-lld" ;;
-    *) if [ -n "$gcc" ]; then export "${variable}_LINKER=$gcc"; fi ;;
+    *-musl*)
+        export "${variable}_LINKER=rust-lld"
+        flags+=' -Clink-arg=--icf=all'
+        # Addresses in a short form, which musl reads from 1.2.4 on: that of Rust 1.93.
+        if [ "$(printf '%s\n' 1.93 "$(rustc --version | cut -d' ' -f2)" | sort -V | head -1)" = 1.93 ]; then
+            flags+=' -Clink-arg=--pack-dyn-relocs=relr'
+        fi
+        ;;
+    *)
+        [ -z "$gcc" ] || export "${variable}_LINKER=$gcc"
+        # The compiler's own linker would not fold functions; not every Rust comes with another.
+        [ ! -x "$(lld_folder)/ld.lld" ] ||
+            flags+=" -Clink-arg=-fuse-ld=lld -Clink-arg=-B$(lld_folder) -Clink-arg=-Wl,--icf=all"
+        ;;
     esac
-    # A panic ends the program, so nothing is ever unwound.
-    export "${variable}_RUSTFLAGS=-Cforce-unwind-tables=no${STATIC:+ -Ctarget-feature=+crt-static}"
+    export "${variable}_RUSTFLAGS=$flags"
 }

@@ -26,6 +26,7 @@ fn help_tells_settings_with_defaults_and_exit_codes() {
     }
 }
 
+#[cfg(feature = "shell")]
 #[test]
 fn completions_exist_for_the_usual_shells() {
     for (shell, mark) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
@@ -35,6 +36,7 @@ fn completions_exist_for_the_usual_shells() {
     finish(&["completions", "csh"]).refused(2, &["csh", "bash"]);
 }
 
+#[cfg(feature = "shell")]
 #[test]
 fn manual_pages_are_written_for_every_command() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,6 +110,7 @@ fn synthetic_data_are_the_same_every_time() {
 fn whoever_reads_the_output_may_stop_early() {
     for args in [
         &["data", "info", "synthetic:1000"][..],
+        #[cfg(feature = "shell")]
         &["completions", "bash"],
         &["run", "--help"],
         &["run", "--data", "synthetic:400", "--epochs", "1"],

@@ -20,6 +20,7 @@ mod resume;
 pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod shard;
+#[cfg(feature = "shell")]
 pub(crate) mod shell;
 pub(crate) mod simulate;
 mod standby;

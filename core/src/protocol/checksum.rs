@@ -1,4 +1,5 @@
-//! CRC-32C, with the processor's instructions where the `std` feature may look for them.
+//! CRC-32C, with the processor's instructions where the `std` feature may look for them, and the widest
+//! of these with `wide-checksums`.
 
 /// The CRC-32C (Castagnoli) of `bytes`: of frames, and of whatever is kept on disks.
 #[must_use]
@@ -7,13 +8,19 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// The checksum of what has `sum` and is followed by `bytes`; that of nothing is 0.
-#[cfg(feature = "std")]
+#[cfg(feature = "wide-checksums")]
 pub(super) fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
     let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
     let mut digest = crc_fast::Digest::new_with_init_state(algorithm, u64::from(!sum));
     digest.update(bytes);
     // The upper half is for longer checksums.
     digest.finalize() as u32
+}
+
+/// The checksum of what has `sum` and is followed by `bytes`; that of nothing is 0.
+#[cfg(all(feature = "std", not(feature = "wide-checksums")))]
+pub(super) fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(sum, bytes)
 }
 
 /// The checksum of what has `sum` and is followed by `bytes`; that of nothing is 0.
