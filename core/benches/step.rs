@@ -108,7 +108,7 @@ fn nalgebra(bencher: Bencher<'_, '_>, batch: usize) {
             column.apply(|value| *value = (*value - greatest).exp());
             let total = column.sum() * batch as f32;
             column /= total;
-            let label = usize::from(examples.labels()[round * batch + sample]);
+            let label = usize::from(examples.label(round * batch + sample));
             column[label] -= 1.0 / batch as f32;
         }
         let mut back = second.transpose() * &delta;

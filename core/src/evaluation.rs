@@ -72,10 +72,9 @@ pub fn evaluate(
     let mut loss = 0.0;
     for begin in (0..examples.len()).step_by(BLOCK) {
         let rows = begin..examples.len().min(begin + BLOCK);
-        let labels = &examples.labels()[rows.clone()];
         let block = model.log_probabilities(params, examples, rows, workspace);
-        for (column, &label) in block.column_iter().zip(labels) {
-            let label = usize::from(label);
+        for (column, row) in block.column_iter().zip(begin..) {
+            let label = usize::from(examples.label(row));
             loss -= f64::from(column[label]);
             if most_probable(column.iter().copied()) == label {
                 recognised[label] += 1;

@@ -1,6 +1,7 @@
 //! Training examples as the models read them: compact, columns dense, one-hot or sparse.
 
 mod entries;
+mod records;
 #[cfg(test)]
 mod tests;
 
@@ -8,6 +9,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use self::entries::Entries;
+pub(crate) use self::records::Records;
 
 /// Examples in memory: `len` rows of `inputs` columns, and a class label each.
 ///
@@ -19,18 +21,13 @@ use self::entries::Entries;
 /// the columns and values of its entries, and is 0 elsewhere.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Examples {
-    inputs: usize,
-    dense_width: usize,
-    hot_width: usize,
-    classes: usize,
-    dense: Vec<f32>,
-    hot: Vec<u16>,
+    shape: Shape,
+    records: Records,
     entries: Entries,
-    labels: Vec<u16>,
 }
 
 /// The shape of one example: how many columns, of which kind, and how many classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Shape {
     /// All input columns, dense and one-hot together.
     pub inputs: u32,
@@ -153,34 +150,19 @@ impl Examples {
     /// No examples yet, of the given shape.
     #[must_use]
     pub const fn new(shape: Shape) -> Self {
-        Self {
-            inputs: shape.inputs as usize,
-            dense_width: shape.dense as usize,
-            hot_width: shape.hot as usize,
-            classes: shape.classes as usize,
-            dense: Vec::new(),
-            hot: Vec::new(),
-            entries: Entries::new(),
-            labels: Vec::new(),
-        }
+        let records = Records::new(shape.dense as usize, shape.hot as usize);
+        Self { shape, records, entries: Entries::new() }
     }
 
     /// The shape of each example.
     #[must_use]
     pub const fn shape(&self) -> Shape {
-        Shape {
-            inputs: self.inputs as u32,
-            dense: self.dense_width as u32,
-            hot: self.hot_width as u32,
-            classes: self.classes as u32,
-        }
+        self.shape
     }
 
     /// Makes room for `rows` more examples.
     pub fn reserve(&mut self, rows: usize) {
-        self.dense.reserve_exact(rows * self.dense_width);
-        self.hot.reserve_exact(rows * self.hot_width);
-        self.labels.reserve_exact(rows);
+        self.records.reserve(rows);
     }
 
     /// Adds one example.
@@ -188,26 +170,22 @@ impl Examples {
     /// # Errors
     /// [`ShapeError`] if it does not fit the shape; nothing is added then.
     pub fn push(&mut self, dense: &[f32], hot: &[u16], label: u16) -> Result<(), ShapeError> {
-        if dense.len() != self.dense_width || hot.len() != self.hot_width {
-            return Err(ShapeError::Width {
-                dense: (dense.len(), self.dense_width),
-                hot: (hot.len(), self.hot_width),
-            });
+        let Shape { inputs, dense: values, hot: indices, classes } = self.shape;
+        let wanted = (values as usize, indices as usize);
+        if (dense.len(), hot.len()) != wanted {
+            let (dense, hot) = ((dense.len(), wanted.0), (hot.len(), wanted.1));
+            return Err(ShapeError::Width { dense, hot });
         }
-        if let Some(&index) =
-            hot.iter().find(|&&i| !(self.dense_width..self.inputs).contains(&usize::from(i)))
-        {
-            return Err(ShapeError::Column { index, inputs: self.inputs });
+        if let Some(&index) = hot.iter().find(|&&index| !(values..inputs).contains(&index.into())) {
+            return Err(ShapeError::Column { index, inputs: inputs as usize });
         }
-        if usize::from(label) >= self.classes {
-            return Err(ShapeError::Label { label, classes: self.classes });
+        if u32::from(label) >= classes {
+            return Err(ShapeError::Label { label, classes: classes as usize });
         }
         if let Some(column) = dense.iter().position(|value| !value.is_finite()) {
             return Err(ShapeError::NotFinite { column });
         }
-        self.dense.extend_from_slice(dense);
-        self.hot.extend_from_slice(hot);
-        self.labels.push(label);
+        self.records.push(dense, hot, label);
         Ok(())
     }
 
@@ -222,22 +200,23 @@ impl Examples {
         values: &[f32],
         label: u16,
     ) -> Result<(), ShapeError> {
-        let fits = self.shape().is_sparse()
+        let Shape { inputs, classes, .. } = self.shape;
+        let fits = self.shape.is_sparse()
             && columns.len() == values.len()
             && columns.is_sorted_by(|one, next| one < next)
-            && columns.last().is_none_or(|&last| (last as usize) < self.inputs);
+            && columns.last().is_none_or(|&last| last < inputs);
         if !fits {
             let (columns, values) = (columns.len(), values.len());
-            return Err(ShapeError::Entries { columns, values, inputs: self.inputs });
+            return Err(ShapeError::Entries { columns, values, inputs: inputs as usize });
         }
-        if usize::from(label) >= self.classes {
-            return Err(ShapeError::Label { label, classes: self.classes });
+        if u32::from(label) >= classes {
+            return Err(ShapeError::Label { label, classes: classes as usize });
         }
         if let Some(place) = values.iter().position(|value| !value.is_finite()) {
             return Err(ShapeError::NotFinite { column: columns[place] as usize });
         }
         self.entries.push(columns, values);
-        self.labels.push(label);
+        self.records.push(&[], &[], label);
         Ok(())
     }
 
@@ -255,20 +234,20 @@ impl Examples {
     #[must_use]
     pub fn over(mut self, kept: &[u32]) -> Self {
         self.entries.relocate(|column| kept.partition_point(|&other| other < column) as u32);
-        self.inputs = kept.len();
+        self.shape.inputs = kept.len() as u32;
         self
     }
 
     /// The number of examples.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.labels.len()
+        self.records.len()
     }
 
     /// Whether there is no example.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        self.len() == 0
     }
 
     /// Example number `index`.
@@ -279,51 +258,36 @@ impl Examples {
     pub fn row(&self, index: usize) -> Row<'_> {
         let (columns, values) = self.entries.row(index);
         Row {
-            dense: &self.dense[index * self.dense_width..(index + 1) * self.dense_width],
-            hot: &self.hot[index * self.hot_width..(index + 1) * self.hot_width],
+            dense: self.records.dense(index),
+            hot: self.records.hot(index),
             columns,
             values,
-            label: self.labels[index],
+            label: self.records.label(index),
         }
     }
 
-    /// Replaces what is in `dense`, `hot` and `labels` by what the examples `rows` have, row by row.
+    /// All but the entries of sparse rows, as a mini-batch is gathered from it.
+    pub(crate) const fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// The label of example number `index`.
     ///
     /// # Panics
-    /// If a row is not below [`Self::len`].
-    pub fn gather(
-        &self,
-        rows: impl ExactSizeIterator<Item = usize>,
-        dense: &mut Vec<f32>,
-        hot: &mut Vec<u16>,
-        labels: &mut Vec<u16>,
-    ) {
-        dense.resize(rows.len() * self.dense_width, 0.0);
-        hot.resize(rows.len() * self.hot_width, 0);
-        labels.clear();
-        // Widths of 0 have nothing to copy, and chunks of 0 there are none of.
-        let mut to_dense = dense.chunks_exact_mut(self.dense_width.max(1));
-        let mut to_hot = hot.chunks_exact_mut(self.hot_width.max(1));
-        for row in rows {
-            if let Some(to) = to_dense.next() {
-                to.copy_from_slice(&self.dense[row * self.dense_width..][..self.dense_width]);
-            }
-            if let Some(to) = to_hot.next() {
-                to.copy_from_slice(&self.hot[row * self.hot_width..][..self.hot_width]);
-            }
-            labels.push(self.labels[row]);
-        }
-    }
-
-    /// The labels of all examples.
+    /// If `index` is not below [`Self::len`].
     #[must_use]
-    pub fn labels(&self) -> &[u16] {
-        &self.labels
+    pub fn label(&self, index: usize) -> u16 {
+        self.records.label(index)
     }
 
-    /// The dense columns of all examples, row by row, to be standardised in place.
-    pub fn dense_mut(&mut self) -> &mut [f32] {
-        &mut self.dense
+    /// The label of each example.
+    pub fn labels(&self) -> impl ExactSizeIterator<Item = u16> + '_ {
+        (0..self.len()).map(|index| self.records.label(index))
+    }
+
+    /// The dense columns of each example, to be standardised in place.
+    pub fn dense_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        self.records.dense_mut()
     }
 
     /// The examples with the given numbers, in that order.
@@ -332,43 +296,36 @@ impl Examples {
     /// If an index is not below [`Self::len`].
     #[must_use]
     pub fn select(&self, indices: &[u32]) -> Self {
-        let mut chosen = Self::new(self.shape());
-        chosen.reserve(indices.len());
-        for &index in indices {
-            let row = self.row(index as usize);
-            chosen.dense.extend_from_slice(row.dense);
-            chosen.hot.extend_from_slice(row.hot);
-            if self.shape().is_sparse() {
-                chosen.entries.push(row.columns, row.values);
+        let mut chosen = Self::new(self.shape);
+        chosen.records.gather(&self.records, indices.iter().map(|&index| index as usize));
+        if self.shape.is_sparse() {
+            for &index in indices {
+                let (columns, values) = self.entries.row(index as usize);
+                chosen.entries.push(columns, values);
             }
-            chosen.labels.push(row.label);
         }
         chosen
     }
 
     /// Takes the examples with the given numbers, which must ascend, out: returns them, and keeps the
-    /// others in their order. Columns of one kind are moved after the other, so that those of one
-    /// kind alone are there twice, and what is left over is given back.
+    /// others in their order. Those that are taken are there twice for a moment, and then the room that
+    /// they had is given back.
     ///
     /// # Panics
     /// If an index is not below [`Self::len`].
     #[must_use]
     pub fn extract(&mut self, indices: &[u32]) -> Self {
-        let mut taken = Self::new(self.shape());
-        taken.dense = extract_rows(&mut self.dense, self.dense_width, indices);
-        taken.hot = extract_rows(&mut self.hot, self.hot_width, indices);
-        if self.shape().is_sparse() {
-            taken.entries = self.entries.extract(indices);
-        }
-        taken.labels = extract_rows(&mut self.labels, 1, indices);
-        taken
+        let records = self.records.extract(indices);
+        let entries =
+            if self.shape.is_sparse() { self.entries.extract(indices) } else { Entries::new() };
+        Self { shape: self.shape, records, entries }
     }
 
     /// How many examples there are of each class.
     #[must_use]
     pub fn class_counts(&self) -> Vec<u64> {
-        let mut counts = alloc::vec![0; self.classes];
-        for &label in &self.labels {
+        let mut counts = alloc::vec![0; self.shape.classes as usize];
+        for label in self.labels() {
             counts[usize::from(label)] += 1;
         }
         counts
@@ -403,17 +360,17 @@ impl Examples {
     /// [`ShapeError`] if the bytes are no whole rows, or at the first row that does not fit; the
     /// rows before it stay.
     pub fn unpack(&mut self, bytes: &[u8]) -> Result<(), ShapeError> {
-        if self.shape().is_sparse() {
+        if self.shape.is_sparse() {
             return self.unpack_sparse(bytes);
         }
-        let size = 4 * self.dense_width + 2 * self.hot_width + 2;
+        let (values, indices) = (self.shape.dense as usize, self.shape.hot as usize);
+        let size = 4 * values + 2 * indices + 2;
         if !bytes.len().is_multiple_of(size) {
             return Err(ShapeError::Packed { bytes: bytes.len(), row: size });
         }
-        let mut dense = Vec::with_capacity(self.dense_width);
-        let mut hot = Vec::with_capacity(self.hot_width);
+        let (mut dense, mut hot) = (Vec::with_capacity(values), Vec::with_capacity(indices));
         for row in bytes.chunks_exact(size) {
-            let (values, rest) = row.split_at(4 * self.dense_width);
+            let (values, rest) = row.split_at(4 * values);
             let (values, _) = values.as_chunks::<4>();
             let (indices, _) = rest.as_chunks::<2>();
             let Some((&label, indices)) = indices.split_last() else { continue };
@@ -446,23 +403,6 @@ impl Examples {
             _ => Err(ShapeError::Packed { bytes: bytes.len(), row: 4 }),
         }
     }
-}
-
-/// Takes rows of `width` values, whose numbers ascend, out of `values`.
-fn extract_rows<T: Copy>(values: &mut Vec<T>, width: usize, rows: &[u32]) -> Vec<T> {
-    let mut taken = Vec::with_capacity(rows.len() * width);
-    let mut kept = 0;
-    let mut begin = 0;
-    for gone in rows.iter().map(|&row| row as usize * width) {
-        taken.extend_from_slice(&values[gone..gone + width]);
-        values.copy_within(begin..gone, kept);
-        kept += gone - begin;
-        begin = gone + width;
-    }
-    values.copy_within(begin.., kept);
-    values.truncate(kept + values.len() - begin);
-    values.shrink_to_fit();
-    taken
 }
 
 impl Row<'_> {

@@ -27,6 +27,7 @@ pub mod params;
 pub mod protocol;
 pub mod rng;
 pub mod saved;
+mod simd;
 pub mod store;
 pub mod sum;
 pub mod time;

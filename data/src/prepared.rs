@@ -7,6 +7,7 @@ use pstrain_core::examples::Examples;
 use pstrain_core::id::PartId;
 
 use crate::error::DataError;
+use crate::outline::Outline;
 use crate::partition::Skew;
 use crate::recipe::RecipeName;
 use crate::source::Source;
@@ -98,16 +99,25 @@ impl Prepared {
         let Split { evaluation, .. } = settings.split(&source, train.len())?;
         let mut evaluation = train.extract(&evaluation);
         let columns = train.shape().dense as usize;
-        let standardisation = Standardisation::fit(train.dense_mut(), columns);
-        for part in [&mut train, &mut evaluation] {
-            standardisation
-                .apply(part.dense_mut())
-                .map_err(|column| out_of_range(recipe, column))?;
+        let standardisation = Standardisation::fit(columns, |take| {
+            (0..train.len()).for_each(|row| take(train.row(row).dense));
+            Ok::<_, DataError>(())
+        })?;
+        for row in train.dense_mut().chain(evaluation.dense_mut()) {
+            standardisation.apply(row).map_err(|column| out_of_range(recipe, column))?;
         }
-        let owners = settings.owners(train.labels())?;
+        let owners = settings.owners(&train.labels().collect::<Vec<_>>())?;
         let fingerprint = Fingerprint::of(&train);
         let spec = DataSpec { recipe, sparse, ..resolved(&source, settings, standardisation) };
         Ok(Self { spec, train, evaluation: Arc::new(evaluation), fingerprint, owners })
+    }
+
+    /// All but the rows to train on.
+    #[must_use]
+    pub fn outline(&self) -> Outline {
+        let Self { spec, evaluation, fingerprint, .. } = self;
+        let (spec, evaluation) = (spec.clone(), Arc::clone(evaluation));
+        Outline { spec, evaluation, fingerprint: fingerprint.clone() }
     }
 
     /// One partition, in the order of the source: what [`DataSpec::prepare_parts`] gives for the
@@ -141,11 +151,16 @@ impl Prepared {
     /// How unlike the workers' partitions are.
     #[must_use]
     pub fn skew(&self) -> Skew {
-        Skew::of(self.train.labels(), self.spec.classes().len(), &self.owners, self.spec.workers)
+        let labels: Vec<u16> = self.train.labels().collect();
+        Skew::of(&labels, self.spec.classes().len(), &self.owners, self.spec.workers)
     }
 }
 
-fn resolved(source: &Source, settings: &Settings, standardisation: Standardisation) -> DataSpec {
+pub(crate) fn resolved(
+    source: &Source,
+    settings: &Settings,
+    standardisation: Standardisation,
+) -> DataSpec {
     DataSpec {
         recipe: settings.recipe,
         source: source.describe(),

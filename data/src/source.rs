@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::decompress::{Opened, open};
 use crate::error::DataError;
 use crate::nsl_kdd::{self, Columns, Problem, ReadError, Record};
 use crate::sparse::{self, SparseGenerator, SparseRow};
@@ -72,6 +73,20 @@ impl Source {
     #[must_use]
     pub const fn is_sparse(&self) -> bool {
         matches!(self, Self::Libsvm(_) | Self::SyntheticSparse { .. })
+    }
+
+    /// Whether its rows can be read again and again for little more than the looking at them: plain files.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        let is_plain = |path: &Path| {
+            // Not a pipe, of which opening alone would take the beginning.
+            path.is_file() && matches!(open(path), Ok(Opened { compression: None, .. }))
+        };
+        match self {
+            Self::File(path) => located(path).is_ok_and(|path| is_plain(&path)),
+            Self::Libsvm(files) => files.iter().all(|path| is_plain(path)),
+            Self::Synthetic { .. } | Self::SyntheticSparse { .. } => false,
+        }
     }
 
     /// Hands every sparse row to `visit`, in order; it may end the visit by an error.

@@ -1,8 +1,6 @@
 //! The data part of a job, resolved: what a worker needs to get its partition from its own copy.
 
 use std::collections::BTreeMap;
-use std::iter::Peekable;
-use std::slice;
 
 use pstrain_core::examples::{Examples, Row, Shape};
 use pstrain_core::id::PartId;
@@ -211,29 +209,45 @@ impl DataSpec {
         if let Some(&part) = parts.iter().find(|part| part.0 >= self.workers) {
             return Err(DataError::Part { part, parts: self.workers });
         }
-        let (train, owners) = self.assignment(source)?;
+        let assignment = self.assignment(source)?;
         let mut mine: BTreeMap<u32, Examples> =
             parts.iter().map(|part| (part.0, Examples::new(self.shape()))).collect();
         for (part, examples) in &mut mine {
-            examples.reserve(owners.iter().filter(|owner| *owner == part).count());
+            examples.reserve(assignment.owners.iter().filter(|owner| *owner == part).count());
         }
         let mut fingerprinter = Fingerprinter::new(self.shape());
-        let mut training = train.iter().zip(&owners).peekable();
-        let mut row = 0;
-        let choose = || {
-            let owner = owner_of(row, &mut training);
-            row += 1;
-            owner
-        };
-        self.visit(source, choose, |owner, encoded| {
+        let train = |owner| owner;
+        self.rows(source, &assignment, train, |owner, encoded| {
             fingerprinter.add(encoded);
             mine.get_mut(&owner).map_or(Ok(()), |mine| add(mine, encoded))
         })?;
-        if training.next().is_some() {
-            return Err(DataError::Changed { source: source.describe() });
-        }
         let part = |part: &PartId| mine.remove(&part.0).unwrap_or_default();
         Ok((parts.iter().map(part).collect(), fingerprinter.finish()))
+    }
+
+    /// Hands the rows of a source, which are the assigned ones, to `take`, in order and encoded: those
+    /// that `choose` wants, with what it said of them. It is told the worker of each that is one to
+    /// train on.
+    pub(crate) fn rows<T>(
+        &self,
+        source: &Source,
+        assignment: &Assignment,
+        choose: impl Fn(Option<u32>) -> Option<T>,
+        take: impl FnMut(T, Row<'_>) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let Assignment { rows, train, owners } = assignment;
+        let mut training = train.iter().zip(owners).peekable();
+        let mut row = 0;
+        let next = || {
+            let owner = training.next_if(|&(&next, _)| next as usize == row);
+            row += 1;
+            choose(owner.map(|(_, &owner)| owner))
+        };
+        self.visit(source, next, take)?;
+        if row != *rows {
+            return Err(DataError::Changed { source: source.describe() });
+        }
+        Ok(())
     }
 
     /// Hands the rows of a source that `choose` wants to `take`, in order and encoded, with what
@@ -268,8 +282,8 @@ impl DataSpec {
         Ok(all)
     }
 
-    /// The training rows and the worker of each, found without reading a number.
-    fn assignment(&self, source: &Source) -> Result<(Vec<u32>, Vec<u32>), DataError> {
+    /// Whose each row is, found without reading a number.
+    pub(crate) fn assignment(&self, source: &Source) -> Result<Assignment, DataError> {
         let settings = self.settings();
         settings.check()?;
         let mut labels = Vec::new();
@@ -284,28 +298,33 @@ impl DataSpec {
                 Ok(())
             })?;
         }
-        let Split { train, .. } = settings.split(source, labels.len())?;
+        let rows = labels.len();
+        let Split { train, .. } = settings.split(source, rows)?;
         let labels: Vec<u16> = train.iter().map(|&row| labels[row as usize]).collect();
         let owners = settings.owners(&labels)?;
-        Ok((train, owners))
+        Ok(Assignment { rows, train, owners })
     }
 }
 
+/// Whose the rows of a source are.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    /// How many there are.
+    pub(crate) rows: usize,
+    /// Those to train on, ascending.
+    pub(crate) train: Vec<u32>,
+    /// The worker of each of those.
+    owners: Vec<u32>,
+}
+
 /// Adds a row to examples of its shape.
-fn add(examples: &mut Examples, row: Row<'_>) -> Result<(), DataError> {
+pub(crate) fn add(examples: &mut Examples, row: Row<'_>) -> Result<(), DataError> {
     let Row { dense, hot, columns, values, label } = row;
     match examples.shape().is_sparse() {
         true => examples.push_sparse(columns, values, label)?,
         false => examples.push(dense, hot, label)?,
     }
     Ok(())
-}
-
-type Training<'a> = Peekable<std::iter::Zip<slice::Iter<'a, u32>, slice::Iter<'a, u32>>>;
-
-/// The worker that row `row` belongs to, if the row is one to train on.
-fn owner_of(row: u32, training: &mut Training<'_>) -> Option<u32> {
-    training.next_if(|&(&next, _)| next == row).map(|(_, &owner)| owner)
 }
 
 /// Encodes records one at a time.

@@ -18,42 +18,48 @@ pub struct Standard {
 pub struct Standardisation(pub Vec<Standard>);
 
 impl Standardisation {
-    /// Fits the statistics to rows of `width` columns, one after another in `dense`.
-    #[must_use]
-    pub fn fit(dense: &[f32], width: usize) -> Self {
-        let rows = dense.len().checked_div(width).unwrap_or(0).max(1) as f64;
+    /// Fits the statistics to rows of `width` columns, all of which `visit` hands over, in one order,
+    /// each time that it is called.
+    ///
+    /// # Errors
+    /// What `visit` fails with.
+    pub fn fit<E>(
+        width: usize,
+        mut visit: impl FnMut(&mut dyn FnMut(&[f32])) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut rows = 0_u64;
         let mut means = vec![0.0_f64; width];
-        for row in dense.chunks_exact(width.max(1)) {
+        visit(&mut |row| {
+            rows += 1;
             for (mean, &value) in means.iter_mut().zip(row) {
                 *mean += f64::from(value);
             }
-        }
+        })?;
+        let rows = rows.max(1) as f64;
         means.iter_mut().for_each(|mean| *mean /= rows);
         let mut squares = vec![0.0_f64; width];
-        for row in dense.chunks_exact(width.max(1)) {
+        visit(&mut |row| {
             for ((square, mean), &value) in squares.iter_mut().zip(&means).zip(row) {
                 *square += (f64::from(value) - mean) * (f64::from(value) - mean);
             }
-        }
+        })?;
         let standard = |(mean, square): (f64, f64)| {
             let scale = (square / rows).sqrt() as f32;
             Standard { mean: mean as f32, scale: if scale > 0.0 { scale } else { 1.0 } }
         };
-        Self(means.into_iter().zip(squares).map(standard).collect())
+        Ok(Self(means.into_iter().zip(squares).map(standard).collect()))
     }
 
-    /// Standardises rows of as many columns as there are statistics, in place.
+    /// Standardises a row of as many columns as there are statistics, in place.
     ///
     /// # Errors
-    /// The number of the column whose value leaves the range of `f32`; the rows before it are
+    /// The number of the column whose value leaves the range of `f32`; the columns before it are
     /// standardised then.
-    pub fn apply(&self, dense: &mut [f32]) -> Result<(), usize> {
-        for row in dense.chunks_exact_mut(self.0.len().max(1)) {
-            for (column, (value, standard)) in row.iter_mut().zip(&self.0).enumerate() {
-                *value = (*value - standard.mean) / standard.scale;
-                if !value.is_finite() {
-                    return Err(column);
-                }
+    pub fn apply(&self, row: &mut [f32]) -> Result<(), usize> {
+        for (column, (value, standard)) in row.iter_mut().zip(&self.0).enumerate() {
+            *value = (*value - standard.mean) / standard.scale;
+            if !value.is_finite() {
+                return Err(column);
             }
         }
         Ok(())
@@ -64,21 +70,29 @@ impl Standardisation {
 mod tests {
     use super::*;
 
+    fn fit(width: usize, rows: &[&[f32]]) -> Standardisation {
+        let fitted: Result<_, ()> = Standardisation::fit(width, |take| {
+            rows.iter().for_each(|row| take(row));
+            Ok(())
+        });
+        fitted.unwrap()
+    }
+
     #[test]
     fn columns_get_mean_0_and_deviation_1_and_constants_stay_finite() {
-        let mut dense = [1.0, 7.0, 3.0, 7.0, 5.0, 7.0];
-        let standards = Standardisation::fit(&dense, 2);
+        let mut rows = [[1.0, 7.0], [3.0, 7.0], [5.0, 7.0]];
+        let standards = fit(2, &rows.each_ref().map(|row| &row[..]));
         assert_eq!(standards.0[1], Standard { mean: 7.0, scale: 1.0 });
-        standards.apply(&mut dense).unwrap();
+        rows.iter_mut().for_each(|row| standards.apply(row).unwrap());
         let root = (8.0_f32 / 3.0).sqrt();
-        assert_eq!(dense, [-2.0 / root, 0.0, 0.0, 0.0, 2.0 / root, 0.0]);
-        assert_eq!(standards.apply(&mut [f32::MAX, 0.0, 0.0, f32::INFINITY]), Err(1));
+        assert_eq!(rows, [[-2.0 / root, 0.0], [0.0, 0.0], [2.0 / root, 0.0]]);
+        assert_eq!(standards.apply(&mut [0.0, f32::INFINITY]), Err(1));
     }
 
     #[test]
     fn no_rows_or_no_columns_are_no_trouble() {
         let unit = Standard { mean: 0.0, scale: 1.0 };
-        assert_eq!(Standardisation::fit(&[], 2).0, [unit, unit]);
-        assert!(Standardisation::fit(&[], 0).0.is_empty());
+        assert_eq!(fit(2, &[]).0, [unit, unit]);
+        assert!(fit(0, &[&[][..]; 3]).0.is_empty());
     }
 }

@@ -2,12 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a failing helper fails its test")]
 
-use std::fs::File;
+use std::fs::{self, File};
 
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::PartId;
 use pstrain_data::synthetic::write_csv;
-use pstrain_data::{DataError, DataSpec, Prepared, RecipeName, Settings, Source, info};
+use pstrain_data::{DataError, DataSpec, Outline, Prepared, RecipeName, Settings, Source, info};
 
 const ROWS: u64 = 6000;
 
@@ -45,6 +45,48 @@ fn a_worker_gets_the_servers_partition_bit_for_bit() {
         assert_eq!(rows, server.train.len());
         assert_eq!(Fingerprint::of(&server.train), server.fingerprint);
     }
+}
+
+#[test]
+fn an_outline_is_all_but_the_rows_to_train_on_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows");
+    fs::write(&path, "1 3:0.5 7:1\n-1 2:1\n".repeat(50)).unwrap();
+    let sparse = Source::Libsvm(vec![path]);
+    let same = |source: &Source, settings: &Settings| {
+        let (outline, whole) =
+            (Outline::read(source, settings).unwrap(), Prepared::load(source, settings).unwrap());
+        assert_eq!(outline.spec, whole.spec);
+        assert_eq!(outline.evaluation, whole.evaluation);
+        assert_eq!(outline.fingerprint, whole.fingerprint);
+        let given = whole.outline();
+        assert_eq!((given.spec, given.evaluation), (outline.spec, outline.evaluation));
+    };
+    for recipe in RecipeName::ALL {
+        same(&source(), &settings(recipe, "mix:0.5", 3));
+    }
+    same(&sparse, &settings(RecipeName::NslKdd93, "iid", 2));
+    let everything = Settings { evaluation_share: 0.0, ..settings(RecipeName::NslKdd93, "iid", 2) };
+    same(&source(), &everything);
+
+    let too_many = settings(RecipeName::NslKdd93, "iid", 5000);
+    let why = |error: DataError| error.to_string();
+    assert_eq!(
+        why(Outline::read(&source(), &too_many).unwrap_err()),
+        why(Prepared::load(&source(), &too_many).unwrap_err())
+    );
+}
+
+#[test]
+fn plain_files_are_known_by_what_is_in_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("KDDTrain+.txt");
+    let is_plain = || Source::File(folder.path().to_owned()).is_plain();
+    assert!(!is_plain() && !source().is_plain());
+    fs::write(&path, "0,tcp\n").unwrap();
+    assert!(is_plain() && Source::Libsvm(vec![path.clone()]).is_plain());
+    fs::write(&path, [0x1f, 0x8b, 8, 0]).unwrap();
+    assert!(!is_plain());
 }
 
 #[test]

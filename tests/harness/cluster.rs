@@ -133,7 +133,7 @@ fn run<S: Transport, W: Transport + Send + 'static>(
     let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
     let evaluator = Evaluator::new(model, toy.train.clone());
     let (train, count) = (toy.train.clone(), toy.job.parts());
-    let partition = move |part: PartId| partition_of(&train, count, part);
+    let partition = move |part: PartId| Some(partition_of(&train, count, part));
     let mut services = ServerServices::new(evaluator, partition, report);
     let mailbox = Mailbox::new(&transport);
     let reason = drive(&mut server, &mut transport, &mut services, &mailbox).unwrap().unwrap();

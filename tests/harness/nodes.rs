@@ -160,7 +160,7 @@ impl ServerThread {
         let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
         let evaluator = Evaluator::new(model, toy.train.clone());
         let (train, count) = (toy.train.clone(), toy.job.parts());
-        let partition = move |part: PartId| partition_of(&train, count, part);
+        let partition = move |part: PartId| Some(partition_of(&train, count, part));
         let report = log.clone();
         let events = log.clone();
         let thread = std::thread::spawn(move || {

@@ -9,7 +9,7 @@ use lzma_rust2::{XzOptions, XzWriter};
 use serde_json::Value;
 
 use crate::books::check_books;
-use crate::cluster::{Server, number, path, real};
+use crate::cluster::{Server, check_undisturbed, number, path, real};
 use crate::process::finish;
 
 const JOB: [&str; 4] = ["--data", "synthetic:4000", "--epochs", "4"];
@@ -141,6 +141,29 @@ fn a_worker_without_its_copy_of_a_file_says_how_to_get_the_data() {
     lost.refused(2, &["rows.csv", "--data PATH", "--data server"]);
     // The place is free again.
     assert_eq!(number(&train(server, &[&["--data", "server"]])["samples"]), 3000);
+}
+
+#[test]
+fn rows_that_are_not_what_they_were_are_sent_to_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rows.csv");
+    finish(&["data", "synth", "--rows", "400", "--out", path(&file)]).with_code(0);
+    let rows = fs::read(&file).unwrap();
+    let server = Server::tcp(&[&["--data", path(&file), "--epochs", "4"]]);
+    // It answers once it has read the data.
+    server.status();
+    let worker = server.worker(&["--data", path(&file)]);
+    server.wait_for("a worker with its own copy", |status| {
+        status["workers"][0]["state"] == "waiting"
+    });
+    fs::write(&file, [&rows[..], &rows].concat()).unwrap();
+    let without = server.worker(&["--data", "server"]);
+    server
+        .process
+        .wait_to_say("rows.csv is not what it was when the server began; put the file back");
+    fs::write(&file, rows).unwrap();
+    let left = server.finish(vec![worker, without]);
+    check_undisturbed(&left, &[&["--data", path(&file), "--epochs", "4"]]);
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn train(job: Job, data: &Arc<Prepared>, liar: Option<WorkerId>) -> Arc<Vec<f32>
     let evaluator = Evaluator::new(model, data.evaluation.clone());
     let source = Arc::clone(data);
     let mut services =
-        ServerServices::new(evaluator, move |part: PartId| source.partition(part), |_, _| {});
+        ServerServices::new(evaluator, move |part: PartId| Some(source.partition(part)), |_, _| {});
     let mailbox = Mailbox::new(&transport);
     let reason = drive(&mut server, &mut transport, &mut services, &mailbox).unwrap().unwrap();
     assert_eq!(reason, EndReason::BudgetReached);

@@ -1,6 +1,7 @@
 //! The services of the two roles: everything an effect asks for but moving messages.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -209,19 +210,22 @@ impl Services for WorkerServices {
 
 /// Hands out the partitions of workers that have no data of their own, in chunks.
 pub(crate) struct Partitions<'a> {
-    make: Box<dyn Fn(PartId) -> Examples + Send + 'a>,
+    make: Box<dyn Fn(PartId) -> Option<Examples> + Send + 'a>,
     /// The partitions that are being sent.
     sending: BTreeMap<PartId, Examples>,
 }
 
 impl<'a> Partitions<'a> {
-    pub(crate) fn new(make: impl Fn(PartId) -> Examples + Send + 'a) -> Self {
+    pub(crate) fn new(make: impl Fn(PartId) -> Option<Examples> + Send + 'a) -> Self {
         Self { make: Box::new(make), sending: BTreeMap::new() }
     }
 
-    /// Rows of a part from row `from` on; none if there are none left.
+    /// Rows of a part from row `from` on; none if there are none left, or none to be had.
     pub(crate) fn chunk(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
-        let examples = self.sending.entry(part).or_insert_with(|| (self.make)(part));
+        let examples = match self.sending.entry(part) {
+            Entry::Occupied(sending) => sending.into_mut(),
+            Entry::Vacant(free) => free.insert((self.make)(part)?),
+        };
         let total = examples.len();
         let begin = usize::try_from(from).ok().filter(|&begin| begin < total)?;
         let end = begin + examples.packed_rows(begin, EXAMPLES_CHUNK_BYTES as usize);
@@ -248,11 +252,12 @@ impl fmt::Debug for ServerServices {
 }
 
 impl ServerServices {
-    /// Services that evaluate with `evaluator` and make partitions with `partition`.
+    /// Services that evaluate with `evaluator` and make partitions with `partition`; where that has none,
+    /// the worker that asked is disconnected.
     #[must_use]
     pub fn new(
         evaluator: Evaluator,
-        partition: impl Fn(PartId) -> Examples + Send + 'static,
+        partition: impl Fn(PartId) -> Option<Examples> + Send + 'static,
         report: impl FnMut(Time, Event) + Send + 'static,
     ) -> Self {
         Self { evaluator, partitions: Partitions::new(partition), report: Box::new(report) }

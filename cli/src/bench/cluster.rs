@@ -102,7 +102,7 @@ pub(super) fn serve(
         }
         report(now, event);
     };
-    let mut services = ServerServices::new(evaluator, |_| Examples::default(), report);
+    let mut services = ServerServices::new(evaluator, |_| None, report);
     drive(&mut server, &mut transport, &mut services, mailbox)??;
     let (begin, end) = (warm.get().context("it was over before it was warm")?, server.point());
     Ok((end.time - begin.time).as_secs_f64() / (end.version.0 - begin.version.0) as f64)

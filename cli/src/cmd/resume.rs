@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use pstrain_core::job::Job;
 use pstrain_core::node::{Replica, Server};
-use pstrain_data::Prepared;
 use pstrain_transports::journal::{CheckpointError, Found, Recovered, recover};
 
 use super::server::{Host, fresh_run};
@@ -15,12 +14,13 @@ use crate::args::{Durability, Output, ServerArgs};
 use crate::durable::{DurableFolder, Identity, Keeping};
 use crate::messages;
 use crate::record::{Folder, Kept, Summary};
+use crate::served::Served;
 
 impl Host {
     /// A host for the server that is kept in `folder`, brought to where it was.
     pub(super) fn resume(
         mut folder: DurableFolder,
-        (job, data): (Job, Arc<Prepared>),
+        (job, data): (Job, Arc<Served>),
         job_file: &str,
         output: &Output,
     ) -> anyhow::Result<Self> {
@@ -49,7 +49,7 @@ impl Host {
     pub(super) fn anew(
         self,
         args: &ServerArgs,
-        (job, data): (Job, Arc<Prepared>),
+        (job, data): (Job, Arc<Served>),
         job_file: &str,
     ) -> anyhow::Result<Self> {
         let drain = self.drain.clone();

@@ -43,7 +43,8 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     }
     let lease = job.membership.lease;
     let server = Server::new(job, fresh_run())?;
-    let mut host = Host::new(server, Arc::clone(&data), &layers.to_toml(), &args.output, false)?;
+    let served = Arc::new(Arc::clone(&data).into());
+    let mut host = Host::new(server, served, &layers.to_toml(), &args.output, false)?;
     let recorder = host.recorder();
     let local = |worker: u32| Local {
         worker: WorkerId(worker),

@@ -11,7 +11,6 @@ use pstrain_core::node::{Server, WorkerError};
 use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
-use pstrain_data::Prepared;
 use pstrain_transports::journal::{Checkpoints, Files, InputLog, Snapshots, StateFolder};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
@@ -31,6 +30,7 @@ use crate::metrics::{Metrics, Observed};
 use crate::progress::Progress;
 use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Stretch, Summary, write_model};
 use crate::security::{in_words, of_server};
+use crate::served::Served;
 use crate::signals::Drain;
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
             args.listen
         ));
     }
-    let Resolved { job, data } = layers.resolve()?;
+    let Resolved { job, data } = layers.resolve_served()?;
     let (data, job_file) = (Arc::new(data), layers.to_toml());
     let mut of = resumed.as_ref().and_then(|(folder, _)| folder.identity().standby.clone());
     let primary = of.as_ref().map(|standby| standby.primary.parse()).transpose()?;
@@ -173,7 +173,7 @@ pub(crate) fn real_time(layers: &Layers) -> anyhow::Result<Scenario> {
 pub(crate) struct Host {
     pub(super) role: Role,
     job: Job,
-    data: Arc<Prepared>,
+    data: Arc<Served>,
     pub(super) recorder: Recorder,
     virtual_time: Option<VirtualReport>,
     punctuality: Punctuality,
@@ -196,7 +196,7 @@ impl Host {
     /// A host for `server`. With `guests` the workers are processes of their own.
     pub(crate) fn new(
         server: Server,
-        data: Arc<Prepared>,
+        data: Arc<Served>,
         job_file: &str,
         output: &Output,
         guests: bool,
@@ -212,7 +212,7 @@ impl Host {
 
     pub(super) fn with_records(
         role: Role,
-        (job, data): (Job, Arc<Prepared>),
+        (job, data): (Job, Arc<Served>),
         (summary, folder): (Summary, Option<Folder>),
         output: &Output,
         guests: bool,
@@ -229,7 +229,7 @@ impl Host {
     /// A host for the server of a run that begins.
     fn begin(
         args: &ServerArgs,
-        (job, data): (Job, Arc<Prepared>),
+        (job, data): (Job, Arc<Served>),
         job_file: &str,
     ) -> anyhow::Result<Self> {
         let run = fresh_run();
@@ -261,7 +261,7 @@ impl Host {
     fn standby(
         args: &ServerArgs,
         of: StandbyOf,
-        (job, data): (Job, Arc<Prepared>),
+        (job, data): (Job, Arc<Served>),
         job_file: &str,
     ) -> anyhow::Result<Self> {
         if args.durability == Durability::Checkpoint {
@@ -354,7 +354,7 @@ impl Host {
 
     fn drive(&mut self, transport: &mut impl Transport) -> anyhow::Result<EndReason> {
         let model = Model::new(&self.job.model, self.job.data.shape)?;
-        let evaluator = Evaluator::new(model, self.data.evaluation.clone());
+        let evaluator = Evaluator::new(model, self.data.outline.evaluation.clone());
         let data = Arc::clone(&self.data);
         let partition = move |part: PartId| data.partition(part);
         let recorder = self.recorder.clone();
@@ -400,7 +400,7 @@ impl Host {
     /// Writes the results, then prints them: whoever does not read them must not cost the files.
     pub(crate) fn finish(self, transport: &str, output: &Output) -> anyhow::Result<()> {
         let Self { role, recorder, virtual_time, punctuality, data, in_use: _in_use, .. } = self;
-        let classes = data.spec.classes();
+        let classes = data.outline.spec.classes();
         let (summary, folder) = recorder.finish();
         // A standby that never met its server has nothing to tell.
         let Some(server) = role.into_server() else { return Ok(()) };

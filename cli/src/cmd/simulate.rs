@@ -15,7 +15,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
     let run = Virtual::resolve(&layers, &DataCache::default())?;
     let server = run.server()?;
     let data = Arc::clone(&run.data);
-    let host = Host::new(server, data, &layers.to_toml(), &args.output, false)?;
+    let host = Host::new(server, Arc::new(data.into()), &layers.to_toml(), &args.output, false)?;
     let (host, reason): (Host, Option<EndReason>) = host.simulate(&run)?;
     host.finish("virtual", &args.output)?;
     let gone = || Failed(format!("the run ended early: {LEADERLESS}")).into();

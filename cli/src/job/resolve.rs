@@ -12,11 +12,12 @@ use pstrain_core::work::{WorkError, WorkSpec};
 use pstrain_data::partition::PartitionError;
 use pstrain_data::sparse::{DEFAULT_COLUMNS, DEFAULT_ROWS as DEFAULT_SPARSE_ROWS};
 use pstrain_data::synthetic::DEFAULT_ROWS;
-use pstrain_data::{DataError, PartitionSpec, Prepared, Settings, Source};
+use pstrain_data::{DataError, Outline, PartitionSpec, Prepared, Settings, Source};
 use pstrain_transports::scenario::{Scenario, ScenarioError};
 
 use super::layers::Layers;
 use super::words;
+use crate::served::Served;
 
 /// The seed of the synthetic data. The data stay the same when the run's seed changes, as a file
 /// would.
@@ -24,9 +25,9 @@ const SYNTHETIC_SEED: u64 = 1;
 
 /// A resolved job with its data.
 #[derive(Debug)]
-pub(crate) struct Resolved {
+pub(crate) struct Resolved<D = Prepared> {
     pub(crate) job: Job,
-    pub(crate) data: Prepared,
+    pub(crate) data: D,
 }
 
 /// Where data called `text` come from: `synthetic`, `synthetic:ROWS`, or a path.
@@ -148,11 +149,27 @@ impl Layers {
         self.resolve_with(Prepared::load)
     }
 
+    /// Reads what a server needs of the data and puts the job together.
+    pub(crate) fn resolve_served(&self) -> anyhow::Result<Resolved<Served>> {
+        let from = self.data_from()?;
+        let load = |source: &Source, settings: &Settings| Served::load(source, settings, from);
+        self.resolve_as(load, |data| data.outline.clone())
+    }
+
     /// Has the data prepared by `load` and puts the job together.
     pub(crate) fn resolve_with(
         &self,
         load: impl FnOnce(&Source, &Settings) -> Result<Prepared, DataError>,
     ) -> anyhow::Result<Resolved> {
+        self.resolve_as(load, Prepared::outline)
+    }
+
+    /// Has the data prepared by `load` and puts the job together by what `outline` says of them.
+    fn resolve_as<D>(
+        &self,
+        load: impl FnOnce(&Source, &Settings) -> Result<D, DataError>,
+        outline: impl FnOnce(&D) -> Outline,
+    ) -> anyhow::Result<Resolved<D>> {
         // Every setting is read before the data are, so that a typing error costs no wait.
         let (settings, workers) = (self.data_settings()?, self.workers()?);
         let activation = self.parse("activation", words::activation)?;
@@ -194,6 +211,7 @@ impl Layers {
             ) => WorkError::Shards { count, rows: rows as u64 }.into(),
             (_, error) => anyhow::Error::from(error),
         })?;
+        let Outline { spec, fingerprint, .. } = outline(&data);
         let job = Job {
             name: self.text("name").to_owned(),
             seed: self.number("seed")?,
@@ -212,10 +230,10 @@ impl Layers {
             membership,
             servers: self.number("servers")?,
             data: JobData {
-                shape: data.train.shape(),
-                train: data.fingerprint.clone(),
+                shape: spec.shape(),
+                train: fingerprint,
                 from,
-                recipe: serde_json::to_string(&data.spec).context("cannot write the recipe")?,
+                recipe: serde_json::to_string(&spec).context("cannot write the recipe")?,
             },
             scenario: scenario.to_text(),
         };

@@ -4,13 +4,15 @@
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
-use super::kernels::{Simd, exp};
+use super::kernels::exp;
+use crate::examples::Records;
+use crate::simd::Simd;
 
 /// Totals of so many samples are multiplied before their logarithm is taken: the total of a
 /// softmax over `u16` labels is within 1 and 2^16.
 const AT_ONCE: usize = 32;
 
-/// Turns the logits of all samples, rows of `strips`, into the derivatives of the loss, times `scale`, and returns
+/// Turns the logits of all `samples`, rows of `strips`, into the derivatives of the loss, times `scale`, and returns
 /// the sum of the losses.
 ///
 /// The loss is the negative logarithm of the softmax's value for the label, the derivative the
@@ -20,14 +22,14 @@ pub(super) fn nll_backward<S: Simd>(
     simd: S,
     (logits, strips): (&mut [S::V], usize),
     classes: usize,
-    labels: &[u16],
+    samples: &Records,
     scale: f32,
 ) -> f64 {
     let mut loss = 0.0;
-    for (logits, labels) in logits.chunks_mut(strips * AT_ONCE).zip(labels.chunks(AT_ONCE)) {
+    for (block, logits) in logits.chunks_mut(strips * AT_ONCE).enumerate() {
         let mut product = 1.0;
-        for (row, &label) in logits.chunks_exact_mut(strips).zip(labels) {
-            let label = usize::from(label);
+        for (sample, row) in logits.chunks_exact_mut(strips).enumerate() {
+            let label = usize::from(samples.label(block * AT_ONCE + sample));
             let values = &cast_slice::<S::V, f32>(row)[..classes];
             let greatest = greatest(values);
             loss -= f64::from(values[label] - greatest);

@@ -23,11 +23,11 @@ use core::ops::Range;
 use nalgebra::DMatrixView;
 use serde::{Deserialize, Serialize};
 
-use self::kernels::widest;
 use self::passes::{Evaluate, Gradient};
 use crate::examples::{Examples, Shape};
 use crate::params::Layout;
 use crate::rng::Stream;
+use crate::simd::widest;
 
 pub use self::error::ModelError;
 pub use self::margins::Margins;

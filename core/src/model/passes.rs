@@ -4,10 +4,11 @@ use core::ops::Range;
 
 use bytemuck::cast_slice;
 
-use super::kernels::{self, Hot, Memory, Simd, Weights, Work};
+use super::kernels::{self, Memory, Weights};
 use super::workspace::Workspace;
 use super::{Activation, Layer, Model, loss};
 use crate::examples::Examples;
+use crate::simd::{Simd, Work};
 
 /// Samples that go through the network together: a weight matrix is read once for all of them,
 /// and the values in between stay in the cache.
@@ -63,7 +64,7 @@ impl Work for Evaluate<'_> {
             model.forward(simd, params, workspace);
             if let Some(logits) = workspace.outputs.get_mut(model.layers.len() - 1) {
                 let strips = classes.div_ceil(S::LANES);
-                let logits = logits.write(workspace.samples * strips);
+                let logits = logits.write(workspace.samples.len() * strips);
                 loss::log_softmax(simd, (logits, strips), classes, out);
             }
         }
@@ -74,24 +75,24 @@ impl Model {
     /// Takes the gathered block through all layers; the last output is the logits.
     #[inline(always)]
     fn forward<S: Simd>(&self, simd: S, params: &[f32], workspace: &mut Workspace) {
-        let Workspace { samples, input, hot, outputs, panel, .. } = workspace;
+        let Workspace { samples: block, outputs, panel, .. } = workspace;
+        let samples = block.len();
         outputs.resize_with(self.layers.len().max(outputs.len()), Memory::new);
         for (index, layer) in self.layers.iter().enumerate() {
             let (before, rest) = outputs.split_at_mut(index);
             let strips = layer.outputs.div_ceil(S::LANES);
-            let out: &mut [S::V] = rest[0].write(*samples * strips);
+            let out: &mut [S::V] = rest[0].write(samples * strips);
             let bias = &params[layer.bias.clone()];
             let values = &params[layer.weight.start..];
             let (input, stride, inputs, hot): (&[f32], _, _, _) = match before.last() {
                 None => {
-                    let hot = Hot { inputs: hot, groups: self.shape.hot as usize };
                     let dense = self.shape.dense as usize;
-                    (input, dense, dense, hot)
+                    (block.values(), block.stride(), dense, Some(&*block))
                 }
                 Some(input) => {
                     let strips = layer.inputs.div_ceil(S::LANES);
-                    let input = cast_slice(input.read::<S::V>(*samples * strips));
-                    (input, strips * S::LANES, layer.inputs, Hot::NONE)
+                    let input = cast_slice(input.read::<S::V>(samples * strips));
+                    (input, strips * S::LANES, layer.inputs, None)
                 }
             };
             kernels::start(simd, out, strips, bias, values, hot);
@@ -117,8 +118,8 @@ impl Model {
         gradient: &mut [f32],
         workspace: &mut Workspace,
     ) -> f64 {
-        let Workspace { samples, input, hot, labels, outputs, deltas, panel, .. } = workspace;
-        let samples = *samples;
+        let Workspace { samples: block, outputs, deltas, panel, .. } = workspace;
+        let samples = block.len();
         let classes = self.shape.classes as usize;
         let [current, next] = deltas;
         let mut total = 0.0;
@@ -127,7 +128,7 @@ impl Model {
             let strips = layer.outputs.div_ceil(S::LANES);
             let delta: &[S::V] = if index + 1 == self.layers.len() {
                 let logits = rest[0].write(samples * strips);
-                total = loss::nll_backward(simd, (logits, strips), classes, labels, scale);
+                total = loss::nll_backward(simd, (logits, strips), classes, block, scale);
                 logits
             } else {
                 current.read(samples * strips)
@@ -137,9 +138,11 @@ impl Model {
                 let weight = &mut gradient[layer.weight.clone()];
                 let dense = self.shape.dense as usize;
                 let (of_dense, outputs) = (&mut weight[..dense * layer.outputs], layer.outputs);
-                kernels::outer(simd, of_dense, outputs, (input, dense), (delta, strips));
-                let hot = Hot { inputs: hot, groups: self.shape.hot as usize };
-                kernels::scatter(simd, weight, outputs, hot, (delta, strips));
+                let rows = (block.values(), block.stride());
+                kernels::outer(simd, of_dense, outputs, rows, (delta, strips));
+                if self.shape.hot > 0 {
+                    kernels::scatter(simd, weight, outputs, block, (delta, strips));
+                }
                 break;
             };
             let before = layer.inputs.div_ceil(S::LANES);

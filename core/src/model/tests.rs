@@ -6,6 +6,7 @@ use nalgebra::DMatrix;
 
 use super::*;
 use crate::rng::Random;
+use crate::simd::{Portable, Simd, Work, each};
 
 const REFERENCE: Shape = Shape { inputs: 93, dense: 9, hot: 3, classes: 5 };
 
@@ -97,7 +98,7 @@ fn reference_loss(
 ) -> f64 {
     let logits = reference_logits(hidden, activation, params, examples, rows);
     let losses = logits.row_iter().zip(rows).map(|(logits, &row)| {
-        let label = usize::from(examples.labels()[row as usize]);
+        let label = usize::from(examples.label(row as usize));
         let total: f64 = logits.iter().map(|value| value.exp()).sum();
         total.ln() - logits[label]
     });
@@ -370,10 +371,10 @@ fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
             Self(self.0, self.1, self.2)
         }
     }
-    impl kernels::Work for Step<'_> {
+    impl Work for Step<'_> {
         type Output = (u64, Vec<u32>);
 
-        fn run<S: kernels::Simd>(self, simd: S) -> Self::Output {
+        fn run<S: Simd>(self, simd: S) -> Self::Output {
             let Step(model, examples, rows) = self;
             let params = model.initial(Stream::new(5));
             let mut gradient = vec![0.0; model.parameters()];
@@ -402,7 +403,7 @@ fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
             let examples = random_examples(shape, 150, 3);
             let rows: Vec<u32> = (0..150).collect();
             for count in [1, 7, 64, 150] {
-                let found = kernels::each(&Step(&model, &examples, &rows[..count]));
+                let found = each(&Step(&model, &examples, &rows[..count]));
                 assert!(found.len() > 1, "this processor has no wide registers");
                 assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{hidden:?} {count}");
             }
@@ -414,8 +415,8 @@ fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
 fn exponentials_and_tangents_are_right_to_the_last_digits() {
     let both = |value: f32| {
         let mut strip = [value; 8];
-        kernels::tanh(kernels::Portable, core::slice::from_mut(&mut strip));
-        (kernels::exp(kernels::Portable, [value; 8])[0], strip[0])
+        kernels::tanh(Portable, core::slice::from_mut(&mut strip));
+        (kernels::exp(Portable, [value; 8])[0], strip[0])
     };
     let close = |found: f32, expected: f64, of: f32| {
         let error = (f64::from(found) - expected).abs();

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::kernels::Memory;
-use crate::examples::Examples;
+use crate::examples::{Examples, Records};
 
 /// The memory a [`Model`](super::Model) computes in.
 ///
@@ -11,12 +11,8 @@ use crate::examples::Examples;
 /// it holds between calls means nothing, so one workspace serves any number of models.
 #[derive(Clone, Debug, Default)]
 pub struct Workspace {
-    pub(super) samples: usize,
-    /// The dense columns of the block, sample by sample.
-    pub(super) input: Vec<f32>,
-    /// The one-hot indices of the block, sample by sample.
-    pub(super) hot: Vec<u16>,
-    pub(super) labels: Vec<u16>,
+    /// The samples of the block.
+    pub(super) samples: Records,
     /// The output of each layer; of the last one first the logits, then their derivatives.
     pub(super) outputs: Vec<Memory>,
     /// The derivatives by the outputs of two neighbouring hidden layers.
@@ -32,10 +28,7 @@ impl Workspace {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            samples: 0,
-            input: Vec::new(),
-            hot: Vec::new(),
-            labels: Vec::new(),
+            samples: Records::new(0, 0),
             outputs: Vec::new(),
             deltas: [Memory::new(), Memory::new()],
             panel: Memory::new(),
@@ -49,7 +42,6 @@ impl Workspace {
         examples: &Examples,
         rows: impl ExactSizeIterator<Item = usize>,
     ) {
-        self.samples = rows.len();
-        examples.gather(rows, &mut self.input, &mut self.hot, &mut self.labels);
+        self.samples.gather(examples.records(), rows);
     }
 }

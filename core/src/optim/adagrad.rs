@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Optimizer, Step, sqrt};
 use crate::saved::{Archive, SavedError};
+use crate::simd::widely;
 
 /// `s += g^2; p -= rate * g / (sqrt(s) + epsilon)`, with `s` 0 before the first step.
 #[derive(Debug)]
@@ -23,11 +24,14 @@ impl Optimizer for AdaGrad {
     fn step(&mut self, params: &mut [f32], step: &Step<'_>) {
         let &Step { gradient, scale, learning_rate, .. } = step;
         let values = params.iter_mut().zip(gradient).zip(step.of(&mut self.squares));
-        for ((param, gradient), squares) in values {
-            let gradient = scale * gradient;
-            *squares += gradient * gradient;
-            *param -= learning_rate * gradient / (sqrt(*squares) + self.epsilon);
-        }
+        let epsilon = self.epsilon;
+        widely(|| {
+            for ((param, gradient), squares) in values {
+                let gradient = scale * gradient;
+                *squares += gradient * gradient;
+                *param -= learning_rate * gradient / (sqrt(*squares) + epsilon);
+            }
+        });
     }
 
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Optimizer, Step, sqrt};
 use crate::saved::{Archive, SavedError};
+use crate::simd::widely;
 
 /// `m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2`, both 0 before the first
 /// step, then at step `t`
@@ -40,12 +41,15 @@ impl Optimizer for Adam {
         let scale = (1.0 / libm::sqrt(second)) as f32;
         let (beta1, beta2, epsilon) = (self.beta1, self.beta2, self.epsilon);
         let state = step.of(&mut self.mean).iter_mut().zip(step.of(&mut self.squares));
-        for ((param, gradient), (mean, squares)) in params.iter_mut().zip(gradient).zip(state) {
-            let gradient = given * gradient;
-            *mean += (gradient - *mean) * (1.0 - beta1);
-            *squares = beta2 * *squares + (1.0 - beta2) * gradient * gradient;
-            *param -= rate * *mean / (sqrt(*squares) * scale + epsilon);
-        }
+        let values = params.iter_mut().zip(gradient).zip(state);
+        widely(|| {
+            for ((param, gradient), (mean, squares)) in values {
+                let gradient = given * gradient;
+                *mean += (gradient - *mean) * (1.0 - beta1);
+                *squares = beta2 * *squares + (1.0 - beta2) * gradient * gradient;
+                *param -= rate * *mean / (sqrt(*squares) * scale + epsilon);
+            }
+        });
     }
 
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {

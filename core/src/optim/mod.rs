@@ -191,6 +191,7 @@ impl OptimizerSpec {
 
 /// The square root, rounded correctly: the same number with and without `std`, but only the
 /// compiler's own can be turned into vector instructions.
+#[inline(always)]
 pub(crate) fn sqrt(value: f32) -> f32 {
     #[cfg(feature = "std")]
     let root = value.sqrt();

@@ -95,7 +95,7 @@ impl<'a, R: FnMut(Time, Origin, Event)> Laboratory<'a, R> {
             model,
             held_out,
             workspace: Workspace::default(),
-            partitions: Partitions::new(partition),
+            partitions: Partitions::new(move |part| Some(partition(part))),
             report,
         }
     }

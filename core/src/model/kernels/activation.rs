@@ -1,6 +1,6 @@
 //! Functions of one value: activations, and the exponential function.
 
-use super::simd::Simd;
+use crate::simd::Simd;
 
 /// Replaces all values by `max(0, value)`; NaN stays NaN.
 #[inline(always)]

@@ -2,30 +2,12 @@
 //! multiplied with.
 
 use super::lanes::{add, load};
-use super::simd::Simd;
 use super::tiles::{MOST_STRIPS, Tiles, cover};
-
-/// The one-hot columns of a block of samples.
-#[derive(Clone, Copy)]
-pub(in crate::model) struct Hot<'a> {
-    /// The inputs they name, sample by sample.
-    pub(in crate::model) inputs: &'a [u16],
-    /// How many a sample has.
-    pub(in crate::model) groups: usize,
-}
-
-impl Hot<'_> {
-    /// There are none.
-    pub(in crate::model) const NONE: Self = Self { inputs: &[], groups: 0 };
-
-    #[inline(always)]
-    fn of(&self, sample: usize) -> &[u16] {
-        self.inputs.get(sample * self.groups..(sample + 1) * self.groups).unwrap_or_default()
-    }
-}
+use crate::examples::Records;
+use crate::simd::Simd;
 
 /// Sets the outputs of every sample to the bias plus the rows of the weights that its one-hot
-/// columns name. `params` are the weights, a row for each input, and what comes after them.
+/// columns name, where there are `samples` with such. `params` are the weights, a row for each input, and what comes after them.
 #[inline(always)]
 pub(in crate::model) fn start<S: Simd>(
     simd: S,
@@ -33,11 +15,11 @@ pub(in crate::model) fn start<S: Simd>(
     strips: usize,
     bias: &[f32],
     params: &[f32],
-    hot: Hot<'_>,
+    samples: Option<&Records>,
 ) {
     let rows = out.len() / strips;
     let first = [simd.splat(0.0); MOST_STRIPS];
-    cover::<S>(rows, strips, &mut Start { simd, out, strips, bias, first, params, hot });
+    cover::<S>(rows, strips, &mut Start { simd, out, strips, bias, first, params, samples });
 }
 
 struct Start<'a, S: Simd> {
@@ -48,7 +30,7 @@ struct Start<'a, S: Simd> {
     /// The bias of the strips at hand.
     first: [S::V; MOST_STRIPS],
     params: &'a [f32],
-    hot: Hot<'a>,
+    samples: Option<&'a Records>,
 }
 
 impl<S: Simd> Tiles for Start<'_, S> {
@@ -68,7 +50,7 @@ impl<S: Simd> Tiles for Start<'_, S> {
         }
         for sample in row..row + R {
             let mut total = first;
-            for &input in self.hot.of(sample) {
+            for &input in self.samples.map_or(&[][..], |samples| samples.hot(sample)) {
                 let from = usize::from(input) * self.bias.len() + column;
                 let weights = &self.params[from..];
                 match weights.get(..G * S::LANES) {
@@ -100,20 +82,18 @@ pub(in crate::model) fn scatter<S: Simd>(
     simd: S,
     gradient: &mut [f32],
     outputs: usize,
-    hot: Hot<'_>,
+    samples: &Records,
     (delta, strips): (&[S::V], usize),
 ) {
-    if hot.groups > 0 {
-        let rows = delta.len() / strips;
-        cover::<S>(rows, strips, &mut Scatter { simd, gradient, outputs, hot, delta, strips });
-    }
+    let rows = delta.len() / strips;
+    cover::<S>(rows, strips, &mut Scatter { simd, gradient, outputs, samples, delta, strips });
 }
 
 struct Scatter<'a, S: Simd> {
     simd: S,
     gradient: &'a mut [f32],
     outputs: usize,
-    hot: Hot<'a>,
+    samples: &'a Records,
     delta: &'a [S::V],
     strips: usize,
 }
@@ -132,7 +112,7 @@ impl<S: Simd> Tiles for Scatter<'_, S> {
             for g in 0..G {
                 delta[g] = from[g];
             }
-            for &input in self.hot.of(sample) {
+            for &input in self.samples.hot(sample) {
                 let from = usize::from(input) * self.outputs + column;
                 add(self.simd, &mut self.gradient[from..][..width], &delta);
             }

@@ -5,7 +5,7 @@
 
 use bytemuck::{bytes_of, cast_slice, pod_read_unaligned};
 
-use super::simd::{MOST_LANES, Simd};
+use crate::simd::{MOST_LANES, Simd};
 
 /// The first values of `from`; zeros where there are not so many.
 #[inline(always)]

@@ -7,7 +7,7 @@
 //! Results depend on the input alone, and not on the processor: there is no fused multiply-add, and
 //! each sum runs over samples or columns in one order, however many lanes there are.
 //!
-//! Kernels are inlined into whoever has them [run](widest): only so are they compiled for the
+//! Kernels are inlined into whoever has them [run](crate::simd::widest): only so are they compiled for the
 //! registers that were chosen. Their loops are over numbers, for what iterators add to a function
 //! of this size is not inlined any more.
 #![expect(clippy::needless_range_loop, clippy::manual_memcpy, reason = "see above")]
@@ -18,16 +18,10 @@ mod lanes;
 mod memory;
 mod outer;
 mod product;
-mod simd;
 mod tiles;
 
 pub(super) use self::activation::{exp, relu, relu_backward, tanh, tanh_backward};
-pub(super) use self::hot::{Hot, scatter, start};
+pub(super) use self::hot::{scatter, start};
 pub(super) use self::memory::Memory;
 pub(super) use self::outer::{outer, sum};
 pub(super) use self::product::{Weights, multiply};
-#[cfg(test)]
-pub(super) use self::simd::Portable;
-#[cfg(all(feature = "std", target_arch = "x86_64", test))]
-pub(super) use self::simd::each;
-pub(super) use self::simd::{Simd, Work, widest};

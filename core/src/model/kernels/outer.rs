@@ -1,8 +1,8 @@
 //! Sums over samples: the gradients of weights and biases.
 
 use super::lanes::add;
-use super::simd::Simd;
 use super::tiles::{Tiles, cover};
+use crate::simd::Simd;
 
 /// Adds to `gradient` (a row for each input, as the weights have) the sum over the samples of
 /// input times `delta`. `input` is rows of `stride` values, `delta` of `strips`.

@@ -6,8 +6,8 @@ use bytemuck::cast_slice_mut;
 
 use super::lanes::load;
 use super::memory::Memory;
-use super::simd::Simd;
 use super::tiles::{Tiles, cover};
+use crate::simd::Simd;
 
 /// Rows of the weights a product goes through at once: those of a few strips stay in the first
 /// cache.

@@ -1,6 +1,6 @@
 //! How a table is gone through in tiles whose values stay in registers.
 
-use super::simd::Simd;
+use crate::simd::Simd;
 
 /// A tile has at most so many strips.
 pub(super) const MOST_STRIPS: usize = 3;

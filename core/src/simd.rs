@@ -1,4 +1,4 @@
-//! What the kernels ask of a processor: a few operations on several values at once.
+//! What kernels ask of a processor: a few operations on several values at once.
 //!
 //! [`Portable`] does them with arrays, which the compiler turns into whatever instructions the
 //! target always has. Where the standard library is there, [`widest`] finds the widest registers
@@ -6,11 +6,14 @@
 //! rounds once, as IEEE 754 has it, and the kernels' sums do not depend on how many lanes there are.
 //! A product and a sum are therefore never fused into one operation, which not all processors have;
 //! where this was tried, it was no quicker.
+//!
+//! A loop over values that do not depend on each other needs none of these operations: the compiler makes
+//! vector instructions of it, and [`widely`] has it made into those of the widest registers.
 
 use bytemuck::Pod;
 
 /// Operations on several values at once.
-pub(in crate::model) trait Simd: Copy {
+pub(crate) trait Simd: Copy {
     /// So many values, in a register.
     type V: Pod;
     /// How many.
@@ -41,7 +44,7 @@ pub(in crate::model) trait Simd: Copy {
 }
 
 /// What is done with a [`Simd`] that is chosen at run time.
-pub(in crate::model) trait Work {
+pub(crate) trait Work {
     /// What comes of it.
     type Output;
     /// Does it. To be inlined, with all it calls: only what is inlined is compiled for the
@@ -49,15 +52,32 @@ pub(in crate::model) trait Work {
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
+/// Has a loop done by the widest registers the processor has. It is inlined, as are the functions it
+/// calls if they are marked so; what is not is compiled for any processor.
+pub(crate) fn widely<T>(values: impl FnOnce() -> T) -> T {
+    widest(Loop(values))
+}
+
+struct Loop<F>(F);
+
+impl<T, F: FnOnce() -> T> Work for Loop<F> {
+    type Output = T;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> T {
+        self.0()
+    }
+}
+
 /// No register has more lanes.
-pub(super) const MOST_LANES: usize = 16;
+pub(crate) const MOST_LANES: usize = 16;
 
 /// Lanes of [`Portable`].
 const LANES: usize = 8;
 
 /// Arrays, which the compiler makes vector instructions of if the target has any.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::model) struct Portable;
+pub(crate) struct Portable;
 
 impl Simd for Portable {
     type V = [f32; LANES];
@@ -127,14 +147,14 @@ impl Simd for Portable {
 
 /// Has `work` done by the widest registers the processor has.
 #[cfg(not(all(feature = "std", target_arch = "x86_64")))]
-pub(in crate::model) fn widest<W: Work>(work: W) -> W::Output {
+pub(crate) fn widest<W: Work>(work: W) -> W::Output {
     work.run(Portable)
 }
 
 #[cfg(all(feature = "std", target_arch = "x86_64", test))]
-pub(in crate::model) use self::wide::each;
+pub(crate) use self::wide::each;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
-pub(in crate::model) use self::wide::widest;
+pub(crate) use self::wide::widest;
 
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod wide {
@@ -145,7 +165,7 @@ mod wide {
 
     /// The registers of the processor at hand.
     #[derive(Clone, Copy, Debug)]
-    pub(in crate::model) struct Wide<S>(S);
+    pub(crate) struct Wide<S>(S);
 
     impl<S: pulp::Simd> Simd for Wide<S> {
         type V = S::f32s;
@@ -203,7 +223,7 @@ mod wide {
     }
 
     /// Has `work` done by the widest registers the processor has.
-    pub(in crate::model) fn widest<W: Work>(work: W) -> W::Output {
+    pub(crate) fn widest<W: Work>(work: W) -> W::Output {
         if let Some(simd) = V4::try_new() {
             simd.vectorize(Call(work, simd))
         } else if let Some(simd) = V3::try_new() {
@@ -215,7 +235,7 @@ mod wide {
 
     /// What comes of `work` by each kind of registers that the processor has.
     #[cfg(test)]
-    pub(in crate::model) fn each<W: Work + Clone>(work: &W) -> std::vec::Vec<W::Output> {
+    pub(crate) fn each<W: Work + Clone>(work: &W) -> std::vec::Vec<W::Output> {
         let mut done = std::vec![work.clone().run(Portable)];
         if let Some(simd) = V3::try_new() {
             done.push(simd.vectorize(Call(work.clone(), simd)));

@@ -1,0 +1,68 @@
+//! The server's side where the workers have copies of their own: all but the rows to train on.
+
+use std::sync::Arc;
+
+use pstrain_core::examples::Examples;
+use pstrain_core::fingerprint::{Fingerprint, Fingerprinter};
+
+use crate::error::DataError;
+use crate::prepared::resolved;
+use crate::source::Source;
+use crate::sparse::SparseSpec;
+use crate::spec::{DataSpec, Settings, add};
+use crate::standardise::{Standard, Standardisation};
+
+/// What a server needs of a data set when nobody asks it for rows.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    /// What the workers need to prepare their partitions alike.
+    pub spec: DataSpec,
+    /// The evaluation split.
+    pub evaluation: Arc<Examples>,
+    /// The fingerprint of the training split.
+    pub fingerprint: Fingerprint,
+}
+
+impl Outline {
+    /// Reads `source` and prepares it as `settings` say: what [`Prepared::load`](crate::Prepared::load) comes to,
+    /// bit for bit.
+    ///
+    /// Reads the source four times, and keeps the evaluation split alone; on the way a class and a few
+    /// numbers per row.
+    ///
+    /// # Errors
+    /// [`DataError`] if the source cannot be read or changes meanwhile, a setting is out of range, or
+    /// the partition leaves a worker without rows.
+    pub fn read(source: &Source, settings: &Settings) -> Result<Self, DataError> {
+        settings.check()?;
+        let sparse = SparseSpec::of(source, settings.hashing)?;
+        let columns = match sparse {
+            Some(_) => 0,
+            None => settings.recipe.numerics().len(),
+        };
+        // As they are in the source, until it is known what is to be done with them.
+        let unchanged = Standardisation(vec![Standard { mean: 0.0, scale: 1.0 }; columns]);
+        let mut spec = DataSpec { sparse, ..resolved(source, settings, unchanged) };
+        let assignment = spec.assignment(source)?;
+        if columns > 0 {
+            spec.standardisation = Standardisation::fit(columns, |take| {
+                let train = |owner| owner;
+                spec.rows(source, &assignment, train, |_, row| {
+                    take(row.dense);
+                    Ok(())
+                })
+            })?;
+        }
+        let mut evaluation = Examples::new(spec.shape());
+        evaluation.reserve(assignment.rows - assignment.train.len());
+        let mut fingerprinter = Fingerprinter::new(spec.shape());
+        spec.rows(source, &assignment, Some, |owner, row| match owner {
+            Some(_) => {
+                fingerprinter.add(row);
+                Ok(())
+            }
+            None => add(&mut evaluation, row),
+        })?;
+        Ok(Self { spec, evaluation: Arc::new(evaluation), fingerprint: fingerprinter.finish() })
+    }
+}
