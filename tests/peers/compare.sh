@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs pstrain and its peers on one job, in turns, and prints Markdown tables. Peers: a Ray parameter server,
-# torch.distributed over Gloo, Flower, and the plain PyTorch loop.
+# torch.distributed over Gloo, MXNet's kvstore (ps-lite), Flower, and the plain PyTorch loop.
 set -euo pipefail
 # The clock below and the tables are read by programs: a decimal comma would break both.
 export LC_ALL=C
@@ -13,6 +13,7 @@ settings, by environment variable:
   PSTRAIN       binary                       (default target/release/pstrain of this repository)
   PSTRAIN_ARGS  further options for pstrain's runs
   PYTHON        with requirements.txt        (default python3); peers that it lacks are skipped
+  MXNET_PYTHON  with requirements-mxnet.txt  (default: none); without it MXNet is skipped
   DATA          NSL-KDD file, plain/.gz/.xz  (default: made by `pstrain data synth`)
   WORKERS       of all systems               (default 2)
   EPOCHS        of each run                  (default 20)
@@ -39,6 +40,7 @@ done
 peers=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 pstrain=${PSTRAIN:-$peers/../../target/release/pstrain}
 python=${PYTHON:-python3}
+mxnet_python=${MXNET_PYTHON:-}
 workers=${WORKERS:-2}
 epochs=${EPOCHS:-20}
 peer_seconds=${PEER_SECONDS:-20}
@@ -60,19 +62,33 @@ done
 command -v "$pstrain" >/dev/null ||
     fail "no pstrain binary at $pstrain: run 'cargo build --release' or set PSTRAIN"
 command -v "$python" >/dev/null || fail "no $python: install Python 3.11 or set PYTHON"
+[[ -z $mxnet_python ]] || command -v "$mxnet_python" >/dev/null || fail "no $mxnet_python, which MXNET_PYTHON names"
 declare -A has=()
-skipped=()
-for package in numpy torch ray flwr; do
-    if "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$package') is None)"; then
+skipped=() reasons=()
+
+# look_for PACKAGE PYTHON SETTING: notes whether that Python has the package. SETTING names the Python.
+look_for() {
+    local package=$1 its_python=$2 setting=$3
+    if [[ -z $its_python ]]; then
+        reasons+=("$setting is not set")
+    elif "$its_python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$package') is None)"; then
         has[$package]=1
+        return
     else
-        skipped+=("$package")
+        reasons+=("$its_python has no such package")
     fi
-done
-# All peers compute with PyTorch, on arrays that numpy reads.
-if [[ -z ${has[numpy]:-} || -z ${has[torch]:-} ]]; then has=(); fi
-for package in "${skipped[@]}"; do
-    printf '\nSKIPPED: what needs %s: %s has no such package; README.md says how to install it\n\n' "$package" "$python" >&2
+    skipped+=("$package")
+}
+for package in numpy torch ray flwr; do look_for "$package" "$python" PYTHON; done
+look_for mxnet "$mxnet_python" MXNET_PYTHON
+# All peers but MXNet compute with PyTorch, and all on arrays that numpy reads and PYTHON prepares.
+if [[ -z ${has[numpy]:-} ]]; then
+    has=()
+elif [[ -z ${has[torch]:-} ]]; then
+    unset 'has[ray]' 'has[flwr]'
+fi
+for i in "${!skipped[@]}"; do
+    printf '\nSKIPPED: what needs %s: %s; README.md says how to install it\n\n' "${skipped[i]}" "${reasons[i]}" >&2
 done
 [[ -z ${DATA:-} || -r $DATA ]] || fail "cannot read DATA=$DATA"
 
@@ -93,7 +109,7 @@ case ${DATA:-} in
     *) cp "$DATA" "$csv" ;;
 esac
 npz=$work/data.npz
-if [[ -n ${has[torch]:-} ]]; then
+if [[ -n ${has[numpy]:-} ]]; then
     "$python" "$peers/prepare.py" "$csv" "$npz" || fail "prepare.py could not read the data"
 fi
 
@@ -144,6 +160,12 @@ compare_jobs() {
                 "$python" "$peers/ray_ps.py" --mode "$mode" --workers "$workers" "${theirs[@]}"
         done
     fi
+    if [[ -n ${has[mxnet]:-} ]]; then
+        for mode in sync async; do
+            measure "$mode" "$batch" "MXNet kvstore (ps-lite)" \
+                "$mxnet_python" "$peers/mxnet_kvstore.py" --mode "$mode" --workers "$workers" "${theirs[@]}"
+        done
+    fi
     if [[ -n ${has[flwr]:-} ]]; then
         measure sync "$batch" "Flower + PyTorch" \
             "$python" "$peers/flower_fedsgd.py" --workers "$workers" "${theirs[@]}"
@@ -154,27 +176,40 @@ compare_jobs() {
 compare_bytes() {
     local size=$1
     local count=${moves[$size]} examples_a_move=1
+    local moved=(--values "${values[$size]}" --count "$count")
     # An epoch of 300 examples or more, so that the data are never the smallest there may be.
     while ((count * examples_a_move < 300)); do examples_a_move=$((examples_a_move + 1)); done
     local rows=$((count * examples_a_move * 4 / 3))
     measure bytes "$size" "pstrain push-pull" "$peers/pstrain_processes.sh" "$pstrain" --workers 1 --consistency asp \
         --model "timing:${values[$size]}" --data "synthetic:$rows" --batch-size "$examples_a_move" --epochs 1 --lease 1m
-    measure bytes "$size" "Gloo all-reduce" \
-        "$python" "$peers/gloo_bytes.py" --values "${values[$size]}" --count "$count"
+    if [[ -n ${has[torch]:-} ]]; then
+        measure bytes "$size" "Gloo all-reduce" "$python" "$peers/gloo_bytes.py" "${moved[@]}"
+        measure bytes "$size" "Gloo all-reduce, gradient written and applied" \
+            "$python" "$peers/gloo_bytes.py" --apply "${moved[@]}"
+    fi
+    if [[ -n ${has[mxnet]:-} ]]; then
+        measure bytes "$size" "MXNet kvstore (ps-lite), values stored" \
+            "$mxnet_python" "$peers/mxnet_bytes.py" "${moved[@]}"
+        measure bytes "$size" "MXNet kvstore (ps-lite), gradient written and applied" \
+            "$mxnet_python" "$peers/mxnet_bytes.py" --apply "${moved[@]}"
+    fi
 }
 
 # Repetitions outermost: what drifts on the machine then hits every system alike.
 for ((rep = 1; rep <= reps; rep++)); do
     echo "repetition $rep of $reps" >&2
     for batch in "${batches[@]}"; do compare_jobs "$batch"; done
-    if [[ -n ${has[torch]:-} ]]; then
+    if [[ -n ${has[torch]:-}${has[mxnet]:-} ]]; then
         for size in "${sizes[@]}"; do compare_bytes "$size"; done
     fi
 done
 
 versions="$("$pstrain" --version | head -n 1)"
-for package in torch ray flwr; do
-    [[ -z ${has[$package]:-} ]] || versions+=", $package $("$python" -c "import importlib.metadata as m; print(m.version('$package'))")"
+for package in torch ray flwr mxnet; do
+    its_python=$python
+    [[ $package != mxnet ]] || its_python=$mxnet_python
+    [[ -n ${has[$package]:-} ]] || continue
+    versions+=", $package $("$its_python" -c "import importlib.metadata as m; print(m.version('$package'))")"
 done
 echo "$(nproc) cores, $workers workers; $versions; medians of $reps, in brackets the range."
 if ((${#skipped[@]} > 0)); then echo "Not installed, so left out: ${skipped[*]}."; fi

@@ -1,58 +1,32 @@
-"""What the peers share: the model, the data, the budget and the way they are measured."""
+"""What the peers with PyTorch share: the model, and data as tensors. Of `common` they see all through this module."""
 
-import os
-import time
-
-import numpy as np
 import torch
 
-LEARNING_RATE = 0.1
-INPUTS, HIDDEN, CLASSES = 93, 21, 5
+import common
 
-
-def add_options(parser):
-    parser.add_argument("--data", required=True, help="the .npz of prepare.py")
-    parser.add_argument("--batch", type=int, default=128, help="samples of a mini-batch, per worker")
-    parser.add_argument("--epochs", type=float, help="stop after so many passes, all workers together")
-    parser.add_argument("--seconds", type=float, help="stop so long after the first update")
-    parser.add_argument("--seed", type=int, default=1)
-
-
-def check_options(parser, args):
-    if args.epochs is None and args.seconds is None:
-        parser.error("give --epochs, --seconds or both")
-    if args.batch < 1:
-        parser.error("--batch must be at least 1")
-    if not os.path.exists(args.data):
-        parser.error(f"{args.data} does not exist; make it with prepare.py")
+# For those who import this module.
+from common import LEARNING_RATE, Budget, add_options, check_options, count_samples  # noqa: F401
 
 
 def load(path, part, stride=slice(None)):
-    with np.load(path) as arrays:
-        inputs, classes = arrays[f"{part}_inputs"][stride], arrays[f"{part}_classes"][stride]
-    return torch.from_numpy(np.ascontiguousarray(inputs)), torch.from_numpy(np.ascontiguousarray(classes))
-
-
-def count_samples(path, part):
-    with np.load(path) as arrays:
-        return len(arrays[f"{part}_classes"])
+    inputs, classes = common.load(path, part, stride)
+    return torch.from_numpy(inputs), torch.from_numpy(classes)
 
 
 def network(seed):
     torch.manual_seed(seed)
     # PyTorch's own initialisation is uniform in +-1/sqrt(fan_in), which is the job's too.
     return torch.nn.Sequential(
-        torch.nn.Linear(INPUTS, HIDDEN),
+        torch.nn.Linear(common.INPUTS, common.HIDDEN),
         torch.nn.ReLU(),
-        torch.nn.Linear(HIDDEN, CLASSES),
+        torch.nn.Linear(common.HIDDEN, common.CLASSES),
         torch.nn.LogSoftmax(dim=1),
     )
 
 
 def batches(inputs, classes, size, seed):
     """Mini-batches without end, reshuffled at each pass; what does not fill a batch waits for another pass."""
-    if len(classes) < size:
-        raise SystemExit(f"a batch of {size} needs more than the {len(classes)} samples of this partition")
+    common.check_batch(size, len(classes))
     generator = torch.Generator().manual_seed(seed)
     while True:
         order = torch.randperm(len(classes), generator=generator)
@@ -63,55 +37,3 @@ def batches(inputs, classes, size, seed):
 def accuracy(model, inputs, classes):
     with torch.no_grad():
         return (model(inputs).argmax(dim=1) == classes).float().mean().item()
-
-
-class Budget:
-    """Counts gradients and updates, says when the run is over and how fast it was.
-
-    The clock starts when the first update is done: PyTorch loads much of itself during that one
-    (a second in Ray's actors), which is start-up and would drown the rate of a short run.
-    """
-
-    def __init__(self, args, train_samples):
-        self.batch = args.batch
-        self.samples_wanted = float("inf") if args.epochs is None else args.epochs * train_samples
-        self.seconds = float("inf") if args.seconds is None else args.seconds
-        self.train_samples = train_samples
-        self.gradients = self.updates = 0
-        self.clock_started = None
-
-    def goes_on(self):
-        return self.gradients * self.batch < self.samples_wanted and self.elapsed() < self.seconds
-
-    def count(self, gradients):
-        self.gradients += gradients
-        self.updates += 1
-
-    def first_update_done(self):
-        self.gradients_before_clock = self.gradients
-        self.start_s = since_process_start()
-        self.clock_started = time.perf_counter()
-
-    def elapsed(self):
-        return 0.0 if self.clock_started is None else time.perf_counter() - self.clock_started
-
-    def results(self):
-        """To be called right after the last update: it reads the clock."""
-        time_s = self.elapsed()
-        if self.updates < 2:
-            raise SystemExit("the run ended with its first update: there is no rate; give more epochs or seconds")
-        return {
-            "samples_per_s": (self.gradients - self.gradients_before_clock) * self.batch / time_s,
-            "updates_per_s": (self.updates - 1) / time_s,
-            "updates": self.updates,
-            "epochs": self.gradients * self.batch / self.train_samples,
-            "time_s": time_s,
-            "start_s": self.start_s,
-        }
-
-
-def since_process_start():
-    # From the kernel: the interpreter's own start and the imports are part of what a user waits for.
-    with open("/proc/self/stat") as file:
-        ticks = int(file.read().rpartition(")")[2].split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
