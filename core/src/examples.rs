@@ -13,7 +13,7 @@ pub(crate) use self::records::Records;
 
 /// Examples in memory: `len` rows of `inputs` columns, and a class label each.
 ///
-/// The first `dense_width` columns of a row are stored as values. The others are one-hot groups:
+/// The first columns of a row ([`Shape::dense`]) are stored as values. The others are one-hot groups:
 /// of each group exactly one column is 1, and only its index is stored. A row of the reference
 /// task (9 numbers, 3 one-hot groups over 84 columns) so takes 44 bytes instead of 374.
 ///

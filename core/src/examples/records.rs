@@ -27,7 +27,7 @@ impl Records {
 
     /// The number of rows.
     pub(crate) const fn len(&self) -> usize {
-        // Nothing there is of no form either, and has records of a label alone.
+        // Never by 0: every form has a label.
         self.words.len() / self.stride()
     }
 
