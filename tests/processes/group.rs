@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use pstrain_core::rng::Stream;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
@@ -41,6 +41,8 @@ fn any_number_of_servers_makes_the_same_parameters() {
             );
             assert_eq!(several["accuracy"], one["accuracy"]);
             assert_eq!(several["batches"], one["batches"]);
+            // Nothing was filtered, and a server knows of its own part alone.
+            assert_eq!((&several["bytes_ratio"], &one["bytes_ratio"]), (&json!(1.0), &json!(1.0)));
         }
     }
 }

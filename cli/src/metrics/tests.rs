@@ -48,6 +48,7 @@ fn some_events() -> Vec<Event> {
             compute: spent.compute,
             spent,
             bytes: 0,
+            unfiltered: 0,
         },
         Event::Updated { point, closing: Closing::Everything },
         Event::Dropped { worker, sequence: Sequence(2), reason: DropReason::Stale },

@@ -101,7 +101,7 @@ pub(crate) struct WorkerReport {
     pub(crate) idleness: Option<f64>,
     /// Bytes of its gradients on the wire, without frames and headers.
     pub(crate) pushed_bytes: u64,
-    /// The same had they not been filtered: four for each parameter.
+    /// The same had they not been filtered: four for each parameter that the server has.
     pub(crate) unfiltered_bytes: u64,
     /// Bytes of the keys of its working set, as often as they were sent.
     pub(crate) key_bytes: u64,
@@ -116,8 +116,6 @@ struct All {
     updates: u64,
     /// None if any of them is unknown.
     rows: Option<u64>,
-    /// Bytes of a gradient that is not filtered.
-    gradient_bytes: u64,
 }
 
 impl WorkerReport {
@@ -143,7 +141,7 @@ impl WorkerReport {
             wait_s,
             idleness: Some(idle_s / (idle_s + compute_s)).filter(|share| share.is_finite()),
             pushed_bytes: totals.pushed_bytes,
-            unfiltered_bytes: totals.pushes * all.gradient_bytes,
+            unfiltered_bytes: totals.unfiltered_bytes,
             key_bytes: totals.key_bytes,
             pulled_bytes: totals.pulled_bytes,
             age_of_information: totals.age.summary(),
@@ -184,7 +182,6 @@ impl Summary {
         let all = All {
             updates: self.workers.iter().map(|totals| totals.updates).sum(),
             rows: self.workers.iter().map(|totals| totals.rows).sum(),
-            gradient_bytes: (server.parameters().len() * size_of::<f32>()) as u64,
         };
         let workers = (0..).map(WorkerId).zip(&self.workers);
         let workers: Vec<_> =

@@ -62,9 +62,9 @@ pub(super) struct WorkerTotals {
     pub(super) ways: Ways,
     pub(super) wait: Duration,
     pub(super) age: Age,
-    /// Gradients that came, and their bytes on the wire.
-    pub(super) pushes: u64,
+    /// Bytes of gradients that came, and what they would have been without filters.
     pub(super) pushed_bytes: u64,
+    pub(super) unfiltered_bytes: u64,
     /// Bytes of the keys that it said it has values for.
     pub(super) key_bytes: u64,
     /// Bytes of parameters that went to it.
@@ -187,11 +187,11 @@ impl Summary {
                     totals.pulled_bytes += *bytes;
                 }
             }
-            Event::Pushed { worker, turnaround, ago, compute, bytes, .. } => {
+            Event::Pushed { worker, turnaround, ago, compute, bytes, unfiltered, .. } => {
                 let came = Time::ZERO + now.since(Time::ZERO + *ago);
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
-                    totals.pushes += 1;
                     totals.pushed_bytes += *bytes;
+                    totals.unfiltered_bytes += *unfiltered;
                     totals.pushed(came, *turnaround, *compute, seen);
                 }
             }

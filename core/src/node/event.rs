@@ -177,6 +177,8 @@ pub enum Event {
         loss: f32,
         /// Bytes that the gradient was on its way.
         bytes: u64,
+        /// The same of one that is not filtered: four for each parameter that this server has.
+        unfiltered: u64,
         /// Time from the parameters being given out to the gradient being there.
         #[serde(rename = "turnaround_s", serialize_with = "seconds")]
         turnaround: Duration,

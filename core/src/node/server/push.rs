@@ -331,6 +331,7 @@ impl Server {
             batch: header.task.batch,
             loss: header.loss,
             bytes,
+            unfiltered: self.store.keys().len() * size_of::<f32>() as u64,
             turnaround,
             ago: Duration::ZERO,
             compute,
