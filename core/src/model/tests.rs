@@ -6,7 +6,9 @@ use nalgebra::DMatrix;
 
 use super::*;
 use crate::rng::Random;
-use crate::simd::{Portable, Simd, Work, each};
+use crate::simd::Portable;
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+use crate::simd::{Simd, Work, each};
 
 const REFERENCE: Shape = Shape { inputs: 93, dense: 9, hot: 3, classes: 5 };
 
