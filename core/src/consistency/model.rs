@@ -363,8 +363,11 @@ impl Model {
         let wanted = self.wanted.unwrap_or(u64::MAX - WORKERS as u64);
         let members = self.under_way.len() as u64;
         let C::Delay { bound } = self.spec else {
+            // Since they were gathered, each turn at the table may have taken one of what was wanted.
+            let turns = if self.spec == C::Ringleader { members } else { 0 };
             // One more of each that had given nothing.
-            return assert!(self.pending.len() as u64 <= wanted + members, "{:?}", self.pending);
+            let most = wanted.saturating_add(turns + members);
+            return assert!(self.pending.len() as u64 <= most, "{:?}", self.pending);
         };
         let most = wanted.div_ceil(members).min(bound.unwrap_or(self.pass)).saturating_add(1);
         for (worker, under_way) in &self.under_way {
