@@ -31,7 +31,9 @@ pub(crate) struct Progress {
     guests: bool,
     clock: WallClock,
     shown: Option<Time>,
+    /// What befalls workers of the run, and whoever is none: many of these must not hide one of those.
     troubles: Sparing,
+    strangers: Sparing,
 }
 
 const BETWEEN: Duration = Duration::from_millis(100);
@@ -42,8 +44,9 @@ impl Progress {
     pub(crate) fn new(epochs: u32, train_rows: u64, quiet: bool, guests: bool) -> Self {
         let samples = u64::from(epochs) * train_rows;
         let bar = bar(samples, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
-        let (clock, troubles) = (WallClock::start(), Sparing::default());
-        Self { bar, train_rows, quiet, guests, clock, shown: None, troubles }
+        let (clock, shown) = (WallClock::start(), None);
+        let (troubles, strangers) = (Sparing::default(), Sparing::default());
+        Self { bar, train_rows, quiet, guests, clock, shown, troubles, strangers }
     }
 
     pub(crate) fn note(&mut self, event: &Event, summary: &Summary) {
@@ -54,6 +57,9 @@ impl Progress {
             && matches!(event, Event::Joined { resumed: false, .. } | Event::Started { .. });
         if !expected && let Some(message) = worth_saying(event) {
             let message = match event {
+                Event::Refused { worker: None, .. } => {
+                    self.strangers.say(self.clock.now(), message)
+                }
                 Event::Refused { .. } | Event::CutOff { .. } | Event::Departed { .. } => {
                     self.troubles.say(self.clock.now(), message)
                 }
@@ -86,11 +92,13 @@ impl Progress {
 
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
-        if !self.quiet && self.troubles.unsaid > 0 {
-            messages::say(&format!(
-                "{} others were refused, cut off or lost",
-                self.troubles.unsaid
-            ));
+        for (unsaid, what) in [
+            (self.strangers.unsaid, "connections were refused"),
+            (self.troubles.unsaid, "times a worker was refused, cut off or lost"),
+        ] {
+            if !self.quiet && unsaid > 0 {
+                messages::say(&format!("{unsaid} more {what}"));
+            }
         }
     }
 }

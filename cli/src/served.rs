@@ -1,44 +1,28 @@
-//! The data of a server: what it evaluates with, and the rows of workers that have none.
+//! The data of a server: what it evaluates with, and the rows that it sends to workers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use anyhow::bail;
 use pstrain_core::examples::Examples;
 use pstrain_core::id::PartId;
 use pstrain_core::job::DataFrom;
 use pstrain_data::{DataError, Outline, Prepared, Settings, Source};
 
-use crate::messages;
-
-/// Data of a server, which keeps the rows to train on only if it has to: they take far more memory than
-/// all else.
+/// Data of a server. The rows to train on take far more memory than all else: they are there only where
+/// workers may ask for them.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) outline: Outline,
-    rows: Rows,
-}
-
-/// Where the rows to train on are.
-#[derive(Debug)]
-enum Rows {
-    Here(Arc<Prepared>),
-    /// In the source, until the first worker asks.
-    There {
-        source: Source,
-        settings: Settings,
-        read: Mutex<Option<Box<Prepared>>>,
-    },
+    rows: Option<Arc<Prepared>>,
 }
 
 impl From<Arc<Prepared>> for Served {
     fn from(data: Arc<Prepared>) -> Self {
-        Self { outline: data.outline(), rows: Rows::Here(data) }
+        Self { outline: data.outline(), rows: Some(data) }
     }
 }
 
 impl Served {
-    /// Reads what a server needs. Where workers have copies of their own, and reading once more would
-    /// take little, the rows to train on stay where they are.
+    /// Reads what a server needs.
     ///
     /// # Errors
     /// [`DataError`] if the source cannot be read, or is not as `settings` want it.
@@ -47,38 +31,22 @@ impl Served {
         settings: &Settings,
         from: DataFrom,
     ) -> Result<Self, DataError> {
-        if from == DataFrom::Server || !source.is_plain() {
-            return Ok(Arc::new(Prepared::load(source, settings)?).into());
-        }
-        let outline = Outline::read(source, settings)?;
-        let (source, settings) = (source.clone(), settings.clone());
-        Ok(Self { outline, rows: Rows::There { source, settings, read: Mutex::default() } })
-    }
-
-    /// The partition of a worker that asks for it; none if the source is not what it was, which is said.
-    pub(crate) fn partition(&self, part: PartId) -> Option<Examples> {
-        let (source, settings, read) = match &self.rows {
-            Rows::Here(data) => return Some(data.partition(part)),
-            Rows::There { source, settings, read } => (source, settings, read),
-        };
-        let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
-        if read.is_none() {
-            match self.again(source, settings) {
-                Ok(data) => *read = Some(Box::new(data)),
-                Err(why) => messages::warn(&format!(
-                    "a worker without data cannot be sent any: {why:#}; put the file back, or give the \
-                     worker --data"
-                )),
+        match from {
+            DataFrom::Own if source.is_plain() => {
+                Ok(Self { outline: Outline::read(source, settings)?, rows: None })
+            }
+            // What cannot be read several times for little is there as a whole for a moment.
+            DataFrom::Own => {
+                Ok(Self { outline: Prepared::load(source, settings)?.outline(), rows: None })
+            }
+            DataFrom::Worker | DataFrom::Server => {
+                Ok(Arc::new(Prepared::load(source, settings)?).into())
             }
         }
-        Some(read.as_ref()?.partition(part))
     }
 
-    fn again(&self, source: &Source, settings: &Settings) -> anyhow::Result<Prepared> {
-        let data = Prepared::load(source, settings)?;
-        if data.fingerprint != self.outline.fingerprint {
-            bail!("{} is not what it was when the server began", source.describe());
-        }
-        Ok(data)
+    /// The partition of a worker that asks for it, if rows are there.
+    pub(crate) fn partition(&self, part: PartId) -> Option<Examples> {
+        Some(self.rows.as_ref()?.partition(part))
     }
 }

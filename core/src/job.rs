@@ -148,6 +148,8 @@ pub enum DataFrom {
     Worker,
     /// The server sends them.
     Server,
+    /// The worker, and nobody else: the server keeps none.
+    Own,
 }
 
 /// Time between two heartbeats of a worker with this lease.
@@ -463,4 +465,4 @@ words!(KeyCaching { On = "on", Off = "off" } "on, off");
 words!(Exchange { Combined = "combined", Separate = "separate" } "combined, separate");
 words!(BudgetKind { Global = "global", Partition = "partition" } "global, partition");
 words!(OnLoss { Continue = "continue", Wait = "wait", Stop = "stop", Reassign = "reassign" } "continue, wait, stop, reassign");
-words!(DataFrom { Worker = "worker", Server = "server" } "worker, server");
+words!(DataFrom { Worker = "worker", Server = "server", Own = "own" } "worker, server, own");

@@ -35,6 +35,7 @@ impl Outline {
     /// the partition leaves a worker without rows.
     pub fn read(source: &Source, settings: &Settings) -> Result<Self, DataError> {
         settings.check()?;
+        let stamp = source.stamp();
         let sparse = SparseSpec::of(source, settings.hashing)?;
         let columns = match sparse {
             Some(_) => 0,
@@ -63,6 +64,9 @@ impl Outline {
             }
             None => add(&mut evaluation, row),
         })?;
+        if source.stamp() != stamp {
+            return Err(DataError::Changed { source: source.describe() });
+        }
         Ok(Self { spec, evaluation: Arc::new(evaluation), fingerprint: fingerprinter.finish() })
     }
 }

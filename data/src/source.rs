@@ -1,6 +1,7 @@
 //! Where records come from: a file, or the generator.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::decompress::{Opened, open};
 use crate::error::DataError;
@@ -73,6 +74,19 @@ impl Source {
     #[must_use]
     pub const fn is_sparse(&self) -> bool {
         matches!(self, Self::Libsvm(_) | Self::SyntheticSparse { .. })
+    }
+
+    /// How long its files are and when they were written last: another, if they changed.
+    pub(crate) fn stamp(&self) -> Vec<Option<(u64, SystemTime)>> {
+        let of = |path: &Path| {
+            let known = std::fs::metadata(path).ok()?;
+            Some((known.len(), known.modified().ok()?))
+        };
+        match self {
+            Self::File(path) => vec![located(path).ok().and_then(|path| of(&path))],
+            Self::Libsvm(files) => files.iter().map(|path| of(path)).collect(),
+            Self::Synthetic { .. } | Self::SyntheticSparse { .. } => Vec::new(),
+        }
     }
 
     /// Whether its rows can be read again and again for little more than the looking at them: plain files.

@@ -13,22 +13,23 @@ data=${2:-synthetic:125973}
 printf 'binary                                    %6.2f MiB\n' \
     "$(bc -l <<<"$(stat -Lc %s "$pstrain") / 1048576")"
 
-# memory DATA_OF_WORKERS WORDS
+# memory DATA_OF_WORKERS WHO_SENDS WORDS
 memory() {
     rm -f server.sock
-    "$pstrain" server --listen "unix:$folder/server.sock" --data "$data" --workers 2 --epochs 3 --json \
+    "$pstrain" server --listen "unix:$folder/server.sock" --data "$data" --data-from "$2" --workers 2 \
+        --epochs 3 --json \
         >server.json 2>server.log &
     until [ -S server.sock ]; do sleep 0.02; done
     for worker in 1 2; do
         "$pstrain" worker --server "unix:$folder/server.sock" --data "$1" >"worker-$worker.log" 2>&1 &
     done
     wait
-    printf 'worker, %-33s %6.2f MiB\n' "$2" \
+    printf 'worker, %-33s %6.2f MiB\n' "$3" \
         "$(sed -nE 's/.*peak memory ([0-9.]+) MiB.*/\1/p' worker-*.log | sort -g | tail -1)"
-    printf 'server, %-33s %6.2f MiB\n' "$2" "$(number peak_rss_mib server.json)"
+    printf 'server, %-33s %6.2f MiB\n' "$3" "$(number peak_rss_mib server.json)"
 }
-memory "$data" "workers with their own copy"
-memory server "which sends the workers' data"
+memory "$data" own "workers with their own copy"
+memory server server "which sends the workers' data"
 
 for _ in $(seq 50); do
     begun=$EPOCHREALTIME

@@ -144,26 +144,19 @@ fn a_worker_without_its_copy_of_a_file_says_how_to_get_the_data() {
 }
 
 #[test]
-fn rows_that_are_not_what_they_were_are_sent_to_nobody() {
+fn a_server_that_keeps_no_rows_comes_to_the_same_and_says_so_to_whoever_asks() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rows.csv");
     finish(&["data", "synth", "--rows", "400", "--out", path(&file)]).with_code(0);
-    let rows = fs::read(&file).unwrap();
-    let server = Server::tcp(&[&["--data", path(&file), "--epochs", "4"]]);
-    // It answers once it has read the data.
-    server.status();
-    let worker = server.worker(&["--data", path(&file)]);
-    server.wait_for("a worker with its own copy", |status| {
-        status["workers"][0]["state"] == "waiting"
-    });
-    fs::write(&file, [&rows[..], &rows].concat()).unwrap();
-    let without = server.worker(&["--data", "server"]);
-    server
-        .process
-        .wait_to_say("rows.csv is not what it was when the server began; put the file back");
-    fs::write(&file, rows).unwrap();
-    let left = server.finish(vec![worker, without]);
-    check_undisturbed(&left, &[&["--data", path(&file), "--epochs", "4"]]);
+    let (gz, _) = pack(&file);
+    for own in [path(&file), path(&gz)] {
+        let job = ["--data", own, "--data-from", "own", "--epochs", "4"];
+        let server = Server::tcp(&[&job]);
+        let asks = server.worker(&["--data", "server"]).wait();
+        asks.refused(1, &["keeps no rows to send", "data-from = own", "--data PATH"]);
+        let workers = [path(&file), path(&gz)].map(|copy| server.worker(&["--data", copy]));
+        check_undisturbed(&server.finish(workers.into()), &[&job]);
+    }
 }
 
 #[test]

@@ -220,7 +220,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "NSL-KDD file or folder, the shipped synthetic data, files of sparse rows in the format of LIBSVM, \
          synthetic sparse rows, or (server) those sent to the workers",
     ),
-    setting("data-from", "NAME", "worker", "worker: each has the data; server: it sends them"),
+    setting(
+        "data-from",
+        "NAME",
+        "worker",
+        "worker: each has the data, or asks for them; server: it sends them; own: each has the data, and the server keeps none",
+    ),
     setting("recipe", "NAME", "nsl-kdd-93", "nsl-kdd-93 or nsl-kdd-122: what the model sees"),
     setting(
         "hash-features",

@@ -116,6 +116,8 @@ pub enum Refusal {
         /// What was wrong, in words.
         what: String,
     },
+    /// A worker without data, where the server has none to send.
+    NoRows,
 }
 
 impl Refusal {
@@ -180,6 +182,10 @@ impl fmt::Display for Refusal {
                 f,
                 "the worker's data are not the job's: {difference}; give every worker the file \
                  that the server has, or use --data server"
+            ),
+            Self::NoRows => f.write_str(
+                "the server keeps no rows to send, for the job says data-from = own; give the worker \
+                 the data with --data PATH",
             ),
             Self::Fenced { incarnation } => write!(
                 f,

@@ -115,6 +115,9 @@ impl Server {
         if !hello.credentials.is_empty() {
             return Err(Refusal::Credentials);
         }
+        if hello.wants_examples && self.job.data.from == DataFrom::Own {
+            return Err(Refusal::NoRows);
+        }
         Ok(())
     }
 
