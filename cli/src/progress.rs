@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pstrain_core::id::Version;
 use pstrain_core::node::{Departure, Event};
 use pstrain_core::time::Time;
-use pstrain_transports::WallClock;
+use pstrain_transports::{Sparing, WallClock};
 
 use crate::messages;
 use crate::record::Summary;
@@ -38,6 +38,9 @@ pub(crate) struct Progress {
 
 const BETWEEN: Duration = Duration::from_millis(100);
 
+/// Lines about what others do to us, however many they are.
+const TROUBLES: Sparing = Sparing::new(20, Duration::from_secs(10));
+
 impl Progress {
     /// A bar over `epochs` passes over `train_rows` examples; drawn only on a terminal. With
     /// `guests` it also says who comes.
@@ -45,7 +48,7 @@ impl Progress {
         let samples = u64::from(epochs) * train_rows;
         let bar = bar(samples, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
         let (clock, shown) = (WallClock::start(), None);
-        let (troubles, strangers) = (Sparing::default(), Sparing::default());
+        let (troubles, strangers) = (TROUBLES, TROUBLES);
         Self { bar, train_rows, quiet, guests, clock, shown, troubles, strangers }
     }
 
@@ -58,10 +61,13 @@ impl Progress {
         if !expected && let Some(message) = worth_saying(event) {
             let message = match event {
                 Event::Refused { worker: None, .. } => {
-                    self.strangers.say(self.clock.now(), message)
+                    self.strangers.say(self.clock.now(), &message)
                 }
-                Event::Refused { .. } | Event::CutOff { .. } | Event::Departed { .. } => {
-                    self.troubles.say(self.clock.now(), message)
+                Event::Refused { .. }
+                | Event::CutOff { .. }
+                | Event::Departed { .. }
+                | Event::Joined { resumed: true, .. } => {
+                    self.troubles.say(self.clock.now(), &message)
                 }
                 _ => Some(message),
             };
@@ -90,48 +96,16 @@ impl Progress {
         }
     }
 
-    pub(crate) fn finish(&self) {
+    pub(crate) fn finish(&mut self) {
         self.bar.finish_and_clear();
         for (unsaid, what) in [
-            (self.strangers.unsaid, "connections were refused"),
-            (self.troubles.unsaid, "times a worker was refused, cut off or lost"),
+            (self.strangers.unsaid(), "connections were refused"),
+            (self.troubles.unsaid(), "times a worker was refused, cut off, lost or back"),
         ] {
             if !self.quiet && unsaid > 0 {
                 messages::say(&format!("{unsaid} more {what}"));
             }
         }
-    }
-}
-
-/// Says what others do to us in so many lines at most, however many they are.
-#[derive(Debug, Default)]
-struct Sparing {
-    /// When the last ones began, and how many of them were said.
-    since: Time,
-    said: u32,
-    /// Those after them.
-    unsaid: u64,
-}
-
-impl Sparing {
-    /// Lines that are said in a time of [`Self::WHILE`].
-    const MOST: u32 = 20;
-    const WHILE: Duration = Duration::from_secs(10);
-
-    /// What of a message is said, if it is.
-    fn say(&mut self, now: Time, message: String) -> Option<String> {
-        if self.said == 0 || now - self.since >= Self::WHILE {
-            (self.since, self.said) = (now, 0);
-        }
-        if self.said == Self::MOST {
-            self.unsaid += 1;
-            return None;
-        }
-        self.said += 1;
-        Some(match std::mem::take(&mut self.unsaid) {
-            0 => message,
-            unsaid => format!("{message} (and {unsaid} others before)"),
-        })
     }
 }
 
@@ -178,24 +152,4 @@ pub(crate) fn worth_saying(event: &Event) -> Option<String> {
         ),
         _ => return None,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_is_said_in_few_lines_and_counted() {
-        let mut troubles = Sparing::default();
-        let mut say = |seconds| {
-            let now = Time::ZERO + Duration::from_secs(seconds);
-            troubles.say(now, "a connection was refused".into())
-        };
-        let said: Vec<String> = (0..1_000).filter_map(|_| say(3)).collect();
-        assert_eq!(said, vec!["a connection was refused"; 20]);
-        assert_eq!(say(12), None);
-        assert_eq!(say(13).unwrap(), "a connection was refused (and 981 others before)");
-        assert_eq!(say(14).unwrap(), "a connection was refused");
-        assert_eq!(troubles.unsaid, 0);
-    }
 }

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use pstrain_core::rng::Stream;
+use pstrain_core::time::Time;
 use pstrain_transports::WallClock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
@@ -194,6 +195,23 @@ fn a_thousand_half_open_connections_hold_nobody_up() {
         end(server, workers);
         drop(half_open);
     }
+}
+
+#[test]
+fn the_record_has_few_lines_of_strangers_and_the_number_of_the_others() {
+    let (server, workers) = begin(&[const { Vec::new() }; 4]);
+    let (clock, strangers) = (WallClock::start(), 500);
+    for _ in 0..strangers {
+        let mut stream = connect(&server.address);
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: somebody-else\r\n\r\n").unwrap();
+        wait_for_end(stream);
+    }
+    let most = 100 * (1 + clock.now().since(Time::ZERO).as_secs() / 10);
+    let events = end(server, workers);
+    let lines = called(&events, "refused").count() as u64;
+    assert!(lines < strangers && lines <= most, "{lines} lines, {most} at most");
+    let others: u64 = events.iter().filter_map(|event| event["refused_before"].as_u64()).sum();
+    assert_eq!(lines + others, strangers);
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod services;
 mod shaped;
 pub mod simulation;
 mod socket;
+mod sparing;
 mod transport;
 
 pub use address::{Address, AddressError};
@@ -38,4 +39,5 @@ pub use punctuality::{Lateness, Punctuality};
 pub use services::{ServerServices, ShardServices, WorkerServices};
 pub use shaped::Shaped;
 pub use socket::{Security, SecurityError, SocketTransport, Traffic, allow_more_files};
+pub use sparing::Sparing;
 pub use transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};

@@ -5,12 +5,15 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_core::id::Version;
 use pstrain_core::node::{Event, Server};
 use pstrain_core::time::Time;
+use pstrain_transports::Sparing;
 use serde::{Deserialize, Serialize};
 
 use super::histograms::Histograms;
@@ -35,6 +38,7 @@ pub(crate) struct Folder {
     histograms: Histograms,
     /// The penalty on magnitudes that is part of the objective.
     lambda: f32,
+    strangers: Sparing,
     trouble: Option<(&'static str, io::Error)>,
 }
 
@@ -48,9 +52,16 @@ pub(crate) const JOB: &str = "job.toml";
 const MODEL: &str = "model.safetensors";
 const FILES: [&str; 8] = [SUMMARY, EVENTS, CURVE, TIMELINE, STALENESS, ORDER, JOB, MODEL];
 
+/// Refused connections that are no worker's: whoever reaches the server may make any number, and the disk
+/// is not theirs to fill.
+const STRANGERS: Sparing = Sparing::new(100, Duration::from_secs(10));
+
 #[derive(serde::Serialize)]
 struct Line<'a> {
     at_s: f64,
+    /// Strangers that were refused before it and have no line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused_before: Option<NonZeroU64>,
     #[serde(flatten)]
     event: &'a Event,
 }
@@ -90,6 +101,7 @@ impl Folder {
                 .with_context(|| cannot(ORDER))?,
             histograms,
             lambda,
+            strangers: STRANGERS,
             trouble: None,
         })
     }
@@ -176,6 +188,7 @@ impl Folder {
             order,
             histograms: Histograms::new(workers),
             lambda: server.job().update.l1(),
+            strangers: STRANGERS,
             trouble: None,
         })
     }
@@ -211,7 +224,16 @@ impl Folder {
         if is_told_elsewhere(event) {
             return Ok(());
         }
-        serde_json::to_writer(self.events.writer(), &Line { at_s: now.as_secs_f64(), event })
+        let refused_before = match event {
+            Event::Refused { worker: None, .. } => match self.strangers.lets(now) {
+                Some(before) => before,
+                None => return Ok(()),
+            },
+            _ => self.strangers.unsaid(),
+        };
+        let refused_before = NonZeroU64::new(refused_before);
+        let line = Line { at_s: now.as_secs_f64(), refused_before, event };
+        serde_json::to_writer(self.events.writer(), &line)
             .map_err(|error| (EVENTS, error.into()))?;
         self.events.end().map_err(|error| (EVENTS, error))?;
         if let Event::Evaluated { point, evaluation } = event {

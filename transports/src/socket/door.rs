@@ -15,6 +15,7 @@ use pstrain_core::node::Identity;
 use pstrain_core::time::Time;
 
 use super::files::allowed_files;
+use crate::sparing::Sparing;
 
 /// Where a connection comes from, as far as one is to be told from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,35 +134,28 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Tells somebody who was turned away, and why.
 pub(super) struct Notices {
     tell: Box<dyn FnMut(&str) + Send>,
-    next: Time,
-    untold: u64,
+    sparing: Sparing,
 }
 
 impl fmt::Debug for Notices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notices").field("untold", &self.untold).finish_non_exhaustive()
+        f.debug_struct("Notices").field("sparing", &self.sparing).finish_non_exhaustive()
     }
 }
 
 impl Notices {
     pub(super) fn new(tell: impl FnMut(&str) + Send + 'static) -> Self {
-        Self { tell: Box::new(tell), next: Time::ZERO, untold: 0 }
+        Self { tell: Box::new(tell), sparing: Sparing::new(1, PAUSE) }
     }
 
     /// The same by a clock that begins anew.
     pub(super) fn anew(self) -> Self {
-        Self { next: Time::ZERO, ..self }
+        Self { sparing: self.sparing.anew(), ..self }
     }
 
     pub(super) fn tell(&mut self, now: Time, what: &str) {
-        if now < self.next {
-            self.untold += 1;
-            return;
-        }
-        self.next = now + PAUSE;
-        match std::mem::take(&mut self.untold) {
-            0 => (self.tell)(what),
-            untold => (self.tell)(&format!("{what} (and {untold} others before)")),
+        if let Some(what) = self.sparing.say(now, what) {
+            (self.tell)(&what);
         }
     }
 }
