@@ -6,8 +6,11 @@ mod label;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
+use pstrain_core::fingerprint::Fingerprint;
+use pstrain_core::job::Job;
 use pstrain_core::protocol::group::Place;
+use pstrain_core::protocol::job_digest;
 use pstrain_core::time::Time;
 use pstrain_transports::Begin;
 use pstrain_transports::journal::{Files, Found, Log, StateFolder};
@@ -17,6 +20,7 @@ use crate::args::Durability;
 use crate::cmd::shard::called;
 use crate::job::Layers;
 use crate::messages;
+use crate::record::hexadecimal;
 
 /// A folder of a durable run.
 #[derive(Debug)]
@@ -30,12 +34,27 @@ pub(crate) struct DurableFolder {
 pub(crate) struct Identity {
     /// The number that tells the run from others.
     pub(crate) run: u64,
+    /// The job, and the rows that it trains on.
+    job: JobLabel,
     pub(crate) durability: Durability,
     pub(crate) checkpoint_every: Duration,
     /// Where its results are.
     pub(crate) out: Option<PathBuf>,
     /// For whom it stands by, if it began so.
     pub(crate) standby: Option<StandbyOf>,
+}
+
+/// What tells a job from another.
+#[derive(Debug, Serialize, Deserialize)]
+struct JobLabel {
+    sha256: String,
+    train: Fingerprint,
+}
+
+impl JobLabel {
+    fn of(job: &Job) -> Self {
+        Self { sha256: hexadecimal(&job_digest(job)), train: job.data.train.clone() }
+    }
 }
 
 /// What a standby knows from when it begins.
@@ -63,13 +82,14 @@ pub(crate) struct Keeping {
 impl Identity {
     /// That of a new run.
     pub(crate) fn new(
-        run: u64,
+        (run, job): (u64, &Job),
         durability: Durability,
         checkpoint_every: Duration,
         out: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let out = out.map(std::path::absolute).transpose().context("cannot tell where --out is")?;
-        Ok(Self { run, durability, checkpoint_every, out, standby: None })
+        let job = JobLabel::of(job);
+        Ok(Self { run, job, durability, checkpoint_every, out, standby: None })
     }
 }
 
@@ -117,6 +137,29 @@ impl DurableFolder {
     /// Where checkpoints and inputs are.
     pub(crate) const fn state(&self) -> &StateFolder {
         &self.state
+    }
+
+    /// Whether the run can go on with a job.
+    ///
+    /// # Errors
+    ///
+    /// If `job`, which is that of the folder's job file with its data as they are now, is not the one that
+    /// the run began with.
+    pub(crate) fn check(&self, job: &Job) -> anyhow::Result<()> {
+        let (was, is) = (&self.identity.job, JobLabel::of(job));
+        let folder = self.state.path().display();
+        if let Some(difference) = is.train.difference(&was.train) {
+            bail!(
+                "the data are not those of the run in {folder} any more: {difference}; put back the file \
+                 as it was, or begin a new run in another folder"
+            );
+        }
+        ensure!(
+            is.sha256 == was.sha256,
+            "the job of {folder}/job.toml is not the one that the run began with: put it back as it was, \
+             or begin a new run in another folder"
+        );
+        Ok(())
     }
 
     /// What the run can go on from; says what of it is damaged.

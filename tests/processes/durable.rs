@@ -274,6 +274,31 @@ fn the_records_of_another_run_are_not_gone_on_with() {
 }
 
 #[test]
+fn a_run_does_not_go_on_with_other_data_or_another_job() {
+    let folder = TempDir::new().unwrap();
+    let [data, kept] = ["data.csv", "kept"].map(|name| folder.path().join(name));
+    finish(&["data", "synth", "--rows", "400", "--out", path(&data)]).with_code(0);
+    let log = ["--durability", "log", "--state", path(&kept), "--data", path(&data)];
+    // Without a checkpoint: all there is to tell jobs from each other is what the run began with.
+    let server =
+        Server::tcp(&[&["--batch-size", "8"], &ENDLESS, &["--workers", "1"], &log, &NEVER]);
+    let _worker = server.worker(&["--data", path(&data)]);
+    server.wait_for_updates(3);
+    drop(server);
+    let rows = fs::read_to_string(&data).unwrap();
+    let fewer: String = rows.lines().skip(10).flat_map(|line| [line, "\n"]).collect();
+    fs::write(&data, fewer).unwrap();
+    resume(&kept, &[]).refused(2, &["data are not those of the run", "where the job has", "put"]);
+    fs::write(&data, rows).unwrap();
+    let job = kept.join("job.toml");
+    let lines = fs::read_to_string(&job).unwrap();
+    let other = lines.replace("batch-size = 8", "batch-size = 9");
+    assert_ne!(other, lines);
+    fs::write(&job, other).unwrap();
+    resume(&kept, &[]).refused(2, &["job.toml is not the one that the run began with"]);
+}
+
+#[test]
 fn what_cannot_be_resumed_is_said_and_left_as_it_is() {
     let folder = TempDir::new().unwrap();
     let kept = kept(&folder);

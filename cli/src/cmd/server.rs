@@ -233,7 +233,7 @@ impl Host {
         job_file: &str,
     ) -> anyhow::Result<Self> {
         let run = fresh_run();
-        let mut server = Server::new(job, run)?;
+        let mut server = Server::new(job.clone(), run)?;
         if args.durability == Durability::Checkpoint {
             server = server.with_checkpoints();
         }
@@ -252,7 +252,8 @@ impl Host {
             return Ok(host.with_replicas(run));
         };
         let every = args.checkpoint_every.into();
-        let identity = Identity::new(run, args.durability, every, args.output.out.as_deref())?;
+        let identity =
+            Identity::new((run, &job), args.durability, every, args.output.out.as_deref())?;
         host.keeping = Some(DurableFolder::create(state, identity, job_file)?);
         Ok(if args.durability == Durability::Log { host.with_replicas(run) } else { host })
     }
@@ -273,11 +274,12 @@ impl Host {
         let (number, output) = (fresh_run(), &args.output);
         let role = Role::standby(of.address.clone(), number, job.clone())?;
         let state = args.state.as_deref().map(DurableFolder::claim).transpose()?;
-        let mut host = Self::new(Server::new(job, 0)?, data, job_file, output, true)?;
+        let mut host = Self::new(Server::new(job.clone(), 0)?, data, job_file, output, true)?;
         if let Some(state) = state {
             let every = args.checkpoint_every.into();
-            let identity = Identity::new(number, args.durability, every, output.out.as_deref())?;
-            let identity = Identity { standby: Some(of), ..identity };
+            let mut identity =
+                Identity::new((number, &job), args.durability, every, output.out.as_deref())?;
+            identity.standby = Some(of);
             host.keeping = Some(DurableFolder::create(state, identity, job_file)?);
         }
         Ok(Self { role, ..host })
