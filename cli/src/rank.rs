@@ -120,8 +120,11 @@ impl Rank {
     ) -> Result<Self, String> {
         let known: Vec<Variables> =
             of.engines().into_iter().filter_map(RankOf::variables).collect();
-        // A variable that is empty says as little as one that is not there.
-        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        // A variable that is empty says as little as one that is not there. What else is in it may be shown.
+        let variable = |name: &str| {
+            let value = variable(name).filter(|value| !value.is_empty())?;
+            Some(value.escape_debug().to_string())
+        };
         let mut found = known.iter().filter_map(|&variables| {
             let rank = variable(variables.rank)?;
             match variables.size {
@@ -152,8 +155,9 @@ impl Rank {
                     _ => "",
                 };
                 format!(
-                    "--rank {of}: {name}={text} is no whole number; if that is not the engine's, {engine}say \
-                     which worker it is with --id"
+                    "--rank {of}: {name}={text} is no whole number up to {}; if that is not the engine's, \
+                     {engine}say which worker it is with --id",
+                    u32::MAX
                 )
             })
         };
@@ -298,7 +302,8 @@ mod tests {
         refused(&[("RANK", "-1"), ("WORLD_SIZE", "2")], &["RANK=-1"]);
         refused(&[("RANK", "+1"), ("WORLD_SIZE", "2")], &["RANK=+1", "--rank slurm"]);
         refused(&[("RANK", "0"), ("WORLD_SIZE", " 2")], &["WORLD_SIZE= 2 is no"]);
-        refused(&[("PMIX_RANK", "4294967296")], &["PMIX_RANK=4294967296"]);
+        refused(&[("PMIX_RANK", "4294967296")], &["PMIX_RANK=4294967296", "up to 4294967295"]);
+        refused(&[("PMIX_RANK", "\u{1b}[31m1")], &[r"PMIX_RANK=\u{1b}[31m1 is no"]);
         let error = find(RankOf::Slurm, &[("SLURM_PROCID", "x"), SLURM[1]]).unwrap_err();
         assert!(error.contains("the engine's, say which worker"), "{error}");
         refused(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")], &["PMI_RANK=2", "PMI_SIZE=2", "0 to"]);

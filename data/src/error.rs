@@ -108,6 +108,7 @@ impl std::error::Error for DataError {
         match self {
             // Their text is this error's text already, so only what lies below them is told.
             Self::Read(error) => error.source(),
+            Self::Libsvm(error) => error.source(),
             Self::Write(error) => Some(error),
             _ => None,
         }

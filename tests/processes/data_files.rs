@@ -56,6 +56,8 @@ fn refused(data: &Path, words: &[&str]) {
 fn files_that_are_no_data_are_named_with_what_was_expected() {
     let files = Files::new();
     refused(&files.folder.path().join("none.csv"), &["No such file"]);
+    let sparse = ["run", "--model", "logistic", "--data", "libsvm:no/such/file"];
+    finish(&sparse).refused(2, &["no/such/file: cannot be read", "No such file"]);
     refused(&files.file("empty.csv", ""), &["empty file", "41 features"]);
     refused(&files.file("blank.csv", "\n\n\n"), &["empty file"]);
     refused(&files.file("prose.csv", "once upon a time\n"), &["prose.csv:1", "1 column", "43"]);
