@@ -36,8 +36,9 @@ use_target() {
     *)
         [ -z "$gcc" ] || export "${variable}_LINKER=$gcc"
         # The compiler's own linker would not fold functions; not every Rust comes with another.
-        [ ! -x "$(lld_folder)/ld.lld" ] ||
-            flags+=" -Clink-arg=-fuse-ld=lld -Clink-arg=-B$(lld_folder) -Clink-arg=-Wl,--icf=all"
+        local lld
+        lld=$(lld_folder)
+        [ ! -x "$lld/ld.lld" ] || flags+=" -Clink-arg=-fuse-ld=lld -Clink-arg=-B$lld -Clink-arg=-Wl,--icf=all"
         ;;
     esac
     export "${variable}_RUSTFLAGS=$flags"

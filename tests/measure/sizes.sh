@@ -16,9 +16,8 @@ printf 'binary                                    %6.2f MiB\n' \
 # memory DATA_OF_WORKERS WHO_SENDS WORDS
 memory() {
     rm -f server.sock
-    "$pstrain" server --listen "unix:$folder/server.sock" --data "$data" --data-from "$2" --workers 2 \
-        --epochs 3 --json \
-        >server.json 2>server.log &
+    "$pstrain" server --listen "unix:$folder/server.sock" --data "$data" --data-from "$2" \
+        --workers 2 --epochs 3 --json >server.json 2>server.log &
     until [ -S server.sock ]; do sleep 0.02; done
     for worker in 1 2; do
         "$pstrain" worker --server "unix:$folder/server.sock" --data "$1" >"worker-$worker.log" 2>&1 &

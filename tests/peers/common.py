@@ -92,6 +92,27 @@ class Budget:
         }
 
 
+def add_bytes_options(parser, counted, applied):
+    """Options of the scripts that move bytes: `counted` is what they count, `applied` what --apply adds."""
+    parser.add_argument("--values", type=int, required=True, help="of 4 bytes, in a vector")
+    parser.add_argument("--count", type=int, required=True, help=f"of {counted}")
+    parser.add_argument("--apply", action="store_true", help=applied)
+
+
+def check_bytes_options(parser, args):
+    if args.values < 1 or args.count < 1:
+        parser.error("--values and --count must be at least 1")
+
+
+def turns_per_s(turn, count):
+    """How often a second `turn` is done. One more comes first: it makes connections and touches the memory."""
+    turn()
+    began = time.perf_counter()
+    for _ in range(count):
+        turn()
+    return count / (time.perf_counter() - began)
+
+
 def since_process_start():
     # From the kernel: the interpreter's own start and the imports are part of what a user waits for.
     with open("/proc/self/stat") as file:

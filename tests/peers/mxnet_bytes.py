@@ -3,8 +3,8 @@
 
 import argparse
 import json
-import time
 
+import common
 import pslite
 
 KEY = "values"
@@ -14,7 +14,7 @@ def push_pulls(args):
     mxnet, kv, others = pslite.join(args, "dist_sync", 1)
     vector, memory = pslite.array(mxnet, args.values)
     if args.apply:
-        kv.set_optimizer(mxnet.optimizer.SGD(learning_rate=0.1))
+        kv.set_optimizer(mxnet.optimizer.SGD(learning_rate=common.LEARNING_RATE))
     kv.init(KEY, vector)
 
     def turn():
@@ -24,27 +24,20 @@ def push_pulls(args):
         kv.pushpull(KEY, vector)
         vector.wait_to_read()
 
-    turn()  # the first one touches the memory
-    began = time.perf_counter()
-    for _ in range(args.count):
-        turn()
-    return args.count / (time.perf_counter() - began), others
+    return common.turns_per_s(turn, args.count), others
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     pslite.add_options(parser)
-    parser.add_argument("--values", type=int, required=True, help="of 4 bytes, of one key")
-    parser.add_argument("--count", type=int, required=True, help="of push-pulls")
-    parser.add_argument(
-        "--apply",
-        action="store_true",
-        help="write the gradient before each one, and let the server take a step of SGD with it;"
+    common.add_bytes_options(
+        parser,
+        "push-pulls",
+        "write the gradient before each one, and let the server take a step of SGD with it;"
         " without it the server stores what was pushed",
     )
     args = parser.parse_args()
-    if args.values < 1 or args.count < 1:
-        parser.error("--values and --count must be at least 1")
+    common.check_bytes_options(parser, args)
     per_s, others = push_pulls(args)
     pslite.leave(others)
     print(json.dumps({"per_s": per_s}))

@@ -224,7 +224,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "data-from",
         "NAME",
         "worker",
-        "worker: each has the data, or asks for them; server: it sends them; own: each has the data, and the server keeps none",
+        "worker: each has the data, or asks for them; server: it sends them; own: each has the data, and \
+         the server keeps none",
     ),
     setting("recipe", "NAME", "nsl-kdd-93", "nsl-kdd-93 or nsl-kdd-122: what the model sees"),
     setting(
