@@ -13,7 +13,7 @@ use pstrain_core::job::{
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec};
 use pstrain_core::node::Prepare;
-use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_core::params::KeyList;
 use pstrain_core::rng::Stream;
 use pstrain_core::trainer::working_set;
@@ -48,13 +48,8 @@ impl Toy {
             model: ModelSpec::Mlp { hidden: vec![6], activation: Activation::Relu },
             update: UpdateSpec {
                 optimizer: OptimizerSpec::MOMENTUM,
-                learning_rate: 0.05,
-                schedule: Schedule::Constant,
                 weight_decay: 1e-4,
-                clip_norm: None,
-                clip_contribution: None,
-                proximal: Proximal::None,
-                functions: Functions::NONE,
+                ..UpdateSpec::sgd(0.05)
             },
             aggregation: Aggregation::Mean,
             mode: Mode::of(ConsistencySpec::Bsp),

@@ -15,7 +15,7 @@ use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::{Budget, Job, JobData, Membership};
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
-use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
 use pstrain_core::time::Time;
 use pstrain_core::work::{Redundancy, WorkSpec};
@@ -206,16 +206,7 @@ impl Draw {
             name: "reference".into(),
             seed,
             model,
-            update: UpdateSpec {
-                optimizer,
-                learning_rate: 0.1,
-                schedule: Schedule::Constant,
-                weight_decay: 0.0,
-                clip_norm: None,
-                clip_contribution: None,
-                proximal: Proximal::None,
-                functions: Functions::NONE,
-            },
+            update: UpdateSpec { optimizer, ..UpdateSpec::sgd(0.1) },
             aggregation: self.word(&["mean", "sum"]),
             mode: Mode::of(draw_policy(&mut self.random, workers)),
             switches: Vec::new(),

@@ -16,7 +16,7 @@ use pstrain_core::job::{
 };
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
-use pstrain_core::optim::{Functions, OptimizerSpec, Proximal, Schedule, UpdateSpec};
+use pstrain_core::optim::{OptimizerSpec, Proximal, UpdateSpec};
 use pstrain_core::params::{BlockOrder, Blocks};
 use pstrain_core::protocol::range::How;
 use pstrain_core::rng::{Random, Stream};
@@ -496,13 +496,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         model: ModelSpec::Softmax,
         update: UpdateSpec {
             optimizer: [OptimizerSpec::Sgd, OptimizerSpec::MOMENTUM][rng.below(2) as usize],
-            learning_rate: 0.125,
-            schedule: Schedule::Constant,
-            weight_decay: 0.0,
-            clip_norm: None,
-            clip_contribution: None,
-            proximal: Proximal::None,
-            functions: Functions::NONE,
+            ..UpdateSpec::sgd(0.125)
         },
         aggregation: [Aggregation::Mean, Aggregation::Sum][rng.below(2) as usize],
         mode: Mode { in_flight, ..Mode::of(consistency) },
