@@ -21,6 +21,7 @@ use crate::cmd::shard::called;
 use crate::job::Layers;
 use crate::messages;
 use crate::record::hexadecimal;
+use crate::served::Served;
 
 /// A folder of a durable run.
 #[derive(Debug)]
@@ -44,16 +45,22 @@ pub(crate) struct Identity {
     pub(crate) standby: Option<StandbyOf>,
 }
 
-/// What tells a job from another.
+/// What tells a job with its data from another.
 #[derive(Debug, Serialize, Deserialize)]
 struct JobLabel {
     sha256: String,
     train: Fingerprint,
+    /// Of no account for the job, but of all for what its record says.
+    evaluation: Fingerprint,
 }
 
 impl JobLabel {
-    fn of(job: &Job) -> Self {
-        Self { sha256: hexadecimal(&job_digest(job)), train: job.data.train.clone() }
+    fn of(job: &Job, data: &Served) -> Self {
+        Self {
+            sha256: hexadecimal(&job_digest(job)),
+            train: job.data.train.clone(),
+            evaluation: Fingerprint::of(&data.outline.evaluation),
+        }
     }
 }
 
@@ -82,13 +89,14 @@ pub(crate) struct Keeping {
 impl Identity {
     /// That of a new run.
     pub(crate) fn new(
-        (run, job): (u64, &Job),
+        run: u64,
+        (job, data): (&Job, &Served),
         durability: Durability,
         checkpoint_every: Duration,
         out: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let out = out.map(std::path::absolute).transpose().context("cannot tell where --out is")?;
-        let job = JobLabel::of(job);
+        let job = JobLabel::of(job, data);
         Ok(Self { run, job, durability, checkpoint_every, out, standby: None })
     }
 }
@@ -139,19 +147,22 @@ impl DurableFolder {
         &self.state
     }
 
-    /// Whether the run can go on with a job.
+    /// Whether the run can go on with a job and data.
     ///
     /// # Errors
     ///
-    /// If `job`, which is that of the folder's job file with its data as they are now, is not the one that
-    /// the run began with.
-    pub(crate) fn check(&self, job: &Job) -> anyhow::Result<()> {
-        let (was, is) = (&self.identity.job, JobLabel::of(job));
-        let folder = self.state.path().display();
-        if let Some(difference) = is.train.difference(&was.train) {
+    /// If they, which are what the folder's job file comes to as everything is now, are not those that the
+    /// run began with.
+    pub(crate) fn check(&self, job: &Job, data: &Served) -> anyhow::Result<()> {
+        let (was, is) = (&self.identity.job, JobLabel::of(job, data));
+        let (folder, file) = (self.state.path().display(), &data.outline.spec.source);
+        let train = is.train.difference(&was.train);
+        let other = train
+            .or_else(|| (is.evaluation != was.evaluation).then(|| "other evaluation rows".into()));
+        if let Some(difference) = other {
             bail!(
-                "the data are not those of the run in {folder} any more: {difference}; put back the file \
-                 as it was, or begin a new run in another folder"
+                "the data ({file}) are not those of the run in {folder} any more: {difference}; put them, and \
+                 its job.toml, back as they were, or begin a new run in another folder"
             );
         }
         ensure!(

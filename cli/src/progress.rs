@@ -31,8 +31,10 @@ pub(crate) struct Progress {
     guests: bool,
     clock: WallClock,
     shown: Option<Time>,
-    /// What befalls workers of the run, and whoever is none: many of these must not hide one of those.
+    /// What befalls workers of the run, their coming back, and whoever is none of them: many of the one must
+    /// not hide one of the other.
     troubles: Sparing,
+    returns: Sparing,
     strangers: Sparing,
 }
 
@@ -48,8 +50,8 @@ impl Progress {
         let samples = u64::from(epochs) * train_rows;
         let bar = bar(samples, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
         let (clock, shown) = (WallClock::start(), None);
-        let (troubles, strangers) = (TROUBLES, TROUBLES);
-        Self { bar, train_rows, quiet, guests, clock, shown, troubles, strangers }
+        let [troubles, returns, strangers] = [TROUBLES; 3];
+        Self { bar, train_rows, quiet, guests, clock, shown, troubles, returns, strangers }
     }
 
     pub(crate) fn note(&mut self, event: &Event, summary: &Summary) {
@@ -63,12 +65,10 @@ impl Progress {
                 Event::Refused { worker: None, .. } => {
                     self.strangers.say(self.clock.now(), &message)
                 }
-                Event::Refused { .. }
-                | Event::CutOff { .. }
-                | Event::Departed { .. }
-                | Event::Joined { resumed: true, .. } => {
+                Event::Refused { .. } | Event::CutOff { .. } | Event::Departed { .. } => {
                     self.troubles.say(self.clock.now(), &message)
                 }
+                Event::Joined { resumed: true, .. } => self.returns.say(self.clock.now(), &message),
                 _ => Some(message),
             };
             if let Some(message) = message {
@@ -100,7 +100,8 @@ impl Progress {
         self.bar.finish_and_clear();
         for (unsaid, what) in [
             (self.strangers.unsaid(), "connections were refused"),
-            (self.troubles.unsaid(), "times a worker was refused, cut off, lost or back"),
+            (self.troubles.unsaid(), "times a worker was refused, cut off or lost"),
+            (self.returns.unsaid(), "times a worker was back"),
         ] {
             if !self.quiet && unsaid > 0 {
                 messages::say(&format!("{unsaid} more {what}"));

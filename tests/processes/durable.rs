@@ -19,6 +19,9 @@ const OFTEN: [&str; 2] = ["--checkpoint-every", "60ms"];
 /// Checkpoints so rarely that no run has any.
 const NEVER: [&str; 2] = ["--checkpoint-every", "1h"];
 
+/// Where a record of NSL-KDD has its class.
+const CLASS: usize = 41;
+
 /// Starts a durable server, lets it be killed after each of so many updates, and waits for the end.
 fn killed_after(updates: &[u64], folder: &TempDir, parts: &[&[&str]]) -> Left {
     let kept = folder.path().join("kept");
@@ -288,7 +291,23 @@ fn a_run_does_not_go_on_with_other_data_or_another_job() {
     let rows = fs::read_to_string(&data).unwrap();
     let fewer: String = rows.lines().skip(10).flat_map(|line| [line, "\n"]).collect();
     fs::write(&data, fewer).unwrap();
-    resume(&kept, &[]).refused(2, &["data are not those of the run", "where the job has", "put"]);
+    resume(&kept, &[]).refused(2, &["data.csv) are not those", "where the job has", "put"]);
+    // One row after the other has another class, until it is one of those that are evaluated with.
+    let evaluated = (0..rows.lines().count()).any(|changed| {
+        let line = |(number, line): (usize, &str)| {
+            let mut fields: Vec<&str> = line.split(',').collect();
+            if number == changed {
+                fields[CLASS] = if fields[CLASS] == "normal" { "neptune" } else { "normal" };
+            }
+            fields.join(",") + "\n"
+        };
+        fs::write(&data, rows.lines().enumerate().map(line).collect::<String>()).unwrap();
+        let ended = resume(&kept, &[]);
+        let is_evaluated_with = ended.stderr.contains("other evaluation rows");
+        ended.refused(2, &["data.csv) are not those"]);
+        is_evaluated_with
+    });
+    assert!(evaluated, "no row was one of those that are evaluated with");
     fs::write(&data, rows).unwrap();
     let job = kept.join("job.toml");
     let lines = fs::read_to_string(&job).unwrap();
@@ -338,4 +357,6 @@ fn what_cannot_be_resumed_is_said_and_left_as_it_is() {
     fs::write(&log, &whole).unwrap();
     fs::write(kept.join("run.json"), "{}").unwrap();
     resume(&kept, &[]).refused(2, &["run.json is not what a server wrote"]);
+    fs::remove_file(kept.join("run.json")).unwrap();
+    finish(&again).refused(2, &["holds inputs-0.log", "nothing that says of which run"]);
 }

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use pstrain_core::time::Time;
+use serde::{Deserialize, Serialize};
 
 /// Lets so many messages through in a time, and counts those after them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sparing {
     most: u32,
     period: Duration,

@@ -24,7 +24,7 @@ impl Host {
         job_file: &str,
         output: &Output,
     ) -> anyhow::Result<Self> {
-        folder.check(&job)?;
+        folder.check(&job, &data)?;
         let found = folder.find()?;
         let role = restore(&folder, &found, job.clone())?;
         let blank = Server::new(job.clone(), 0)?;

@@ -50,6 +50,8 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     let layers = match &resumed {
         Some((.., layers)) => layers.clone(),
         None => match gather(&args.job)? {
+            // Whoever resumes the run may be somewhere else.
+            Some(layers) if args.state.is_some() => layers.with_absolute_data()?,
             Some(layers) => layers,
             None => return Ok(Ending::Done),
         },
@@ -247,13 +249,12 @@ impl Host {
         }
         // Before earlier results are replaced: the folder may be that of a run that goes on.
         let state = args.state.as_deref().map(DurableFolder::claim).transpose()?;
-        let mut host = Self::new(server, data, job_file, &args.output, true)?;
+        let mut host = Self::new(server, Arc::clone(&data), job_file, &args.output, true)?;
         let Some(state) = state else {
             return Ok(host.with_replicas(run));
         };
-        let every = args.checkpoint_every.into();
-        let identity =
-            Identity::new((run, &job), args.durability, every, args.output.out.as_deref())?;
+        let (every, out) = (args.checkpoint_every.into(), args.output.out.as_deref());
+        let identity = Identity::new(run, (&job, &data), args.durability, every, out)?;
         host.keeping = Some(DurableFolder::create(state, identity, job_file)?);
         Ok(if args.durability == Durability::Log { host.with_replicas(run) } else { host })
     }
@@ -274,11 +275,12 @@ impl Host {
         let (number, output) = (fresh_run(), &args.output);
         let role = Role::standby(of.address.clone(), number, job.clone())?;
         let state = args.state.as_deref().map(DurableFolder::claim).transpose()?;
-        let mut host = Self::new(Server::new(job.clone(), 0)?, data, job_file, output, true)?;
+        let served = Arc::clone(&data);
+        let mut host = Self::new(Server::new(job.clone(), 0)?, served, job_file, output, true)?;
         if let Some(state) = state {
             let every = args.checkpoint_every.into();
-            let mut identity =
-                Identity::new((number, &job), args.durability, every, output.out.as_deref())?;
+            let out = output.out.as_deref();
+            let mut identity = Identity::new(number, (&job, &data), args.durability, every, out)?;
             identity.standby = Some(of);
             host.keeping = Some(DurableFolder::create(state, identity, job_file)?);
         }

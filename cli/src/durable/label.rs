@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use pstrain_core::protocol::BUILD;
 use pstrain_transports::journal::{Files, StateFolder, replace};
 use serde::de::DeserializeOwned;
@@ -26,6 +26,17 @@ pub(super) fn make_folder(path: &Path, labels: &[(&str, &str)]) -> anyhow::Resul
         ensure!(
             !path.join(name).exists(),
             "{} holds {what} already: go on with it with --resume, or choose another folder",
+            path.display()
+        );
+    }
+    let mut names =
+        fs::read_dir(path)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    if let Some(name) =
+        names.find(|name| name.starts_with("inputs-") || name.starts_with("checkpoint-"))
+    {
+        bail!(
+            "{} holds {name}, but nothing that says of which run: a server was killed there as it began, or \
+             the file that said it is gone; choose another folder",
             path.display()
         );
     }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
 use super::check::is_setting;
 use super::grid::is_list;
 use super::spec::{Spec, Text};
-use crate::job::{JobFlags, Layers, SETTINGS, source_of};
+use crate::job::{JobFlags, Layers, SETTINGS, absolute_data};
 
 /// Puts `[job]` together, weakest first: defaults, the specification, `--set`, the environment.
 pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Result<()> {
@@ -27,13 +27,8 @@ pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Resu
             spec.job.entry(setting.key.to_owned()).or_insert(default);
         }
     }
-    if let Some(Text(data)) = spec.job.get_mut("data")
-        && let Ok(pstrain_data::Source::File(path)) = source_of(data)
-        && data != "server"
-    {
-        let path = std::path::absolute(&path)
-            .with_context(|| format!("data = {data:?}: it has no absolute path"))?;
-        path.to_str().context("data: use a path in plain UTF-8")?.clone_into(data);
+    if let Some(Text(data)) = spec.job.get_mut("data") {
+        *data = absolute_data(data)?;
     }
     Ok(())
 }

@@ -150,6 +150,13 @@ impl Layers {
         self.0.get(key).map_or("", |(value, _)| value)
     }
 
+    /// Has a setting be another text, from where it was.
+    pub(super) fn set(&mut self, key: &'static str, text: String) {
+        if let Some((value, _)) = self.0.get_mut(key) {
+            *value = text;
+        }
+    }
+
     /// The value of a setting.
     pub(crate) fn get<T>(&self, key: &'static str) -> anyhow::Result<T>
     where

@@ -1,6 +1,6 @@
 //! From settings to a job whose data are in place.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
@@ -33,6 +33,9 @@ pub(crate) struct Resolved<D = Prepared> {
 /// Where data called `text` come from: `synthetic`, `synthetic:ROWS`, or a path.
 pub(crate) fn source_of(text: &str) -> Result<Source, String> {
     let rows = match text.split_once(':') {
+        Some(("libsvm", files)) if files.split(',').any(str::is_empty) => {
+            return Err("a path is empty; write libsvm:PATH[,PATH...]".into());
+        }
         Some(("libsvm", files)) => {
             return Ok(Source::Libsvm(files.split(',').map(PathBuf::from).collect()));
         }
@@ -42,6 +45,7 @@ pub(crate) fn source_of(text: &str) -> Result<Source, String> {
             rows.parse().map_err(|_| format!("{rows:?} is no number of rows"))?
         }
         _ if text == "synthetic" => DEFAULT_ROWS,
+        _ if text.is_empty() => return Err("name a file or a folder, or say synthetic".into()),
         _ => return Ok(Source::File(PathBuf::from(text))),
     };
     Ok(Source::Synthetic { rows, seed: SYNTHETIC_SEED })
@@ -62,7 +66,32 @@ fn sparse(size: &str) -> Result<Source, String> {
     Ok(Source::SyntheticSparse { rows, columns, seed: SYNTHETIC_SEED })
 }
 
+/// Data called `text` by a name that means the same in every folder.
+pub(crate) fn absolute_data(text: &str) -> anyhow::Result<String> {
+    let absolute = |path: &Path| {
+        let path = std::path::absolute(path)
+            .with_context(|| format!("data = {text:?}: it has no absolute path"))?;
+        Ok(path.to_str().context("data: use a path in plain UTF-8")?.to_owned())
+    };
+    match source_of(text) {
+        Ok(Source::File(path)) if text != "server" => absolute(&path),
+        Ok(Source::Libsvm(files)) => {
+            let files: anyhow::Result<Vec<String>> =
+                files.iter().map(|path| absolute(path)).collect();
+            Ok(format!("libsvm:{}", files?.join(",")))
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
 impl Layers {
+    /// The same with data that are found from every folder.
+    pub(crate) fn with_absolute_data(mut self) -> anyhow::Result<Self> {
+        let data = absolute_data(self.text("data"))?;
+        self.set("data", data);
+        Ok(self)
+    }
+
     /// The source of the data. `server` names who hands them out, not where they come from.
     pub(crate) fn source(&self) -> anyhow::Result<Source> {
         self.parse("data", |text| source_of(if text == "server" { "synthetic" } else { text }))
@@ -239,5 +268,31 @@ impl Layers {
         };
         job.validate()?;
         Ok(Resolved { job, data })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_made_such_that_they_mean_the_same_in_every_folder() {
+        let here = std::env::current_dir().unwrap();
+        let here = here.to_str().unwrap();
+        assert_eq!(absolute_data("a/b.csv").unwrap(), format!("{here}/a/b.csv"));
+        let both = format!("libsvm:{here}/a,/b/c");
+        assert_eq!(absolute_data("libsvm:a,/b/c").unwrap(), both);
+        for other in ["server", "synthetic", "synthetic:9", "sparse:9,9", "/a/b", "libsvm:a,"] {
+            assert_eq!(absolute_data(other).unwrap(), other);
+        }
+    }
+
+    #[test]
+    fn an_empty_path_is_called_so() {
+        for (empty, words) in
+            [("", "name a file"), ("libsvm:", "is empty"), ("libsvm:a,", "is empty")]
+        {
+            assert!(source_of(empty).unwrap_err().contains(words));
+        }
     }
 }

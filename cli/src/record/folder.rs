@@ -52,14 +52,14 @@ pub(crate) const JOB: &str = "job.toml";
 const MODEL: &str = "model.safetensors";
 const FILES: [&str; 8] = [SUMMARY, EVENTS, CURVE, TIMELINE, STALENESS, ORDER, JOB, MODEL];
 
-/// Refused connections that are no worker's: whoever reaches the server may make any number, and the disk
-/// is not theirs to fill.
+/// Refused connections that have no worker's place: whoever reaches the server may make any number, and the
+/// disk is not theirs to fill.
 const STRANGERS: Sparing = Sparing::new(100, Duration::from_secs(10));
 
 #[derive(serde::Serialize)]
 struct Line<'a> {
     at_s: f64,
-    /// Strangers that were refused before it and have no line.
+    /// Such connections that were refused before it and have no line.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_before: Option<NonZeroU64>,
     #[serde(flatten)]
@@ -75,6 +75,7 @@ pub(super) struct KeptFolder {
     order: (u64, Version),
     histograms: Histograms,
     lambda: f32,
+    strangers: Sparing,
 }
 
 impl Folder {
@@ -88,7 +89,7 @@ impl Folder {
                 path.join(name).display()
             )
         };
-        let KeptFolder { events, curve, timeline, order, histograms, lambda } = kept;
+        let KeptFolder { events, curve, timeline, order, histograms, lambda, strangers } = kept;
         std::fs::remove_file(place(SUMMARY)).unwrap_or_default();
         let curve = cut(&place(CURVE), curve).with_context(|| cannot(CURVE))?;
         Ok(Self {
@@ -101,7 +102,7 @@ impl Folder {
                 .with_context(|| cannot(ORDER))?,
             histograms,
             lambda,
-            strangers: STRANGERS,
+            strangers,
             trouble: None,
         })
     }
@@ -124,8 +125,8 @@ impl Folder {
         self.curve.flush().map_err(|error| (CURVE, error))?;
         let (curve, curve_file) = so_far(self.curve.get_ref()).map_err(|error| (CURVE, error))?;
         let histograms = self.histograms.clone();
-        let lambda = self.lambda;
-        let kept = KeptFolder { events, curve, timeline, order, histograms, lambda };
+        let (lambda, strangers) = (self.lambda, self.strangers);
+        let kept = KeptFolder { events, curve, timeline, order, histograms, lambda, strangers };
         Ok((kept, vec![events_file, timeline_file, order_file, curve_file]))
     }
 
