@@ -23,6 +23,9 @@ use_target() {
     # A panic ends the program, so nothing is ever unwound; and of functions that came out the same one is
     # enough.
     local flags="-Cforce-unwind-tables=no${STATIC:+ -Ctarget-feature=+crt-static}"
+    # Instructions of 16 and 32 bits, which every such processor has: a quarter shorter. The compiler warns that
+    # the name of this may change.
+    [[ $1 != armv7-* ]] || flags+=' -Ctarget-feature=+thumb-mode'
     case $1 in
     # Rust brings its own musl and linker; the C compiler's headers are enough for ring.
     *-musl*)

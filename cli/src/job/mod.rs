@@ -9,6 +9,8 @@ mod words;
 #[cfg(feature = "pictures")]
 pub(crate) use layers::ENVIRONMENT;
 pub(crate) use layers::{JobFlags, Layers};
-pub(crate) use resolve::{Resolved, absolute_data, source_of};
+#[cfg(feature = "pictures")]
+pub(crate) use resolve::absolute_data;
+pub(crate) use resolve::{Resolved, source_of};
 #[cfg(feature = "pictures")]
 pub(crate) use settings::{SETTINGS, find, nearest};
