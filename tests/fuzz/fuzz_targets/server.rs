@@ -146,7 +146,10 @@ impl World<'_> {
                 Effect::SendStatus { peer, status, .. } => {
                     self.send(peer, Message::Status(status));
                 }
-                Effect::Report(_) | Effect::Limit(..) | Effect::SendExamples { .. } => {}
+                Effect::Report(_)
+                | Effect::Limit(..)
+                | Effect::SendExamples { .. }
+                | Effect::Spare(_) => {}
                 other => panic!("{other:?} is nothing a server wants"),
             }
         }
