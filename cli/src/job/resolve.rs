@@ -76,9 +76,11 @@ pub(crate) fn absolute_data(text: &str) -> anyhow::Result<String> {
     match source_of(text) {
         Ok(Source::File(path)) if text != "server" => absolute(&path),
         Ok(Source::Libsvm(files)) => {
-            let files: anyhow::Result<Vec<String>> =
-                files.iter().map(|path| absolute(path)).collect();
-            Ok(format!("libsvm:{}", files?.join(",")))
+            let files: Vec<String> =
+                files.iter().map(|path| absolute(path)).collect::<anyhow::Result<_>>()?;
+            // A comma in the name of a folder would make two files of one.
+            let is_ambiguous = files.iter().any(|file| file.contains(','));
+            Ok(if is_ambiguous { text.to_owned() } else { format!("libsvm:{}", files.join(",")) })
         }
         _ => Ok(text.to_owned()),
     }
