@@ -35,7 +35,7 @@ pub(crate) struct DurableFolder {
 pub(crate) struct Identity {
     /// The number that tells the run from others.
     pub(crate) run: u64,
-    /// The job, and the rows that it trains on.
+    /// The job, and the rows that it trains on and is evaluated with.
     job: JobLabel,
     pub(crate) durability: Durability,
     pub(crate) checkpoint_every: Duration,

@@ -29,15 +29,12 @@ pub(super) fn make_folder(path: &Path, labels: &[(&str, &str)]) -> anyhow::Resul
             path.display()
         );
     }
-    let mut names =
-        fs::read_dir(path)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    if let Some(name) =
-        names.find(|name| name.starts_with("inputs-") || name.starts_with("checkpoint-"))
-    {
+    if let Some(file) = folder.any()? {
         bail!(
-            "{} holds {name}, but nothing that says of which run: a server was killed there as it began, or \
-             the file that said it is gone; choose another folder",
-            path.display()
+            "{} holds {}, but nothing that says of which run: a server was killed there as it began, or the \
+             file that said it is gone; choose another folder",
+            path.display(),
+            file.file_name().unwrap_or_default().display()
         );
     }
     Ok(folder)

@@ -124,6 +124,16 @@ impl StateFolder {
         self.path.join(format!("{}{number}{}", CHECKPOINT.0, CHECKPOINT.1))
     }
 
+    /// A log or a checkpoint that is there, of whatever run.
+    ///
+    /// # Errors
+    /// [`FolderError`] if the folder cannot be read.
+    pub fn any(&self) -> Result<Option<PathBuf>, FolderError> {
+        let (logs, checkpoints) = (self.numbers(LOG)?, self.numbers(CHECKPOINT)?);
+        let log = logs.first().map(|&number| self.log(number));
+        Ok(log.or_else(|| checkpoints.first().map(|&number| self.checkpoint(number))))
+    }
+
     /// Finds what a run can go on from: with logs, or where there are none with checkpoints alone.
     ///
     /// # Errors
