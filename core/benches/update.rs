@@ -1,12 +1,18 @@
 //! Updates of large vectors by each optimiser, beside a loop that does nothing but stream through as much
 //! memory: bytes a second that are read or written. What is slower than the stream computes too
-//! much.
+//! much. And how long it takes to close a round.
 //!
 //! `cargo bench -p pstrain-core --features std --bench update`
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use divan::Bencher;
 use divan::counter::BytesCount;
-use pstrain_core::id::Version;
+use pstrain_core::aggregate::{Aggregation, Aggregator, Gradient};
+use pstrain_core::consistency::{Closing, ConsistencySpec};
+use pstrain_core::id::{BodyId, Clock, PartId, Version, WorkerId};
+use pstrain_core::mode::Mode;
 use pstrain_core::optim::{OptimizerSpec, UpdateSpec, Updater};
 
 /// 16 MB and 100 MB.
@@ -55,4 +61,53 @@ fn momentum(bencher: Bencher<'_, '_>, values: usize) {
 #[divan::bench(args = SIZES)]
 fn adam(bencher: Bencher<'_, '_>, values: usize) {
     update(bencher, OptimizerSpec::ADAM, values, 7);
+}
+
+/// A round of so many gradients is closed, as a server does it: they are combined and applied. With
+/// `ahead`, all but the last values of one of them were added up while it came.
+fn close(bencher: Bencher<'_, '_>, gradients: u32, ahead: bool) {
+    const VALUES: usize = SIZES[1];
+    let mode = Mode::of(ConsistencySpec::Bsp);
+    let update = UpdateSpec::sgd(1e-6);
+    let aggregator = Aggregator::new(Aggregation::Mean, &update, &mode, gradients, VALUES);
+    let Ok(aggregator) = aggregator else { return };
+    let given: Vec<Vec<f32>> = (0..gradients).map(|_| vec![0.25; VALUES]).collect();
+    let gradient = |worker: u32, values| Gradient {
+        worker: WorkerId(worker),
+        part: PartId(worker),
+        clock: Clock(0),
+        samples: 32,
+        size: 0,
+        staleness: 0,
+        base: None,
+        keys: None,
+        body: Some(BodyId(worker.into())),
+        values,
+    };
+    let all = || (0..).zip(&given).map(|(worker, values)| gradient(worker, &values[..]));
+    let come = || all().map(|it| Gradient { values: &it.values[..VALUES - 65_536], ..it });
+    let aggregator = RefCell::new(aggregator);
+    let mut parameters = Arc::new(vec![0.5; VALUES]);
+    bencher
+        .with_inputs(|| {
+            if ahead {
+                aggregator.borrow_mut().add_ahead(come());
+            }
+        })
+        .bench_local_values(|()| {
+            let closing = Closing::Everything;
+            aggregator.borrow_mut().update(all(), &mut parameters, closing, Version(0));
+        });
+}
+
+/// 100 MB each; once all have come whole.
+#[divan::bench(args = [2, 4, 8])]
+fn close_at_once(bencher: Bencher<'_, '_>, gradients: u32) {
+    close(bencher, gradients, false);
+}
+
+/// The same once the rest of the last one has come.
+#[divan::bench(args = [2, 4, 8])]
+fn close_added_up(bencher: Bencher<'_, '_>, gradients: u32) {
+    close(bencher, gradients, true);
 }

@@ -32,6 +32,8 @@ struct State {
     pairs: Vec<[TcpStream; 2]>,
     /// How many of the next connections are cut after a while.
     cuts: u64,
+    /// Each of these carries fewer bytes than this.
+    most_bytes: u64,
     /// Connections that were cut after a while.
     cut: u64,
     rng: Random,
@@ -39,9 +41,6 @@ struct State {
 
 /// The bytes that a connection may carry, both ways together.
 type Allowance = Arc<Mutex<u64>>;
-
-/// Each connection that is to be cut carries fewer bytes than this.
-const MOST_BYTES: u64 = 6000;
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -73,6 +72,7 @@ impl Proxy {
             ended: false,
             pairs: Vec::new(),
             cuts: 0,
+            most_bytes: 0,
             cut: 0,
             rng,
         };
@@ -121,10 +121,11 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Cuts each of the next `times` connections after a random number of bytes, wherever in a
-    /// message that is.
-    pub fn cut_again_and_again(&self, times: u64) {
-        self.shared.lock().cuts = times;
+    /// Cuts each of the next `times` connections after a random number of bytes below `most`, wherever
+    /// in a message that is.
+    pub fn cut_again_and_again(&self, times: u64, most: u64) {
+        let mut state = self.shared.lock();
+        (state.cuts, state.most_bytes) = (times, most);
     }
 
     /// How many connections were cut in that way.
@@ -167,7 +168,8 @@ fn connect(shared: &Arc<Shared>, client: TcpStream, server: &str) {
     let [Ok([from_client, to_client]), Ok([from_server, to_server])] = streams else { return };
     let allowance = if state.cuts > 0 {
         state.cuts -= 1;
-        state.rng.below(MOST_BYTES)
+        let most = state.most_bytes;
+        state.rng.below(most)
     } else {
         u64::MAX
     };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::WorkerId;
+use pstrain_core::model::{Activation, ModelSpec};
 use pstrain_core::node::{Departure, Event, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::{Random, Stream};
@@ -26,6 +27,11 @@ fn toy(workers: u32, lease_ms: u64) -> Toy {
     let mut toy = Toy::new(workers, 203);
     toy.job.membership.lease = Duration::from_millis(lease_ms);
     toy
+}
+
+/// One whose gradients are so long that a server looks at them before they are whole.
+fn long_model() -> ModelSpec {
+    ModelSpec::Mlp { hidden: vec![20_000], activation: Activation::Relu }
 }
 
 /// The same with so many epochs that it ends only when it is stopped.
@@ -106,6 +112,31 @@ fn a_worker_cut_off_for_two_seconds_resumes_and_nothing_is_applied_twice() {
 }
 
 #[test]
+fn long_gradients_cut_in_the_middle_change_nothing() {
+    const CUTS: u64 = 6;
+    within(LIMIT, || {
+        let mut toy = toy(3, 2000);
+        toy.job.model = long_model();
+        let server = ServerThread::start(&toy);
+        let proxies: Vec<Proxy> = (0..3)
+            .map(|worker| {
+                let rng = Stream::new(13).fork("in the middle", worker).rng();
+                let proxy = Proxy::new(&server.address, rng);
+                proxy.cut_again_and_again(CUTS, 6_000_000);
+                proxy
+            })
+            .collect();
+        let workers = (0..3)
+            .zip(&proxies)
+            .map(|(worker, proxy)| WorkerThread::start(&toy, worker, &proxy.address()))
+            .collect();
+        all_end_with(EndReason::BudgetReached, workers);
+        check_unharmed(&toy, &server.join());
+        assert!(proxies.iter().map(Proxy::times_cut).sum::<u64>() > CUTS);
+    });
+}
+
+#[test]
 fn connections_cut_again_and_again_change_nothing() {
     const CUTS: u64 = 12;
     within(LIMIT, || {
@@ -118,7 +149,7 @@ fn connections_cut_again_and_again_change_nothing() {
                 .map(|worker| {
                     let rng = Stream::new(12).fork("again and again", worker).rng();
                     let proxy = Proxy::new(&server.address, rng);
-                    proxy.cut_again_and_again(CUTS);
+                    proxy.cut_again_and_again(CUTS, 6000);
                     proxy
                 })
                 .collect();

@@ -4,9 +4,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use pstrain_core::id::{PartId, PeerId};
-use pstrain_core::node::{Checkpoint, Effect, Event, Input, Node, Outbox, WorkerError};
-use pstrain_core::protocol::Message;
+use pstrain_core::node::{Checkpoint, Effect, Event, Incoming, Input, Node, Outbox, WorkerError};
 use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
+use pstrain_core::protocol::{Message, PartialPush};
 use pstrain_core::time::Time;
 
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
@@ -169,7 +169,7 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
         over: false,
         done: None,
     };
-    let mut events = Vec::new();
+    let (mut events, mut is_receiving) = (Vec::new(), false);
     let now = driver.transport.now();
     driver.held.extend(begin.effects.into_iter().map(|effect| (now, effect)));
     begin.inputs.into_iter().for_each(|input| driver.input(input));
@@ -177,13 +177,19 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
         if let Some(result) = driver.finished()? {
             return Ok(result);
         }
+        if std::mem::take(&mut is_receiving) && driver.is_idle(&mut events)? {
+            driver.node.look_ahead(&Pushes(driver.transport));
+        }
         let deadline = driver.node.deadline();
-        driver.transport.wait(deadline, &mut events)?;
+        if events.is_empty() {
+            driver.transport.wait(deadline, &mut events)?;
+        }
         driver.closed.clear();
         let overslept = driver.late(deadline).is_some_and(|late| late >= OVERSLEPT);
         if overslept {
             driver.input(Input::Overslept);
         }
+        is_receiving |= events.iter().any(|it| matches!(it, TransportEvent::Receiving(_)));
         for event in events.drain(..) {
             if peer_of(&event).is_some_and(|peer| driver.closed.contains(&peer)) {
                 continue;
@@ -226,6 +232,15 @@ fn input_of(event: TransportEvent) -> Input {
     }
 }
 
+/// What a transport is receiving.
+struct Pushes<'t, T>(&'t T);
+
+impl<T: Transport> Incoming for Pushes<'_, T> {
+    fn push(&self, peer: PeerId, least: usize) -> Option<PartialPush<'_>> {
+        self.0.partial_push(peer, least)
+    }
+}
+
 struct Driver<'a, N, T, S, J> {
     node: &'a mut N,
     transport: &'a mut T,
@@ -245,6 +260,13 @@ struct Driver<'a, N, T, S, J> {
 }
 
 impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
+    /// Whether nothing has happened since the last wait; what has is appended to `events`.
+    fn is_idle(&mut self, events: &mut Vec<TransportEvent>) -> Result<bool, TransportError> {
+        let now = self.transport.now();
+        self.transport.wait(Some(now), events)?;
+        Ok(events.is_empty())
+    }
+
     /// How long ago a deadline was, if it has come.
     fn late(&self, deadline: Option<Time>) -> Option<Duration> {
         let now = self.transport.now();

@@ -24,6 +24,7 @@ pub(super) fn combine<'b, 'a: 'b>(
     (sum, corrected): (&'b mut [f32], &'b mut [f32]),
 ) -> (&'b [f32], f32) {
     let mut planned = gradients.zip(&plan.gradients);
+    let is_sum = matches!(combination, Combination::Round | Combination::ByWorker);
     if plan.is_lone
         && let Some((gradient, planned)) = planned.next()
     {
@@ -43,6 +44,17 @@ pub(super) fn combine<'b, 'a: 'b>(
     }
     if let Combination::Incremental(table) | Combination::Ringleader(table) = combination {
         table.begin(first, now.len());
+    }
+    if is_sum && !correction.corrects() && !correction.remembers_gradients() {
+        let keys = first..first + now.len();
+        add_up(
+            sum,
+            planned.filter_map(|(gradient, planned)| match planned.term {
+                Term::Add(factor) => Some((factor, &gradient.values[keys.clone()])),
+                Term::Merged | Term::Change(_) | Term::Revise(_) => None,
+            }),
+        );
+        return (sum, 1.0);
     }
     let mut adds = false;
     for (gradient, planned) in planned {
@@ -106,6 +118,48 @@ fn carry_out(
             }
         }
         (Term::Merged | Term::Change(_) | Term::Revise(_), _) => {}
+    }
+}
+
+/// Values, and what they are multiplied with.
+type Scaled<'v> = (f32, &'v [f32]);
+
+/// Makes `sum` the sum of the `terms`, which are added in their order; if there are none, it stays. Several
+/// are added in one pass, so that memory is asked for values of each while those of the others come.
+pub(super) fn add_up<'v>(sum: &mut [f32], mut terms: impl Iterator<Item = Scaled<'v>>) {
+    let mut begins = true;
+    loop {
+        let next: [Option<Scaled<'v>>; 4] = core::array::from_fn(|_| terms.next());
+        match next {
+            [Some(one), Some(two), Some(three), Some(four)] => {
+                add_next(sum, begins, [one, two, three, four]);
+            }
+            [Some(one), Some(two), Some(three), None] => add_next(sum, begins, [one, two, three]),
+            [Some(one), Some(two), ..] => add_next(sum, begins, [one, two]),
+            [Some(one), ..] => add_next(sum, begins, [one]),
+            [None, ..] => {}
+        }
+        if next.last().is_none_or(Option::is_none) {
+            return;
+        }
+        begins = false;
+    }
+}
+
+/// Adds terms to `sum`, or, where they begin it, puts their sum in its place.
+fn add_next<const N: usize>(sum: &mut [f32], begins: bool, terms: [Scaled<'_>; N]) {
+    let keys = sum.len();
+    let terms = terms.map(|(factor, values)| (factor, &values[..keys]));
+    let Some(((factor, values), rest)) = terms.split_first() else { return };
+    for (key, sum) in sum.iter_mut().enumerate() {
+        let mut value = factor * values[key];
+        if !begins {
+            value += *sum;
+        }
+        for (factor, values) in rest {
+            value += factor * values[key];
+        }
+        *sum = value;
     }
 }
 

@@ -5,6 +5,7 @@
 //! for, and why they belong together not at all. What comes out depends on nothing but the calls,
 //! in their order.
 
+mod ahead;
 mod blocks;
 mod correction;
 mod given;
@@ -34,6 +35,7 @@ pub use merging::Merging;
 pub use rule::{Aggregation, AggregationError, UnknownAggregation};
 pub use spec::{GREATEST_POWER, ParticipationSpec, StalenessSpec, UnknownRule};
 
+use self::ahead::Ahead;
 use self::blocks::{add, blocks, scale};
 use self::correction::Correction;
 use self::iterations::Iterations;
@@ -44,7 +46,7 @@ use self::shares::Shares;
 use self::table::Table;
 use self::weights::Factors;
 use crate::consistency::{Closing, ConsistencySpec};
-use crate::id::{Clock, PartId, Version, WorkerId};
+use crate::id::{BodyId, Clock, PartId, Version, WorkerId};
 use crate::mode::Mode;
 use crate::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater};
 use crate::params::{Cut, KeyList};
@@ -71,6 +73,8 @@ pub struct Gradient<'a> {
     /// The keys that it has values for, where these are not all. All gradients of an update have such
     /// a list, or none has.
     pub keys: Option<&'a KeyList>,
+    /// What its values came as, if that was piece by piece and they are still the same.
+    pub body: Option<BodyId>,
     /// The values; none if they are in those of one before it of the same worker and part: see
     /// [`Aggregator::merge`].
     pub values: &'a [f32],
@@ -100,6 +104,8 @@ pub struct Aggregator {
     retired: Arc<Vec<f32>>,
     /// The combined gradient, where it is wanted as a whole; kept for its memory.
     combined: Vec<f32>,
+    /// What of it belongs to the next update already.
+    ahead: Ahead,
     scattered: Scattered,
     workers: u32,
     parameters: usize,
@@ -193,6 +199,7 @@ impl Aggregator {
             scratch: Scratch::new(parameters),
             retired: Arc::default(),
             combined: Vec::new(),
+            ahead: Ahead::default(),
             scattered: Scattered::new(parameters),
             workers,
             parameters,
@@ -321,6 +328,7 @@ impl Aggregator {
     ) {
         self.plan(gradients.clone(), closing);
         self.combined.resize(self.parameters, 0.0);
+        let done = self.ahead.take(&self.plan, gradients.clone());
         let Self { correction, combination, plan, scratch, combined, scattered, .. } = self;
         if is_scattered(gradients.clone()) {
             if self.updater.bends() {
@@ -328,7 +336,7 @@ impl Aggregator {
             }
             return scattered.add(plan, gradients, combined);
         }
-        for keys in blocks(self.parameters) {
+        for keys in blocks(self.parameters).skip(done.div_ceil(BLOCK)) {
             let (first, len) = (keys.start, keys.len());
             let block = (first, &parameters[keys.clone()]);
             let room = (&mut scratch.sum[..len], &mut scratch.corrected[..len]);
@@ -342,6 +350,7 @@ impl Aggregator {
 
     /// Combines gradients with a factor given for each, whatever the mode says, in the order given.
     pub fn combine_with<'a>(&mut self, gradients: impl Iterator<Item = (f32, &'a [f32])>) {
+        self.ahead.forget();
         self.combined.resize(self.parameters, 0.0);
         for (place, (factor, values)) in gradients.enumerate() {
             if place == 0 {
@@ -429,14 +438,18 @@ impl Aggregator {
         version: Version,
     ) {
         self.plan(gradients.clone(), closing);
+        let done = self.ahead.take(&self.plan, gradients.clone());
         let learning_rate = self.updater.begin(version);
-        let Self { correction, combination, updater, plan, scratch, retired, .. } = self;
+        let Self { correction, combination, updater, plan, scratch, retired, combined, .. } = self;
         let mut update = |first: usize, params: &mut [f32]| {
             let len = params.len();
             let room = (&mut scratch.sum[..len], &mut scratch.corrected[..len]);
             let (block, gradients) = ((first, &*params), gradients.clone());
-            let (gradient, scale) =
-                blocks::combine((correction, combination), plan, gradients, block, room);
+            let (gradient, scale) = if first < done {
+                (&combined[first..first + len], 1.0)
+            } else {
+                blocks::combine((correction, combination), plan, gradients, block, room)
+            };
             let step = Step { first, gradient, curvature: &[], scale, learning_rate };
             change((updater, correction), params, step, &mut scratch.before);
         };

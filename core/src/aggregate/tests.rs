@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::optim::OptimizerSpec;
 
+mod ahead;
 mod merging;
 
 const UPDATE: UpdateSpec = UpdateSpec::sgd(1.0);
@@ -60,6 +61,7 @@ impl Given {
             staleness: self.staleness,
             base: self.base.as_deref(),
             keys: None,
+            body: None,
             values: &self.values,
         }
     }

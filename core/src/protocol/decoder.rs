@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 use super::Limits;
 use super::checksum::crc32c_append;
 use super::frame::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Header, decode, parse_header};
-use super::message::Message;
+use super::message::{Message, PushHeader};
 use super::received::Received;
 use super::spares::Spares;
+use super::wire::{Kind, read_plain_push};
+use crate::id::BodyId;
 
 /// Finds the messages in a stream of bytes that may be cut anywhere.
 ///
@@ -23,6 +25,18 @@ pub struct Decoder {
     /// The frame whose payload is coming, if it has not come at once with what is before it.
     body: Option<Body>,
     failed: Option<FrameError>,
+}
+
+/// A push of which a part has come. Its checksum is not known yet: nothing may depend on what it says before
+/// it has come as a message.
+#[derive(Clone, Copy, Debug)]
+pub struct PartialPush<'a> {
+    /// Everything but the values.
+    pub header: PushHeader,
+    /// The number by which the values are known, here and in the message.
+    pub body: BodyId,
+    /// Those of them that have come, from the first on.
+    pub values: &'a [f32],
 }
 
 /// A payload on its way.
@@ -102,6 +116,16 @@ impl Decoder {
         }
     }
 
+    /// The push that is under way, if it travels as it is and at least so many bytes.
+    #[must_use]
+    pub fn partial_push(&self, least: usize) -> Option<PartialPush<'_>> {
+        let is_push = |header: &Header| header.kind == Kind::Push && header.payload >= least;
+        let body = self.body.as_ref().filter(|body| is_push(&body.header))?;
+        let (number, values) = body.received.come()?;
+        let header = read_plain_push(&body.control)?;
+        Some(PartialPush { header, body: number, values })
+    }
+
     /// The next message, or nothing until more bytes have come.
     ///
     /// # Errors
@@ -160,7 +184,7 @@ impl Decoder {
         };
         let mut body = Body {
             control: head[HEADER_BYTES..].to_vec(),
-            received: header.receive(spares),
+            received: header.receive(spares).numbered(spares),
             checksum: crc32c_append(0, head),
             header,
         };

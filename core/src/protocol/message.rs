@@ -21,7 +21,7 @@ use super::{BUILD, PROTOCOL_VERSION, Refusal, Status};
 use crate::consistency::DropReason;
 use crate::filter::Encoded;
 use crate::fingerprint::Fingerprint;
-use crate::id::{Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId};
+use crate::id::{BodyId, Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::MOST_IN_FLIGHT;
 use crate::params::{KeyRange, first_not_finite};
@@ -287,14 +287,18 @@ pub struct Push {
     pub gradient: Arc<Vec<f32>>,
     /// The form in which it travels instead, if it does: of these, the gradient is made.
     pub encoded: Option<Arc<Encoded>>,
-    /// Whether whoever received it has seen that all values are finite.
-    pub finite: Seen,
+    /// What whoever received it has seen of it.
+    pub seen: Seen,
 }
 
-/// What is known of a message beside what it says: it does not tell two messages apart, nor who holds
-/// them.
+/// What is known of a push beside what it says: it does not tell two pushes apart, nor who holds them.
 #[derive(Clone, Copy, Default)]
-pub struct Seen(pub bool);
+pub struct Seen {
+    /// Whether all values are known to be finite.
+    pub finite: bool,
+    /// What its values came as, if that was piece by piece.
+    pub body: Option<BodyId>,
+}
 
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -312,14 +316,13 @@ impl Push {
     /// One that travels as it is.
     #[must_use]
     pub const fn new(header: PushHeader, gradient: Arc<Vec<f32>>) -> Self {
-        Self { header, gradient, encoded: None, finite: Seen(false) }
+        Self { header, gradient, encoded: None, seen: Seen { finite: false, body: None } }
     }
 
     /// The first key whose value is NaN or infinite.
     #[must_use]
     pub fn first_not_finite(&self) -> Option<u64> {
-        let Seen(finite) = self.finite;
-        if finite { None } else { first_not_finite(self.header.keys, &self.gradient) }
+        if self.seen.finite { None } else { first_not_finite(self.header.keys, &self.gradient) }
     }
 
     /// Bytes of the gradient on the wire, without frame and header.

@@ -3,7 +3,9 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::message::Seen;
 use super::spares::Spares;
+use crate::id::BodyId;
 use crate::params::are_finite;
 
 const WORD: usize = size_of::<f32>();
@@ -26,6 +28,8 @@ pub(super) struct Received {
     seen: usize,
     /// Whether all of these are finite.
     finite: bool,
+    /// Its number, if it has one.
+    body: Option<BodyId>,
 }
 
 impl Received {
@@ -37,7 +41,20 @@ impl Received {
         let vector: &mut Vec<f32> = Arc::make_mut(&mut values);
         // A vector of the size that it had needs not be cleared.
         vector.resize(if vector.capacity() < words { 0 } else { words }, 0.0);
-        Self { values, announced: bytes, come: 0, looks, seen: 0, finite: true }
+        Self { values, announced: bytes, come: 0, looks, seen: 0, finite: true, body: None }
+    }
+
+    /// The same, known by a number of `spares` from now on.
+    pub(super) fn numbered(self, spares: &mut Spares) -> Self {
+        Self { body: Some(spares.next_body()), ..self }
+    }
+
+    /// The values that have come, and the number by which they are known; none where they are no values
+    /// yet.
+    pub(super) fn come(&self) -> Option<(BodyId, &[f32])> {
+        let is_told = cfg!(target_endian = "little") && self.announced.is_multiple_of(WORD);
+        let values = self.values.get(..self.come / WORD).filter(|_| is_told)?;
+        Some((self.body?, values))
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -93,14 +110,15 @@ impl Received {
         bytemuck::cast_slice(&self.values)[..self.come].to_vec()
     }
 
-    /// The values that the bytes are, and whether they are known to be finite; none if they are no
-    /// whole number of values.
-    pub(super) fn into_values(mut self) -> Option<(Arc<Vec<f32>>, bool)> {
+    /// The values that the bytes are, and what was seen of them; none if they are no whole number of
+    /// values.
+    pub(super) fn into_values(mut self) -> Option<(Arc<Vec<f32>>, Seen)> {
         if cfg!(target_endian = "big") {
             let values: &mut Vec<f32> = Arc::make_mut(&mut self.values);
             values.iter_mut().for_each(|it| *it = f32::from_bits(u32::from_le(it.to_bits())));
         }
-        self.announced.is_multiple_of(WORD).then_some((self.values, self.looks && self.finite))
+        let seen = Seen { finite: self.looks && self.finite, body: self.body };
+        self.announced.is_multiple_of(WORD).then_some((self.values, seen))
     }
 }
 
@@ -131,9 +149,11 @@ mod tests {
                 }
                 let values = received.into_values();
                 let words = bytes.as_chunks().0.iter().map(|&word| f32::from_le_bytes(word));
-                let expected = (length % WORD == 0).then(|| (Arc::new(words.collect()), true));
+                let expected = (length % WORD == 0).then(|| Arc::new(words.collect()));
+                assert!(values.iter().all(|(_, seen)| seen.finite));
+                let values = values.map(|(values, _)| values);
                 assert_eq!(values, expected);
-                values.into_iter().for_each(|(values, _)| spares.give(values));
+                values.into_iter().for_each(|values| spares.give(values));
             }
         }
     }
@@ -147,8 +167,8 @@ mod tests {
                 let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
                 let mut received = Received::of(80, true, &mut Spares::default());
                 bytes.chunks(7).for_each(|piece| received.take(piece));
-                let (values, finite) = received.into_values().unwrap();
-                assert!(!finite && !values[place].is_finite());
+                let (values, seen) = received.into_values().unwrap();
+                assert!(!seen.finite && !values[place].is_finite());
             }
         }
     }

@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::id::BodyId;
+
 /// The most bytes that are kept beside the latest vector.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// The most vectors.
@@ -19,6 +21,8 @@ pub struct Spares {
     vectors: Vec<Arc<Vec<f32>>>,
     bytes: usize,
     stretches: Vec<Vec<u8>>,
+    /// Payloads that were numbered.
+    bodies: u64,
 }
 
 fn bytes_of(vector: &Arc<Vec<f32>>) -> usize {
@@ -26,6 +30,12 @@ fn bytes_of(vector: &Arc<Vec<f32>>) -> usize {
 }
 
 impl Spares {
+    /// A number that no other payload has.
+    pub(super) const fn next_body(&mut self) -> BodyId {
+        self.bodies += 1;
+        BodyId(self.bodies)
+    }
+
     /// Takes a vector, unless somebody else has it too or there are enough.
     pub fn give(&mut self, mut vector: Arc<Vec<f32>>) {
         if vector.capacity() == 0 || Arc::get_mut(&mut vector).is_none() {

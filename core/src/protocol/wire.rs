@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::codec::{self, Malformed};
 use super::group::{Decisions, Portion, Slice};
 use super::keys::Keys;
-use super::message::{
-    ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader, Seen,
-};
+use super::message::{ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader};
 use super::range::{RangeOf, RangePart};
 use super::received::Received;
 use super::replica::{Combined, Entry, State};
@@ -288,8 +286,8 @@ impl Message {
 fn read_push(control: &[u8], payload: Received, most_values: usize) -> Result<Push, Malformed> {
     let (header, form): (PushHeader, Option<Form>) = codec::read(control)?;
     let Some(form) = form else {
-        let (gradient, finite) = payload.into_values().ok_or(Malformed)?;
-        return Ok(Push { finite: Seen(finite), ..Push::new(header, gradient) });
+        let (gradient, seen) = payload.into_values().ok_or(Malformed)?;
+        return Ok(Push { seen, ..Push::new(header, gradient) });
     };
     let keys = usize::try_from(header.keys.len()).map_err(|_too_many| Malformed)?;
     if keys > most_values {
@@ -299,6 +297,12 @@ fn read_push(control: &[u8], payload: Received, most_values: usize) -> Result<Pu
     let gradient = filter::decode(&form, &bytes, keys).map_err(|filter::Malformed| Malformed)?;
     let encoded = Arc::new(Encoded { form, bytes });
     Ok(Push { encoded: Some(encoded), ..Push::new(header, Arc::new(gradient)) })
+}
+
+/// The header of a push whose payload is its values.
+pub(super) fn read_plain_push(control: &[u8]) -> Option<PushHeader> {
+    let (header, form): (PushHeader, Option<Form>) = codec::read(control).ok()?;
+    form.is_none().then_some(header)
 }
 
 /// What has changed is put together by whoever has the rest.

@@ -6,9 +6,10 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::ahead::Place;
 use super::lists::Lists;
 use crate::aggregate::{Aggregator, Gradient, Merging};
-use crate::id::{Clock, Incarnation, PartId, Sequence, Version, WorkerId};
+use crate::id::{BodyId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use crate::params::KeyList;
 use crate::saved::{Archive, SavedError, presence};
 use crate::time::Time;
@@ -45,6 +46,9 @@ pub(super) struct Gathered {
     /// The keys that it has values for, if these are not all.
     #[serde(skip)]
     pub(super) keys: Option<KeyList>,
+    /// What its values came as, if that was piece by piece and nothing was done to them.
+    #[serde(skip)]
+    pub(super) body: Option<BodyId>,
     /// None if they are merged in those of one before it.
     #[serde(with = "presence")]
     pub(super) values: Option<Arc<Vec<f32>>>,
@@ -58,13 +62,19 @@ impl Contribution {
 }
 
 impl Gathered {
+    /// Where it counts in an update: that depends on nothing but what it is.
+    pub(super) const fn place(&self) -> Place {
+        let Contribution { task, worker, incarnation, sequence, .. } = self.contribution;
+        (task.part, worker, incarnation, sequence)
+    }
+
     /// Saves or restores the arrays, once serde has been over the rest.
     pub(super) fn archive(
         &mut self,
         archive: &mut Archive<'_>,
         lists: Option<&Lists>,
     ) -> Result<(), SavedError> {
-        let Self { contribution, base, keys, values } = self;
+        let Self { contribution, base, keys, values, .. } = self;
         base.iter_mut().try_for_each(|base| archive.shared("base", base))?;
         // A list does not change while something waits that has values for its keys.
         *keys =
@@ -88,6 +98,7 @@ impl Gathered {
             staleness: version.since(base),
             base: self.base.as_ref().map(|values| values.as_slice()),
             keys: self.keys.as_ref(),
+            body: self.body,
             values: self.values.as_ref().map_or(&[], |values| values.as_slice()),
         }
     }
@@ -155,6 +166,7 @@ impl Contributions {
             let Some(first) = before.get_mut(first) else { continue };
             if merging == Merging::Latest {
                 first.values = next.values.take();
+                first.body = next.body.take();
                 first.base = next.base.take();
                 continue;
             }
@@ -163,7 +175,7 @@ impl Contributions {
             let (given, added) = (first.gradient(version), next.gradient(version));
             aggregator.merge(values, &given, &added, parameters);
             first.values = Some(sum);
-            first.base = None;
+            (first.base, first.body) = (None, None);
             (next.values, next.base) = (None, None);
         }
         self.settled = self.all.len();
@@ -179,10 +191,7 @@ impl Contributions {
     /// result depends on nothing else.
     pub(super) fn in_order(&mut self, taken: Range<usize>) {
         let taken = &mut self.all[taken];
-        taken.sort_by_key(|gathered| {
-            let Contribution { task, worker, incarnation, sequence, .. } = gathered.contribution;
-            (task.part, worker, incarnation, sequence)
-        });
+        taken.sort_by_key(Gathered::place);
     }
 
     /// Those in `taken`.

@@ -360,7 +360,18 @@ impl Books {
             let base = Some(self.history[base.0 as usize].as_slice());
             let (worker, part) = (key.0, part(key));
             let keys = self.keys.get(worker.0 as usize);
-            Gradient { worker, part, clock, samples, size: 0, staleness, base, keys, values }
+            Gradient {
+                worker,
+                part,
+                clock,
+                samples,
+                size: 0,
+                staleness,
+                base,
+                keys,
+                body: None,
+                values,
+            }
         });
         self.aggregator.get().begin(Version(version.0 - 1));
         self.aggregator.get().combine(gradients, current, closing);

@@ -64,7 +64,7 @@ use core::time::Duration;
 use self::primary::Primary;
 use self::standby::Standby;
 use self::subject::Subject;
-use super::{Effect, Input, Node, Outbox, Server, ServerError, Shard, WorkerError};
+use super::{Effect, Incoming, Input, Node, Outbox, Server, ServerError, Shard, WorkerError};
 use crate::id::{PeerId, ServerId, Term};
 use crate::job::{Job, heartbeat};
 use crate::params::KeyRange;
@@ -230,6 +230,13 @@ impl Node for Replica {
         match &self.role {
             Role::Leads(primary) => primary.deadline(),
             Role::StandsBy(standby) => standby.deadline(),
+        }
+    }
+
+    /// A standby receives no pushes.
+    fn look_ahead(&mut self, incoming: &dyn Incoming) {
+        if let Role::Leads(primary) = &mut self.role {
+            primary.look_ahead(incoming);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::roster::Slot;
 use crate::filter::Encoded;
 use crate::id::{PeerId, Sequence, ServerId, Version, WorkerId};
 use crate::node::Outbox;
+use crate::protocol::PartialPush;
 use crate::protocol::group::{Arrived, Fault};
 use crate::protocol::message::{Push, PushHeader, Seen};
 use crate::saved::{Archive, SavedError};
@@ -51,7 +52,7 @@ struct Own {
     gradient: Arc<Vec<f32>>,
     encoded: Option<Encoded>,
     #[serde(skip)]
-    finite: Seen,
+    seen: Seen,
 }
 
 impl Server {
@@ -69,9 +70,9 @@ impl Server {
         if !slot.seat.grants.iter().any(|grant| grant.sequence == sequence) {
             return self.judge_push(now, peer, worker, push, Elsewhere::default(), out); // which will refuse it
         }
-        let Push { header, gradient, encoded, finite } = push;
+        let Push { header, gradient, encoded, seen } = push;
         let encoded = encoded.map(Arc::unwrap_or_clone);
-        let own = Own { peer, header, gradient, encoded, finite };
+        let own = Own { peer, header, gradient, encoded, seen };
         slot.seat.arriving.entry(sequence).or_default().own = Some(own);
         self.take_whole(now, worker, out);
     }
@@ -117,8 +118,8 @@ fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push,
     let arriving = slot.seat.arriving.get_mut(&sequence)?;
     let base = arriving.own.as_ref()?.header.base;
     let all = arriving.others.values().filter(|part| part.base == base).count() == wanted;
-    let Own { peer, header, gradient, encoded, finite } = arriving.own.take_if(|_| all)?;
-    let push = Push { header, gradient, encoded: encoded.map(Arc::new), finite };
+    let Own { peer, header, gradient, encoded, seen } = arriving.own.take_if(|_| all)?;
+    let push = Push { header, gradient, encoded: encoded.map(Arc::new), seen };
     let mut elsewhere = Elsewhere { fault: arriving.fault, ..Elsewhere::default() };
     let squares = arriving.others.values().filter_map(|part| part.squares.as_ref());
     squares.for_each(|squares| elsewhere.squares += squares);
@@ -134,6 +135,12 @@ impl Arriving {
             archive.shared_of("arriving", &mut own.gradient, values)
         };
         self.own.iter_mut().try_for_each(save)
+    }
+
+    /// The part of this server, if it has come piece by piece.
+    pub(super) fn own(&self) -> Option<PartialPush<'_>> {
+        let Own { header, gradient, seen, .. } = self.own.as_ref()?;
+        Some(PartialPush { header: *header, body: seen.body?, values: gradient })
     }
 
     /// The connection over which this server's part came is gone.

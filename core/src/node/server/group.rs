@@ -22,6 +22,7 @@ use crate::node::vote::Vote;
 use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
 use crate::params::{KeyMap, KeyRange};
 use crate::protocol::group::{Decisions, Holders, MOST_DECISION_BYTES, MOST_DECISIONS, Slice};
+use crate::protocol::message::Push;
 use crate::protocol::{Message, ServerStatus};
 use crate::saved::{Archive, SavedError};
 use crate::store::{Contribution, Decision};
@@ -393,13 +394,8 @@ impl Server {
         self.group.tell(|| Decision::Rows { worker, rows });
     }
 
-    pub(super) fn gather(
-        &mut self,
-        contribution: Contribution,
-        gradient: Arc<Vec<f32>>,
-        factor: Option<f32>,
-    ) {
-        self.store.gather(contribution, gradient, factor);
+    pub(super) fn gather(&mut self, contribution: Contribution, push: Push, factor: Option<f32>) {
+        self.store.gather(contribution, push, factor);
         self.group.tell(|| Decision::Gather { contribution, factor });
     }
 

@@ -373,7 +373,7 @@ impl Server {
                     granted,
                 };
                 let factor = self.shortening(&push.gradient, elsewhere);
-                self.contribute(now, contribution, push.gradient, factor);
+                self.contribute(now, contribution, push, factor);
                 self.show_auto(worker, now, compute, header.loss, out);
             }
             Some(reason) => {

@@ -1,18 +1,18 @@
 //! Rounds: gradients gathered, combined in worker order and applied; then who may go on.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Server;
+use super::arriving::Arriving;
 use super::measuring::What;
 use super::roster::{Grant, Presence, Slot};
 use crate::consistency::Closing;
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::BudgetKind;
-use crate::node::{Effect, Event, Outbox};
+use crate::node::{Effect, Event, Incoming, Outbox};
 use crate::protocol::Phase;
-use crate::protocol::message::EndReason;
-use crate::store::Contribution;
+use crate::protocol::message::{EndReason, Push};
+use crate::store::{Contribution, LEAST_AHEAD_BYTES};
 use crate::time::Time;
 use crate::work::{Dealer, Share, Task};
 
@@ -35,7 +35,7 @@ impl Server {
         &mut self,
         now: Time,
         mut contribution: Contribution,
-        gradient: Arc<Vec<f32>>,
+        push: Push,
         factor: Option<f32>,
     ) {
         let worker = contribution.worker;
@@ -44,7 +44,7 @@ impl Server {
             dealer.took(worker, contribution.task);
             self.cohort.set_covered(dealer.is_covered());
         }
-        self.gather(contribution, gradient, factor);
+        self.gather(contribution, push, factor);
         self.policy.contributed(&self.cohort, worker, now);
         let Some(slot) = self.roster.slot(worker) else { return };
         if slot.batches.accepted() >= self.quota(slot.rows) {
@@ -52,6 +52,26 @@ impl Server {
             self.finished.insert(worker);
             self.retire(worker);
         }
+    }
+
+    /// Adds up what members are pushing, as far as it has come.
+    pub(super) fn add_ahead(&mut self, incoming: &dyn Incoming) {
+        if !self.store.adds_ahead() || self.is_measuring() {
+            return;
+        }
+        let Self { store, roster, cohort, .. } = self;
+        let version = cohort.version();
+        let owing = cohort.workers().filter(|&worker| !cohort.contributed(worker));
+        store.add_ahead(owing, |worker| {
+            let slot = roster.slot(worker)?;
+            let sequence = slot.seat.grants.front()?.sequence;
+            let whole = slot.seat.arriving.get(&sequence).and_then(Arriving::own);
+            let push = whole.or_else(|| incoming.push(slot.peer?, LEAST_AHEAD_BYTES))?;
+            let is_due = push.header.sequence == sequence
+                && push.header.incarnation == slot.incarnation
+                && push.header.base == version;
+            is_due.then_some(push)
+        });
     }
 
     /// Takes `worker` out of the cohort and keeps its clock.
@@ -204,6 +224,13 @@ impl Server {
     #[must_use]
     pub fn vectors_held(&self) -> usize {
         self.store.vectors()
+    }
+
+    /// Keys for which the gradients of the open round are added up before all of them are whole. A measure of
+    /// work that is done, and of nothing else.
+    #[must_use]
+    pub const fn keys_ahead(&self) -> usize {
+        self.store.keys_ahead()
     }
 
     /// Whether all tasks there are have been given out and have come back.

@@ -22,7 +22,7 @@ use workers::Workers;
 
 use super::dialler::{Dialler, Due, Unreachable};
 use super::places::Places;
-use super::{Effect, Event, Identity, Input, Node, Outbox, Target, WorkerError};
+use super::{Effect, Event, Identity, Incoming, Input, Node, Outbox, Target, WorkerError};
 use crate::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
 use crate::job::Job;
 use crate::model::Model;
@@ -349,7 +349,7 @@ impl Shard {
                 let push = push.zip(store.as_mut());
                 let (push, store) =
                     push.ok_or_else(|| missing(contribution.worker, contribution.sequence))?;
-                store.gather(contribution, push.gradient, factor);
+                store.gather(contribution, push, factor);
             }
             Decision::Drop { worker, sequence } => {
                 let push = self.workers.take(worker, sequence);
@@ -511,6 +511,14 @@ impl Node for Shard {
             | Input::Computed(_)
             | Input::Evaluated(_)
             | Input::Checkpoint(_) => {}
+        }
+    }
+
+    fn look_ahead(&mut self, incoming: &dyn Incoming) {
+        let Some(store) = self.following.as_mut().and_then(|it| it.store.as_mut()) else { return };
+        if store.adds_ahead() {
+            let coming = |worker| self.workers.coming(worker, incoming);
+            store.add_ahead(self.workers.awaited(), coming);
         }
     }
 
