@@ -47,6 +47,25 @@ fn any_number_of_servers_makes_the_same_parameters() {
     }
 }
 
+/// Gradients of 6 MB: each server looks at its part before it is whole.
+#[test]
+fn long_gradients_make_the_same_parameters_over_any_transport_and_number_of_servers() {
+    let job = ["--epochs", "1", "--workers", "3", "--data", "synthetic:300", "--batch-size", "8"];
+    let run = |more: &[&str]| {
+        let args = [&["run", "--json", "--model", "mlp:16000"], &job[..], more].concat();
+        finish(&args).with_code(0).json()
+    };
+    let whole = run(&["--transport", "memory"]);
+    for more in [
+        &["--transport", "tcp"][..],
+        &["--transport", "unix", "--servers", "2"],
+        &["--transport", "tcp", "--servers", "4"],
+        &["--transport", "unix", "--servers", "2", "--clip-contribution", "1e6"],
+    ] {
+        assert_eq!(run(more)["params_sha256"], whole["params_sha256"], "{more:?}");
+    }
+}
+
 #[test]
 fn what_looks_at_all_keys_makes_the_same_parameters_over_any_number_of_servers() {
     let folder = TempDir::new().unwrap();
