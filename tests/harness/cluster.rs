@@ -76,9 +76,10 @@ impl Node for Watched {
         self.server.deadline()
     }
 
-    fn look_ahead(&mut self, incoming: &dyn Incoming) {
-        self.server.look_ahead(incoming);
+    fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
+        let has_more = self.server.look_ahead(incoming);
         self.keys_ahead = self.keys_ahead.max(self.server.keys_ahead());
+        has_more
     }
 }
 

@@ -169,7 +169,7 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
         over: false,
         done: None,
     };
-    let (mut events, mut is_receiving) = (Vec::new(), false);
+    let (mut events, mut may_look) = (Vec::new(), false);
     let now = driver.transport.now();
     driver.held.extend(begin.effects.into_iter().map(|effect| (now, effect)));
     begin.inputs.into_iter().for_each(|input| driver.input(input));
@@ -177,19 +177,20 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
         if let Some(result) = driver.finished()? {
             return Ok(result);
         }
-        if std::mem::take(&mut is_receiving) && driver.is_idle(&mut events)? {
-            driver.node.look_ahead(&Pushes(driver.transport));
-        }
         let deadline = driver.node.deadline();
-        if events.is_empty() {
-            driver.transport.wait(deadline, &mut events)?;
+        // A look ahead takes the place of one wait: what that one was woken for may be in the mailbox.
+        let looks = std::mem::take(&mut may_look);
+        let until = if looks { Some(driver.transport.now()) } else { deadline };
+        driver.transport.wait(until, &mut events)?;
+        if looks && events.is_empty() {
+            may_look = driver.node.look_ahead(&Pushes(driver.transport));
         }
         driver.closed.clear();
         let overslept = driver.late(deadline).is_some_and(|late| late >= OVERSLEPT);
         if overslept {
             driver.input(Input::Overslept);
         }
-        is_receiving |= events.iter().any(|it| matches!(it, TransportEvent::Receiving(_)));
+        may_look |= events.iter().any(|it| matches!(it, TransportEvent::Receiving(_)));
         for event in events.drain(..) {
             if peer_of(&event).is_some_and(|peer| driver.closed.contains(&peer)) {
                 continue;
@@ -260,13 +261,6 @@ struct Driver<'a, N, T, S, J> {
 }
 
 impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
-    /// Whether nothing has happened since the last wait; what has is appended to `events`.
-    fn is_idle(&mut self, events: &mut Vec<TransportEvent>) -> Result<bool, TransportError> {
-        let now = self.transport.now();
-        self.transport.wait(Some(now), events)?;
-        Ok(events.is_empty())
-    }
-
     /// How long ago a deadline was, if it has come.
     fn late(&self, deadline: Option<Time>) -> Option<Duration> {
         let now = self.transport.now();

@@ -16,8 +16,11 @@ use crate::consistency::ConsistencySpec;
 use crate::id::BodyId;
 use crate::optim::BLOCK;
 
-/// Keys that are added up in one go: those of one gradient after another, while the sums are at hand.
+/// Keys that are added up in one go, so that gradients are looked up seldom and the sums stay at hand.
 const STRETCH: usize = 16 * BLOCK;
+
+/// Values that are added up before it is asked whether there is something else to do: a few milliseconds.
+const MOST_AT_ONCE: usize = 4 * 1024 * 1024;
 
 /// A combined gradient, as far as it has come.
 #[derive(Debug, Default)]
@@ -74,9 +77,12 @@ impl Aggregator {
     /// of, in their order. [`Self::combine`] and [`Self::update`] then do the rest, if it is of those: the
     /// bodies that their values come as say so, and a body always is of the same values. So this changes
     /// how long they take and nothing else, whatever is given here.
-    pub fn add_ahead<'a>(&mut self, gradients: impl Iterator<Item = Gradient<'a>> + Clone) {
+    ///
+    /// Returns whether more values have come than were added up: it does not take much longer than it
+    /// takes to add up four million.
+    pub fn add_ahead<'a>(&mut self, gradients: impl Iterator<Item = Gradient<'a>> + Clone) -> bool {
         if !self.can_add_ahead() {
-            return;
+            return false;
         }
         let bodies = || gradients.clone().map(|gradient| gradient.body);
         if !bodies().eq(self.ahead.terms.iter().map(|&(body, _)| Some(body))) {
@@ -84,7 +90,8 @@ impl Aggregator {
             let weights = Weights::of_round(self.aggregation, gradients.clone());
             for gradient in gradients.clone() {
                 let Some(body) = gradient.body.filter(|_| gradient.keys.is_none()) else {
-                    return self.ahead.forget();
+                    self.ahead.forget();
+                    return false;
                 };
                 let rows = self.shares.rows(gradient.worker);
                 self.ahead.terms.push((body, weights.of(&gradient, rows) as f32));
@@ -92,16 +99,21 @@ impl Aggregator {
         }
         let come = gradients.clone().map(|gradient| gradient.values.len()).min().unwrap_or(0);
         let whole = if come < self.parameters { come - come % BLOCK } else { self.parameters };
-        if self.ahead.terms.len() < 2 || whole <= self.ahead.keys {
-            return; // one alone is not added to anything
+        let gradients_due = self.ahead.terms.len();
+        if gradients_due < 2 || whole <= self.ahead.keys {
+            return false; // one alone is not added to anything
         }
-        self.combined.resize(self.parameters, 0.0);
-        while self.ahead.keys < whole {
+        self.combined.reserve_exact(self.parameters - self.combined.len());
+        let most = self.ahead.keys + (MOST_AT_ONCE / gradients_due).max(STRETCH);
+        while self.ahead.keys < whole.min(most) {
             let stretch = self.ahead.keys..whole.min(self.ahead.keys + STRETCH);
             self.ahead.keys = stretch.end;
+            // Not all at once: to clear it takes longer than there may be.
+            self.combined.resize(self.combined.len().max(stretch.end), 0.0);
             let terms = gradients.clone().zip(&self.ahead.terms);
             let scaled = terms.map(|(it, &(_, factor))| (factor, &it.values[stretch.clone()]));
             add_up(&mut self.combined[stretch.clone()], scaled);
         }
+        self.ahead.keys < whole
     }
 }

@@ -57,9 +57,11 @@ pub trait Node {
 
     /// Has a look at pushes of which parts have come, where there was [`Input::Receiving`] and nothing else
     /// is to be done: it may do some of what it will have to do once they are whole. What it does then is
-    /// the same whether or not it was called.
-    fn look_ahead(&mut self, incoming: &dyn Incoming) {
+    /// the same whether or not it was called. It returns after some milliseconds at most: whether there
+    /// is more to be done.
+    fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
         let _nothing_to_do = incoming;
+        false
     }
 }
 

@@ -54,17 +54,18 @@ impl Store {
     }
 
     /// Adds up, as far as it has come, what the next update will be made of if that is what is here and
-    /// what is `coming` of these workers. If of one of them nothing has come, nothing is done.
+    /// what is `coming` of these workers. If of one of them nothing has come, nothing is done. Whether
+    /// more has come than was added up.
     pub(crate) fn add_ahead<'a>(
         &mut self,
         workers: impl Iterator<Item = WorkerId>,
         coming: impl Fn(WorkerId) -> Option<PartialPush<'a>>,
-    ) {
+    ) -> bool {
         let Self { contributions, aggregator, keys, due, .. } = self;
         let coming = |worker| coming(worker).filter(|push| push.header.keys == *keys);
         due.clear();
         for worker in workers {
-            let Some(push) = coming(worker) else { return };
+            let Some(push) = coming(worker) else { return false };
             due.push((push.place(worker), None));
         }
         let here = contributions.at(0..contributions.len());
@@ -73,6 +74,6 @@ impl Store {
         aggregator.add_ahead(due.iter().filter_map(|&((_, worker, ..), at)| match at {
             Some(at) => here.get(at).map(|it| it.gradient(it.contribution.base)),
             None => coming(worker).map(|push| push.gradient(worker)),
-        }));
+        }))
     }
 }

@@ -234,9 +234,10 @@ impl Node for Replica {
     }
 
     /// A standby receives no pushes.
-    fn look_ahead(&mut self, incoming: &dyn Incoming) {
-        if let Role::Leads(primary) = &mut self.role {
-            primary.look_ahead(incoming);
+    fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
+        match &mut self.role {
+            Role::Leads(primary) => primary.look_ahead(incoming),
+            Role::StandsBy(_) => false,
         }
     }
 }

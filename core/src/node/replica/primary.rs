@@ -110,8 +110,8 @@ impl Primary {
         self.watch_electorate(now, out);
     }
 
-    pub(super) fn look_ahead(&mut self, incoming: &dyn Incoming) {
-        self.copy.server.look_ahead(&OfServer { began: self.began, incoming });
+    pub(super) fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
+        self.copy.server.look_ahead(&OfServer { began: self.began, incoming })
     }
 
     /// Takes out what is not for the server; the rest, with the peers that the server knows.

@@ -101,7 +101,7 @@ impl Subject {
         }
     }
 
-    pub(super) fn look_ahead(&mut self, incoming: &dyn Incoming) {
+    pub(super) fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
         match self {
             Self::Coordinator(server) => server.look_ahead(incoming),
             Self::Shard(shard) => shard.look_ahead(incoming),

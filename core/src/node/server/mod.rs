@@ -466,7 +466,7 @@ impl Node for Server {
         self.next_deadline()
     }
 
-    fn look_ahead(&mut self, incoming: &dyn Incoming) {
-        self.add_ahead(incoming);
+    fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
+        self.add_ahead(incoming)
     }
 }

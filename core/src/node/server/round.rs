@@ -54,10 +54,10 @@ impl Server {
         }
     }
 
-    /// Adds up what members are pushing, as far as it has come.
-    pub(super) fn add_ahead(&mut self, incoming: &dyn Incoming) {
+    /// Adds up what members are pushing, as far as it has come; whether there is more of that.
+    pub(super) fn add_ahead(&mut self, incoming: &dyn Incoming) -> bool {
         if !self.store.adds_ahead() || self.is_measuring() {
-            return;
+            return false;
         }
         let Self { store, roster, cohort, .. } = self;
         let version = cohort.version();
@@ -71,7 +71,7 @@ impl Server {
                 && push.header.incarnation == slot.incarnation
                 && push.header.base == version;
             is_due.then_some(push)
-        });
+        })
     }
 
     /// Takes `worker` out of the cohort and keeps its clock.

@@ -514,12 +514,12 @@ impl Node for Shard {
         }
     }
 
-    fn look_ahead(&mut self, incoming: &dyn Incoming) {
-        let Some(store) = self.following.as_mut().and_then(|it| it.store.as_mut()) else { return };
-        if store.adds_ahead() {
+    fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
+        let store = self.following.as_mut().and_then(|following| following.store.as_mut());
+        store.filter(|store| store.adds_ahead()).is_some_and(|store| {
             let coming = |worker| self.workers.coming(worker, incoming);
-            store.add_ahead(self.workers.awaited(), coming);
-        }
+            store.add_ahead(self.workers.awaited(), coming)
+        })
     }
 
     fn deadline(&self) -> Option<Time> {
