@@ -104,9 +104,10 @@ impl Aggregator {
             return false; // one alone is not added to anything
         }
         self.combined.reserve_exact(self.parameters - self.combined.len());
-        let most = self.ahead.keys + (MOST_AT_ONCE / gradients_due).max(STRETCH);
-        while self.ahead.keys < whole.min(most) {
-            let stretch = self.ahead.keys..whole.min(self.ahead.keys + STRETCH);
+        let most = (MOST_AT_ONCE / gradients_due / BLOCK).max(1) * BLOCK;
+        let until = whole.min(self.ahead.keys + most);
+        while self.ahead.keys < until {
+            let stretch = self.ahead.keys..until.min(self.ahead.keys + STRETCH);
             self.ahead.keys = stretch.end;
             // Not all at once: to clear it takes longer than there may be.
             self.combined.resize(self.combined.len().max(stretch.end), 0.0);

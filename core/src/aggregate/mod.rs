@@ -239,6 +239,7 @@ impl Aggregator {
     }
 
     fn forget(&mut self) {
+        self.ahead.forget();
         self.correction = Correction::new(&self.mode.staleness, self.parameters);
         self.factors = Factors::default();
         self.combination = Combination::of(&self.mode, self.workers);
@@ -249,6 +250,9 @@ impl Aggregator {
     /// # Errors
     /// [`SavedError`] if that is not what was saved.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        if archive.restores() {
+            self.ahead.forget();
+        }
         let Self { updater, mode, shares, factors, correction, combination, .. } = self;
         updater.archive(archive)?;
         archive.small(mode)?;

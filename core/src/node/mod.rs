@@ -65,7 +65,7 @@ pub trait Node {
     }
 }
 
-/// Pushes that are being received.
+/// Pushes that are being received, each known by a number that no other of its node has.
 pub trait Incoming {
     /// That of `peer`, if its payload is of at least `least` bytes.
     fn push(&self, peer: PeerId, least: usize) -> Option<PartialPush<'_>>;

@@ -116,7 +116,8 @@ impl Decoder {
         }
     }
 
-    /// The push that is under way, if it travels as it is and at least so many bytes.
+    /// The push that is under way, if it travels as it is and at least so many bytes; none without
+    /// [`Spares`] that number it.
     #[must_use]
     pub fn partial_push(&self, least: usize) -> Option<PartialPush<'_>> {
         let is_push = |header: &Header| header.kind == Kind::Push && header.payload >= least;
@@ -133,7 +134,7 @@ impl Decoder {
     /// further call gives the same error.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first None")]
     pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
-        self.next_in(&mut Spares::default())
+        self.next_in(&mut Spares::unnumbered())
     }
 
     /// The same, with its values in memory of `spares`.

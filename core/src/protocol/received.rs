@@ -46,7 +46,7 @@ impl Received {
 
     /// The same, known by a number of `spares` from now on.
     pub(super) fn numbered(self, spares: &mut Spares) -> Self {
-        Self { body: Some(spares.next_body()), ..self }
+        Self { body: spares.next_body(), ..self }
     }
 
     /// The values that have come, and the number by which they are known; none where they are no values

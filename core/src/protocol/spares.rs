@@ -23,6 +23,8 @@ pub struct Spares {
     stretches: Vec<Vec<u8>>,
     /// Payloads that were numbered.
     bodies: u64,
+    /// Whether none are.
+    is_unnumbered: bool,
 }
 
 fn bytes_of(vector: &Arc<Vec<f32>>) -> usize {
@@ -30,10 +32,15 @@ fn bytes_of(vector: &Arc<Vec<f32>>) -> usize {
 }
 
 impl Spares {
+    /// For one message: its payload gets no number, which others would get as well.
+    pub(super) fn unnumbered() -> Self {
+        Self { is_unnumbered: true, ..Self::default() }
+    }
+
     /// A number that no other payload has.
-    pub(super) const fn next_body(&mut self) -> BodyId {
+    pub(super) fn next_body(&mut self) -> Option<BodyId> {
         self.bodies += 1;
-        BodyId(self.bodies)
+        (!self.is_unnumbered).then_some(BodyId(self.bodies))
     }
 
     /// Takes a vector, unless somebody else has it too or there are enough.

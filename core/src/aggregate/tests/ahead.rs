@@ -41,11 +41,18 @@ enum Fate {
     /// It says that it is of more examples than it said at first.
     Heavier,
     /// The mode changes before the update.
-    Switched,
+    Switched(StalenessSpec),
 }
 
-const FATES: [Fate; 6] =
-    [Fate::Whole, Fate::Anew, Fate::Changed, Fate::Lost, Fate::Heavier, Fate::Switched];
+const FATES: [Fate; 7] = [
+    Fate::Whole,
+    Fate::Anew,
+    Fate::Changed,
+    Fate::Lost,
+    Fate::Heavier,
+    Fate::Switched(StalenessSpec::Inverse),
+    Fate::Switched(StalenessSpec::DELAY_ADAPTIVE),
+];
 
 fn update_of(aggregator: &mut Aggregator, coming: &[Coming], clips: bool) -> Vec<u32> {
     let mut parameters = Arc::new(vec![0.25; KEYS]);
@@ -106,8 +113,8 @@ proptest! {
             Fate::Lost if workers > 1 => drop(coming.remove(whose % workers)),
             Fate::Lost => {}
             Fate::Heavier => one.given.samples += 1,
-            Fate::Switched => {
-                let mode = Mode { staleness: StalenessSpec::Inverse, ..mode };
+            Fate::Switched(staleness) => {
+                let mode = Mode { staleness, ..mode };
                 ahead.set_mode(&mode);
                 at_once.set_mode(&mode);
             }
