@@ -111,28 +111,34 @@ fn a_worker_cut_off_for_two_seconds_resumes_and_nothing_is_applied_twice() {
     });
 }
 
+/// Runs `toy`, whose three workers' connections are each cut `cuts` times within `most` bytes. Returns how it
+/// ended and how many were cut.
+fn cut_again_and_again(toy: &Toy, test: &str, cuts: u64, most: u64) -> (ServerEnd, u64) {
+    let server = ServerThread::start(toy);
+    let proxies: Vec<Proxy> = (0..3)
+        .map(|worker| {
+            let proxy = Proxy::new(&server.address, Stream::new(12).fork(test, worker).rng());
+            proxy.cut_again_and_again(cuts, most);
+            proxy
+        })
+        .collect();
+    let workers = (0..3)
+        .zip(&proxies)
+        .map(|(worker, proxy)| WorkerThread::start(toy, worker, &proxy.address()))
+        .collect();
+    all_end_with(EndReason::BudgetReached, workers);
+    (server.join(), proxies.iter().map(Proxy::times_cut).sum())
+}
+
 #[test]
 fn long_gradients_cut_in_the_middle_change_nothing() {
     const CUTS: u64 = 6;
     within(LIMIT, || {
         let mut toy = toy(3, 2000);
         toy.job.model = long_model();
-        let server = ServerThread::start(&toy);
-        let proxies: Vec<Proxy> = (0..3)
-            .map(|worker| {
-                let rng = Stream::new(13).fork("in the middle", worker).rng();
-                let proxy = Proxy::new(&server.address, rng);
-                proxy.cut_again_and_again(CUTS, 6_000_000);
-                proxy
-            })
-            .collect();
-        let workers = (0..3)
-            .zip(&proxies)
-            .map(|(worker, proxy)| WorkerThread::start(&toy, worker, &proxy.address()))
-            .collect();
-        all_end_with(EndReason::BudgetReached, workers);
-        check_unharmed(&toy, &server.join());
-        assert!(proxies.iter().map(Proxy::times_cut).sum::<u64>() > CUTS);
+        let (end, cuts) = cut_again_and_again(&toy, "in the middle", CUTS, 6_000_000);
+        check_unharmed(&toy, &end);
+        assert!(cuts > CUTS, "only {cuts} cuts");
     });
 }
 
@@ -144,23 +150,8 @@ fn connections_cut_again_and_again_change_nothing() {
             let mut toy = toy(3, 2000);
             toy.job.mode.consistency = consistency;
             toy.job.budget.epochs = 200;
-            let server = ServerThread::start(&toy);
-            let proxies: Vec<Proxy> = (0..3)
-                .map(|worker| {
-                    let rng = Stream::new(12).fork("again and again", worker).rng();
-                    let proxy = Proxy::new(&server.address, rng);
-                    proxy.cut_again_and_again(CUTS, 6000);
-                    proxy
-                })
-                .collect();
-            let workers = (0..3)
-                .zip(&proxies)
-                .map(|(worker, proxy)| WorkerThread::start(&toy, worker, &proxy.address()))
-                .collect();
-            all_end_with(EndReason::BudgetReached, workers);
-            let end = server.join();
+            let (end, cuts) = cut_again_and_again(&toy, "again and again", CUTS, 6000);
             check_unharmed(&toy, &end);
-            let cuts: u64 = proxies.iter().map(Proxy::times_cut).sum();
             assert!(cuts >= CUTS, "only {cuts} cuts");
             assert!(count(&end.events, is_resumed) > 5, "nobody had to resume");
         }
