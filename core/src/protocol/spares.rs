@@ -5,8 +5,10 @@ use alloc::vec::Vec;
 
 use crate::id::BodyId;
 
-/// The most bytes that are kept beside the latest vector.
+/// The most bytes of vectors that are kept beside the latest, if it is not of a size that is in demand.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// Vectors that were not needed while this many times as many were asked for are not kept any longer.
+const PATIENCE: usize = 16;
 /// The most vectors.
 const MOST: usize = 1024;
 
@@ -18,8 +20,15 @@ const LONGEST_STRETCH: usize = 256 * 1024;
 /// it anew for each message, and to have it cleared, takes as long as it takes to receive them.
 #[derive(Debug, Default)]
 pub struct Spares {
+    /// The oldest first, and of those that fit the latest is taken: the first are not needed for the longest.
     vectors: Vec<Arc<Vec<f32>>>,
     bytes: usize,
+    /// The values that there was to be room for the last time.
+    asked: usize,
+    /// How often it still is to be asked until those go that were not needed.
+    patience: usize,
+    /// The fewest vectors that were left meanwhile.
+    fewest: usize,
     stretches: Vec<Vec<u8>>,
     /// Payloads that were numbered.
     bodies: u64,
@@ -29,6 +38,11 @@ pub struct Spares {
 
 fn bytes_of(vector: &Arc<Vec<f32>>) -> usize {
     vector.capacity() * size_of::<f32>()
+}
+
+/// Whether a vector has room for so many values, and not for many times as many.
+fn fits(vector: &Arc<Vec<f32>>, values: usize) -> bool {
+    (values..=values.saturating_mul(2)).contains(&vector.capacity())
 }
 
 impl Spares {
@@ -43,13 +57,14 @@ impl Spares {
         (!self.is_unnumbered).then_some(BodyId(self.bodies))
     }
 
-    /// Takes a vector, unless somebody else has it too or there are enough.
+    /// Takes a vector, unless somebody else has it too or there are enough. Of the size that was asked for
+    /// last there are not: as many as were needed at once will be again.
     pub fn give(&mut self, mut vector: Arc<Vec<f32>>) {
         if vector.capacity() == 0 || Arc::get_mut(&mut vector).is_none() {
             return;
         }
-        // The oldest have been of no use for the longest.
-        while !self.vectors.is_empty() && (self.bytes > MOST_BYTES || self.vectors.len() >= MOST) {
+        let most_bytes = if fits(&vector, self.asked) { usize::MAX } else { MOST_BYTES };
+        while !self.vectors.is_empty() && (self.bytes > most_bytes || self.vectors.len() >= MOST) {
             self.bytes -= bytes_of(&self.vectors.remove(0));
         }
         self.bytes += bytes_of(&vector);
@@ -61,12 +76,19 @@ impl Spares {
         if values == 0 {
             return Arc::default();
         }
-        let fits = |vector: &Arc<Vec<f32>>| {
-            (values..=values.saturating_mul(2)).contains(&vector.capacity())
-        };
-        let Some(place) = self.vectors.iter().rposition(fits) else { return Arc::default() };
-        let vector = self.vectors.swap_remove(place);
+        self.asked = values;
+        let place = self.vectors.iter().rposition(|vector| fits(vector, values));
+        let vector = place.map(|place| self.vectors.remove(place)).unwrap_or_default();
         self.bytes -= bytes_of(&vector);
+        self.fewest = self.fewest.min(self.vectors.len());
+        self.patience = self.patience.saturating_sub(1);
+        if self.patience == 0 {
+            for unneeded in self.vectors.drain(..self.fewest) {
+                self.bytes -= bytes_of(&unneeded);
+            }
+            self.fewest = self.vectors.len();
+            self.patience = PATIENCE * (self.fewest + 1);
+        }
         vector
     }
 
@@ -121,6 +143,27 @@ mod tests {
             spares.give_bytes(vec![0]);
         }
         assert_eq!((spares.vectors.len(), spares.stretches.len()), (MOST, MOST_STRETCHES));
+    }
+
+    #[test]
+    fn of_the_size_that_is_asked_for_as_many_are_kept_as_are_needed_at_once() {
+        let mut spares = Spares::default();
+        let size = MOST_BYTES / size_of::<f32>();
+        let mut round = |needed: usize| -> usize {
+            let taken: Vec<_> = (0..needed).map(|_| spares.take(size)).collect();
+            let had = taken.iter().filter(|vector| vector.capacity() > 0).count();
+            for mut vector in taken {
+                Arc::make_mut(&mut vector).reserve_exact(size);
+                spares.give(vector);
+            }
+            assert_eq!(spares.bytes, spares.vectors.iter().map(bytes_of).sum());
+            had
+        };
+        assert_eq!([round(5), round(5), round(2), round(5)], [0, 5, 2, 5]);
+        // Those that nobody needs for long go, and nothing that is needed does.
+        assert!((0..PATIENCE * 6).all(|_| round(2) == 2));
+        assert_eq!(round(5), 2);
+        assert!((0..PATIENCE * 6).all(|_| round(5) == 5));
     }
 
     #[test]

@@ -10,6 +10,11 @@ use crate::protocol::message::Push;
 /// under way at once that nothing is gained.
 pub(crate) const LEAST_AHEAD_BYTES: usize = 1024 * 1024;
 
+/// The fewest gradients that are added up ahead. The sum is written, and read when the round is closed, which
+/// takes as long as to read two gradients: of less than twice as many, the wait for the close gets not
+/// much shorter, and the sum is a large part of the memory.
+const FEWEST_AHEAD: usize = 4;
+
 /// What gradients of an update are in the order of.
 pub(super) type Place = (PartId, WorkerId, Incarnation, Sequence);
 
@@ -54,8 +59,8 @@ impl Store {
     }
 
     /// Adds up, as far as it has come, what the next update will be made of if that is what is here and
-    /// what is `coming` of these workers. If of one of them nothing has come, nothing is done. Whether
-    /// more has come than was added up.
+    /// what is `coming` of these workers. If of one of them nothing has come, or they are few, nothing is
+    /// done. Whether more has come than was added up.
     pub(crate) fn add_ahead<'a>(
         &mut self,
         workers: impl Iterator<Item = WorkerId>,
@@ -70,6 +75,9 @@ impl Store {
         }
         let here = contributions.at(0..contributions.len());
         due.extend((0..).zip(here).map(|(at, gathered)| (gathered.place(), Some(at))));
+        if due.len() < FEWEST_AHEAD {
+            return false;
+        }
         due.sort_unstable();
         aggregator.add_ahead(due.iter().filter_map(|&((_, worker, ..), at)| match at {
             Some(at) => here.get(at).map(|it| it.gradient(it.contribution.base)),
