@@ -5,25 +5,21 @@
 //! moved it goes through the servers as when it came, but keeps the connections that it has; what comes
 //! over one of them before the server has said that it goes by the same key map is of no use any more.
 
-use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::assembly::{Assembly, Sources};
 use super::{Data, Worker, WorkerError};
 use crate::id::{PeerId, ServerId};
 use crate::job::heartbeat;
-use crate::mode::MOST_IN_FLIGHT;
 use crate::node::{Effect, Identity, Outbox};
 use crate::params::{KeyList, KeyRange};
 use crate::protocol::group::{Attach, Attached, Holders, Mapped};
-use crate::protocol::message::{Heartbeat, Parameters, ParametersHeader, Push};
+use crate::protocol::message::{Heartbeat, Parameters, Push};
 use crate::protocol::{Limits, Message, PROTOCOL_VERSION};
 use crate::time::Time;
-
-/// Parameters that have come in part, at most: of more than are under way, the rest never comes.
-const MOST_PARTIAL: usize = 2 * MOST_IN_FLIGHT as usize;
 
 /// The other servers, and what has come from some of them only.
 #[derive(Debug, Default)]
@@ -42,11 +38,9 @@ pub(super) struct Servers {
     /// The parameters that came last from the coordinator, if what has changed of them may be all
     /// that comes.
     had: Vec<f32>,
-    /// The parameters that have not come from all; those of the coordinator in its order.
-    partial: VecDeque<Partial>,
-    /// What has come from all, of the newest version there is: it may be said again, and more often
-    /// by some than by others.
-    known: Vec<ParametersHeader>,
+    assembly: Assembly,
+    /// The part of the gradient that went to the coordinator last: memory for the next.
+    sent: Arc<Vec<f32>>,
 }
 
 /// What a server has of the keys.
@@ -78,6 +72,8 @@ struct Other {
     address: String,
     share: Share,
     link: Option<Link>,
+    /// The part of the gradient that went there last: memory for the next.
+    sent: Arc<Vec<f32>>,
 }
 
 #[derive(Debug)]
@@ -88,15 +84,6 @@ struct Link {
     beat_at: Time,
     /// The parameters that came last, if what has changed of them may be all that comes.
     had: Vec<f32>,
-}
-
-#[derive(Debug)]
-struct Partial {
-    /// The same from all, but for the keys. A server that was cut off meanwhile may still send what
-    /// was given over an earlier connection, and is not to be taken for in step with the others.
-    header: ParametersHeader,
-    values: Vec<f32>,
-    came: Vec<KeyRange>,
 }
 
 impl Servers {
@@ -114,6 +101,7 @@ impl Servers {
                 address,
                 share: Share::of(keys),
                 link: None,
+                sent: Arc::default(),
             })
             .collect();
         let own = (!others.is_empty()).then(|| Share::of(own));
@@ -154,8 +142,7 @@ impl Servers {
     pub(super) fn close(&mut self, out: &mut Outbox) {
         let open = self.others.iter_mut().filter_map(|other| other.link.take());
         out.extend(open.map(|link| Effect::Close(link.peer)));
-        self.partial.clear();
-        self.known.clear();
+        self.assembly.clear();
     }
 
     /// Forgets a connection that is gone; which server was behind it, if it was one of these.
@@ -231,59 +218,18 @@ impl Servers {
         Some(parameters)
     }
 
-    /// Puts parameters together from what every server has of them; gives the next that have come
-    /// from all.
-    fn assemble(&mut self, parameters: Parameters, all: KeyRange) -> Option<Parameters> {
-        if self.others.is_empty() {
-            return Some(parameters);
-        }
-        let Parameters { header, values, .. } = parameters;
-        let keys = header.keys;
-        let header = ParametersHeader { keys: all, ..header };
-        if self.known.contains(&header) {
-            return None;
-        }
-        let place = self.partial.iter().position(|partial| partial.header == header);
-        let known = place.and_then(|place| self.partial.remove(place));
-        let mut partial = known.unwrap_or_else(|| {
-            let values = alloc::vec![0.0; all.len() as usize];
-            Partial { header, values, came: Vec::new() }
-        });
-        partial.values.get_mut(keys.indices())?.copy_from_slice(&values);
-        let is_new = !partial.came.contains(&keys);
-        if is_new {
-            partial.came.push(keys);
-        }
-        match place {
-            Some(place) if !is_new || self.own.map(|own| own.keys) != Some(keys) => {
-                self.partial.insert(place, partial)
-            }
-            _ => self.partial.push_back(partial),
-        }
-        if self.partial.len() > MOST_PARTIAL {
-            self.partial.pop_front();
-        }
-        self.next_whole()
+    /// The servers that parameters are put together from, if there are others than the coordinator.
+    fn sources(&self) -> Option<Sources> {
+        self.own.map(|own| Sources { own: own.keys, others: self.others.len() })
     }
 
-    /// The next parameters of the coordinator, if they have come from all: what is allowed first is
-    /// to be heard of first, even where what a server sent before it was cut off completes what is
-    /// allowed later.
-    fn next_whole(&mut self) -> Option<Parameters> {
-        let own = self.own?.keys;
-        let place = self.partial.iter().position(|partial| partial.came.contains(&own))?;
-        if self.partial.get(place)?.came.len() <= self.others.len() {
-            return None;
+    /// Takes memory of parameters that are of no use any more, if there is some use for it; gives it back
+    /// if not.
+    pub(super) fn recycle(&mut self, parameters: Arc<Vec<f32>>) -> Option<Arc<Vec<f32>>> {
+        match self.own {
+            Some(_) => self.assembly.recycle(parameters),
+            None => Some(parameters),
         }
-        let Partial { header, values, .. } = self.partial.remove(place)?;
-        // What is older is of no use any more.
-        self.partial.retain(|partial| partial.header.version >= header.version);
-        self.known.retain(|known| known.version >= header.version);
-        if self.known.len() >= MOST_PARTIAL {
-            self.known.remove(0);
-        }
-        self.known.push(header);
-        Some(Parameters { header, values: Arc::new(values), changes: None })
     }
 }
 
@@ -461,19 +407,24 @@ impl Worker {
             let encoded = encoded(push.header.keys);
             return self.send(now, Message::Push(Push { encoded, ..push }), out);
         };
-        let part = |keys: KeyRange| {
+        let part = |keys: KeyRange, memory: &mut Arc<Vec<f32>>| {
             let mut header = push.header;
             header.keys = keys;
-            let values = push.gradient.get(keys.indices()).unwrap_or_default();
-            let gradient = Arc::new(values.to_vec());
-            Message::Push(Push { encoded: encoded(keys), ..Push::new(header, gradient) })
+            if Arc::get_mut(memory).is_none() {
+                *memory = Arc::default(); // it is being sent still
+            }
+            let gradient: &mut Vec<f32> = Arc::make_mut(memory);
+            gradient.clear();
+            gradient.extend_from_slice(push.gradient.get(keys.indices()).unwrap_or_default());
+            let push = Push::new(header, Arc::clone(memory));
+            Message::Push(Push { encoded: encoded(keys), ..push })
         };
-        for other in &self.servers.others {
+        for other in &mut self.servers.others {
             if let Some(link) = &other.link {
-                out.push(Effect::Send(link.peer, part(other.share.keys)));
+                out.push(Effect::Send(link.peer, part(other.share.keys, &mut other.sent)));
             }
         }
-        let own = part(own.keys);
+        let own = part(own.keys, &mut self.servers.sent);
         self.send(now, own, out);
     }
 
@@ -484,6 +435,7 @@ impl Worker {
         peer: PeerId,
         parameters: Parameters,
         all: KeyRange,
+        out: &mut Outbox,
     ) -> Result<Option<Parameters>, String> {
         let filters = self.member.as_ref().is_some_and(|it| !it.job.pull_filter().is_none());
         let parameters = match filters || parameters.changes.is_some() {
@@ -501,11 +453,14 @@ impl Worker {
                 header.keys
             ));
         }
-        Ok(self.servers.assemble(parameters, all))
+        let Some(sources) = self.servers.sources() else { return Ok(Some(parameters)) };
+        let next = self.servers.assembly.add(sources, header, &parameters.values, all);
+        out.push(Effect::Spare(parameters.values));
+        Ok(next)
     }
 
     /// More parameters that have come from all servers.
     pub(super) fn next_assembled(&mut self) -> Option<Parameters> {
-        self.servers.next_whole()
+        self.servers.assembly.next_whole(self.servers.sources()?)
     }
 }

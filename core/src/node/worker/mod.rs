@@ -1,6 +1,7 @@
 //! The worker: pulls parameters, has gradients computed, pushes them; dials again when cut off.
 
 mod allegiance;
+mod assembly;
 mod connection;
 mod filtering;
 mod group;

@@ -51,7 +51,7 @@ impl Worker {
         out: &mut Outbox,
     ) {
         let Some(keys) = self.member.as_ref().map(|member| member.keys) else { return };
-        let mut next = match self.assemble(from, parameters, keys) {
+        let mut next = match self.assemble(from, parameters, keys, out) {
             Ok(next) => next,
             Err(what) => return self.finish(Err(WorkerError::Protocol(what)), out),
         };
@@ -127,7 +127,7 @@ impl Worker {
         let base = self.base.take().unwrap_or_default();
         let gradient = (computed.gradient, self.block_of(grant.task));
         let push = Self::filtered(&mut self.carrier, grant, header, gradient, &base);
-        out.push(Effect::Spare(base));
+        out.extend(self.servers.recycle(base).map(Effect::Spare));
         self.work.send(push.clone());
         if self.server().is_some() && self.unknown.is_empty() {
             self.send_push(now, push, out);
