@@ -13,6 +13,6 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 version=$(cargo metadata --format-version 1 --locked | grep -oE 'gungraun-runner@[0-9.]+|gungraun-runner [0-9.]+' | head -n 1 | grep -oE '[0-9.]+$')
 runner=$target/tools/bin/gungraun-runner
 if [[ $("$runner" --version 2>/dev/null) != *" $version" ]]; then
-    cargo install --quiet --locked --root "$target/tools" --version "=$version" gungraun-runner
+    cargo install --quiet --debug --locked --root "$target/tools" --version "=$version" gungraun-runner
 fi
 GUNGRAUN_RUNNER=$runner cargo bench --locked --profile counted -p pstrain-tests --bench instructions -- "$@"

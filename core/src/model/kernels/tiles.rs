@@ -13,24 +13,33 @@ pub(super) trait Tiles {
     fn tile<const R: usize, const G: usize>(&mut self, row: usize, strip: usize);
 }
 
-/// Goes through `rows` rows and `strips` strips, in tiles as large as fit the registers.
+/// Goes through `rows` rows and `strips` strips, in tiles as large as fit the registers. What registers there
+/// are is asked as a constant: tiles that do not fit are not even compiled.
 #[inline(always)]
 pub(super) fn cover<S: Simd>(rows: usize, strips: usize, tiles: &mut impl Tiles) {
     let mut strip = 0;
     while strip < strips {
-        strip += match strips - strip {
+        let left = strips - strip;
+        strip += if const { S::REGISTERS < 16 } {
             // A sum alone waits for the one before: several rows run side by side.
-            _ if S::REGISTERS < 16 => column::<4, 1>(rows, strip, tiles),
-            1 => column::<8, 1>(rows, strip, tiles),
-            2 | 4 if S::REGISTERS < 32 => column::<4, 2>(rows, strip, tiles),
-            2 | 4 => column::<8, 2>(rows, strip, tiles),
-            _ if S::REGISTERS < 32 => column::<4, 3>(rows, strip, tiles),
-            _ => column::<8, 3>(rows, strip, tiles),
+            column::<4, 1>(rows, strip, tiles)
+        } else if const { S::REGISTERS < 32 } {
+            match left {
+                1 => column::<8, 1>(rows, strip, tiles),
+                2 | 4 => column::<4, 2>(rows, strip, tiles),
+                _ => column::<4, 3>(rows, strip, tiles),
+            }
+        } else {
+            match left {
+                1 => column::<8, 1>(rows, strip, tiles),
+                2 | 4 => column::<8, 2>(rows, strip, tiles),
+                _ => column::<8, 3>(rows, strip, tiles),
+            }
         };
     }
 }
 
-/// All rows of `G` strips, `R` at once.
+/// All rows of `G` strips, `R` at once: four or eight.
 #[inline(always)]
 fn column<const R: usize, const G: usize>(
     rows: usize,
@@ -44,15 +53,20 @@ fn column<const R: usize, const G: usize>(
         tiles.tile::<R, G>(row, strip);
         row += R;
     }
-    match rows - whole {
-        0 => (),
-        1 => tiles.tile::<1, G>(whole, strip),
-        2 => tiles.tile::<2, G>(whole, strip),
-        3 => tiles.tile::<3, G>(whole, strip),
-        4 => tiles.tile::<4, G>(whole, strip),
-        5 => tiles.tile::<5, G>(whole, strip),
-        6 => tiles.tile::<6, G>(whole, strip),
-        _ => tiles.tile::<7, G>(whole, strip),
+    if const { R > 4 } && rows - row >= 4 {
+        match rows - row {
+            4 => tiles.tile::<4, G>(row, strip),
+            5 => tiles.tile::<5, G>(row, strip),
+            6 => tiles.tile::<6, G>(row, strip),
+            _ => tiles.tile::<7, G>(row, strip),
+        }
+    } else {
+        match rows - row {
+            0 => (),
+            1 => tiles.tile::<1, G>(row, strip),
+            2 => tiles.tile::<2, G>(row, strip),
+            _ => tiles.tile::<3, G>(row, strip),
+        }
     }
     G
 }
