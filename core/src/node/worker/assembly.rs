@@ -1,4 +1,5 @@
-//! Parameters that are put together from what every server has of them.
+//! Parameters that are put together from what every server has of them, and gradients that are cut so: in
+//! memory that was used before, since to ask for it anew takes longer than to fill it.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -39,6 +40,26 @@ struct Partial {
     header: ParametersHeader,
     values: Vec<f32>,
     came: Vec<KeyRange>,
+}
+
+/// The part of the gradients that goes to one server.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// The last one, which may be on its way still.
+    sent: Arc<Vec<f32>>,
+}
+
+impl Part {
+    /// These values, to be sent.
+    pub(super) fn of(&mut self, values: &[f32]) -> Arc<Vec<f32>> {
+        if Arc::get_mut(&mut self.sent).is_none() {
+            self.sent = Arc::default();
+        }
+        let part: &mut Vec<f32> = Arc::make_mut(&mut self.sent);
+        part.clear();
+        part.extend_from_slice(values);
+        Arc::clone(&self.sent)
+    }
 }
 
 impl Assembly {
@@ -108,5 +129,61 @@ impl Assembly {
         }
         self.known.push(header);
         Some(Parameters { header, values: Arc::new(values), changes: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::id::{BatchId, PartId, Sequence, Version};
+    use crate::work::Task;
+
+    fn range(start: u64, end: u64) -> KeyRange {
+        KeyRange::new(start, end).unwrap()
+    }
+
+    #[test]
+    fn parameters_are_put_together_in_the_memory_of_those_before() {
+        let (all, parts) = (range(0, 5), [range(0, 2), range(2, 5)]);
+        let sources = Sources { own: parts[0], others: 1 };
+        let mut assembly = Assembly::default();
+        let mut place = None;
+        for version in 0..4_u64 {
+            let header = |keys| ParametersHeader {
+                version: Version(version),
+                keys,
+                sequence: Sequence(version),
+                task: Task { part: PartId(0), batch: BatchId(version), examples: 0 },
+                ahead: 0,
+                decided: None,
+            };
+            let value = version as f32;
+            // The coordinator is the first now and the last then.
+            let order = if version % 2 == 0 { [0, 1] } else { [1, 0] };
+            let values = [vec![value; 2], vec![-value; 3]];
+            let mut add = |at: usize| assembly.add(sources, header(parts[at]), &values[at], all);
+            assert!(add(order[0]).is_none());
+            let whole = add(order[1]).unwrap();
+            assert_eq!(whole.header, header(all));
+            assert_eq!(*whole.values, [value, value, -value, -value, -value]);
+            assert_eq!(*place.get_or_insert(whole.values.as_ptr()), whole.values.as_ptr());
+            let shared = Arc::clone(&whole.values);
+            assert!(assembly.recycle(shared).is_some(), "somebody else needs it");
+            assert!(assembly.recycle(whole.values).is_none());
+        }
+    }
+
+    #[test]
+    fn a_part_that_has_gone_is_memory_for_the_next_and_one_on_its_way_stays_what_it_is() {
+        let mut part = Part::default();
+        let first = part.of(&[1.0, 2.0]);
+        let place = first.as_ptr();
+        drop(first);
+        let second = part.of(&[3.0]);
+        assert_eq!((second.as_ptr(), &second[..]), (place, &[3.0][..]));
+        let third = part.of(&[4.0, 5.0]);
+        assert_eq!((&second[..], &third[..]), (&[3.0][..], &[4.0, 5.0][..]));
     }
 }

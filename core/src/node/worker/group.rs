@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::assembly::{Assembly, Sources};
+use super::assembly::{Assembly, Part, Sources};
 use super::{Data, Worker, WorkerError};
 use crate::id::{PeerId, ServerId};
 use crate::job::heartbeat;
@@ -39,8 +39,8 @@ pub(super) struct Servers {
     /// that comes.
     had: Vec<f32>,
     assembly: Assembly,
-    /// The part of the gradient that went to the coordinator last: memory for the next.
-    sent: Arc<Vec<f32>>,
+    /// What of gradients goes to the coordinator.
+    part: Part,
 }
 
 /// What a server has of the keys.
@@ -72,8 +72,8 @@ struct Other {
     address: String,
     share: Share,
     link: Option<Link>,
-    /// The part of the gradient that went there last: memory for the next.
-    sent: Arc<Vec<f32>>,
+    /// What of gradients goes there.
+    part: Part,
 }
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Servers {
                 address,
                 share: Share::of(keys),
                 link: None,
-                sent: Arc::default(),
+                part: Part::default(),
             })
             .collect();
         let own = (!others.is_empty()).then(|| Share::of(own));
@@ -407,24 +407,18 @@ impl Worker {
             let encoded = encoded(push.header.keys);
             return self.send(now, Message::Push(Push { encoded, ..push }), out);
         };
-        let part = |keys: KeyRange, memory: &mut Arc<Vec<f32>>| {
+        let push_of = |keys: KeyRange, part: &mut Part| {
             let mut header = push.header;
             header.keys = keys;
-            if Arc::get_mut(memory).is_none() {
-                *memory = Arc::default(); // it is being sent still
-            }
-            let gradient: &mut Vec<f32> = Arc::make_mut(memory);
-            gradient.clear();
-            gradient.extend_from_slice(push.gradient.get(keys.indices()).unwrap_or_default());
-            let push = Push::new(header, Arc::clone(memory));
-            Message::Push(Push { encoded: encoded(keys), ..push })
+            let gradient = part.of(push.gradient.get(keys.indices()).unwrap_or_default());
+            Message::Push(Push { encoded: encoded(keys), ..Push::new(header, gradient) })
         };
         for other in &mut self.servers.others {
             if let Some(link) = &other.link {
-                out.push(Effect::Send(link.peer, part(other.share.keys, &mut other.sent)));
+                out.push(Effect::Send(link.peer, push_of(other.share.keys, &mut other.part)));
             }
         }
-        let own = part(own.keys, &mut self.servers.sent);
+        let own = push_of(own.keys, &mut self.servers.part);
         self.send(now, own, out);
     }
 
