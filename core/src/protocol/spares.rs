@@ -1,11 +1,12 @@
 //! Memory that nobody needs any more, to be filled anew.
 
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::id::BodyId;
 
-/// The most bytes of vectors that are kept beside the latest, if it is not of a size that is in demand.
+/// The most bytes of vectors that are kept beside the latest, if it is not one that was taken before.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// Vectors that were not needed while this many times as many were asked for are not kept any longer.
 const PATIENCE: usize = 16;
@@ -23,8 +24,9 @@ pub struct Spares {
     /// The oldest first, and of those that fit the latest is taken: the first are not needed for the longest.
     vectors: Vec<Arc<Vec<f32>>>,
     bytes: usize,
-    /// The values that there was to be room for the last time.
-    asked: usize,
+    /// The values that there was to be room for in each vector that was taken and is not back, as far as is
+    /// remembered.
+    lent: VecDeque<usize>,
     /// How often it still is to be asked until those go that were not needed.
     patience: usize,
     /// The fewest vectors that were left meanwhile.
@@ -32,7 +34,7 @@ pub struct Spares {
     stretches: Vec<Vec<u8>>,
     /// Payloads that were numbered.
     bodies: u64,
-    /// Whether none are.
+    /// Whether none are, and nothing comes back.
     is_unnumbered: bool,
 }
 
@@ -57,13 +59,15 @@ impl Spares {
         (!self.is_unnumbered).then_some(BodyId(self.bodies))
     }
 
-    /// Takes a vector, unless somebody else has it too or there are enough. Of the size that was asked for
-    /// last there are not: as many as were needed at once will be again.
+    /// Takes a vector, unless somebody else has it too or there are enough. One that was taken before and
+    /// comes back is never too much: as many as were needed at once will be again.
     pub fn give(&mut self, mut vector: Arc<Vec<f32>>) {
         if vector.capacity() == 0 || Arc::get_mut(&mut vector).is_none() {
             return;
         }
-        let most_bytes = if fits(&vector, self.asked) { usize::MAX } else { MOST_BYTES };
+        let lent = self.lent.iter().rposition(|&values| fits(&vector, values));
+        let is_back = lent.and_then(|place| self.lent.remove(place)).is_some();
+        let most_bytes = if is_back { usize::MAX } else { MOST_BYTES };
         while !self.vectors.is_empty() && (self.bytes > most_bytes || self.vectors.len() >= MOST) {
             self.bytes -= bytes_of(&self.vectors.remove(0));
         }
@@ -76,7 +80,12 @@ impl Spares {
         if values == 0 {
             return Arc::default();
         }
-        self.asked = values;
+        if !self.is_unnumbered {
+            if self.lent.len() >= MOST {
+                self.lent.pop_front();
+            }
+            self.lent.push_back(values);
+        }
         let place = self.vectors.iter().rposition(|vector| fits(vector, values));
         let vector = place.map(|place| self.vectors.remove(place)).unwrap_or_default();
         self.bytes -= bytes_of(&vector);
@@ -164,6 +173,22 @@ mod tests {
         assert!((0..PATIENCE * 6).all(|_| round(2) == 2));
         assert_eq!(round(5), 2);
         assert!((0..PATIENCE * 6).all(|_| round(5) == 5));
+    }
+
+    #[test]
+    fn what_was_made_of_shorter_ones_is_not_kept_without_end() {
+        let mut spares = Spares::default();
+        let size = MOST_BYTES / size_of::<f32>();
+        // Payloads of encoded gradients: most are much shorter than what they are decoded to.
+        for _ in 0..100 {
+            for payload in [size / 3, size / 3, size / 3, size - 1] {
+                drop(spares.take(payload));
+            }
+            for _ in 0..4 {
+                spares.give(Arc::new(Vec::with_capacity(size)));
+            }
+            assert!(spares.vectors.len() <= 4, "{}", spares.vectors.len());
+        }
     }
 
     #[test]

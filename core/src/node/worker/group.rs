@@ -431,6 +431,7 @@ impl Worker {
         all: KeyRange,
         out: &mut Outbox,
     ) -> Result<Option<Parameters>, String> {
+        let is_received = parameters.changes.is_none();
         let filters = self.member.as_ref().is_some_and(|it| !it.job.pull_filter().is_none());
         let parameters = match filters || parameters.changes.is_some() {
             true => self.servers.complete(peer, parameters),
@@ -449,7 +450,9 @@ impl Worker {
         }
         let Some(sources) = self.servers.sources() else { return Ok(Some(parameters)) };
         let next = self.servers.assembly.add(sources, header, &parameters.values, all);
-        out.push(Effect::Spare(parameters.values));
+        if is_received {
+            out.push(Effect::Spare(parameters.values));
+        }
         Ok(next)
     }
 
