@@ -49,7 +49,7 @@ use crate::consistency::{Closing, ConsistencySpec};
 use crate::id::{BodyId, Clock, PartId, Version, WorkerId};
 use crate::mode::Mode;
 use crate::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater};
-use crate::params::{Cut, KeyList};
+use crate::params::{Cut, KeyList, emptied};
 use crate::saved::{Archive, SavedError};
 
 /// A gradient with what decides how much it counts.
@@ -462,11 +462,7 @@ impl Aggregator {
                 update(keys.start, &mut parameters[keys]);
             }
         } else {
-            if Arc::get_mut(retired).is_none() {
-                *retired = Arc::default();
-            }
-            let next: &mut Vec<f32> = Arc::make_mut(retired);
-            next.clear();
+            let next = emptied(retired);
             next.reserve_exact(self.parameters);
             for keys in blocks(self.parameters) {
                 next.extend_from_slice(&parameters[keys.clone()]);

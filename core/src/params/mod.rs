@@ -2,6 +2,7 @@
 //! tensors over it.
 
 mod blocks;
+mod emptied;
 mod finite;
 mod key_list;
 mod key_map;
@@ -9,6 +10,7 @@ mod key_range;
 mod layout;
 
 pub use blocks::{BlockOrder, Blocks, Cut, MOST_BLOCKS};
+pub(crate) use emptied::emptied;
 pub(crate) use finite::{are_finite, first_not_finite};
 pub use key_list::KeyList;
 pub use key_map::{KeyMap, Move};

@@ -48,7 +48,7 @@ fn fits(vector: &Arc<Vec<f32>>, values: usize) -> bool {
 }
 
 impl Spares {
-    /// For one message: its payload gets no number, which others would get as well.
+    /// For one message: its payload gets no number, which others would get as well, and does not come back.
     pub(super) fn unnumbered() -> Self {
         Self { is_unnumbered: true, ..Self::default() }
     }

@@ -1,5 +1,5 @@
-//! Parameters that are put together from what every server has of them, and gradients that are cut so: in
-//! memory that was used before, since to ask for it anew takes longer than to fill it.
+//! Parameters that are put together from what every server has of them, in memory of those before: to ask
+//! for it anew takes longer than to fill it.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -40,26 +40,6 @@ struct Partial {
     header: ParametersHeader,
     values: Vec<f32>,
     came: Vec<KeyRange>,
-}
-
-/// The part of the gradients that goes to one server.
-#[derive(Debug, Default)]
-pub(super) struct Part {
-    /// The last one, which may be on its way still.
-    sent: Arc<Vec<f32>>,
-}
-
-impl Part {
-    /// These values, to be sent.
-    pub(super) fn of(&mut self, values: &[f32]) -> Arc<Vec<f32>> {
-        if Arc::get_mut(&mut self.sent).is_none() {
-            self.sent = Arc::default();
-        }
-        let part: &mut Vec<f32> = Arc::make_mut(&mut self.sent);
-        part.clear();
-        part.extend_from_slice(values);
-        Arc::clone(&self.sent)
-    }
 }
 
 impl Assembly {
@@ -173,17 +153,5 @@ mod tests {
             assert!(assembly.recycle(shared).is_some(), "somebody else needs it");
             assert!(assembly.recycle(whole.values).is_none());
         }
-    }
-
-    #[test]
-    fn a_part_that_has_gone_is_memory_for_the_next_and_one_on_its_way_stays_what_it_is() {
-        let mut part = Part::default();
-        let first = part.of(&[1.0, 2.0]);
-        let place = first.as_ptr();
-        drop(first);
-        let second = part.of(&[3.0]);
-        assert_eq!((second.as_ptr(), &second[..]), (place, &[3.0][..]));
-        let third = part.of(&[4.0, 5.0]);
-        assert_eq!((&second[..], &third[..]), (&[3.0][..], &[4.0, 5.0][..]));
     }
 }

@@ -10,12 +10,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::assembly::{Assembly, Part, Sources};
+use super::assembly::{Assembly, Sources};
 use super::{Data, Worker, WorkerError};
 use crate::id::{PeerId, ServerId};
 use crate::job::heartbeat;
 use crate::node::{Effect, Identity, Outbox};
-use crate::params::{KeyList, KeyRange};
+use crate::params::{KeyList, KeyRange, emptied};
 use crate::protocol::group::{Attach, Attached, Holders, Mapped};
 use crate::protocol::message::{Heartbeat, Parameters, Push};
 use crate::protocol::{Limits, Message, PROTOCOL_VERSION};
@@ -39,8 +39,8 @@ pub(super) struct Servers {
     /// that comes.
     had: Vec<f32>,
     assembly: Assembly,
-    /// What of gradients goes to the coordinator.
-    part: Part,
+    /// The part of the gradient that went to the coordinator last: memory for the next.
+    sent: Arc<Vec<f32>>,
 }
 
 /// What a server has of the keys.
@@ -72,8 +72,8 @@ struct Other {
     address: String,
     share: Share,
     link: Option<Link>,
-    /// What of gradients goes there.
-    part: Part,
+    /// The part of the gradient that went there last: memory for the next.
+    sent: Arc<Vec<f32>>,
 }
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Servers {
                 address,
                 share: Share::of(keys),
                 link: None,
-                part: Part::default(),
+                sent: Arc::default(),
             })
             .collect();
         let own = (!others.is_empty()).then(|| Share::of(own));
@@ -407,18 +407,20 @@ impl Worker {
             let encoded = encoded(push.header.keys);
             return self.send(now, Message::Push(Push { encoded, ..push }), out);
         };
-        let push_of = |keys: KeyRange, part: &mut Part| {
+        let push_of = |keys: KeyRange, sent: &mut Arc<Vec<f32>>| {
             let mut header = push.header;
             header.keys = keys;
-            let gradient = part.of(push.gradient.get(keys.indices()).unwrap_or_default());
-            Message::Push(Push { encoded: encoded(keys), ..Push::new(header, gradient) })
+            let part = push.gradient.get(keys.indices()).unwrap_or_default();
+            emptied(sent).extend_from_slice(part);
+            let push = Push::new(header, Arc::clone(sent));
+            Message::Push(Push { encoded: encoded(keys), ..push })
         };
         for other in &mut self.servers.others {
             if let Some(link) = &other.link {
-                out.push(Effect::Send(link.peer, push_of(other.share.keys, &mut other.part)));
+                out.push(Effect::Send(link.peer, push_of(other.share.keys, &mut other.sent)));
             }
         }
-        let own = push_of(own.keys, &mut self.servers.part);
+        let own = push_of(own.keys, &mut self.servers.sent);
         self.send(now, own, out);
     }
 
