@@ -35,12 +35,20 @@ pub(crate) trait Simd: Copy {
     fn if_less(self, a: Self::V, b: Self::V, then: Self::V, otherwise: Self::V) -> Self::V;
     /// Two to the power of the integer in the lowest bits of each value's mantissa.
     fn power_of_two(self, bits: Self::V) -> Self::V;
+    /// Has `kernel` done as a function of its own, compiled for these registers.
+    fn apart<K: Kernel>(self, kernel: K);
 
     /// `a * b + c`, rounded twice.
     #[inline(always)]
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
         self.add(self.mul(a, b), c)
     }
+}
+
+/// What is worth a function of its own: it is compiled once, wherever it is called from, and what calls it stays small.
+pub(crate) trait Kernel {
+    /// Does it. To be inlined, as [`Work::run`] is.
+    fn run(self);
 }
 
 /// What is done with a [`Simd`] that is chosen at run time.
@@ -143,6 +151,11 @@ impl Simd for Portable {
         }
         out
     }
+
+    #[inline(never)]
+    fn apart<K: Kernel>(self, kernel: K) {
+        kernel.run();
+    }
 }
 
 /// Has `work` done by the widest registers the processor has.
@@ -152,16 +165,16 @@ pub(crate) fn widest<W: Work>(work: W) -> W::Output {
 }
 
 #[cfg(all(feature = "std", target_arch = "x86_64", test))]
-pub(crate) use self::wide::each;
+pub(crate) use self::wide::all;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 pub(crate) use self::wide::widest;
 
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod wide {
-    use pulp::NullaryFnOnce;
     use pulp::x86::{V3, V4};
+    use pulp::{NullaryFnOnce, WithSimd};
 
-    use super::{Portable, Simd, Work};
+    use super::{Kernel, Portable, Simd, Work};
 
     /// The registers of the processor at hand.
     #[derive(Clone, Copy, Debug)]
@@ -208,6 +221,22 @@ mod wide {
             let exponent = simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(23));
             simd.transmute_f32s_u32s(simd.add_u32s(exponent, simd.splat_u32s(1.0_f32.to_bits())))
         }
+
+        #[inline(always)]
+        fn apart<K: Kernel>(self, kernel: K) {
+            self.0.vectorize(Apart(kernel));
+        }
+    }
+
+    struct Apart<K>(K);
+
+    impl<K: Kernel> WithSimd for Apart<K> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: pulp::Simd>(self, _: S) {
+            self.0.run();
+        }
     }
 
     /// A work with the registers that it is done by.
@@ -222,27 +251,34 @@ mod wide {
         }
     }
 
-    /// Has `work` done by the widest registers the processor has.
-    pub(crate) fn widest<W: Work>(work: W) -> W::Output {
-        if let Some(simd) = V4::try_new() {
-            simd.vectorize(Call(work, simd))
-        } else if let Some(simd) = V3::try_new() {
-            simd.vectorize(Call(work, simd))
-        } else {
-            work.run(Portable)
+    /// A kind of registers that the processor at hand has.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Registers {
+        Any,
+        V3(V3),
+        V4(V4),
+    }
+
+    impl Registers {
+        /// Has `work` done by them.
+        pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+            match self {
+                Self::Any => work.run(Portable),
+                Self::V3(simd) => simd.vectorize(Call(work, simd)),
+                Self::V4(simd) => simd.vectorize(Call(work, simd)),
+            }
         }
     }
 
-    /// What comes of `work` by each kind of registers that the processor has.
-    #[cfg(test)]
-    pub(crate) fn each<W: Work + Clone>(work: &W) -> std::vec::Vec<W::Output> {
-        let mut done = std::vec![work.clone().run(Portable)];
-        if let Some(simd) = V3::try_new() {
-            done.push(simd.vectorize(Call(work.clone(), simd)));
-        }
-        if let Some(simd) = V4::try_new() {
-            done.push(simd.vectorize(Call(work.clone(), simd)));
-        }
-        done
+    /// The kinds of registers that the processor has, the narrowest first.
+    pub(crate) fn all() -> impl DoubleEndedIterator<Item = Registers> {
+        let wide = V3::try_new().map(Registers::V3).into_iter();
+        let wider = V4::try_new().map(Registers::V4);
+        core::iter::once(Registers::Any).chain(wide).chain(wider)
+    }
+
+    /// Has `work` done by the widest registers the processor has.
+    pub(crate) fn widest<W: Work>(work: W) -> W::Output {
+        all().next_back().unwrap_or(Registers::Any).run(work)
     }
 }

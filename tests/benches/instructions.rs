@@ -46,8 +46,8 @@ fn worker(batch: u32) -> Stepping {
 }
 
 #[library_benchmark(setup = worker)]
-#[bench::batch_32(args = (32), config = at_most(6_720_000))]
-#[bench::batch_128(args = (128), config = at_most(20_830_000))]
+#[bench::batch_32(args = (32), config = at_most(6_340_000))]
+#[bench::batch_128(args = (128), config = at_most(19_300_000))]
 fn steps(mut worker: Stepping) -> Stepping {
     (0..STEPS).for_each(|_| worker.step());
     black_box(worker)
@@ -61,11 +61,11 @@ fn server(consistency: ConsistencySpec, workers: u32) -> Driven {
 }
 
 #[library_benchmark(setup = server)]
-#[bench::bsp(args = (ConsistencySpec::Bsp, BUSY), config = at_most(5_610_000))]
-#[bench::ssp(args = (SSP, BUSY), config = at_most(7_450_000))]
-#[bench::asp(args = (ConsistencySpec::Asp, BUSY), config = at_most(7_430_000))]
+#[bench::bsp(args = (ConsistencySpec::Bsp, BUSY), config = at_most(5_140_000))]
+#[bench::ssp(args = (SSP, BUSY), config = at_most(7_040_000))]
+#[bench::asp(args = (ConsistencySpec::Asp, BUSY), config = at_most(7_020_000))]
 // The cost of a push does not depend on how many others have nothing to say.
-#[bench::asp_beside_1000_idle(args = (ConsistencySpec::Asp, BUSY + 1000), config = at_most(7_960_000))]
+#[bench::asp_beside_1000_idle(args = (ConsistencySpec::Asp, BUSY + 1000), config = at_most(7_550_000))]
 fn pushes(mut server: Driven) -> Driven {
     (0..TURNS).for_each(|_| server.turn(BUSY));
     black_box(server)
@@ -80,8 +80,8 @@ fn run(consistency: ConsistencySpec, workers: u32) -> VirtualRun {
 }
 
 #[library_benchmark(setup = run)]
-#[bench::bsp(args = (ConsistencySpec::Bsp, 2), config = at_most(11_870_000))]
-#[bench::ssp(args = (SSP, 8), config = at_most(14_140_000))]
+#[bench::bsp(args = (ConsistencySpec::Bsp, 2), config = at_most(11_360_000))]
+#[bench::ssp(args = (SSP, 8), config = at_most(13_620_000))]
 fn simulation(run: VirtualRun) -> VirtualRun {
     let outcome = run.run_unseen();
     assert!(outcome.reason.is_some());

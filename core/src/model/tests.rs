@@ -6,9 +6,9 @@ use nalgebra::DMatrix;
 
 use super::*;
 use crate::rng::Random;
-use crate::simd::Portable;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
-use crate::simd::{Simd, Work, each};
+use crate::simd;
+use crate::simd::Portable;
 
 const REFERENCE: Shape = Shape { inputs: 93, dense: 9, hot: 3, classes: 5 };
 
@@ -367,33 +367,6 @@ fn a_gradient_keeps_its_bits() {
 #[test]
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
-    struct Step<'a>(&'a Model, &'a Examples, &'a [u32]);
-    impl Clone for Step<'_> {
-        fn clone(&self) -> Self {
-            Self(self.0, self.1, self.2)
-        }
-    }
-    impl Work for Step<'_> {
-        type Output = (u64, Vec<u32>);
-
-        fn run<S: Simd>(self, simd: S) -> Self::Output {
-            let Step(model, examples, rows) = self;
-            let params = model.initial(Stream::new(5));
-            let mut gradient = vec![0.0; model.parameters()];
-            let workspace = &mut Workspace::new();
-            let gradient_of = &mut gradient;
-            let loss = Gradient {
-                model,
-                params: &params,
-                examples,
-                rows,
-                gradient: gradient_of,
-                workspace,
-            }
-            .run(simd);
-            (loss.to_bits(), gradient.into_iter().map(f32::to_bits).collect())
-        }
-    }
     for (hidden, shape) in [
         (&[21][..], REFERENCE),
         (&[70, 33, 1, 16], REFERENCE),
@@ -402,10 +375,21 @@ fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
     ] {
         for activation in [Activation::Relu, Activation::Tanh] {
             let model = Model::new(&mlp(hidden, activation), shape).unwrap();
+            let params = model.initial(Stream::new(5));
             let examples = random_examples(shape, 150, 3);
             let rows: Vec<u32> = (0..150).collect();
             for count in [1, 7, 64, 150] {
-                let found = each(&Step(&model, &examples, &rows[..count]));
+                let found: Vec<_> = simd::all()
+                    .map(|registers| {
+                        let workspace = &mut Workspace::new();
+                        let (model, examples, rows) = (&model, &examples, &rows[..count]);
+                        let mut out = vec![0.0; model.parameters()];
+                        let (params, gradient) = (&params, &mut out);
+                        let step = Gradient { model, params, examples, rows, gradient, workspace };
+                        let loss = registers.run(step);
+                        (loss.to_bits(), out.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+                    })
+                    .collect();
                 assert!(found.len() > 1, "this processor has no wide registers");
                 assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{hidden:?} {count}");
             }

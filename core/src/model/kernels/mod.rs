@@ -8,8 +8,8 @@
 //! each sum runs over samples or columns in one order, however many lanes there are.
 //!
 //! Kernels are inlined into whoever has them [run](crate::simd::widest): only so are they compiled for the
-//! registers that were chosen. Their loops are over numbers, for what iterators add to a function
-//! of this size is not inlined any more.
+//! registers that were chosen. The largest, which go through tiles, stand [apart](crate::simd::Simd::apart).
+//! Their loops are over numbers, for what iterators add to a function of this size is not inlined any more.
 #![expect(clippy::needless_range_loop, clippy::manual_memcpy, reason = "see above")]
 
 mod activation;

@@ -2,7 +2,7 @@
 
 use super::lanes::add;
 use super::tiles::{Tiles, cover};
-use crate::simd::Simd;
+use crate::simd::{Kernel, Simd};
 
 /// Adds to `gradient` (a row for each input, as the weights have) the sum over the samples of
 /// input times `delta`. `input` is rows of `stride` values, `delta` of `strips`.
@@ -14,12 +14,7 @@ pub(in crate::model) fn outer<S: Simd>(
     (input, stride): (&[f32], usize),
     (delta, strips): (&[S::V], usize),
 ) {
-    let inputs = gradient.len() / outputs;
-    cover::<S>(
-        inputs,
-        strips,
-        &mut Outer { simd, gradient, outputs, input, stride, delta, strips },
-    );
+    simd.apart(Outer { simd, gradient, outputs, input, stride, delta, strips });
 }
 
 struct Outer<'a, S: Simd> {
@@ -30,6 +25,14 @@ struct Outer<'a, S: Simd> {
     stride: usize,
     delta: &'a [S::V],
     strips: usize,
+}
+
+impl<S: Simd> Kernel for Outer<'_, S> {
+    #[inline(always)]
+    fn run(mut self) {
+        let inputs = self.gradient.len() / self.outputs;
+        cover::<S>(inputs, self.strips, &mut self);
+    }
 }
 
 impl<S: Simd> Tiles for Outer<'_, S> {

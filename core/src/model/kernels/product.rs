@@ -7,7 +7,7 @@ use bytemuck::cast_slice_mut;
 use super::lanes::load;
 use super::memory::Memory;
 use super::tiles::{Tiles, cover};
-use crate::simd::Simd;
+use crate::simd::{Kernel, Simd};
 
 /// Rows of the weights a product goes through at once: those of a few strips stay in the first
 /// cache.
@@ -79,12 +79,10 @@ pub(in crate::model) fn multiply<S: Simd>(
     panel: &mut Memory,
 ) {
     let depth = weights.depth();
-    let rows = out.len() / strips;
     for begin in (0..depth).step_by(DEPTH) {
         let range = begin..depth.min(begin + DEPTH);
-        let mut product =
-            Product { simd, out, strips, input: &input[begin..], stride, weights, range, panel };
-        cover::<S>(rows, strips, &mut product);
+        let input = &input[begin..];
+        simd.apart(Product { simd, out, strips, input, stride, weights, range, panel });
     }
 }
 
@@ -98,6 +96,14 @@ struct Product<'a, S: Simd> {
     /// The rows of the weights.
     range: Range<usize>,
     panel: &'a mut Memory,
+}
+
+impl<S: Simd> Kernel for Product<'_, S> {
+    #[inline(always)]
+    fn run(mut self) {
+        let rows = self.out.len() / self.strips;
+        cover::<S>(rows, self.strips, &mut self);
+    }
 }
 
 impl<S: Simd> Tiles for Product<'_, S> {
