@@ -147,7 +147,7 @@ fn servers_with_checkpoints_that_are_killed_at_random_moments_are_of_one_version
 
 #[test]
 fn a_run_whose_server_was_lost_goes_on_from_the_last_checkpoint() {
-    let job = ["--epochs", "6", "--workers", "1", "--lease", "200ms"];
+    let job = ["--epochs", "6", "--workers", "1", "--lease", "1s"];
     let group = Group::new(2, "60ms", &[&PACED, &job]);
     let worker = group.first.worker(&[]);
     group.wait_for_checkpoint();
