@@ -29,22 +29,18 @@ impl World<'_> {
         self.kept.inputs.push(record);
     }
 
-    /// Now and then, saves the server and puts the one restored in its place, every other time.
+    /// Now and then, saves the server and puts the one restored in its place.
     pub(super) fn save(&mut self) {
         if self.settings.forgets || !self.is_time_to_save() {
             return;
         }
         let before = format!("{:?}", self.server);
         let saved = self.server.save();
-        // Whether the one that was saved goes on or the one restored: both are what it was before.
-        let is_restored = self.kept.saves.is_multiple_of(2);
-        if is_restored {
-            let again = Server::restore(self.settings.job.clone(), &saved);
-            self.server = again.expect("what was saved can be restored");
-        }
+        assert_eq!(format!("{:?}", self.server), before, "saving changed the server");
+        let again = Server::restore(self.settings.job.clone(), &saved);
+        self.server = again.expect("what was saved can be restored");
         let after = format!("{:?}", self.server);
-        let what = if is_restored { "restoring made another server" } else { "saving changed it" };
-        assert!(after == before, "{what}:\n{after}\n{before}");
+        assert!(after == before, "what was restored is another server:\n{after}\n{before}");
         self.kept.saves += 1;
         self.kept.saved = Some(saved);
         self.kept.inputs.clear();

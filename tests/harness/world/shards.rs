@@ -206,23 +206,19 @@ impl World<'_> {
         self.plan_shard_wake(shard);
     }
 
-    /// Now and then, saves the shard and puts the one restored in its place, every other time.
+    /// Now and then, saves the shard and puts the one restored in its place.
     fn save_shard(&mut self, shard: usize) {
         if self.settings.forgets || !self.is_time_to_save() {
             return;
         }
-        // As a server's: every other time, the one that was saved goes on.
-        let is_restored = self.kept.saves.is_multiple_of(2);
         let again = self.new_shard(shard);
         let ShardProcess { node, saved, log, .. } = &mut self.shards[shard];
         let before = format!("{node:?}");
         let state = node.save();
-        if is_restored {
-            *node = again.restored(&state).expect("what was saved can be restored");
-        }
+        assert_eq!(format!("{node:?}"), before, "saving changed the shard");
+        *node = again.restored(&state).expect("what was saved can be restored");
         let after = format!("{node:?}");
-        let what = if is_restored { "restoring made another shard" } else { "saving changed it" };
-        assert!(after == before, "{what}:\n{after}\n{before}");
+        assert!(after == before, "what was restored is another shard:\n{after}\n{before}");
         *saved = Some(state);
         log.clear();
         self.kept.saves += 1;
