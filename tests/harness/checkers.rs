@@ -427,6 +427,8 @@ impl Checker {
                 let gathering = now >= Time::ZERO + membership.start_patience();
                 let since = self.short_since;
                 assert!(since.map_or(gathering, waited), "it was not patient");
+                let away = self.away.keys().next().filter(|_| since.is_none());
+                assert_eq!(away, None, "a server was not there for the workers that were");
             }
             EndReason::ServerLost(server) => {
                 let since = self.away.get(&server).unwrap_or_else(|| panic!("{server} is there"));

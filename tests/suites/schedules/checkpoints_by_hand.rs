@@ -3,9 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
+use std::time::Duration;
+
 use pstrain_core::id::{CheckpointId, Incarnation, PeerId, ServerId, WorkerId};
 use pstrain_core::node::{
-    Durable as _, Effect, Identity, Input, Node, Outbox, Server, WorkerError,
+    Durable as _, Effect, Event, Identity, Input, Node, Outbox, Server, WorkerError,
 };
 use pstrain_core::protocol::checkpoint::{OnDisk, Written};
 use pstrain_core::protocol::group::{Enlist, Place};
@@ -13,6 +15,7 @@ use pstrain_core::protocol::message::{EndReason, Heartbeat, Resume};
 use pstrain_core::protocol::range::PullRange;
 use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
 use pstrain_core::store::Decision;
+use pstrain_core::time::Time;
 use pstrain_tests::Toy;
 
 use super::by_hand::{Hand, RUN, sent};
@@ -261,4 +264,32 @@ fn one_that_goes_back_while_the_run_ends_keeps_nothing_of_that() {
     let out = comes(&mut server, 2, None, with(&[1, 2], false));
     assert_eq!(goes_back(&out), Some(2), "{out:?}");
     assert!(!server.node.is_over());
+}
+
+#[test]
+fn a_run_that_never_began_blames_the_server_that_is_away_and_may_go_on_with_it() {
+    let patience = Toy::new(1, 8).job.membership.start_patience();
+    for (is_away, reason) in [
+        (true, EndReason::ServerLost(OTHER)),
+        (false, EndReason::TooFewWorkers { present: 0, needed: 1 }),
+    ] {
+        let mut server = after(1);
+        server.now = Time::ZERO + (patience - Duration::from_millis(2));
+        if is_away {
+            goes(&mut server, 1);
+        } else {
+            server.tell(PeerId(1), Message::Heartbeat(Heartbeat { incarnation: None }));
+        }
+        let ended = |out: &Outbox| {
+            out.iter().find_map(|effect| match effect {
+                Effect::Report(Event::Ended { reason }) => Some(*reason),
+                _ => None,
+            })
+        };
+        assert_eq!(ended(&server.give(Input::Wake)), None, "it was not patient");
+        let out = server.give(Input::Wake);
+        assert_eq!(ended(&out), Some(reason));
+        // An end that is kept is final.
+        assert_eq!(taken(&out).is_some(), !is_away, "{out:?}");
+    }
 }

@@ -231,7 +231,11 @@ impl Server {
             |since: Option<Time>| since.is_some_and(|at| now >= at + membership.patience());
         match self.phase {
             Phase::Gathering if now >= self.phase_since + membership.start_patience() => {
-                self.end_for_want_of_workers(now, membership.needed_to_start(), out);
+                // Without all servers no worker could be ready.
+                match self.group.first_away() {
+                    Some((server, _)) => self.end(now, EndReason::ServerLost(server), out),
+                    None => self.end_for_want_of_workers(now, membership.needed_to_start(), out),
+                }
             }
             Phase::Training if overdue(self.short_since) => {
                 self.end_for_want_of_workers(now, self.needed(), out);
