@@ -199,8 +199,9 @@ fn a_worker_that_is_killed_is_replaced_at_all_servers() {
 
 #[test]
 fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() {
-    let server =
-        Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "1", "--servers", "2", "--lease", "200ms"]]);
+    // The first epoch lasts half a minute: what is put together to evaluate its end would not be lost.
+    let job = ["--batch-size", "1", "--workers", "1", "--servers", "2", "--lease", "200ms"];
+    let server = Server::tcp(&[&PACED, &ENDLESS, &job]);
     let others = others(&server, 2);
     let workers = server.workers(1);
     server.wait_for_updates(2);
