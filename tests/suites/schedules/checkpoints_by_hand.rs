@@ -280,6 +280,8 @@ fn a_run_that_never_began_blames_the_server_that_is_away_and_may_go_on_with_it()
         } else {
             server.tell(PeerId(1), Message::Heartbeat(Heartbeat { incarnation: None }));
         }
+        let left = server.node.status(server.now).wait.unwrap().left;
+        assert_eq!(left, Some(Duration::from_millis(2)), "{reason}");
         let ended = |out: &Outbox| {
             out.iter().find_map(|effect| match effect {
                 Effect::Report(Event::Ended { reason }) => Some(*reason),

@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use super::Server;
 use super::checkpoints::Standing;
@@ -263,8 +262,8 @@ impl Server {
             let why = alloc::format!("it has been silent for {:?}", membership.lease);
             self.lose_server(now, peer, why, out);
         }
-        let patience = self.server_patience();
-        let is_lost = |other: &Other| other.away_since.is_some_and(|since| now >= since + patience);
+        let is_lost =
+            |other: &Other| other.away_since.is_some_and(|since| now >= self.due_back(since));
         let Some(place) = self.group.others.iter().position(is_lost) else { return };
         let Some(lost) = self.group.others.get(place).map(|other| other.server) else { return };
         let lost = EndReason::ServerLost(lost);
@@ -279,12 +278,13 @@ impl Server {
         self.end(now, lost, out);
     }
 
-    /// How long a server may be away.
-    pub(super) fn server_patience(&self) -> Duration {
+    /// Until when a server that is away since then is waited for. Without all servers no worker can be
+    /// ready, so those are waited for as long as workers are at the start.
+    pub(super) fn due_back(&self, since: Time) -> Time {
         let membership = self.job.membership;
         match self.phase {
-            Phase::Gathering => membership.start_patience(),
-            Phase::Training | Phase::Draining | Phase::Ending => membership.patience(),
+            Phase::Gathering => self.phase_since + membership.start_patience(),
+            Phase::Training | Phase::Draining | Phase::Ending => since + membership.patience(),
         }
     }
 

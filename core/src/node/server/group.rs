@@ -356,11 +356,15 @@ impl Group {
         Some(Whole { version, keys, parameters, evaluates })
     }
 
-    /// The next time something of the others is overdue: silence for `lease`, absence for
-    /// `patience`.
-    pub(super) fn deadline(&self, lease: Duration, patience: Duration) -> Option<Time> {
+    /// The next time something of the others is overdue: silence for `lease`, absence when they are
+    /// `due_back`, which is a function of since when they are away.
+    pub(super) fn deadline(
+        &self,
+        lease: Duration,
+        due_back: impl Fn(Time) -> Time,
+    ) -> Option<Time> {
         let due = |other: &Other| match other.away_since {
-            Some(since) => since + patience,
+            Some(since) => due_back(since),
             None => other.heard + lease,
         };
         self.others.iter().map(due).min()

@@ -231,11 +231,7 @@ impl Server {
             |since: Option<Time>| since.is_some_and(|at| now >= at + membership.patience());
         match self.phase {
             Phase::Gathering if now >= self.phase_since + membership.start_patience() => {
-                // Without all servers no worker could be ready.
-                match self.group.first_away() {
-                    Some((server, _)) => self.end(now, EndReason::ServerLost(server), out),
-                    None => self.end_for_want_of_workers(now, membership.needed_to_start(), out),
-                }
+                self.end_for_want_of_workers(now, membership.needed_to_start(), out);
             }
             Phase::Training if overdue(self.short_since) => {
                 self.end_for_want_of_workers(now, self.needed(), out);
@@ -332,7 +328,7 @@ impl Server {
             phase,
             self.lease_check,
             self.order_at(),
-            self.group.deadline(membership.lease, self.server_patience()),
+            self.group.deadline(membership.lease, |since| self.due_back(since)),
             self.next_turn,
             self.strangers.first().map(|&(since, _)| since + membership.lease),
             self.pushes.heard().map(|heard| heard + membership.lease),

@@ -122,7 +122,7 @@ impl Server {
             slot.presence != Presence::Ready && !self.finished.contains(&worker)
         };
         if let Some((server, since)) = self.group.first_away() {
-            let limit = Some(self.server_patience());
+            let limit = Some(self.due_back(since).since(since));
             return Some(wait(WaitReason::Server(server), Vec::new(), since, limit));
         }
         if let Some((server, since)) = self.first_to_answer() {
