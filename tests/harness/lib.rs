@@ -38,7 +38,7 @@ pub use proxy::Proxy;
 pub use raw::{RawPeer, Received, hello};
 pub use reference::sequential_bsp;
 pub use replicas::{Disturbances, Rank, Replicated, run_moving, run_replicated};
-pub use seeds::{is_one_seed, seeds};
+pub use seeds::{Ran, for_seeds};
 pub use simulated::{Arrival, Simulated, VirtualRun};
 pub use stepping::Stepping;
 pub use stood_by::{StoodBy, run_stood_by};

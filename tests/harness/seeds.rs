@@ -1,28 +1,106 @@
-//! Which seeds the random schedules of a suite are drawn from.
+//! The seeds of random schedules: a fixed share of each test's, then fresh ones for a time.
+//!
+//! | variable | runs |
+//! |---|---|
+//! | none | the first sixth of each test's seeds, at least 50 |
+//! | `PSTRAIN_SEEDS=FACTOR` | `FACTOR` times each test's seeds: 1 is all of them |
+//! | `PSTRAIN_FRESH=SECONDS` | after the fixed seeds, fresh random ones for so long in each test |
+//! | `PSTRAIN_SEED=SEED` | this seed alone |
+//!
+//! A seed that fails prints the command that repeats it.
 
 use std::env;
-use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::str::FromStr;
+use std::time::Duration;
 
-/// The first `count` seeds, of a suite whose largest test has `largest`, or what the environment asks
-/// for: the one in `PSTRAIN_SEED`, or `PSTRAIN_SEEDS` of them in the largest test, of which the others
-/// keep their share.
-#[must_use]
-pub fn seeds(count: u64, largest: u64) -> Range<u64> {
-    match number("PSTRAIN_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            0..number("PSTRAIN_SEEDS").map_or(count, |seeds: u64| (seeds * count).div_ceil(largest))
+use pstrain_core::time::Time;
+use pstrain_transports::WallClock;
+
+/// One in so many of a test's seeds runs if the environment asks for no other share,
+const USUAL_SHARE: u64 = 6;
+/// but at least so many, or all.
+const USUAL_LEAST: u64 = 50;
+
+/// The seeds that one test ran, against which its counts are held.
+#[derive(Debug, Clone, Copy)]
+pub struct Ran {
+    /// Fixed seeds that ran.
+    fixed: u64,
+    /// Fixed seeds of the whole test.
+    whole: u64,
+    /// One seed alone was asked for: it need not show all that can come up.
+    alone: bool,
+}
+
+/// Runs `check` on the seeds of this test, which has `whole` of them, and describes the first that fails.
+///
+/// # Panics
+///
+/// If `check` panics, after printing `describe` and the command that repeats the seed.
+#[expect(clippy::print_stderr, reason = "the reader of a failure repeats it")]
+pub fn for_seeds(whole: u64, describe: impl Fn(u64) -> String, mut check: impl FnMut(u64)) -> Ran {
+    // The harness names the thread after the test, unless all run on the main thread.
+    let thread = std::thread::current();
+    let test = thread.name().filter(|name| *name != "main").unwrap_or_default();
+    let mut run = |seed| {
+        if let Err(failure) = catch_unwind(AssertUnwindSafe(|| check(seed))) {
+            eprintln!("seed {seed}: {}", describe(seed));
+            eprintln!(
+                "replay: PSTRAIN_SEED={seed} cargo test -p pstrain-tests --test suites {test}"
+            );
+            resume_unwind(failure);
         }
+    };
+    if let Some(seed) = number("PSTRAIN_SEED") {
+        run(seed);
+        return Ran { fixed: 1, whole, alone: true };
+    }
+    let fixed = match number::<f64>("PSTRAIN_SEEDS") {
+        Some(factor) => (whole as f64 * factor).ceil() as u64,
+        None => (whole / USUAL_SHARE).max(whole.min(USUAL_LEAST)),
+    };
+    (0..fixed).for_each(&mut run);
+    let until = Time::ZERO + Duration::from_secs(number("PSTRAIN_FRESH").unwrap_or(0));
+    let clock = WallClock::start();
+    while clock.now() < until {
+        run(getrandom::u64().expect("the system has random numbers"));
+    }
+    Ran { fixed, whole, alone: false }
+}
+
+impl Ran {
+    /// Asserts that `found` is above the share of `least` that belongs to the fixed seeds that ran.
+    ///
+    /// # Panics
+    ///
+    /// If it is not: the test checked too little.
+    #[track_caller]
+    pub fn expect_above(self, least: u64, found: u64, of: &str) {
+        let Self { fixed, whole, alone } = self;
+        let enough = u128::from(found) * u128::from(whole) > u128::from(least) * u128::from(fixed);
+        assert!(alone || enough, "only {found} {of} in {fixed} of {whole} seeds");
+    }
+
+    /// Asserts that each of `words` came up.
+    ///
+    /// # Panics
+    ///
+    /// If one did not: the test checked too little.
+    #[track_caller]
+    pub fn expect_each<W: AsRef<str>>(
+        self,
+        words: impl IntoIterator<Item = W>,
+        came_up: impl Fn(&str) -> bool,
+    ) {
+        let missing = |word: &W| !came_up(word.as_ref());
+        let missing: Vec<_> = words.into_iter().filter(missing).collect();
+        let names: Vec<_> = missing.iter().map(AsRef::as_ref).collect();
+        assert!(self.alone || names.is_empty(), "{names:?} never came up in {self:?}");
     }
 }
 
-/// Whether one seed alone is to be run, which need not show all that can come up.
-#[must_use]
-pub fn is_one_seed() -> bool {
-    env::var_os("PSTRAIN_SEED").is_some()
-}
-
 fn number<T: FromStr>(name: &str) -> Option<T> {
-    env::var(name).ok()?.parse().ok()
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }

@@ -19,11 +19,8 @@ use pstrain_core::work::Task;
 use pstrain_tests::{Kind, Net, OPEN, Probe, frame, within};
 use pstrain_transports::{MAX_BACKLOG_BYTES, TransportEvent};
 
-#[path = "conformance/shaped.rs"]
 mod shaped;
-#[path = "conformance/slow.rs"]
 mod slow;
-#[path = "conformance/sockets.rs"]
 mod sockets;
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -15,9 +15,7 @@ use pstrain_tests::{
     Proxy, ServerEnd, ServerThread, Toy, WorkerThread, check_exactly_once, sequential_bsp, within,
 };
 
-#[path = "faults/clients.rs"]
 mod clients;
-#[path = "faults/membership.rs"]
 mod membership;
 
 const LIMIT: Duration = Duration::from_secs(40);

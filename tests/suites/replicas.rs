@@ -8,7 +8,9 @@ use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::job::{Aggregation, Exchange, Job, OnLoss};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{Ledger, Replicate};
-use pstrain_tests::{Disturbances, Rank, Replicated, Toy, run_moving, run_replicated};
+use pstrain_tests::{
+    Disturbances, Ran, Rank, Replicated, Toy, for_seeds, run_moving, run_replicated,
+};
 
 fn toy(workers: u32, seed: u64) -> Toy {
     let mut toy = Toy::new(workers, 240);
@@ -19,38 +21,27 @@ fn toy(workers: u32, seed: u64) -> Toy {
     toy
 }
 
-/// Runs `seeds` schedules of each of some sizes.
-fn schedules(seeds: u64, look: impl FnMut(&Toy, u64, &Replicated), mode: ConsistencySpec) {
-    schedules_of(1, seeds, look, mode);
+/// Runs the schedules of a test that has `whole` of them, of each of some sizes.
+fn schedules(whole: u64, look: impl FnMut(&Toy, u64, &Replicated), mode: ConsistencySpec) -> Ran {
+    disturbed(Disturbances::One, 1, whole, look, mode)
 }
 
-/// The same with several servers.
-fn schedules_of(
-    servers: u32,
-    seeds: u64,
-    look: impl FnMut(&Toy, u64, &Replicated),
-    mode: ConsistencySpec,
-) {
-    disturbed(Disturbances::One, servers, seeds, look, mode);
-}
-
-/// Schedules of the largest test.
-const LARGEST: u64 = 800;
-
+/// The same with other disturbances, and `servers`.
 fn disturbed(
     disturbances: Disturbances,
     servers: u32,
-    seeds: u64,
+    whole: u64,
     mut look: impl FnMut(&Toy, u64, &Replicated),
     mode: ConsistencySpec,
-) {
-    for seed in pstrain_tests::seeds(seeds, LARGEST) {
+) -> Ran {
+    let describe = |_| format!("{disturbances:?}, {servers} servers, {mode}");
+    for_seeds(whole, describe, |seed| {
         let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
         toy.job.servers = servers;
         toy.job.mode = Mode::of(mode);
         let done = run_replicated(&toy, disturbances, seed);
         look(&toy, seed, &done);
-    }
+    })
 }
 
 /// How often a server took over, went on alone or found that another leads.
@@ -70,13 +61,14 @@ impl Came {
         self.bare += done.bare;
     }
 
-    /// Checks that each came up more often than that.
+    /// Asserts that each came up more often than this.
     #[track_caller]
-    fn check(&self, takeovers: u64, alone: u64, deposed: u64) {
-        let enough = self.takeovers > takeovers && self.alone > alone && self.deposed > deposed;
+    fn check(&self, ran: Ran, takeovers: u64, alone: u64, deposed: u64) {
+        ran.expect_above(takeovers, self.takeovers, "takeovers");
+        ran.expect_above(alone, self.alone, "servers that went on alone");
+        ran.expect_above(deposed, self.deposed, "servers that were deposed");
         // Half of the schedules send them so, where there is more than one worker.
-        let enough = enough && self.bare > 20 * takeovers;
-        assert!(enough, "{self:?}");
+        ran.expect_above(20 * takeovers, self.bare, "pushes without values");
     }
 }
 
@@ -91,15 +83,15 @@ fn whatever_befalls_them_bsp_comes_to_the_same_parameters() {
         assert_eq!(done.parameters, calm.parameters, "seed {seed}");
         came.note(done);
     };
-    schedules(LARGEST, look, ConsistencySpec::Bsp);
-    came.check(400, 200, 20);
+    let ran = schedules(800, look, ConsistencySpec::Bsp);
+    came.check(ran, 400, 200, 20);
 }
 
 /// The standbys of servers that do not coordinate are sent each push.
 #[test]
 fn a_standby_is_sent_one_gradient_for_each_update_or_for_each_push() {
-    let mut bare = 0;
     for servers in [1, 2] {
+        let mut bare = 0;
         let look = |toy: &Toy, seed: u64, done: &Replicated| {
             let (updates, pushes) = (done.version.0, done.ledger.applied);
             let coordinator = match done.replicate {
@@ -116,9 +108,10 @@ fn a_standby_is_sent_one_gradient_for_each_update_or_for_each_push() {
             assert!(sent.abs_diff(all) <= may_differ, "{told}");
             bare += done.bare;
         };
-        disturbed(Disturbances::Calm, servers, 60, look, ConsistencySpec::Bsp);
+        let bsp = ConsistencySpec::Bsp;
+        let ran = disturbed(Disturbances::Calm, servers, 60, look, bsp);
+        ran.expect_above(1000, bare, "pushes without values");
     }
-    assert!(bare > 2000, "{bare}");
 }
 
 /// What an update goes by, beside the sum of its gradients.
@@ -156,8 +149,8 @@ fn whatever_updates_go_by_bsp_comes_to_the_same_parameters() {
     assert!(takeovers > 150, "{takeovers}");
 }
 
-/// Any of so many servers is disturbed, in so many schedules.
-fn several_servers(servers: u32, seeds: u64) {
+/// Any of so many servers is disturbed.
+fn several_servers(servers: u32, whole: u64) {
     let mut came = Came::default();
     let look = |toy: &Toy, seed: u64, done: &Replicated| {
         let one = Toy { job: Job { servers: 1, ..toy.job.clone() }, ..toy.clone() };
@@ -167,8 +160,8 @@ fn several_servers(servers: u32, seeds: u64) {
         assert_eq!(done.parameters, one.parameters, "seed {seed}");
         came.note(done);
     };
-    schedules_of(servers, seeds, look, ConsistencySpec::Bsp);
-    came.check(seeds / 2, seeds / 4, seeds / 20);
+    let ran = disturbed(Disturbances::One, servers, whole, look, ConsistencySpec::Bsp);
+    came.check(ran, whole / 2, whole / 4, whole / 20);
 }
 
 #[test]
@@ -184,9 +177,10 @@ fn whatever_befalls_three_servers_bsp_comes_to_the_parameters_of_one() {
 /// Each of them may have a standby, also one that came later.
 #[test]
 fn servers_come_and_go_whatever_befalls_them_and_bsp_comes_to_the_same_parameters() {
-    let (mut came, mut moves) = (Came::default(), 0);
     for disturbances in [Disturbances::One, Disturbances::Crashes] {
-        for seed in pstrain_tests::seeds(100, LARGEST) {
+        let (mut came, mut moves) = (Came::default(), 0);
+        let describe = |_| format!("{disturbances:?}");
+        let ran = for_seeds(100, describe, |seed| {
             let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
             toy.job.mode = Mode::of(ConsistencySpec::Bsp);
             toy.job.budget.epochs = 12;
@@ -198,10 +192,10 @@ fn servers_come_and_go_whatever_befalls_them_and_bsp_comes_to_the_same_parameter
             assert_eq!(done.parameters, one.parameters, "seed {seed}, {disturbances:?}");
             came.note(&done);
             moves += done.moves;
-        }
+        });
+        came.check(ran, 25, 35, 10);
+        ran.expect_above(350, moves, "moves");
     }
-    came.check(60, 80, 30);
-    assert!(moves > 800, "{moves} moves, {came:?}");
 }
 
 #[test]
@@ -215,8 +209,10 @@ fn servers_that_keep_a_log_and_crash_both_at_a_time_come_to_the_same_parameters(
             takeovers += done.takeovers;
             deposed += done.deposed;
         };
-        disturbed(Disturbances::Crashes, servers, 300, look, ConsistencySpec::Bsp);
-        assert!(takeovers > 60 && deposed > 30, "{servers}: {takeovers} {deposed}");
+        let bsp = ConsistencySpec::Bsp;
+        let ran = disturbed(Disturbances::Crashes, servers, 300, look, bsp);
+        ran.expect_above(60, takeovers, "takeovers");
+        ran.expect_above(30, deposed, "servers that were deposed");
     }
 }
 
@@ -250,8 +246,8 @@ fn a_server_that_dies_when_its_standby_is_back_is_done_without() {
         assert_eq!(done.parameters, calm.parameters, "seed {seed}");
         returns += done.returns;
     };
-    disturbed(Disturbances::Return, 1, 60, look, ConsistencySpec::Bsp);
-    assert!(returns > 40, "{returns}");
+    let ran = disturbed(Disturbances::Return, 1, 60, look, ConsistencySpec::Bsp);
+    ran.expect_above(40, returns, "returns");
 }
 
 #[test]
@@ -275,7 +271,7 @@ fn whatever_befalls_them_each_mini_batch_counts_once() {
             assert!(discarded <= workers, "seed {seed}: {discarded}");
             takeovers += done.takeovers;
         };
-        schedules(300, look, mode);
-        assert!(takeovers > 100, "{mode}: {takeovers}");
+        let ran = schedules(300, look, mode);
+        ran.expect_above(100, takeovers, "takeovers");
     }
 }

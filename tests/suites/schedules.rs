@@ -1,23 +1,14 @@
 //! The server and its workers under thousands of random schedules, in virtual time.
 //!
-//! `PSTRAIN_SEEDS=100000` runs more of them; `PSTRAIN_SEED=17` runs that one alone.
+//! How many, and which: [`pstrain_tests::for_seeds`].
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-#[path = "schedules/by_hand.rs"]
 mod by_hand;
-#[path = "schedules/checkpoints_by_hand.rs"]
 mod checkpoints_by_hand;
-#[path = "schedules/moving.rs"]
 mod moving;
-#[path = "schedules/pushed.rs"]
 mod pushed;
-#[path = "schedules/pushed_by_hand.rs"]
 mod pushed_by_hand;
-#[path = "schedules/reassigned.rs"]
 mod reassigned;
-#[path = "schedules/shards.rs"]
 mod shards;
-#[path = "schedules/sparse.rs"]
 mod sparse;
 
 use std::cell::{Cell, RefCell};
@@ -31,22 +22,15 @@ use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::node::{Cause, Event};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
-use pstrain_tests::{POLICIES, is_one_seed, kind_of_policy, seeds};
+use pstrain_tests::{POLICIES, Ran, kind_of_policy};
 
 /// Seeds of the largest test.
 const LARGEST: u64 = 12_000;
 
-/// Runs `check` on `count` seeds, or on those that the environment asks for, and names the first
-/// that fails.
-#[expect(clippy::print_stderr, reason = "whoever reads of a failure wants to repeat it")]
-fn for_seeds(test: &str, count: u64, check: impl Fn(u64)) {
-    for seed in seeds(count, LARGEST) {
-        if let Err(fault) = catch_unwind(AssertUnwindSafe(|| check(seed))) {
-            eprintln!("seed {seed}: {:#?}", Settings::draw(seed).without_rows());
-            eprintln!("replay: PSTRAIN_SEED={seed} cargo test -p pstrain-tests {test}");
-            std::panic::resume_unwind(fault);
-        }
-    }
+/// Runs `check` on the seeds of a test that has `whole` of them.
+fn for_seeds(whole: u64, check: impl FnMut(u64)) -> Ran {
+    let describe = |seed| format!("{:#?}", Settings::draw(seed).without_rows());
+    pstrain_tests::for_seeds(whole, describe, check)
 }
 
 fn bits(aftermath: &Aftermath) -> Vec<u32> {
@@ -56,18 +40,14 @@ fn bits(aftermath: &Aftermath) -> Vec<u32> {
 #[test]
 fn whatever_happens_the_invariants_hold_and_the_run_ends() {
     let seen = RefCell::new(BTreeSet::new());
-    for_seeds("whatever_happens", LARGEST, |seed| {
+    let ran = for_seeds(LARGEST, |seed| {
         let aftermath = let_happen(&Settings::draw(seed));
         let words = aftermath.events.iter().map(|(_, event)| kind_of(event));
         seen.borrow_mut().extend(words);
         let policy = Settings::draw(seed).job.mode.consistency;
         seen.borrow_mut().insert(kind_of_policy(policy));
     });
-    if is_one_seed() {
-        return;
-    }
-    // Nothing was checked if it never came up.
-    for kind in [
+    let kinds = [
         "CutOff",
         "Departed Left",
         "Departed Lost",
@@ -86,12 +66,8 @@ fn whatever_happens_the_invariants_hold_and_the_run_ends() {
         "Refused",
         "Repeated",
         "Unpaused",
-    ]
-    .into_iter()
-    .chain(POLICIES)
-    {
-        assert!(seen.borrow().contains(kind), "{kind} never came up in {:?}", seen.borrow());
-    }
+    ];
+    ran.expect_each(kinds.into_iter().chain(POLICIES), |word| seen.borrow().contains(word));
 }
 
 /// The kind of an event, as far as it tells two courses of a run apart.
@@ -111,7 +87,7 @@ fn kind_of(event: &Event) -> String {
 #[test]
 fn a_server_that_crashes_at_any_time_goes_on_as_if_it_had_not() {
     let crashes = Cell::new(0);
-    for_seeds("a_server_that_crashes", LARGEST / 4, |seed| {
+    let ran = for_seeds(LARGEST / 4, |seed| {
         let mut settings = Settings::draw(seed);
         if seed % 2 == 0 {
             settings = settings.switching();
@@ -119,13 +95,13 @@ fn a_server_that_crashes_at_any_time_goes_on_as_if_it_had_not() {
         settings.crashes = 1 + seed % 30;
         crashes.set(crashes.get() + let_happen(&settings).crashes);
     });
-    assert!(is_one_seed() || crashes.get() > 1000, "only {} crashes", crashes.get());
+    ran.expect_above(1000, crashes.get(), "crashes");
 }
 
 #[test]
 fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() {
     let (saves, crashes) = (Cell::new(0), Cell::new(0));
-    for_seeds("saved_and_restored", LARGEST / 4, |seed| {
+    let ran = for_seeds(LARGEST / 4, |seed| {
         let mut settings = of_all_kinds(seed);
         if seed % 5 == 0 {
             settings = settings.with_servers(2 + (seed % 3) as u32).measuring();
@@ -136,18 +112,18 @@ fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() 
         saves.set(saves.get() + aftermath.saves);
         crashes.set(crashes.get() + aftermath.crashes);
     });
-    let enough = saves.get() > 10_000 && crashes.get() > 1000;
-    assert!(is_one_seed() || enough, "only {} saved, {} crashed", saves.get(), crashes.get());
+    ran.expect_above(10_000, saves.get(), "saves");
+    ran.expect_above(1000, crashes.get(), "crashes");
 }
 
 #[test]
 fn what_came_after_the_last_checkpoint_is_lost_as_a_whole() {
-    go_back("lost_as_a_whole", of_all_kinds);
+    go_back(of_all_kinds);
 }
 
 #[test]
 fn several_servers_go_back_together() {
-    go_back("several_go_back", |seed| {
+    go_back(|seed| {
         let mut settings = of_all_kinds(seed);
         if seed % 4 == 1 {
             settings = settings.sparse();
@@ -167,9 +143,9 @@ fn several_servers_go_back_together() {
 }
 
 /// Servers with these settings that crash, and have nothing but their checkpoints.
-fn go_back(name: &str, draw: impl Fn(u64) -> Settings) {
+fn go_back(draw: impl Fn(u64) -> Settings) {
     let (saves, crashes) = (Cell::new(0), Cell::new(0));
-    for_seeds(name, LARGEST / 4, |seed| {
+    let ran = for_seeds(LARGEST / 4, |seed| {
         let mut settings = draw(seed);
         settings.saves = 10 + seed % 100;
         settings.crashes = 1 + seed % 30;
@@ -178,8 +154,8 @@ fn go_back(name: &str, draw: impl Fn(u64) -> Settings) {
         saves.set(saves.get() + aftermath.saves);
         crashes.set(crashes.get() + aftermath.crashes);
     });
-    let enough = saves.get() > 1000 && crashes.get() > 1000;
-    assert!(is_one_seed() || enough, "only {} saved, {} crashed", saves.get(), crashes.get());
+    ran.expect_above(1000, saves.get(), "saves");
+    ran.expect_above(1000, crashes.get(), "crashes");
 }
 
 /// Settings with whatever a server may have to remember.
@@ -195,9 +171,8 @@ fn of_all_kinds(seed: u64) -> Settings {
 
 #[test]
 fn several_servers_do_together_what_one_does() {
-    let (several, crashes, reasons) = (Cell::new(0), Cell::new(0), RefCell::new(BTreeSet::new()));
-    let measured = Cell::new(0);
-    for_seeds("several_servers", LARGEST / 2, |seed| {
+    let (several, crashes, measured) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let ran = for_seeds(LARGEST / 2, |seed| {
         let mut settings = Settings::draw(seed).with_servers(2 + (seed % 3) as u32);
         if seed % 4 == 0 {
             settings = settings.switching();
@@ -220,23 +195,16 @@ fn several_servers_do_together_what_one_does() {
         let measures = settings.job.update.clip_norm.is_some() || by_distances;
         measured.set(measured.get() + u64::from(settings.job.servers > 1 && measures));
         crashes.set(crashes.get() + aftermath.crashes);
-        reasons.borrow_mut().insert(kind_of(&Event::Ended { reason: aftermath.reason }));
     });
-    let counts = format!(
-        "{} with several servers, {} that measured, {} crashes, {:?}",
-        several.get(),
-        measured.get(),
-        crashes.get(),
-        reasons.borrow()
-    );
-    let many = several.get() > LARGEST / 3 && measured.get() > LARGEST / 10;
-    assert!(is_one_seed() || many && crashes.get() > 1000, "only {counts}");
+    ran.expect_above(LARGEST / 3, several.get(), "runs with several servers");
+    ran.expect_above(LARGEST / 10, measured.get(), "runs that measured");
+    ran.expect_above(1000, crashes.get(), "crashes");
 }
 
 #[test]
 fn modes_change_at_any_time_and_nothing_is_lost_or_mixed() {
     let seen = RefCell::new(BTreeSet::new());
-    for_seeds("modes_change", LARGEST / 2, |seed| {
+    let ran = for_seeds(LARGEST / 2, |seed| {
         let settings = Settings::draw(seed).switching();
         let aftermath = let_happen(&settings);
         let mut mode = settings.job.mode;
@@ -254,23 +222,16 @@ fn modes_change_at_any_time_and_nothing_is_lost_or_mixed() {
             }
         }
     });
-    if is_one_seed() {
-        return;
-    }
-    for policy in POLICIES {
-        for way in ["from", "to"] {
-            assert!(seen.borrow().contains(&format!("{way} {policy}")), "never {way} {policy}");
-        }
-    }
-    for what in ["foreseen by the job later", "ordered at once", "ordered later", "without a fence"]
-    {
-        assert!(seen.borrow().contains(what), "{what} never came up in {:?}", seen.borrow());
-    }
+    let ways = ["from", "to"].into_iter();
+    let policies = ways.flat_map(|way| POLICIES.map(|policy| format!("{way} {policy}")));
+    let others =
+        ["foreseen by the job later", "ordered at once", "ordered later", "without a fence"];
+    ran.expect_each(policies.chain(others.map(String::from)), |word| seen.borrow().contains(word));
 }
 
 #[test]
 fn without_faults_a_run_with_changing_modes_reaches_its_budget() {
-    for_seeds("without_faults_a_run_with", 500, |seed| {
+    for_seeds(500, |seed| {
         let aftermath = let_happen(&Settings::draw(seed).peaceful().switching_as_foreseen());
         assert_eq!(aftermath.reason, EndReason::BudgetReached);
         assert!(aftermath.membership_was_fixed);
@@ -281,7 +242,7 @@ fn without_faults_a_run_with_changing_modes_reaches_its_budget() {
 #[test]
 fn what_auto_chooses_and_what_people_order_meanwhile_loses_and_mixes_nothing() {
     let seen = RefCell::new(BTreeSet::new());
-    for_seeds("what_auto_chooses", LARGEST / 4, |seed| {
+    let ran = for_seeds(LARGEST / 4, |seed| {
         let settings = match seed % 3 {
             0 => Settings::draw(seed).choosing(),
             _ => Settings::draw(seed).switching().choosing(),
@@ -306,10 +267,7 @@ fn what_auto_chooses_and_what_people_order_meanwhile_loses_and_mixes_nothing() {
             }
         }
     });
-    if is_one_seed() {
-        return;
-    }
-    for what in [
+    let choices = [
         "asp, chosen: true",
         "bsp, chosen: true",
         "bsp, chosen: false",
@@ -318,14 +276,13 @@ fn what_auto_chooses_and_what_people_order_meanwhile_loses_and_mixes_nothing() {
         "share",
         "Restored",
         "Departed Lost",
-    ] {
-        assert!(seen.borrow().contains(what), "{what} never came up in {:?}", seen.borrow());
-    }
+    ];
+    ran.expect_each(choices, |word| seen.borrow().contains(word));
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for_seeds("the_same_seed", 300, |seed| {
+    for_seeds(300, |seed| {
         let settings = match seed % 3 {
             0 => Settings::draw(seed),
             1 => Settings::draw(seed).switching().choosing(),
@@ -337,7 +294,7 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn without_faults_every_run_reaches_its_budget_and_every_worker_knows() {
-    for_seeds("without_faults", 1000, |seed| {
+    for_seeds(1000, |seed| {
         let aftermath = let_happen(&Settings::draw(seed).peaceful());
         assert_eq!(aftermath.reason, EndReason::BudgetReached);
         assert!(aftermath.membership_was_fixed);
@@ -349,7 +306,7 @@ fn without_faults_every_run_reaches_its_budget_and_every_worker_knows() {
 #[test]
 fn the_network_does_not_change_what_bsp_computes() {
     let compared = Cell::new(0);
-    for_seeds("the_network", 600, |seed| {
+    let ran = for_seeds(600, |seed| {
         let mut settings = Settings::draw(seed);
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);
         let lease = settings.job.membership.lease;
@@ -364,12 +321,12 @@ fn the_network_does_not_change_what_bsp_computes() {
             compared.set(compared.get() + 1);
         }
     });
-    assert!(is_one_seed() || compared.get() > 100, "only {} comparable runs", compared.get());
+    ran.expect_above(100, compared.get(), "comparable runs");
 }
 
 #[test]
 fn going_from_bsp_to_what_is_bsp_by_another_name_changes_no_bit() {
-    for_seeds("going_from_bsp", 300, |seed| {
+    for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);
         let reference = bits(&let_happen(&settings));
@@ -391,7 +348,7 @@ fn going_from_bsp_to_what_is_bsp_by_another_name_changes_no_bit() {
 
 #[test]
 fn going_to_asp_with_one_worker_stays_sequential() {
-    for_seeds("going_to_asp", 300, |seed| {
+    for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.membership.workers = 1;
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);
@@ -408,7 +365,7 @@ fn going_to_asp_with_one_worker_stays_sequential() {
 
 #[test]
 fn asp_staleness_adds_up_whatever_the_speeds() {
-    for_seeds("asp_staleness", 300, |seed| {
+    for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Asp);
         settings.job.exchange = Exchange::Combined;
@@ -439,7 +396,7 @@ fn asp_staleness_adds_up_whatever_the_speeds() {
 
 #[test]
 fn equally_fast_asp_workers_have_a_mean_staleness_of_all_the_others() {
-    for_seeds("equally_fast", 100, |seed| {
+    for_seeds(100, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Asp);
         settings.job.exchange = Exchange::Combined;
@@ -460,7 +417,7 @@ fn equally_fast_asp_workers_have_a_mean_staleness_of_all_the_others() {
 #[test]
 fn the_staleness_bound_of_ssp_is_attained() {
     let attained = Cell::new(0);
-    for_seeds("the_staleness_bound", 600, |seed| {
+    let ran = for_seeds(600, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.membership.workers = 2;
         settings.job.mode = Mode::of(ConsistencySpec::Ssp { slack: 1 });
@@ -468,13 +425,14 @@ fn the_staleness_bound_of_ssp_is_attained() {
             |(_, event): &(_, Event)| matches!(event, Event::Applied { staleness: 3, .. });
         attained.set(attained.get() + u64::from(let_happen(&settings).events.iter().any(attains)));
     });
-    assert!(is_one_seed() || attained.get() > 0, "a bound that is never attained checks little");
+    // A bound that is never attained checks little.
+    ran.expect_above(0, attained.get(), "runs that attain it");
 }
 
 #[test]
 fn a_dead_worker_holds_the_others_up_for_a_lease_and_no_longer() {
     let held_up = Cell::new(0);
-    for_seeds("a_dead_worker", 1000, |seed| {
+    let ran = for_seeds(1000, |seed| {
         let mut settings = Settings::draw(seed).with_one_death();
         settings.job.membership.on_loss = OnLoss::Continue;
         // Those who have done their own passes would wait for the dead one's successor.
@@ -486,5 +444,5 @@ fn a_dead_worker_holds_the_others_up_for_a_lease_and_no_longer() {
         assert!(stall <= lease + settings.late + round, "{stall:?} without an update");
         held_up.set(held_up.get() + u64::from(stall >= lease));
     });
-    assert!(is_one_seed() || held_up.get() > 50, "only {} deaths were felt", held_up.get());
+    ran.expect_above(50, held_up.get(), "deaths that were felt");
 }

@@ -1,6 +1,5 @@
 //! Sparse models: working sets are a way for values to travel, and change no result.
 
-#[path = "sparse/blocks.rs"]
 mod blocks;
 
 use std::time::Duration;

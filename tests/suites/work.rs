@@ -1,6 +1,5 @@
 //! Mini-batches in proportion to speed: all are ready at once, and each example is used once a pass.
 
-#[path = "work/shards.rs"]
 mod shards;
 
 use std::collections::BTreeMap;

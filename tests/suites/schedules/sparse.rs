@@ -7,9 +7,10 @@ use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::filter::{KeyCaching, PullFilter};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::Event;
+use pstrain_tests::Ran;
 use pstrain_tests::world::{Settings, let_happen};
 
-use super::{LARGEST, bits, for_seeds, is_one_seed};
+use super::{LARGEST, bits, for_seeds};
 
 /// What must come up if anything is to be shown.
 #[derive(Default)]
@@ -29,17 +30,19 @@ impl Came {
         self.resumed.set(self.resumed.get() + again);
     }
 
-    /// Each came up more often than that.
-    fn check(&self, least: u64) {
-        let counts = [&self.crashes, &self.several, &self.resumed].map(Cell::get);
-        assert!(is_one_seed() || counts.iter().all(|&count| count > least), "only {counts:?}");
+    /// Each came up more than `least` times.
+    #[track_caller]
+    fn check(&self, ran: Ran, least: u64) {
+        ran.expect_above(least, self.crashes.get(), "crashes");
+        ran.expect_above(least, self.several.get(), "runs with several servers");
+        ran.expect_above(least, self.resumed.get(), "workers that resumed");
     }
 }
 
 #[test]
 fn working_sets_change_nothing_but_which_values_travel() {
     let came = Came::default();
-    for_seeds("working_sets_change", LARGEST / 2, |seed| {
+    let ran = for_seeds(LARGEST / 2, |seed| {
         let mut settings = Settings::draw(seed);
         if seed % 4 == 0 {
             settings = settings.switching();
@@ -68,12 +71,12 @@ fn working_sets_change_nothing_but_which_values_travel() {
         }
         came.happen(&settings);
     });
-    came.check(1000);
+    came.check(ran, 1000);
 }
 
 #[test]
 fn a_server_that_is_restored_knows_the_working_sets_it_knew() {
-    for_seeds("a_server_that_is_restored_knows", LARGEST / 4, |seed| {
+    for_seeds(LARGEST / 4, |seed| {
         let mut settings = Settings::draw(seed).with_any_optimizer();
         if seed % 8 == 0 {
             settings = settings.choosing();
@@ -91,7 +94,7 @@ fn a_server_that_is_restored_knows_the_working_sets_it_knew() {
 
 #[test]
 fn so_many_servers_are_one_server_bit_for_bit() {
-    for_seeds("so_many_servers_are_one", 300, |seed| {
+    for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).sparse().peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);
         if seed % 2 == 0 {
@@ -110,7 +113,7 @@ fn so_many_servers_are_one_server_bit_for_bit() {
 #[test]
 fn each_update_is_of_one_block_whatever_happens() {
     let came = Came::default();
-    for_seeds("each_update_is_of_one_block", LARGEST / 2, |seed| {
+    let ran = for_seeds(LARGEST / 2, |seed| {
         let mut settings = Settings::draw(seed);
         if seed % 4 == 0 {
             settings = settings.switching();
@@ -127,12 +130,12 @@ fn each_update_is_of_one_block_whatever_happens() {
         }
         came.happen(&settings);
     });
-    came.check(500);
+    came.check(ran, 500);
 }
 
 #[test]
 fn blocks_on_so_many_servers_are_those_of_one_bit_for_bit() {
-    for_seeds("blocks_on_so_many_servers", 300, |seed| {
+    for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).with_blocks().peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);
         settings.job.switches.clear();

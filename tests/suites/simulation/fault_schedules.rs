@@ -1,7 +1,7 @@
 //! Thousands of random fault schedules: crash, restart, cut, heal, duplicate, slow machines,
 //! jitter, loss and outages, over every policy, budget and exchange.
 //!
-//! `PSTRAIN_SEEDS=100000` tries more of them; `PSTRAIN_SEED=17` that one alone. A seed that fails
+//! How many, and which: [`pstrain_tests::for_seeds`]. A seed that fails
 //! prints the `pstrain simulate` command that does the same without the checkers; that it really
 //! does the same, event by event, is a test of the binary.
 //!
@@ -29,31 +29,22 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Event, WorkerError};
 use pstrain_core::protocol::Refusal;
 use pstrain_core::protocol::message::EndReason;
-use pstrain_tests::{POLICIES, Simulated, Trial, is_one_seed, kind_of_policy, seeds, trial_of};
+use pstrain_tests::{POLICIES, Ran, Simulated, Trial, for_seeds, kind_of_policy, trial_of};
 use pstrain_transports::simulation::Origin;
 
 /// Seeds of the largest test.
 const LARGEST: u64 = 10_000;
 
-/// Runs `check` on the trials of `count` seeds, or of those that the environment asks for, and
-/// says of the first that fails how to repeat it.
-#[expect(clippy::print_stderr, reason = "whoever reads of a failure wants to repeat it")]
-fn for_trials(test: &str, count: u64, check: impl Fn(u64, &Trial)) {
-    for seed in seeds(count, LARGEST) {
-        let trial = trial_of(seed);
-        if let Err(fault) = catch_unwind(AssertUnwindSafe(|| check(seed, &trial))) {
-            eprintln!("replay: PSTRAIN_SEED={seed} cargo test -p pstrain-tests {test}");
-            eprintln!("the same without the checkers: {trial}");
-            std::panic::resume_unwind(fault);
-        }
-    }
+/// Runs `check` on the trials of a test that has `whole` of them.
+fn for_trials(whole: u64, mut check: impl FnMut(u64, &Trial)) -> Ran {
+    let describe = |seed| format!("the same without the checkers: {}", trial_of(seed));
+    for_seeds(whole, describe, |seed| check(seed, &trial_of(seed)))
 }
 
 /// What came up in a run, in words.
@@ -150,7 +141,7 @@ const MUST_COME_UP: &[&str] = &[
 #[test]
 fn whatever_befalls_them_the_invariants_hold_and_the_run_ends() {
     let seen: RefCell<BTreeMap<String, u64>> = RefCell::default();
-    for_trials("whatever_befalls_them", LARGEST, |_, trial| {
+    let ran = for_trials(LARGEST, |_, trial| {
         let run = trial.run.run();
         check_ends(&run);
         for word in words(trial, &run) {
@@ -160,9 +151,7 @@ fn whatever_befalls_them_the_invariants_hold_and_the_run_ends() {
     let seen = seen.borrow();
     let policies = POLICIES.map(|policy| format!("policy {policy}"));
     let words = policies.iter().map(String::as_str).chain(MUST_COME_UP.iter().copied());
-    for word in words.filter(|_| !is_one_seed()) {
-        assert!(seen.contains_key(word), "{word} never came up in {seen:#?}");
-    }
+    ran.expect_each(words, |word| seen.contains_key(word));
 }
 
 /// Nobody breaks the protocol, and nobody is told of another end than the run's.
@@ -181,7 +170,7 @@ fn check_ends(run: &Simulated) {
 
 #[test]
 fn a_trial_repeated_is_the_same_event_by_event() {
-    for_trials("a_trial_repeated", 500, |seed, trial| {
+    for_trials(500, |seed, trial| {
         let once = trial.run.run();
         let again = trial_of(seed).run.run();
         assert_eq!(again.trace, once.trace);
@@ -192,7 +181,7 @@ fn a_trial_repeated_is_the_same_event_by_event() {
 
 #[test]
 fn without_faults_every_trial_reaches_its_budget_and_every_worker_knows() {
-    for_trials("without_faults", 1000, |_, trial| {
+    for_trials(1000, |_, trial| {
         let mut run = trial.run.clone().with_faults("none");
         // Without outages, for a long one is as good as a cut, and nothing that is very late.
         let items = run.scenario.links.to_string();
@@ -215,7 +204,7 @@ fn without_faults_every_trial_reaches_its_budget_and_every_worker_knows() {
 #[test]
 fn faults_that_nobody_dies_of_do_not_change_what_bsp_computes() {
     let compared = RefCell::new(0);
-    for_trials("faults_that_nobody_dies_of", 2000, |_, trial| {
+    let ran = for_trials(2000, |_, trial| {
         let mut run = trial.run.clone();
         run.job.mode.consistency = ConsistencySpec::Bsp;
         run.job.switches.clear();
@@ -229,9 +218,5 @@ fn faults_that_nobody_dies_of_do_not_change_what_bsp_computes() {
             *compared.borrow_mut() += 1;
         }
     });
-    assert!(
-        is_one_seed() || *compared.borrow() > 500,
-        "only {} comparable runs",
-        compared.borrow()
-    );
+    ran.expect_above(500, *compared.borrow(), "comparable runs");
 }

@@ -2,22 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
-use std::alloc::System;
-
 use pstrain_core::id::PartId;
 use pstrain_core::model::{Activation, ModelSpec};
 use pstrain_data::{Prepared, Settings, Source};
 use pstrain_tests::Stepping;
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use stats_alloc::Region;
 
-/// Counts for the whole process. The usual harness would be counted, too: its own thread may still be busy with
-/// the beginning of the test, so there is none.
-#[global_allocator]
-static MEMORY: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::MEMORY;
 
 const BATCH: u32 = 32;
 
-fn main() {
+pub(crate) fn allocates_nothing_for_a_step() {
     let source = Source::Synthetic { rows: 2_000, seed: 1 };
     let data = Prepared::load(&source, &Settings::default()).unwrap();
     let rows = data.partition(PartId(0)).len() as u32;

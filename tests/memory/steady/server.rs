@@ -1,20 +1,15 @@
 //! A server asks for no memory once it has warmed up: from the bytes of a push that came to those of
 //! the answer.
 
-use std::alloc::System;
-
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_tests::Driven;
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use stats_alloc::Region;
 
-/// Counts for the whole process. The usual harness would be counted, too: its own thread may still be busy with
-/// the beginning of the test, so there is none.
-#[global_allocator]
-static MEMORY: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::MEMORY;
 
 const WORKERS: u32 = 4;
 
-fn main() {
+pub(crate) fn allocates_nothing_for_a_push() {
     let all = [ConsistencySpec::Bsp, ConsistencySpec::Asp, ConsistencySpec::Ssp { slack: 3 }];
     for consistency in all {
         let mut server = Driven::new(consistency, WORKERS);

@@ -1,0 +1,19 @@
+//! Server and worker ask for no memory once they have warmed up.
+//!
+//! The allocator counts for the whole process. The usual harness would be counted, too: its own thread may
+//! still be busy with the beginning of a test, so there is none.
+
+mod server;
+mod worker;
+
+use std::alloc::System;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+#[global_allocator]
+static MEMORY: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+fn main() {
+    server::allocates_nothing_for_a_push();
+    worker::allocates_nothing_for_a_step();
+}

@@ -1,0 +1,16 @@
+//! Whole-system tests: server, workers and standbys in one process, over every transport and in
+//! virtual time. One binary, so that its slow and quick tests share all cores.
+
+mod conformance;
+mod durability;
+mod enumeration;
+mod equivalence;
+mod faults;
+mod filters;
+mod redundancy;
+mod reference_task;
+mod replicas;
+mod schedules;
+mod simulation;
+mod sparse;
+mod work;
