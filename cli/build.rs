@@ -1,7 +1,10 @@
-//! Tells the binary what it was built for, for `--version`.
+//! Tells the binary its target, for `--version`, and the process tests what this machine has.
+
+#[path = "../tests/machine.rs"]
+mod machine;
 
 fn main() {
     let target = std::env::var("TARGET").unwrap_or_default();
     println!("cargo::rustc-env=PSTRAIN_TARGET={target}");
-    println!("cargo::rerun-if-changed=build.rs");
+    machine::tell();
 }

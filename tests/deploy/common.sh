@@ -2,7 +2,7 @@
 # What the checks of deploy/ share: sourced with the binary's path. Moves to an empty folder, which goes with the
 # script, and all that it started with it.
 
-PSTRAIN=$(realpath "${1:-target/release/pstrain}")
+PSTRAIN=$(realpath "${1:-target/dist/pstrain}")
 checkout=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
 export PSTRAIN checkout
 folder=$(mktemp -d)

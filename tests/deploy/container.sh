@@ -20,8 +20,8 @@ if buildah pull --quiet docker.io/library/rust:1-alpine >/dev/null 2>&1; then
     buildah build --isolation chroot --layers=false --tag pstrain --file "$checkout/deploy/Containerfile" "$checkout"
 elif [ -n "$binary" ]; then
     skip "the image's own build: docker.io/library/rust:1-alpine is not to be had; only its last stage"
-    mkdir -p context/pstrain/target/release
-    cp "$binary" context/pstrain/target/release/pstrain
+    mkdir -p context/pstrain/target/dist
+    cp "$binary" context/pstrain/target/dist/pstrain
     sed -e '1,/^FROM scratch/ { /^FROM scratch/!d }' -e 's/--from=build //' "$checkout/deploy/Containerfile" >last
     buildah build --isolation chroot --tag pstrain --file last context
 else

@@ -13,5 +13,6 @@ for target in "$@"; do
     use_target "$target"
     cargo test -p pstrain-core --lib --locked --target "$target"
     cargo test -p pstrain-tests --locked --target "$target" \
-        --test conformance --test equivalence --test steady_worker
+        --test suites -- conformance:: equivalence::
+    cargo test -p pstrain-tests --locked --target "$target" --test steady
 done

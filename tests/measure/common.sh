@@ -2,7 +2,7 @@
 # What the measuring scripts share: sourced with the binary's path. Moves to an empty folder, which goes with
 # the script, and all that it started with it.
 
-pstrain=$(realpath "${1:-target/release/pstrain}")
+pstrain=$(realpath "${1:-target/dist/pstrain}")
 folder=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
 cd "$folder" || exit

@@ -10,11 +10,11 @@ command -v perf >/dev/null || { echo "simulation.sh: perf is missing" >&2; exit 
 # Crates are put together less closely than in a release, so that functions keep their names.
 export CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 target=${CARGO_TARGET_DIR:-$PWD/target}/with-symbols
-cargo build --quiet --release --locked --target-dir "$target" -p pstrain
+cargo build --quiet --profile dist --locked --target-dir "$target" -p pstrain
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 perf record --quiet -F 299 -o "$folder/perf.data" \
-    "$target/release/pstrain" experiment run "$experiment" --data "$data" --reps "$reps" --out "$folder/out" >&2
+    "$target/dist/pstrain" experiment run "$experiment" --data "$data" --reps "$reps" --out "$folder/out" >&2
 
 perf report -i "$folder/perf.data" --no-children --sort sym 2>/dev/null | awk '
 /^ *[0-9.]+%/ {

@@ -10,7 +10,7 @@ usage() {
 usage: compare.sh [BATCH...]          (default: 32 128; samples of a mini-batch, per worker; none: no training)
 
 settings, by environment variable:
-  PSTRAIN       binary                       (default target/release/pstrain of this repository)
+  PSTRAIN       binary                       (default target/dist/pstrain of this repository)
   PSTRAIN_ARGS  further options for pstrain's runs
   PYTHON        with requirements.txt        (default python3); peers that it lacks are skipped
   MXNET_PYTHON  with requirements-mxnet.txt  (default: none); without it MXNet is skipped
@@ -38,7 +38,7 @@ for batch in "$@"; do
 done
 
 peers=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-pstrain=${PSTRAIN:-$peers/../../target/release/pstrain}
+pstrain=${PSTRAIN:-$peers/../../target/dist/pstrain}
 python=${PYTHON:-python3}
 mxnet_python=${MXNET_PYTHON:-}
 workers=${WORKERS:-2}
@@ -60,7 +60,7 @@ for size in "${sizes[@]}"; do
 done
 
 command -v "$pstrain" >/dev/null ||
-    fail "no pstrain binary at $pstrain: run 'cargo build --release' or set PSTRAIN"
+    fail "no pstrain binary at $pstrain: run 'cargo build --profile dist' or set PSTRAIN"
 command -v "$python" >/dev/null || fail "no $python: install Python 3.11 or set PYTHON"
 [[ -z $mxnet_python ]] || command -v "$mxnet_python" >/dev/null || fail "no $mxnet_python, which MXNET_PYTHON names"
 declare -A has=()

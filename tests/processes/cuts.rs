@@ -1,5 +1,5 @@
 //! Networks that are cut for longer than a lease and heal, with nobody being told: processes in
-//! network namespaces of their own. For that one must be root; whoever is not is told loudly.
+//! network namespaces of their own, which only root can make.
 
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -27,16 +27,12 @@ fn ip(args: &str) -> bool {
 }
 
 impl Net {
-    /// So many places; none where they cannot be made.
-    #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
-    fn new(test: &str, places: usize) -> Option<Self> {
+    /// So many places.
+    fn new(test: &str, places: usize) -> Self {
         let name = |place: usize| format!("pstrain-{}-{test}-{place}", std::process::id());
         let net = Self { names: (0..=places).map(name).collect() };
-        let made = net.make();
-        if made.is_none() {
-            eprintln!("SKIPPED: {test}: network namespaces need root and `ip`");
-        }
-        made.map(|()| net)
+        assert!(net.make().is_some(), "network namespaces need root and `ip`");
+        net
     }
 
     fn make(&self) -> Option<()> {
@@ -112,8 +108,9 @@ fn check(left: &Left) {
 }
 
 #[test]
+#[cfg_attr(not(namespaces), ignore = "needs root and iproute2: network namespaces")]
 fn a_worker_cut_off_from_its_server_comes_back_and_nothing_is_lost_or_repeated() {
-    let Some(net) = Net::new("worker", 3) else { return };
+    let net = Net::new("worker", 3);
     let server = server(&net, &[]);
     let workers = vec![worker(&net, 2, &server, "1"), worker(&net, 3, &server, "2")];
     for (updates, place) in [(5, 2), (20, 3)] {
@@ -135,8 +132,9 @@ fn a_worker_cut_off_from_its_server_comes_back_and_nothing_is_lost_or_repeated()
 }
 
 #[test]
+#[cfg_attr(not(namespaces), ignore = "needs root and iproute2: network namespaces")]
 fn servers_cut_off_from_each_other_go_on_where_they_were() {
-    let Some(net) = Net::new("server", 3) else { return };
+    let net = Net::new("server", 3);
     let server = server(&net, &["--servers", "2"]);
     let listen = format!("{}:0", Net::address(2));
     let shard = ["server", "--shard", "2/2", "--coordinator", &server.address, "--listen", &listen];
@@ -154,8 +152,9 @@ fn servers_cut_off_from_each_other_go_on_where_they_were() {
 }
 
 #[test]
+#[cfg_attr(not(namespaces), ignore = "needs root and iproute2: network namespaces")]
 fn a_worker_cut_off_from_one_of_two_servers_leaves_both_and_comes_back() {
-    let Some(net) = Net::new("one", 4) else { return };
+    let net = Net::new("one", 4);
     let server = server(&net, &["--servers", "2"]);
     let listen = format!("{}:0", Net::address(2));
     let shard = ["server", "--shard", "2/2", "--coordinator", &server.address, "--listen", &listen];

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use pstrain_tests::real_data;
 use serde_json::Value;
 
 use crate::books::{check_alike, check_books};
@@ -146,16 +147,10 @@ fn what_does_not_go_together_is_refused_with_words() {
     refused(&format!("libsvm:{}", path(&bad)), &logistic, &["bad:2:8", "NUMBER:VALUE"]);
 }
 
-/// The real file, or a loud skip.
 #[test]
+#[cfg_attr(not(a9a), ignore = "needs a9a: set PSTRAIN_DATA")]
 fn a9a_is_learnt_as_well_as_it_can_be() {
-    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let folder = std::env::var_os("PSTRAIN_DATA").map_or(beside, PathBuf::from);
-    let file = folder.join("a9a/a9a.xz");
-    if !file.exists() {
-        eprintln!("SKIPPED: a9a: no {}; set PSTRAIN_DATA", file.display());
-        return;
-    }
+    let file = real_data("a9a").join("a9a.xz");
     let found = run(&format!("libsvm:{}", path(&file)), &["--servers", "2"]);
     // LIBSVM's own logistic regression comes to 85 % on its test file.
     assert!(real(&found["accuracy"]) > 0.835, "{found}");

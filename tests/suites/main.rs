@@ -7,6 +7,7 @@ mod enumeration;
 mod equivalence;
 mod faults;
 mod filters;
+mod real_data;
 mod redundancy;
 mod reference_task;
 mod replicas;

@@ -1,13 +1,11 @@
 //! The reference learning task, trained to the end by a whole cluster: NSL-KDD, 93 features, 21
 //! hidden units, plain SGD at 0.1, two workers with mini-batches of 64, BSP, 10 epochs.
 //!
-//! The real data set is not part of the repository. It is looked for in `PSTRAIN_DATA`, then in
-//! `shared/data` beside the repository; what needs it is skipped loudly without it.
+//! The real data set is not part of the repository: see [`pstrain_tests::real_data`]. Tests that need
+//! it are ignored without it.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -29,7 +27,7 @@ use pstrain_core::time::Time;
 use pstrain_core::work::{Redundancy, WorkSpec};
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{PartitionSpec, Prepared, Settings, Source};
-use pstrain_tests::within;
+use pstrain_tests::{real_data, within};
 use pstrain_transports::{
     Evaluator, Mailbox, MemoryHub, MemoryTransport, ServerServices, Transport, TransportError,
     TransportEvent, Waker, WorkerServices, drive,
@@ -179,40 +177,27 @@ fn work(worker: WorkerId, mut transport: Liar, data: Arc<Prepared>) -> EndReason
     drive(&mut node, &mut transport, &mut services, &mailbox).unwrap().unwrap()
 }
 
-/// The folder with the real data set, if there is one.
-static REAL: LazyLock<Option<Source>> = LazyLock::new(|| {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let folder = std::env::var_os("PSTRAIN_DATA").map_or(beside, PathBuf::from);
-    let found = [folder.join("nsl-kdd"), folder].into_iter().find(|place| {
-        let is_data = |name: &str| name.starts_with("KDDTrain+.txt");
-        let mut names = std::fs::read_dir(place).into_iter().flatten().flatten();
-        names.any(|entry| entry.file_name().to_str().is_some_and(is_data))
-    });
-    if found.is_none() {
-        // Not by eprintln, which a test that passes keeps to itself.
-        let words = "\nSKIPPED: no NSL-KDD here. Put KDDTrain+.txt (or .gz, .xz, .zst) into a \
-                     folder and set PSTRAIN_DATA to it\n\n";
-        std::io::stderr().write_all(words.as_bytes()).unwrap();
-    }
-    found.map(Source::File)
-});
+/// The real data set.
+fn real() -> Source {
+    Source::File(real_data("nsl-kdd"))
+}
 
 /// The accuracy on the real data set with IID partitions; trained once for all tests.
-static IID: LazyLock<Option<f64>> =
-    LazyLock::new(|| Some(accuracy(REAL.as_ref()?, PartitionSpec::Iid, Aggregation::Mean)));
+static IID: LazyLock<f64> =
+    LazyLock::new(|| accuracy(&real(), PartitionSpec::Iid, Aggregation::Mean));
 
 #[test]
+#[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
 fn the_real_data_set_is_learned() {
-    let Some(accuracy) = *IID else { return };
-    assert!(accuracy >= 96.3, "{accuracy:.2} %");
+    assert!(*IID >= 96.3, "{:.2} %", *IID);
 }
 
 #[test]
 fn the_shipped_synthetic_data_are_about_as_hard() {
     let source = Source::Synthetic { rows: DEFAULT_ROWS, seed: 1 };
     let synthetic = accuracy(&source, PartitionSpec::Iid, Aggregation::Mean);
-    // Without the real data set, what it is known to reach stands for it.
-    let real = IID.unwrap_or(96.7);
+    // Without the real data set, the accuracy that it is known to reach stands for it.
+    let real = if cfg!(nsl_kdd) { *IID } else { 96.7 };
     assert!((synthetic - real).abs() <= 3.0, "synthetic {synthetic:.2} %, real {real:.2} %");
 }
 
@@ -246,15 +231,16 @@ fn a_worker_that_sends_nonsense_does_not_stop_the_others_from_learning() {
 }
 
 #[test]
+#[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
 fn the_papers_non_iid_split_costs_bsp_less_than_a_point() {
-    let (Some(source), Some(iid)) = (&*REAL, *IID) else { return };
-    let non_iid = accuracy(source, PartitionSpec::PaperNonIid, Aggregation::Mean);
+    let non_iid = accuracy(&real(), PartitionSpec::PaperNonIid, Aggregation::Mean);
+    let iid = *IID;
     assert!((non_iid - iid).abs() <= 1.0, "non-IID {non_iid:.2} %, IID {iid:.2} %");
 }
 
 #[test]
+#[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
 fn summed_gradients_learn_as_well_at_twice_the_pace() {
-    let Some(source) = &*REAL else { return };
-    let sum = accuracy(source, PartitionSpec::Iid, Aggregation::Sum);
+    let sum = accuracy(&real(), PartitionSpec::Iid, Aggregation::Sum);
     assert!(sum >= 96.3, "{sum:.2} %");
 }

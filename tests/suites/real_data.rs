@@ -1,30 +1,17 @@
 //! Checks against the original files, where they are to be had.
 //!
-//! Looked for in `$PSTRAIN_DATA/nsl-kdd`, or in `../shared/data/nsl-kdd` beside the workspace.
+//! Where they are looked for: [`pstrain_tests::real_data`].
 
-use std::path::PathBuf;
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use pstrain_core::id::PartId;
 use pstrain_data::{Prepared, Settings, Source, info};
-
-/// The folder of original files, or a loud skip.
-#[expect(clippy::print_stderr, reason = "a skipped check must be seen")]
-fn original(test: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("PSTRAIN_DATA").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
-        PathBuf::from,
-    );
-    let folder = folder.join("nsl-kdd");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("SKIPPED: {test}: no {}; set PSTRAIN_DATA", folder.display());
-    None
-}
+use pstrain_tests::real_data;
 
 #[test]
+#[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
 fn the_original_training_file_is_read_as_its_authors_count_it() {
-    let Some(folder) = original("the training file's counts") else { return };
+    let folder = real_data("nsl-kdd");
     let facts = info(&Source::File(folder)).unwrap();
     assert_eq!(facts.rows, 125_973);
     let counts: Vec<u64> = facts.classes.iter().map(|class| class.count).collect();
@@ -43,8 +30,9 @@ fn the_original_training_file_is_read_as_its_authors_count_it() {
 }
 
 #[test]
+#[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
 fn the_original_test_file_has_its_classes_too() {
-    let Some(folder) = original("the test file's counts") else { return };
+    let folder = real_data("nsl-kdd");
     let server = Prepared::load(&Source::File(folder.clone()), &Settings::default()).unwrap();
     for (name, counts) in [
         ("KDDTest+.txt.xz", [9711, 7458, 2421, 2754, 200]),
@@ -56,8 +44,9 @@ fn the_original_test_file_has_its_classes_too() {
 }
 
 #[test]
+#[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
 fn the_papers_split_is_as_uneven_as_computed_beforehand() {
-    let Some(folder) = original("the skew of the paper's split") else { return };
+    let folder = real_data("nsl-kdd");
     let wish = Settings { partition: "paper-non-iid".parse().unwrap(), ..Settings::default() };
     let source = Source::File(folder);
     let server = Prepared::load(&source, &wish).unwrap();

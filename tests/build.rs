@@ -1,0 +1,7 @@
+//! Tells the tests what this machine has.
+
+mod machine;
+
+fn main() {
+    machine::tell();
+}

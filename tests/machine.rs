@@ -1,0 +1,42 @@
+//! Used by build scripts: tells tests, as `cfg`s, which optional things this machine has, so that tests
+//! that need one are ignored where it is missing, and the test runner shows them so.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Prints the `cfg`s `nsl_kdd`, `a9a` (real data sets) and `namespaces` (network namespaces can be made).
+pub(crate) fn tell() {
+    // Real data sets are in $PSTRAIN_DATA, or next to the workspace.
+    let manifest = env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);
+    let near = manifest.join("../../shared/data");
+    let data = env::var_os("PSTRAIN_DATA").map_or(near, PathBuf::from);
+    println!("cargo::rerun-if-env-changed=PSTRAIN_DATA");
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={}", manifest.join("../tests/machine.rs").display());
+    flag("nsl_kdd", has_file(&data.join("nsl-kdd"), "KDDTrain+.txt"));
+    flag("a9a", has_file(&data.join("a9a"), "a9a"));
+    flag("namespaces", makes_namespaces());
+}
+
+fn flag(name: &str, is_set: bool) {
+    println!("cargo::rustc-check-cfg=cfg({name})");
+    if is_set {
+        println!("cargo::rustc-cfg={name}");
+    }
+}
+
+/// Whether `folder` has a file of this name, plain or packed.
+fn has_file(folder: &Path, name: &str) -> bool {
+    ["", ".gz", ".xz", ".zst"].iter().any(|end| folder.join(format!("{name}{end}")).is_file())
+}
+
+/// Whether this user may make network namespaces, and has `ip` to name them.
+fn makes_namespaces() -> bool {
+    let works = |command: &str, args: &[&str]| {
+        let mut command = Command::new(command);
+        command.args(args).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    works("ip", &["netns", "list"]) && works("unshare", &["--net", "true"])
+}
