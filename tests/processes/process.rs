@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Nothing here takes this long unless it hangs. Generous: tests share a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How often something without an event is looked at.
 const GLANCE: Duration = Duration::from_millis(10);
