@@ -111,7 +111,7 @@ pub(crate) struct Output {
     pub(crate) quiet: bool,
 }
 
-/// Which job: a file, then flags over it, then the environment over both.
+/// Which job: a file, the environment over it, flags over both.
 #[derive(Debug, Args)]
 pub(crate) struct JobArgs {
     /// Job file (TOML) with the settings below, without their dashes

@@ -20,19 +20,23 @@ fn with_environment(args: &[&str], variables: &[(&str, &str)]) -> Ended {
 }
 
 #[test]
-fn the_environment_overrules_flags_and_flags_overrule_the_file() {
+fn flags_overrule_the_environment_and_the_environment_overrules_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file =
         job_file(folder.path(), "workers = 3\nepochs = 7\nlearning-rate = 0.5\nwork = \"speed\"\n");
     let file = path(&file);
     let args = ["run", "--job", file, "--epochs", "8", "--learning-rate", "0.25", "--print-job"];
-    let variables = [("PSTRAIN_JOB_LEARNING_RATE", "0.125"), ("PSTRAIN_JOB_CLIP_NORM", "5")];
+    let variables = [
+        ("PSTRAIN_JOB_LEARNING_RATE", "0.125"),
+        ("PSTRAIN_JOB_CLIP_NORM", "5"),
+        ("PSTRAIN_JOB_WORKERS", "4"),
+    ];
     let printed = with_environment(&args, &variables).with_code(0).stdout;
     for line in [
-        &format!("workers = 3  # {file}"),
+        "workers = 4  # PSTRAIN_JOB_WORKERS",
         &format!("work = \"speed\"  # {file}"),
         "epochs = 8  # flag",
-        "learning-rate = 0.125  # PSTRAIN_JOB_LEARNING_RATE",
+        "learning-rate = 0.25  # flag",
         "clip-norm = 5  # PSTRAIN_JOB_CLIP_NORM",
         "batch-size = 64  # default",
         "consistency = \"bsp\"  # default",

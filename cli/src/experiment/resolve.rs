@@ -9,14 +9,14 @@ use super::grid::is_list;
 use super::spec::{Spec, Text};
 use crate::job::{JobFlags, Layers, SETTINGS, absolute_data};
 
-/// Puts `[job]` together, weakest first: defaults, the specification, `--set`, the environment.
+/// Puts `[job]` together, weakest first: defaults, the specification, the environment, `--set`.
 pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Result<()> {
+    for (key, value, variable) in Layers::gather(None, &JobFlags::default())?.environment() {
+        replace(spec, key, &value, &format!("{variable}={value}"))?;
+    }
     for (key, value) in set {
         is_setting(key).map_err(|why| anyhow::anyhow!("--set {key}={value}: {why}"))?;
         replace(spec, key, value, &format!("--set {key}={value}"))?;
-    }
-    for (key, value, variable) in Layers::gather(None, &JobFlags::default())?.environment() {
-        replace(spec, key, &value, &format!("{variable}={value}"))?;
     }
     let made = spec.axis.iter().flat_map(|axis| axis.made_by_all().into_iter().map(str::to_owned));
     let made: BTreeSet<String> = made.filter(|key| !is_list(key)).collect();
