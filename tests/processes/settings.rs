@@ -90,6 +90,39 @@ fn unknown_names_are_errors_with_the_nearest_one() {
 }
 
 #[test]
+fn a_word_of_other_programs_is_answered_with_the_one_that_is_meant() {
+    for (flag, value, meant) in [
+        ("--consistency", "sync", "bsp"),
+        ("--consistency", "async", "asp"),
+        ("--consistency", "BSP", "bsp"),
+        ("--consistency", "ssp", "ssp:3"),
+        ("--consistency", "ssp=4", "ssp:4"),
+        ("--switch", "async@10", "asp@10"),
+        ("--optimizer", "Adam", "adam"),
+        ("--model", "64x32", "mlp:64,32"),
+        ("--model", "mlp:64x32", "mlp:64,32"),
+        ("--partition", "IID", "iid"),
+        ("--batch-size", "ALL", "all"),
+        ("--filters", "top_k:0.1,FP16", "top-k:0.1,fp16"),
+    ] {
+        let ended = finish(&["run", "--data", "synthetic:100", flag, value]).with_code(2);
+        assert_eq!(ended.stderr, format!("pstrain: {flag} {value}: did you mean {meant:?}?\n"));
+    }
+    for (link, meant) in [("all.latency=5ms", "delay"), ("1.bandwidth=1mbit", "rate")] {
+        let words = [&format!("did you mean {meant}?")[..]];
+        finish(&["run", "--data", "synthetic:100", "--link", link]).refused(2, &words);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (key, meant) in [("latency", "link"), ("lr", "learning-rate")] {
+        let file = job_file(folder.path(), &format!("{key} = 1"));
+        let words = [&format!("did you mean {meant:?}?")[..]];
+        finish(&["run", "--job", path(&file)]).refused(2, &words);
+    }
+    let words = ["--data NSL-KDD", "path to your copy", "synthetic"];
+    finish(&["run", "--data", "NSL-KDD"]).refused(2, &words);
+}
+
+#[test]
 fn wrong_values_are_named_with_what_is_allowed() {
     for (flag, value, words) in [
         ("--consistency", "tsp", &["--consistency tsp", "bsp", "ssp:SLACK"][..]),

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
+use super::meant::meant;
 use super::settings::{SETTINGS, find, nearest};
 
 /// What the environment variable of a setting begins with.
@@ -181,10 +182,12 @@ impl Layers {
     pub(crate) fn parse<T>(
         &self,
         key: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
+        parse: impl Fn(&str) -> Result<T, String>,
     ) -> anyhow::Result<T> {
         let text = self.text(key);
         parse(text).map_err(|why| {
+            let meant = meant(key, text, |other| parse(other).is_ok());
+            let why = meant.map_or(why, |meant| format!("did you mean {meant:?}?"));
             let place = match self.0.get(key) {
                 Some((_, Origin::File(path))) => format!("{path}: {key} = {text:?}"),
                 Some((_, Origin::Environment(variable))) => format!("{variable}={text}"),

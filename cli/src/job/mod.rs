@@ -2,6 +2,7 @@
 //! into a checked job.
 
 mod layers;
+mod meant;
 mod resolve;
 mod settings;
 mod words;
@@ -9,6 +10,7 @@ mod words;
 #[cfg(feature = "pictures")]
 pub(crate) use layers::ENVIRONMENT;
 pub(crate) use layers::{JobFlags, Layers};
+pub(crate) use meant::meant;
 #[cfg(feature = "pictures")]
 pub(crate) use resolve::absolute_data;
 pub(crate) use resolve::{Resolved, source_of};

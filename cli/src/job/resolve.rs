@@ -46,6 +46,12 @@ pub(crate) fn source_of(text: &str) -> Result<Source, String> {
         }
         _ if text == "synthetic" => DEFAULT_ROWS,
         _ if text.is_empty() => return Err("name a file or a folder, or say synthetic".into()),
+        _ if text.eq_ignore_ascii_case("nsl-kdd") && !Path::new(text).exists() => {
+            return Err("there is no such file or folder here, and the data set is not shipped: give \
+                        the path to your copy (KDDTrain+.txt), or say synthetic, which is drawn from \
+                        its profile"
+                .into());
+        }
         _ => return Ok(Source::File(PathBuf::from(text))),
     };
     Ok(Source::Synthetic { rows, seed: SYNTHETIC_SEED })
@@ -284,6 +290,7 @@ mod tests {
         assert_eq!(absolute_data("a/b.csv").unwrap(), format!("{here}/a/b.csv"));
         let both = format!("libsvm:{here}/a,/b/c");
         assert_eq!(absolute_data("libsvm:a,/b/c").unwrap(), both);
+        assert!(source_of("NSL-KDD").unwrap_err().contains("path to your copy"));
         for other in ["server", "synthetic", "synthetic:9", "sparse:9,9", "/a/b", "libsvm:a,"] {
             assert_eq!(absolute_data(other).unwrap(), other);
         }

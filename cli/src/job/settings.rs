@@ -267,9 +267,23 @@ pub(crate) fn find(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }
 
+/// Names of settings in other programs, and here.
+const ALSO_CALLED: &[(&str, &str)] = &[
+    ("lr", "learning-rate"),
+    ("rounds", "epochs"),
+    ("nodes", "workers"),
+    ("latency", "link"),
+    ("delay", "link"),
+    ("bandwidth", "link"),
+    ("compression", "filters"),
+];
+
 /// The name nearest to one that does not exist, if one is near.
 pub(crate) fn nearest(key: &str) -> Option<&'static str> {
     let key = key.replace('_', "-").to_lowercase();
+    if let Some((_, name)) = ALSO_CALLED.iter().find(|(called, _)| *called == key) {
+        return Some(name);
+    }
     SETTINGS
         .iter()
         .map(|setting| (strsim::jaro_winkler(&key, setting.key), setting.key))
