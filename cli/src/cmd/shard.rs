@@ -202,17 +202,18 @@ fn worth_saying(event: &Event) -> Option<String> {
 /// A server of this process that does not coordinate.
 pub(crate) type Thread = std::thread::JoinHandle<anyhow::Result<Result<EndReason, WorkerError>>>;
 
-/// Starts one on a thread of its own, which workers reach at `address`.
+/// Starts one on a thread of its own, which workers reach at `address` and which reports to `report`.
 pub(crate) fn spawn(
     place: Place,
     address: &Address,
     lease: Duration,
     mut transport: impl Transport + Send + 'static,
+    mut report: impl FnMut(Event) + Send + 'static,
 ) -> Thread {
     let mut node = Shard::new(config(place, address, lease));
     std::thread::spawn(move || {
         let mailbox = Mailbox::new(&transport);
-        let mut services = ShardServices::new(|_, _| ());
+        let mut services = ShardServices::new(move |_, event| report(event));
         Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
     })
 }

@@ -240,11 +240,17 @@ impl Shard {
                     Some(Target::Address(address)) => alloc::format!(", at {address}"),
                     _ => String::new(),
                 };
-                let what = alloc::format!(
-                    "a {:?} message came to a server that does not coordinate; ask the one that \
-                     does{there}",
-                    message.kind()
-                );
+                let what = match message {
+                    Message::Hello(_) => alloc::format!(
+                        "it does not coordinate; dial the server that does{there}, and that one \
+                         names all others"
+                    ),
+                    message => alloc::format!(
+                        "a {:?} message came to a server that does not coordinate; ask the one \
+                         that does{there}",
+                        message.kind()
+                    ),
+                };
                 self.refuse(from, Refusal::Unexpected { what }, out);
             }
         }
