@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Shows a running job live: its curve, its workers, and who holds whom back
     #[cfg(feature = "top")]
     Top(TopArgs),
-    /// Changes how a running job waits for its workers, and what their gradients count for
+    /// Changes how a running job waits for its workers, lets a server go, or ends the run
     Control(ControlArgs),
     /// Evaluates a trained model on a data file
     Eval(EvalArgs),
@@ -433,7 +433,7 @@ pub(crate) struct ControlArgs {
     /// Print one JSON object instead of words
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// How long to wait until the change is in force; one that comes too late still begins
+    /// How long to wait until it has happened; what comes too late still happens
     #[arg(long, global = true, default_value = "1m", value_parser = some_time)]
     pub(crate) timeout: humantime::Duration,
 }
@@ -448,6 +448,9 @@ pub(crate) enum ControlCommand {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
+    /// Ends the run in order, as Ctrl-C at the server does: what is under way comes back and counts, and
+    /// all processes of the run end with code 3. Waits until the server has written its results
+    Stop,
     /// Lets one of several servers go, once the others have its part of the parameters
     LeaveServer {
         /// Its number; not 1, which coordinates

@@ -71,6 +71,8 @@ fn nobody_from_outside_gets_in_and_nobody_inside_is_another() {
     refused(&["--tls", &own], &["pstrain:server", "may be no worker"]);
     let status = |flags: &[&str]| finish(&[&["status", &server.address], flags].concat());
     status(&["--tls", &first]).refused(2, &["pstrain:worker:1", "--client"]);
+    let stop = ["control", &server.address, "stop", "--tls", &first];
+    finish(&stop).refused(2, &["pstrain:worker:1", "--client"]);
     status(&["--tls", &stranger]).refused(2, &["another CA"]);
     status(&[]).refused(2, &["TLS"]);
     let order = ["control", &server.address, "--tls", &first, "set", "consistency", "asp"];

@@ -1,5 +1,6 @@
 //! A client of a server: one question, one answer.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -10,6 +11,30 @@ use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent};
 use crate::args::SecurityArgs;
 use crate::messages;
 use crate::security::security;
+
+/// No server answers at an address.
+#[derive(Debug)]
+pub(super) struct Unreachable(String);
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unreachable {}
+
+/// The connection was lost before the answer came.
+#[derive(Debug)]
+pub(super) struct Lost(String);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Lost {}
 
 /// Asks the server at `address`, and waits for the first message that is an `answer`.
 pub(super) fn ask<T>(
@@ -24,7 +49,7 @@ pub(super) fn ask<T>(
 /// How often a question is asked once more whose connection was closed without an answer.
 const MOST_REPEATS: u32 = 3;
 /// How long an answer may take until a person wants to know why.
-const LONG: Duration = Duration::from_secs(2);
+pub(super) const LONG: Duration = Duration::from_secs(2);
 
 /// The same for what may take long: `explain` says why it does, to whoever waits and, if the answer
 /// does not come in time, with the error. It knows nothing where the server does not answer at all.
@@ -95,7 +120,8 @@ pub(super) fn converse<T>(
                 TransportEvent::Receiving(_) | TransportEvent::Connected(..) => {}
                 TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
                 TransportEvent::DialFailed { why, .. } => {
-                    bail!("cannot reach {address}: {why}; is a server running there?")
+                    let what = format!("cannot reach {address}: {why}; is a server running there?");
+                    return Err(Unreachable(what).into());
                 }
                 // A server with much to do may not have heard it in time. Asking twice changes
                 // nothing; an order might.
@@ -106,7 +132,9 @@ pub(super) fn converse<T>(
                     again -= 1;
                     transport.dial(&Target::Server);
                 }
-                TransportEvent::Disconnected { why, .. } => bail!("{address}: {why}"),
+                TransportEvent::Disconnected { why, .. } => {
+                    return Err(Lost(format!("{address}: {why}")).into());
+                }
             }
         }
     }

@@ -31,7 +31,7 @@ pub use event::{Cause, Departure, Event};
 pub use identity::{Identity, NoIdentity};
 pub use inputs::{InputError, decode_input, encode_input};
 pub use replica::{Replica, ReplicaConfig, Replicate};
-pub use server::{LEAVE_SERVER, Ledger, RestoreError, Server, ServerError};
+pub use server::{LEAVE_SERVER, Ledger, RestoreError, STOP, Server, ServerError};
 pub use shard::{Shard, ShardConfig};
 pub use worker::{Worker, WorkerConfig, WorkerError};
 

@@ -28,6 +28,9 @@ use crate::work::Redundancy;
 /// The order that a server shall go, as [`Control::key`]; its value is the server's number.
 pub const LEAVE_SERVER: &str = "leave-server";
 
+/// The order that the run shall end, as [`Control::key`]; its value is empty.
+pub const STOP: &str = "stop";
+
 /// A mode that was ordered and has not begun.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ordered {
@@ -64,8 +67,14 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         self.forget_stranger(peer);
+        if let Some(reason) = self.end {
+            return answer(peer, Err(alloc::format!("the run has ended: {reason}")), out);
+        }
+        if control.key == STOP {
+            return self.order_stop(now, peer, &control, out);
+        }
         if !self.may_change() {
-            return answer(peer, Err("the run is over, or about to be".into()), out);
+            return answer(peer, Err("the run drains: nothing changes any more".into()), out);
         }
         if control.key == LEAVE_SERVER {
             return self.order_leave(now, peer, &control, out);
@@ -97,6 +106,18 @@ impl Server {
                 self.settle(now, out);
             }
         }
+    }
+
+    /// A client wants the run to end, as by [`Input::Drain`](crate::node::Input::Drain). It is
+    /// answered at once: what is under way may take long to come back.
+    fn order_stop(&mut self, now: Time, peer: PeerId, control: &Control, out: &mut Outbox) {
+        if !control.value.is_empty() {
+            let why = alloc::format!("stop takes no value, and was given {:?}", control.value);
+            return answer(peer, Err(why), out);
+        }
+        let begun = Begun { version: self.version(), mode: self.mode_in_words() };
+        answer(peer, Ok(begun), out);
+        self.drain(now, out);
     }
 
     /// Orders what the job says shall be ordered by now.

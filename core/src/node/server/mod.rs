@@ -29,8 +29,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use checkpoints::Checkpoints;
-pub use fence::LEAVE_SERVER;
 use fence::Ordered;
+pub use fence::{LEAVE_SERVER, STOP};
 use group::Group;
 use measuring::Measuring;
 use pushed::Pushes;
