@@ -460,8 +460,8 @@ pub(crate) enum ControlCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
-    /// The model, as --out writes it
-    #[arg(long, value_name = "FILE")]
+    /// The model: model.safetensors, or the results folder that has it
+    #[arg(long, value_name = "PATH")]
     pub(crate) model: PathBuf,
     /// The data: a file or folder, or `synthetic[:ROWS]`
     #[arg(long, value_name = "PATH|synthetic")]
@@ -471,9 +471,10 @@ pub(crate) struct EvalArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// The order.log of a results folder, with its job.toml beside it
+    /// The results folder of a run, or its order.log, with job.toml in the same folder
+    #[arg(value_name = "PATH")]
     pub(crate) log: PathBuf,
     /// Stop at this version of the parameters
     #[arg(long, value_name = "VERSION")]

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::args::EvalArgs;
 use crate::exit::Ending;
 use crate::job::source_of;
-use crate::record::{read_model, sha256};
+use crate::record::{MODEL, file_of, read_model, sha256};
 use crate::{messages, table};
 
 #[derive(Serialize)]
@@ -24,11 +24,12 @@ struct Result {
 }
 
 pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
-    let (about, model, params) = read_model(&args.model)?;
+    let path = file_of(&args.model, MODEL);
+    let (about, model, params) = read_model(&path)?;
     let spec: DataSpec = serde_json::from_str(&about.recipe)
-        .with_context(|| format!("{} has no recipe for its inputs", args.model.display()))?;
+        .with_context(|| format!("{} has no recipe for its inputs", path.display()))?;
     if spec.shape() != about.shape {
-        bail!("{}: its recipe makes other inputs than its model takes", args.model.display());
+        bail!("{}: its recipe makes other inputs than its model takes", path.display());
     }
     let source =
         source_of(&args.data).map_err(|why| anyhow::anyhow!("--data {}: {why}", args.data))?;

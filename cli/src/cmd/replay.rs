@@ -15,8 +15,8 @@ use crate::args::ReplayArgs;
 use crate::exit::{Ending, Failed};
 use crate::job::{Layers, Resolved, source_of};
 use crate::record::{
-    Contribution, Header, JOB, ModelFile, OrderReader, Replay, SUMMARY, Step, Stretch, Uses,
-    sha256, write_model,
+    Contribution, Header, JOB, ModelFile, ORDER, OrderReader, Replay, SUMMARY, Step, Stretch, Uses,
+    file_of, sha256, write_model,
 };
 use crate::{messages, table};
 
@@ -60,6 +60,7 @@ struct Survey {
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
+    let args = &ReplayArgs { log: file_of(&args.log, ORDER), ..args.clone() };
     let (header, _) = OrderReader::open(&args.log)?;
     let Survey { last, complete, uses, missing } = survey(args)?;
     if let Some(missing) = missing {

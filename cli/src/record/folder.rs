@@ -46,10 +46,16 @@ const EVENTS: &str = "events.jsonl";
 const CURVE: &str = "curve.csv";
 const TIMELINE: &str = "timeline.csv";
 const STALENESS: &str = "staleness.csv";
-const ORDER: &str = "order.log";
+pub(crate) const ORDER: &str = "order.log";
 pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) const JOB: &str = "job.toml";
-const MODEL: &str = "model.safetensors";
+pub(crate) const MODEL: &str = "model.safetensors";
+
+/// The file called `name` that is meant by `path`: itself, or the one in the results folder that it is.
+pub(crate) fn file_of(path: &Path, name: &str) -> PathBuf {
+    if path.is_dir() { path.join(name) } else { path.to_owned() }
+}
+
 const FILES: [&str; 8] = [SUMMARY, EVENTS, CURVE, TIMELINE, STALENESS, ORDER, JOB, MODEL];
 
 /// Refused connections that have no worker's place: whoever reaches the server may make any number, and the

@@ -28,7 +28,7 @@ use pstrain_transports::journal::Beside;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use digest::{hexadecimal, sha256};
-pub(crate) use folder::{Folder, JOB, SUMMARY};
+pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use missing::Stretch;
 pub(crate) use model_file::{ModelFile, read_model, write_model};
 pub(crate) use order::{Contribution, Header, OrderReader, Step};
