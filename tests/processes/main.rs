@@ -12,6 +12,8 @@ mod control;
 mod cuts;
 mod data_files;
 mod deaths;
+#[cfg(all(feature = "cert", feature = "pictures"))]
+mod documented;
 mod durable;
 #[cfg(feature = "pictures")]
 mod experiments;
