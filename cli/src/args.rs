@@ -30,7 +30,7 @@ pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs
 use time::some_time;
 
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 12, ", env!("PSTRAIN_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 13, ", env!("PSTRAIN_TARGET"), ")");
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]

@@ -243,6 +243,7 @@ impl World<'_> {
                     non_zeros: 0,
                     l1: 0.0,
                     recall: vec![None, None],
+                    f1: vec![None, None],
                 };
             self.input(Input::Evaluated(Evaluated { point, evaluation }));
         }
