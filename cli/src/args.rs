@@ -393,7 +393,8 @@ pub(crate) struct PushArgs {
     /// Which keys: A..B (B is not one of them), A.., ..B; without it all
     #[arg(long, value_name = "A..B")]
     pub(crate) keys: Option<Keys>,
-    /// The values, as pull writes them: lines `KEY VALUE`, keys ascending; 0 for keys that are missing
+    /// The values, as pull writes them: lines `KEY VALUE`, keys ascending; 0 for keys that are missing.
+    /// Or a model of the same form, a file that ends in .safetensors
     #[arg(long, value_name = "FILE")]
     pub(crate) from: PathBuf,
     /// Put the values in the place of the parameters instead of adding them
@@ -483,6 +484,10 @@ pub(crate) struct ReplayArgs {
     /// job file says]
     #[arg(long, value_name = "PATH|synthetic")]
     pub(crate) data: Option<String>,
+    /// Where the other rows are today that the run was evaluated on, or yet others; none: the rows held
+    /// out of its data [default: where its job file says]
+    #[arg(long, value_name = "PATH|synthetic|none")]
+    pub(crate) evaluation_data: Option<String>,
     /// Write the model to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,

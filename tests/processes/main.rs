@@ -24,6 +24,7 @@ mod moving;
 mod network;
 mod process;
 mod pushing;
+mod quality;
 mod ranks;
 mod redundancy;
 mod replay;

@@ -410,7 +410,7 @@ impl Host {
         let Some(server) = role.into_server() else { return Ok(()) };
         let job = server.job();
         let params = server.parameters();
-        let mut report = summary.report(&server, classes, transport);
+        let mut report = summary.report(&server, &data.outline, transport);
         if let Some(virtual_time) = virtual_time {
             report.was_virtual(virtual_time);
         }

@@ -7,7 +7,7 @@ use anyhow::bail;
 use super::check::is_setting;
 use super::grid::is_list;
 use super::spec::{Spec, Text};
-use crate::job::{JobFlags, Layers, SETTINGS, absolute_data};
+use crate::job::{DATA, JobFlags, Layers, SETTINGS, absolute_data};
 
 /// Puts `[job]` together, weakest first: defaults, the specification, `--set`, the environment.
 pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Result<()> {
@@ -27,8 +27,10 @@ pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Resu
             spec.job.entry(setting.key.to_owned()).or_insert(default);
         }
     }
-    if let Some(Text(data)) = spec.job.get_mut("data") {
-        *data = absolute_data(data)?;
+    for key in DATA {
+        if let Some(Text(data)) = spec.job.get_mut(key) {
+            *data = absolute_data(key, data)?;
+        }
     }
     Ok(())
 }

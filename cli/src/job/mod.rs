@@ -10,7 +10,7 @@ mod words;
 pub(crate) use layers::ENVIRONMENT;
 pub(crate) use layers::{JobFlags, Layers};
 #[cfg(feature = "pictures")]
-pub(crate) use resolve::absolute_data;
-pub(crate) use resolve::{Resolved, source_of};
+pub(crate) use resolve::{DATA, absolute_data};
+pub(crate) use resolve::{Resolved, evaluation_source_of, source_of};
 #[cfg(feature = "pictures")]
 pub(crate) use settings::{SETTINGS, find, nearest};

@@ -240,7 +240,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "iid",
         "iid, paper-non-iid, by-class, dirichlet:ALPHA, mix:Q or sizes:W1,W2,...",
     ),
-    setting("evaluation-share", "SHARE", "0.25", "Share of the rows held out for evaluation"),
+    setting(
+        "evaluation-data",
+        "PATH|synthetic[:ROWS]|libsvm:PATH[,PATH...]|none",
+        "none",
+        "Other rows to evaluate on, all of them, such as KDDTest+.txt; none: the rows held out of data",
+    ),
+    setting(
+        "evaluation-share",
+        "SHARE|auto",
+        "auto",
+        "Share of the rows of data held out for evaluation; auto: 0.25, or 0 with evaluation-data",
+    ),
     setting("data-seed", "NUMBER|seed", "seed", "The seed of split and partition"),
     items(
         "link",

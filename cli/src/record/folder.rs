@@ -49,7 +49,7 @@ const STALENESS: &str = "staleness.csv";
 const ORDER: &str = "order.log";
 pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) const JOB: &str = "job.toml";
-const MODEL: &str = "model.safetensors";
+pub(crate) const MODEL: &str = "model.safetensors";
 const FILES: [&str; 8] = [SUMMARY, EVENTS, CURVE, TIMELINE, STALENESS, ORDER, JOB, MODEL];
 
 /// Refused connections that have no worker's place: whoever reaches the server may make any number, and the
