@@ -45,7 +45,7 @@ pub enum DataError {
     Evaluation {
         /// Where the rows come from.
         source: String,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
     /// A partition that the job does not have.

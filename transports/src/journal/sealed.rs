@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use pstrain_core::protocol::crc32c;
 
-/// What stands before the checksum's eight hexadecimal digits.
+/// The text before the checksum's eight hexadecimal digits.
 const MARK: &[u8] = b"crc32c ";
 
 /// The text that has to be in the metadata of a file to be sealed, before any other like it.
