@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::cmd::range::Keys;
 use crate::exit;
 use crate::job::JobFlags;
+use crate::messages::LogForm;
 use crate::rank::RankOf;
 
 pub(crate) use bench::{BenchArgs, BenchWhat, CrowdArgs, Crowded};
@@ -27,10 +28,11 @@ pub(crate) use bench::{BenchArgs, BenchWhat, CrowdArgs, Crowded};
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
 #[cfg(feature = "pictures")]
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
-use time::some_time;
+pub(crate) use time::Every;
+use time::{some_time, time_or_never};
 
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 12, ", env!("PSTRAIN_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 13, ", env!("PSTRAIN_TARGET"), ")");
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]
@@ -109,6 +111,15 @@ pub(crate) struct Output {
     /// Print neither progress nor tables
     #[arg(long, short)]
     pub(crate) quiet: bool,
+}
+
+/// How messages are written.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct LogArgs {
+    /// Write messages on stderr as text, or as JSON: one object a line, with time, level, message
+    /// and fields
+    #[arg(long = "log", value_enum, value_name = "text|json", default_value = "text")]
+    pub(crate) form: LogForm,
 }
 
 /// Which job: a file, then flags over it, then the environment over both.
@@ -318,6 +329,18 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<String>,
     #[command(flatten)]
+    pub(crate) log: LogArgs,
+    /// How often to say how the run is doing: updates, loss, accuracy, who is there and who is
+    /// awaited; 0s or never turns it off [default: 1m, but never on a terminal that shows the
+    /// progress]
+    #[arg(
+        long,
+        value_name = "TIME|never",
+        value_parser = time_or_never,
+        conflicts_with_all = ["shard", "join", "quiet"]
+    )]
+    pub(crate) log_every: Option<Every>,
+    #[command(flatten)]
     pub(crate) output: Output,
 }
 
@@ -345,6 +368,8 @@ pub(crate) struct WorkerArgs {
     /// How long the server may be silent, until the job says another time
     #[arg(long, default_value = "5s", value_parser = some_time)]
     pub(crate) lease: humantime::Duration,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
     /// Print errors only
     #[arg(long, short)]
     pub(crate) quiet: bool,

@@ -27,7 +27,8 @@ use pstrain_core::protocol::replica::{
 };
 use pstrain_core::protocol::{
     Evaluated, Held, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message, Phase, Recent,
-    Refusal, ServerStatus, Status, TcpFigures, TimeSpent, Wait, WaitReason, encode,
+    Refusal, RefusedStatus, ServerStatus, Status, Successor, TcpFigures, TimeSpent, Wait,
+    WaitReason, encode,
 };
 use pstrain_core::rng::Random;
 use pstrain_core::time::Time;
@@ -588,9 +589,20 @@ impl Messages {
                     address: self.text(),
                     keys: self.coin().then(|| self.keys()),
                     away: self.coin().then(|| self.span()),
+                    of: self.coin().then(|| self.small()),
+                    successor: Successor::Checkpoint,
                 })
                 .collect(),
             members,
+            refused: (0..self.count())
+                .map(|_| RefusedStatus {
+                    who: self.text(),
+                    from: self.coin().then(|| self.text()),
+                    why: self.text(),
+                    times: self.number(),
+                    ago: self.span(),
+                })
+                .collect(),
         }
     }
 }

@@ -319,8 +319,14 @@ pub enum Event {
     Refused {
         /// Which.
         peer: PeerId,
+        /// The host it comes from. The node does not know it: its driver fills it in.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
         /// The worker, if it was one.
         worker: Option<WorkerId>,
+        /// The name of a worker or the number of a server, as it said, if it is not in yet.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        who: Option<String>,
         /// Why.
         #[serde(serialize_with = "words")]
         why: Refusal,
@@ -438,6 +444,17 @@ impl Event {
     pub(super) const fn is_told_later(&mut self, later: Duration) {
         if let Self::Pushed { ago, .. } = self {
             *ago = later;
+        }
+    }
+
+    /// Names the connection as the driver of a replica knows it. Without one it belonged to another
+    /// server or an earlier term.
+    pub(super) fn translate(&mut self, outer: impl Fn(PeerId) -> Option<PeerId>) {
+        if let Self::Refused { peer, from, .. } = self {
+            match outer(*peer) {
+                Some(outer) => *peer = outer,
+                None => *from = Some(String::from("an earlier connection")),
+            }
         }
     }
 }

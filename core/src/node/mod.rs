@@ -63,6 +63,12 @@ pub trait Node {
         let _nothing_to_do = incoming;
         false
     }
+
+    /// How its job is doing, if it knows: what a client that asks is told.
+    fn outlook(&self, now: Time) -> Option<Status> {
+        let _unknown = now;
+        None
+    }
 }
 
 /// Pushes that are being received, each known by a number that no other of its node has.

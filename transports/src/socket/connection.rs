@@ -13,6 +13,7 @@ use pstrain_core::protocol::{
 };
 use pstrain_core::time::Time;
 
+use super::door::Origin;
 use super::secure::{Broken, Layer};
 use super::stream::Stream;
 use super::traffic::Traffic;
@@ -59,6 +60,8 @@ pub(super) struct Connection {
     /// Whether the peer dialled. Only such a peer is slowed down by not reading from it: if both
     /// sides of a connection did that, each could wait for the other to read.
     accepted: bool,
+    /// Where the peer is, if it dialled: the system knows no more once the connection has broken.
+    origin: Option<Origin>,
     /// Whether reading stopped because the peer does not take its answers.
     paused: bool,
     /// Whether the peer is known to have closed: then no event will say so again.
@@ -95,11 +98,13 @@ impl Connection {
             true if layer.is_open() => State::Connected,
             true => State::Securing,
         };
+        let origin = accepted.then(|| stream.origin());
         Self {
             stream,
             layer,
             state,
             accepted,
+            origin,
             decoder: Decoder::new(Limits::STRANGER),
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -126,6 +131,11 @@ impl Connection {
     /// Whether the peer dialled.
     pub(super) const fn is_accepted(&self) -> bool {
         self.accepted
+    }
+
+    /// Where the peer is, if it dialled.
+    pub(super) const fn origin(&self) -> Option<Origin> {
+        self.origin
     }
 
     pub(super) fn is_connecting(&self) -> bool {

@@ -15,7 +15,7 @@ use pstrain_core::node::Identity;
 use pstrain_core::time::Time;
 
 use super::files::allowed_files;
-use crate::sparing::Sparing;
+use crate::sparing::{Sparing, SparingBy};
 
 /// Where a connection comes from, as far as one is to be told from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,13 +128,14 @@ impl Door {
     }
 }
 
-/// Time between two things that are told, so that a flood is told of in few words.
-const PAUSE: Duration = Duration::from_secs(1);
+/// A flood is told of in few words: in such a time so many different things, each of them once.
+const PERIOD: Duration = Duration::from_secs(10);
+const MOST_TOLD: u32 = 10;
 
 /// Tells somebody who was turned away, and why.
 pub(super) struct Notices {
     tell: Box<dyn FnMut(&str) + Send>,
-    sparing: Sparing,
+    sparing: SparingBy<String>,
 }
 
 impl fmt::Debug for Notices {
@@ -145,16 +146,17 @@ impl fmt::Debug for Notices {
 
 impl Notices {
     pub(super) fn new(tell: impl FnMut(&str) + Send + 'static) -> Self {
-        Self { tell: Box::new(tell), sparing: Sparing::new(1, PAUSE) }
+        let [each, all] = [1, MOST_TOLD].map(|most| Sparing::new(most, PERIOD));
+        Self { tell: Box::new(tell), sparing: SparingBy::new(each, all) }
     }
 
     /// The same by a clock that begins anew.
     pub(super) fn anew(self) -> Self {
-        Self { sparing: self.sparing.anew(), ..self }
+        Self { sparing: self.sparing.restarted(), ..self }
     }
 
     pub(super) fn tell(&mut self, now: Time, what: &str) {
-        if let Some(what) = self.sparing.say(now, what) {
+        if let Some(what) = self.sparing.say(now, what.to_owned(), what) {
             (self.tell)(&what);
         }
     }

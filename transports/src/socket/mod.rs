@@ -198,7 +198,7 @@ impl SocketTransport {
     }
 
     /// The same transport, which tells `tell` who was turned away before its node has heard of it,
-    /// and why; once a second at most.
+    /// and why: each thing once in ten seconds, and ten things at most.
     #[must_use]
     pub fn telling(mut self, tell: impl FnMut(&str) + Send + 'static) -> Self {
         self.notices = Some(Notices::new(tell));
@@ -489,6 +489,10 @@ impl Transport for SocketTransport {
 
     fn link(&self, id: PeerId) -> Option<LinkFigures> {
         self.connections.get(&id).map(Connection::figures)
+    }
+
+    fn origin(&self, id: PeerId) -> Option<String> {
+        self.connections.get(&id)?.origin().map(|origin| origin.to_string())
     }
 
     fn partial_push(&self, id: PeerId, least: usize) -> Option<PartialPush<'_>> {

@@ -158,6 +158,7 @@ impl Standby {
             match effect {
                 Effect::Report(mut event) => {
                     event.is_told_later(sent.since(at));
+                    event.translate(|_| None);
                     out.push(Effect::Report(event));
                 }
                 Effect::Done(Ok(reason)) => self.over = Some((now, reason)),

@@ -68,6 +68,7 @@ use super::{Effect, Incoming, Input, Node, Outbox, Server, ServerError, Shard, W
 use crate::id::{PeerId, ServerId, Term};
 use crate::job::{Job, heartbeat};
 use crate::params::KeyRange;
+use crate::protocol::Status;
 use crate::rng::Stream;
 use crate::time::Time;
 
@@ -238,6 +239,13 @@ impl Node for Replica {
         match &mut self.role {
             Role::Leads(primary) => primary.look_ahead(incoming),
             Role::StandsBy(_) => false,
+        }
+    }
+
+    fn outlook(&self, now: Time) -> Option<Status> {
+        match &self.role {
+            Role::Leads(primary) => primary.outlook(now),
+            Role::StandsBy(standby) => standby.outlook(now),
         }
     }
 }

@@ -326,15 +326,7 @@ impl Standby {
                 self.attend(now, from, Attending { identity, hello, since: now }, out);
             }
             Message::PullStatus(_) if identity.may_control().is_ok() && self.copy.is_some() => {
-                let status = self.copy.as_ref();
-                let status = status.and_then(|it| it.server.status(it.stream_time(now)));
-                let wait = self.wait(now);
-                let status = status.map(|status| Status {
-                    stands_by: true,
-                    wait: wait.or_else(|| status.wait.clone()),
-                    ..status
-                });
-                let status = status.map(|status| Message::Status(Box::new(status)));
+                let status = self.outlook(now).map(|status| Message::Status(Box::new(status)));
                 out.extend(status.map(|status| Effect::Send(from, status)));
                 out.push(Effect::Close(from));
             }
@@ -346,6 +338,14 @@ impl Standby {
     }
 
     /// For whom it waits, once it has lost its primary.
+    /// How the job is doing, as far as the stream tells.
+    pub(super) fn outlook(&self, now: Time) -> Option<Status> {
+        let copy = self.copy.as_ref()?;
+        let status = copy.server.status(copy.stream_time(now))?;
+        let wait = self.wait(now).or_else(|| status.wait.clone());
+        Some(Status { stands_by: true, wait, ..status })
+    }
+
     fn wait(&self, now: Time) -> Option<Wait> {
         let (since, _) = self.lost.as_ref()?;
         let (reason, waited) = (WaitReason::Primary, now.since(*since));

@@ -19,22 +19,39 @@ use crate::time::Time;
 impl Server {
     /// A server says which of the job's it is.
     pub(super) fn on_enlist(&mut self, now: Time, peer: PeerId, enlist: Enlist, out: &mut Outbox) {
-        if let Err(why) = self.check_enlist(&enlist).and_then(|()| self.check_server(peer)) {
-            return self.refuse(now, peer, why, out);
-        }
         let server = match enlist.place {
             Place::First { server, .. } | Place::Given { server } => Some(server),
             Place::Wanted => None,
         };
+        if let Err(why) = self.take_enlist(now, peer, server, enlist, out) {
+            let who = server.map_or_else(
+                || String::from("one more server"),
+                |server| alloc::format!("server {server}"),
+            );
+            self.turn_away(now, peer, Some(who), why, out);
+        }
+    }
+
+    fn take_enlist(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        server: Option<ServerId>,
+        enlist: Enlist,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        self.check_enlist(&enlist)?;
+        self.check_server(peer)?;
         if server.is_some_and(|server| self.group.gone.contains(&server)) {
             // It was cut off when it was told that others have its keys now.
-            return self.send_away(peer, out);
+            self.send_away(peer, out);
+            return Ok(());
         }
         match server.filter(|server| self.group.get(*server).is_some()) {
             Some(server) => match self.standing(server, &enlist) {
                 Ok(Standing::GoesOn) => {
                     self.count_on(server);
-                    self.take_back(now, peer, server, enlist, out);
+                    self.take_back(now, peer, server, enlist, out)?;
                 }
                 Ok(Standing::NotNeeded) => {
                     self.note_told(server);
@@ -42,17 +59,19 @@ impl Server {
                 }
                 Ok(_) if self.group.peer_of(server).is_some() => {
                     // Or the two would take turns for ever.
-                    self.refuse(now, peer, Refusal::ServerTaken { server }, out);
+                    return Err(Refusal::ServerTaken { server });
                 }
                 Ok(Standing::Behind(checkpoint)) => self.send_back(peer, checkpoint, out),
                 Ok(Standing::Lost(checkpoint)) => {
-                    return self.go_back_with(server, checkpoint, out);
+                    self.go_back_with(server, checkpoint, out);
+                    return Ok(());
                 }
-                Err(what) => return self.refuse(now, peer, Refusal::Server { what }, out),
+                Err(what) => return Err(Refusal::Server { what }),
             },
-            None => self.take_in(now, peer, enlist.address, out),
+            None => self.take_in(now, peer, enlist.address, out)?,
         }
         self.settle(now, out);
+        Ok(())
     }
 
     /// Tells one that is not needed any more that it can go; if that may not be told yet, it comes again.
@@ -73,7 +92,7 @@ impl Server {
         server: ServerId,
         enlist: Enlist,
         out: &mut Outbox,
-    ) {
+    ) -> Result<(), Refusal> {
         let (first, next) = (self.group.first, self.group.next());
         let followed = enlist.followed.map_or(0, |(_, followed)| followed);
         let is_known = (first..=next).contains(&followed);
@@ -82,7 +101,7 @@ impl Server {
                 "it has followed {followed} decisions, but {first} to {next} are known here: its \
                  part of the parameters is lost, if no other process has it"
             );
-            return self.refuse(now, peer, Refusal::Server { what }, out);
+            return Err(Refusal::Server { what });
         };
         let before = other.peer.replace(peer);
         (other.address, other.heard, other.away_since) = (enlist.address, now, None);
@@ -95,17 +114,23 @@ impl Server {
             None => Event::ServerWaits { server },
         }));
         self.group.send(followed..self.group.sent, peer, out);
+        Ok(())
     }
 
     /// One more server wants keys.
-    fn take_in(&mut self, now: Time, peer: PeerId, address: String, out: &mut Outbox) {
-        if let Err(what) = self.check_join() {
-            return self.refuse(now, peer, Refusal::Server { what }, out);
-        }
+    fn take_in(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        address: String,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        self.check_join().map_err(|what| Refusal::Server { what })?;
         let server = self.group.add(now, peer, address);
         self.group.changes.want(Change::Join(server), now);
         self.enlisted(peer, server, out);
         out.push(Effect::Report(Event::ServerWaits { server }));
+        Ok(())
     }
 
     fn enlisted(&mut self, peer: PeerId, server: ServerId, out: &mut Outbox) {

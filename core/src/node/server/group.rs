@@ -23,7 +23,7 @@ use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
 use crate::params::{KeyMap, KeyRange};
 use crate::protocol::group::{Decisions, Holders, MOST_DECISION_BYTES, MOST_DECISIONS, Slice};
 use crate::protocol::message::Push;
-use crate::protocol::{Message, ServerStatus};
+use crate::protocol::{Message, ServerStatus, Successor};
 use crate::saved::{Archive, SavedError};
 use crate::store::{Contribution, Decision};
 use crate::time::Time;
@@ -158,18 +158,33 @@ impl Group {
         Holders { map: self.map.clone(), addresses }
     }
 
-    /// The servers and their keys, if this one is not alone.
-    pub(super) fn status(&self, now: Time) -> Vec<ServerStatus> {
+    /// The servers and their keys, if this one is not alone. The job began with `first` of them.
+    pub(super) fn status(
+        &self,
+        now: Time,
+        first: u32,
+        takes_checkpoints: bool,
+    ) -> Vec<ServerStatus> {
+        let of = |server: ServerId| (server.0 < first).then_some(first);
         let others = self.others.iter().map(|other| ServerStatus {
             server: other.server,
+            of: of(other.server),
             address: other.address.clone(),
             keys: self.map.keys_of(other.server),
             away: other.away_since.map(|since| now.since(since)),
+            successor: if other.address.is_empty() || self.next() == 0 {
+                Successor::Any
+            } else if takes_checkpoints {
+                Successor::Checkpoint
+            } else {
+                Successor::Heir
+            },
         });
         let server = ServerId::COORDINATOR;
         let first = || {
             let (address, keys) = (String::new(), self.map.keys_of(server));
-            ServerStatus { server, address, keys, away: None }
+            let successor = Successor::Heir;
+            ServerStatus { server, of: of(server), address, keys, away: None, successor }
         };
         let first = (!self.others.is_empty()).then(first);
         first.into_iter().chain(others).collect()

@@ -42,43 +42,55 @@ impl Server {
         Err(Refusal::Identity { is, wanted: Identity::Server })
     }
 
-    pub(super) fn on_hello(&mut self, now: Time, peer: PeerId, mut hello: Hello, out: &mut Outbox) {
+    pub(super) fn on_hello(&mut self, now: Time, peer: PeerId, hello: Hello, out: &mut Outbox) {
+        let name = Some(&hello.name).filter(|name| is_presentable(name));
+        let who = name.map(|name| alloc::format!("worker {name}"));
+        if let Err(why) = self.take_hello(now, peer, hello, out) {
+            self.turn_away(now, peer, who, why, out);
+        }
+    }
+
+    fn take_hello(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        mut hello: Hello,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
         if self.roster.worker_of(peer).is_some() {
-            let hello = Message::Hello(hello);
-            return self.refuse(now, peer, unexpected("a worker's message", &hello), out);
+            return Err(unexpected("a worker's message", &Message::Hello(hello)));
         }
-        if let Err(why) = self.check_hello(&hello) {
-            return self.refuse(now, peer, why, out);
-        }
+        self.check_hello(&hello)?;
         if let Some(server) = self.group.missing() {
-            let servers = self.job.servers;
-            return self.refuse(now, peer, Refusal::ServersMissing { server, servers }, out);
+            return Err(Refusal::ServersMissing { server, servers: self.job.servers });
         }
         let resumed = hello.resume.and_then(|resume| self.resumable(resume));
         let identity = self.identities.get(&peer).copied().unwrap_or_default();
-        match identity.claim(resumed.or(hello.worker)) {
-            Ok(worker) if resumed.is_none() => hello.worker = worker,
-            Ok(_) => {}
-            Err(why) => return self.refuse(now, peer, why, out),
+        let claimed = identity.claim(resumed.or(hello.worker))?;
+        if resumed.is_none() {
+            hello.worker = claimed;
         }
         if self.phase == Phase::Ending && resumed.is_none() {
             return self.send_home(now, peer, hello.resume, out);
         }
-        match resumed.map_or_else(|| self.choose(&hello, identity), Ok) {
-            Ok(worker) => {
-                if let Some(slot) = self.roster.slot_mut(worker).filter(|_| resumed.is_none()) {
-                    slot.roams = hello.worker.is_none();
-                }
-                self.welcome(now, peer, worker, hello, resumed.is_some(), out);
-            }
-            Err(why) => self.refuse(now, peer, why, out),
+        let worker = resumed.map_or_else(|| self.choose(&hello, identity), Ok)?;
+        if let Some(slot) = self.roster.slot_mut(worker).filter(|_| resumed.is_none()) {
+            slot.roams = hello.worker.is_none();
         }
+        self.welcome(now, peer, worker, hello, resumed.is_some(), out);
+        Ok(())
     }
 
     /// The run is over. One that was of it before all servers went back may have missed that.
-    fn send_home(&mut self, now: Time, peer: PeerId, was: Option<Resume>, out: &mut Outbox) {
+    fn send_home(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        was: Option<Resume>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
         let (Some(was), true) = (was, self.takes_checkpoints()) else {
-            return self.refuse(now, peer, Refusal::Over, out);
+            return Err(Refusal::Over);
         };
         let is_its = |slot: &Slot| slot.peer.is_none() && was.incarnation >= slot.incarnation;
         let slot = self.roster.slot(was.worker).filter(|slot| slot.presence.is_alive());
@@ -87,6 +99,7 @@ impl Server {
         }
         self.send_away(peer, out);
         self.settle(now, out);
+        Ok(())
     }
 
     fn check_hello(&self, hello: &Hello) -> Result<(), Refusal> {

@@ -265,7 +265,8 @@ impl Server {
             self.forget_stranger(peer);
             let what = alloc::format!("no hello came within {lease:?}");
             let why = Refusal::Unexpected { what };
-            out.push(Effect::Report(Event::Refused { peer, worker: None, why }));
+            let (from, worker, who) = (None, None, None);
+            out.push(Effect::Report(Event::Refused { peer, from, worker, who, why }));
             out.push(Effect::Close(peer));
         }
     }

@@ -49,7 +49,7 @@ use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
 use crate::params::{KeyMap, KeyRange};
 use crate::protocol::message::EndReason;
-use crate::protocol::{self, Limits, Message, Phase, Refusal, job_digest};
+use crate::protocol::{self, Limits, Message, Phase, Refusal, Status, job_digest};
 use crate::store::Store;
 use crate::time::Time;
 use crate::work::{Dealer, WorkError, WorkSpec};
@@ -387,8 +387,21 @@ impl Server {
 
     /// Tells a peer why, closes its connection and, if it was a worker, lets it count no more.
     fn refuse(&mut self, now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
+        self.turn_away(now, peer, None, why, out);
+    }
+
+    /// The same with the name that the peer gave, if it is not known yet.
+    fn turn_away(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        who: Option<String>,
+        why: Refusal,
+        out: &mut Outbox,
+    ) {
         let worker = self.roster.worker_of(peer);
-        out.push(Effect::Report(Event::Refused { peer, worker, why: why.clone() }));
+        let event = Event::Refused { peer, from: None, worker, who, why: why.clone() };
+        out.push(Effect::Report(event));
         out.push(Effect::Send(peer, Message::Refused(why)));
         out.push(Effect::Close(peer));
         self.forget_stranger(peer);
@@ -460,6 +473,10 @@ impl Node for Server {
         }
         self.take_due(now, out);
         self.group.flush(out);
+    }
+
+    fn outlook(&self, now: Time) -> Option<Status> {
+        Some(self.status(now))
     }
 
     fn deadline(&self) -> Option<Time> {

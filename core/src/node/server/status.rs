@@ -61,8 +61,9 @@ impl Server {
             wait: self.wait(now),
             standby: None,
             stands_by: false,
-            servers: self.group.status(now),
+            servers: self.group.status(now, self.job.servers, self.takes_checkpoints()),
             members: members.collect(),
+            refused: Vec::new(),
         }
     }
 
