@@ -6,7 +6,7 @@ use pstrain_core::id::{ServerId, WorkerId};
 use pstrain_core::protocol::group::Unreached;
 use pstrain_core::protocol::message::PullStatus;
 use pstrain_core::protocol::{
-    MemberState, Message, PROTOCOL_VERSION, ServerStatus, Status, Wait, WaitReason,
+    MemberState, Message, PROTOCOL_VERSION, RefusedStatus, ServerStatus, Status, Wait, WaitReason,
 };
 use pstrain_transports::Address;
 use serde::Serialize;
@@ -67,6 +67,17 @@ struct View<'a> {
     /// Where there are several: the one that coordinates first.
     servers: Vec<ServerView<'a>>,
     workers: Vec<MemberView<'a>>,
+    /// Workers and servers that were refused of late.
+    refused: Vec<RefusedView<'a>>,
+}
+
+#[derive(Serialize)]
+struct RefusedView<'a> {
+    who: &'a str,
+    from: Option<&'a str>,
+    why: &'a str,
+    times: u64,
+    ago_s: f64,
 }
 
 #[derive(Serialize)]
@@ -133,6 +144,19 @@ impl<'a> View<'a> {
             stands_by: status.stands_by,
             servers: status.servers.iter().map(ServerView::of).collect(),
             workers: workers.collect(),
+            refused: status.refused.iter().map(RefusedView::of).collect(),
+        }
+    }
+}
+
+impl<'a> RefusedView<'a> {
+    fn of(refused: &'a RefusedStatus) -> Self {
+        Self {
+            who: &refused.who,
+            from: refused.from.as_deref(),
+            why: &refused.why,
+            times: refused.times,
+            ago_s: refused.ago.as_secs_f64(),
         }
     }
 }
@@ -210,7 +234,20 @@ fn show(status: &Status) -> String {
         vec!["worker", "name", "state", "for", "heard", "clock", "mini-batch", "updates"];
     header.extend(changes_hands.then_some("reassigned"));
     text += &table::table(&header, 3, rows.collect());
-    text
+    text + &refused(&status.refused)
+}
+
+/// The refusals of late, if there are any.
+fn refused(refused: &[RefusedStatus]) -> String {
+    if refused.is_empty() {
+        return String::new();
+    }
+    let rows = refused.iter().map(|it| {
+        let (who, why) = (it.who.clone(), it.why.clone());
+        let from = it.from.clone().unwrap_or_else(|| "-".to_owned());
+        vec![who, from, it.times.to_string(), format!("{} ago", short(it.ago)), why]
+    });
+    format!("\n\n{}", table::table(&["refused", "from", "times", "last", "why"], 5, rows.collect()))
 }
 
 /// The servers, where there are several.
@@ -247,7 +284,7 @@ pub(super) fn waits(way: (&Address, &SecurityArgs)) -> Option<String> {
 }
 
 /// For whom, why, since when and for how long at most.
-pub(super) fn waiting(wait: &Wait) -> String {
+pub(crate) fn waiting(wait: &Wait) -> String {
     let workers: Vec<String> = wait.workers.iter().map(ToString::to_string).collect();
     let noun = if workers.len() == 1 { "worker" } else { "workers" };
     let whom = match wait.reason {
