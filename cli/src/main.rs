@@ -1,77 +1,7 @@
-//! `pstrain`: what a person types and sees.
-
-mod args;
-mod bench;
-mod calibration;
-mod cmd;
-mod durable;
-mod exit;
-#[cfg(feature = "pictures")]
-mod experiment;
-#[cfg(feature = "pictures")]
-#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
-mod html;
-mod job;
-mod messages;
-#[cfg(feature = "metrics")]
-mod metrics;
-#[cfg(feature = "pictures")]
-mod picture;
-mod progress;
-mod rank;
-mod record;
-mod security;
-mod served;
-mod signals;
-mod simulate;
-#[cfg(feature = "pictures")]
-#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
-mod statistics;
-mod table;
-#[cfg(feature = "top")]
-mod top;
-#[cfg(feature = "pictures")]
-mod validate;
-mod why;
+//! The binary: [`pstrain::run`] and nothing else.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use pstrain_transports::WallClock;
-
-use crate::args::{Cli, Command};
-
 fn main() -> ExitCode {
-    let clock = WallClock::start();
-    let cli = Cli::parse();
-    let done = match cli.command {
-        Command::Run(args) => cmd::run::run(&args, clock),
-        Command::Simulate(args) => cmd::simulate::run(&args),
-        Command::Server(args) => cmd::server::run(&args, clock),
-        Command::Worker(args) => cmd::worker::run(&args),
-        Command::Status(args) => cmd::status::run(&args),
-        Command::Pull(args) => cmd::pull::run(&args),
-        Command::Push(args) => cmd::push::run(&args),
-        Command::Why(args) => cmd::why::run(&args),
-        #[cfg(feature = "top")]
-        Command::Top(args) => top::run(&args),
-        Command::Control(args) => cmd::control::run(&args),
-        Command::Eval(args) => cmd::eval::run(&args),
-        Command::Replay(args) => cmd::replay::run(&args),
-        Command::Data(args) => cmd::data::run(&args),
-        Command::Calibrate(args) => cmd::calibrate::run(&args),
-        Command::Bench(args) => cmd::bench::run(&args),
-        Command::Crowd(args) => cmd::bench::crowd(&args),
-        #[cfg(feature = "cert")]
-        Command::Cert(args) => cmd::cert::run(&args),
-        #[cfg(feature = "pictures")]
-        Command::Experiment(args) => cmd::experiment::run(&args),
-        #[cfg(feature = "pictures")]
-        Command::Validate(args) => cmd::validate::run(&args),
-        #[cfg(feature = "shell")]
-        Command::Completions(args) => cmd::shell::completions(&args),
-        #[cfg(feature = "shell")]
-        Command::Man(args) => cmd::shell::man(&args),
-    };
-    exit::code(done)
+    pstrain::run()
 }

@@ -18,6 +18,7 @@ mod experiments;
 mod group;
 mod intruders;
 mod lab;
+mod logs;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod moving;

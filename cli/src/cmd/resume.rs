@@ -53,14 +53,14 @@ impl Host {
         (job, data): (Job, Arc<Served>),
         job_file: &str,
     ) -> anyhow::Result<Self> {
-        let drain = self.drain.clone();
+        let (drain, says_every) = (self.drain.clone(), self.says_every);
         #[cfg(feature = "metrics")]
         let metrics = self.recorder.metrics().cloned();
         drop(self);
         let path = args.resume.as_deref().or(args.state.as_deref());
         let (folder, _) = DurableFolder::open(path.context("nothing is kept of the run")?)?;
         let mut host = Self::resume(folder, (job, data), job_file, &args.output)?;
-        host.drain = drain;
+        (host.drain, host.says_every) = (drain, says_every);
         #[cfg(feature = "metrics")]
         if let Some(metrics) = metrics {
             host.recorder.show_to(metrics);

@@ -25,6 +25,7 @@ use crate::args::{Durability, ServerArgs};
 use crate::durable::{Keeping, ShardFolder, find};
 use crate::exit::{self, Ending, Failed};
 use crate::security::{in_words, security};
+use crate::troubles::Troubles;
 use crate::{messages, progress, signals};
 
 /// How long the coordinator may be silent, until the job says another time.
@@ -82,10 +83,13 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
 
 /// What its driver needs beside a transport.
 pub(super) fn services(args: &ServerArgs) -> ShardServices {
-    let quiet = args.output.quiet;
-    ShardServices::new(move |_, event: Event| {
-        if !quiet && let Some(message) = worth_saying(&event) {
-            messages::say(&message);
+    let (quiet, mut troubles) = (args.output.quiet, Troubles::new());
+    ShardServices::new(move |now, event: Event| {
+        if !quiet
+            && let Some(words) = worth_saying(&event)
+            && let Some(message) = troubles.say(now, &event, words)
+        {
+            messages::tell(progress::level(&event), &message, &event);
         }
     })
 }

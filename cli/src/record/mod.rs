@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pstrain_core::id::WorkerId;
 use pstrain_core::node::Event;
+use pstrain_core::protocol::Status;
 use pstrain_core::saved;
 use pstrain_core::time::Time;
 use pstrain_transports::journal::Beside;
@@ -140,6 +141,11 @@ impl Recorder {
     /// To be called before the server can hear of it. Each worker may have a thread of its own.
     pub(crate) fn note_worker(&self, now: Time, worker: WorkerId, event: &Event) {
         self.workers.note(now, worker, event);
+    }
+
+    /// Says how the run is doing, if that is known.
+    pub(crate) fn say(&self, status: Option<&Status>) {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).progress.say(status);
     }
 
     /// Whether there is a results folder.
