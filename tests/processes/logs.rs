@@ -1,4 +1,4 @@
-//! What a server and its workers say on stderr while a run goes on.
+//! The messages of a server and its workers on stderr while a run goes on.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

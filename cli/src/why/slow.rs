@@ -1,4 +1,4 @@
-//! What takes the time of a run that goes on.
+//! Where the time of a run that goes on is spent.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

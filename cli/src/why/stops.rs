@@ -1,4 +1,4 @@
-//! What the whole run waits for: a server, a standby, workers that it needs.
+//! Waits of the whole run: for a server, a standby, workers that it needs.
 
 use pstrain_core::id::{ServerId, WorkerId};
 use pstrain_core::protocol::{
