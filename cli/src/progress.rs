@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pstrain_core::id::Version;
+use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::node::{Departure, Event};
 use pstrain_core::time::Time;
 use pstrain_transports::{Sparing, WallClock};
@@ -55,6 +55,10 @@ impl Progress {
     }
 
     pub(crate) fn note(&mut self, event: &Event, summary: &Summary) {
+        if let Event::Behind { worker, .. } = event {
+            // What is lost is told however little is to be read.
+            self.bar.suspend(|| messages::warn(&behind(*worker)));
+        }
         if self.quiet {
             return;
         }
@@ -108,6 +112,14 @@ impl Progress {
             }
         }
     }
+}
+
+fn behind(worker: WorkerId) -> String {
+    format!(
+        "worker {worker} was answered what the log here does not have: the end of the log is lost (a \
+         disk that does not keep what it confirms, a copy that was restored, or damage), and what was \
+         acknowledged since with it; the worker joins as a new incarnation"
+    )
 }
 
 fn from_update(version: Option<Version>) -> String {

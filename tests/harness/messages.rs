@@ -224,6 +224,8 @@ impl Messages {
                 worker: WorkerId(self.small()),
                 incarnation: Incarnation(self.number()),
                 run: self.number(),
+                allowed: Sequence(self.number()),
+                decided: Sequence(self.number()),
             }),
             wants_examples: self.coin(),
             term: Term(self.number()),

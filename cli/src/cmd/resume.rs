@@ -178,6 +178,10 @@ pub(super) fn resumed(found: &Found, inputs: u64, torn: u64) -> String {
     };
     match torn {
         0 => from,
-        torn => format!("{from}, without {torn} bytes that were never acknowledged"),
+        torn => format!(
+            "{from}, without the last {torn} bytes of the log, which are no whole record: half-written \
+             when the server died, or damaged since; if workers were answered by then, they show it \
+             when they come back"
+        ),
     }
 }

@@ -299,6 +299,15 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// A worker knows more of this run than this server, which goes on from what was kept of it:
+    /// the end of that is lost, whatever the disk had confirmed. The worker joins as a new
+    /// incarnation.
+    Behind {
+        /// The worker.
+        worker: WorkerId,
+        /// The incarnation that it was.
+        incarnation: Incarnation,
+    },
     /// A worker's connection is gone; its lease is not over.
     CutOff {
         /// The worker.

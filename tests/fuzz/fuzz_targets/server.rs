@@ -172,6 +172,8 @@ impl World<'_> {
                     worker: welcome.worker,
                     incarnation: welcome.incarnation,
                     run: welcome.run,
+                    allowed: Sequence(u64::from(self.choices.byte() % 4)),
+                    decided: Sequence(0),
                 });
                 client.welcome = Some(*welcome);
             }

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 use super::arriving::Arriving;
 use super::roster::{Presence, Seat, Slot};
@@ -16,6 +17,10 @@ use crate::protocol::message::{
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 use crate::store::Decision;
 use crate::time::Time;
+
+/// Incarnations of a worker that may be lost with the end of a log, at most: a worker that claims
+/// more says something else than the truth.
+const MOST_LOST: u64 = 1 << 32;
 
 impl Server {
     /// Forgets that nothing is known of a connection: it has said who it is, or is gone.
@@ -125,7 +130,19 @@ impl Server {
     fn resumable(&self, resume: Resume) -> Option<WorkerId> {
         let slot = self.roster.slot(resume.worker)?;
         let alive = slot.presence.is_alive() && slot.incarnation == resume.incarnation;
-        (resume.run == self.run && alive).then_some(resume.worker)
+        let goes_on = resume.run == self.run && alive && slot.seat.has_all_of(&resume);
+        goes_on.then_some(resume.worker)
+    }
+
+    /// Whether a worker knows more of this run than this server does. A worker is told nothing that
+    /// is not kept, so the end of what was kept is lost.
+    fn is_behind(&self, resume: &Resume) -> bool {
+        let slot = self.roster.slot(resume.worker).filter(|_| resume.run == self.run);
+        slot.is_some_and(|slot| match resume.incarnation.cmp(&slot.incarnation) {
+            Ordering::Less => false,
+            Ordering::Equal => slot.presence.is_alive() && !slot.seat.has_all_of(resume),
+            Ordering::Greater => resume.incarnation.0 - slot.incarnation.0 <= MOST_LOST,
+        })
     }
 
     /// The worker id for a newcomer.
@@ -163,6 +180,10 @@ impl Server {
         resumed: bool,
         out: &mut Outbox,
     ) {
+        let was = hello.resume.filter(|was| was.worker == worker && self.is_behind(was));
+        if let Some(Resume { incarnation, .. }) = was {
+            out.push(Effect::Report(Event::Behind { worker, incarnation }));
+        }
         if !resumed && self.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive()) {
             self.depart(now, worker, Departure::Replaced, out);
         }
@@ -187,7 +208,9 @@ impl Server {
         slot.seat.remapping = false;
         slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
         if !resumed {
-            slot.incarnation = slot.incarnation.next();
+            // One that it was, and that is lost here, may not come again.
+            let last = was.map_or(slot.incarnation, |was| was.incarnation.max(slot.incarnation));
+            slot.incarnation = last.next();
             slot.seat = Seat::default();
             slot.name.clone_from(&hello.name);
         }

@@ -34,6 +34,8 @@ impl Worker {
                 worker: member.worker,
                 incarnation: member.incarnation,
                 run: member.run,
+                allowed: self.work.allowed(),
+                decided: self.work.last_decided(),
             }),
             wants_examples: self.config.wants_examples,
             term: self.allegiance.term(),
