@@ -262,7 +262,8 @@ pub(crate) struct ServerArgs {
     pub(crate) coordinator: Address,
     /// Stand by for the server at this address, which has the same job: keep all that it knows, and
     /// lead in its place once it is gone and half of the workers have lost it, too. From then on
-    /// nothing is acknowledged that only one of the two has
+    /// nothing is acknowledged that only one of the two has. Who comes to the standby is sent to
+    /// this address, so give one that workers can reach
     #[arg(
         long,
         value_name = "ADDRESS",

@@ -37,7 +37,7 @@ pub use probe::{Net, OPEN, Probe};
 pub use proxy::Proxy;
 pub use raw::{RawPeer, Received, hello};
 pub use reference::sequential_bsp;
-pub use replicas::{Disturbances, Rank, Replicated, run_moving, run_replicated};
+pub use replicas::{Disturbances, Fate, Rank, Replaced, Replicated, run_moving, run_replicated};
 pub use seeds::{is_one_seed, seeds};
 pub use simulated::{Arrival, Simulated, VirtualRun};
 pub use stepping::Stepping;

@@ -330,7 +330,7 @@ impl Messages {
                 let header = CombinedHeader { version: Version(self.number()), keys };
                 Message::Combined(Combined { header, values })
             }
-            32 => Message::Standby(Standby { address: self.text() }),
+            32 => Message::Standby(Standby { address: self.coin().then(|| self.text()) }),
             _ => Message::Deposed(Deposed { run: self.number(), term: Term(self.number()) }),
         }
     }
@@ -348,7 +348,7 @@ impl Messages {
 
     fn refusal(&mut self) -> Refusal {
         let worker = WorkerId(self.small());
-        match self.rng.below(15) {
+        match self.rng.below(17) {
             0 => Refusal::Protocol { theirs: (1, self.rng.bits() as u8), ours: 1 },
             1 => Refusal::Build { worker: self.text(), server: self.text() },
             2 => Refusal::Credentials,
@@ -366,6 +366,8 @@ impl Messages {
             12 => Refusal::ServersMissing { server: ServerId(self.small()), servers: self.small() },
             13 => Refusal::Server { what: self.text() },
             11 => Refusal::Unexpected { what: self.text() },
+            14 => Refusal::Standby { leader: self.text() },
+            15 => Refusal::ServerMoved { server: ServerId(self.small()) },
             _ => Refusal::Frame { what: self.text() },
         }
     }
@@ -583,13 +585,14 @@ impl Messages {
                 left: self.coin().then(|| self.span()),
             }),
             standby: self.coin().then(|| self.text()),
-            stands_by: self.coin(),
+            leader: self.coin().then(|| self.text()),
             servers: (0..self.count())
                 .map(|server| ServerStatus {
                     server: ServerId(server as u32),
                     address: self.text(),
                     keys: self.coin().then(|| self.keys()),
                     away: self.coin().then(|| self.span()),
+                    standby: self.coin().then(|| self.text()),
                 })
                 .collect(),
             members,

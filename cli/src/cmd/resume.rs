@@ -71,19 +71,20 @@ impl Host {
 
 /// The server as the checkpoint has it, or as it was in the beginning.
 fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Role> {
-    let Identity { run, durability, standby, .. } = folder.identity();
-    let address = standby.as_ref().map_or_else(String::new, |standby| standby.address.clone());
+    let Identity { run, durability, standby: of, .. } = folder.identity();
     let damaged = |number, error| {
         anyhow::Error::from(CheckpointError::of_server(&folder.state().checkpoint(number), error))
     };
     match (&found.checkpoint, durability) {
         (Some(checkpoint), Durability::Log) => {
-            let config = standby::config(*run, address);
+            let config = standby::config(*run, of.as_ref());
             let replica = Replica::restore(config, job, &checkpoint.saved);
             Ok(Role::Replica(replica.map_err(|error| damaged(checkpoint.number, error))?))
         }
-        (None, Durability::Log) if standby.is_some() => Role::standby(address, *run, job),
-        (None, Durability::Log) => Ok(Role::primary(Server::new(job, *run)?, *run)),
+        (None, Durability::Log) => match of {
+            Some(of) => Role::standby(of, *run, job),
+            None => Ok(Role::primary(Server::new(job, *run)?, *run)),
+        },
         (Some(checkpoint), _) => {
             let server = Server::restore(job, &checkpoint.saved);
             let mut server = server.map_err(|error| damaged(checkpoint.number, error))?;

@@ -273,7 +273,7 @@ impl Host {
             );
         }
         let (number, output) = (fresh_run(), &args.output);
-        let role = Role::standby(of.address.clone(), number, job.clone())?;
+        let role = Role::standby(&of, number, job.clone())?;
         let state = args.state.as_deref().map(DurableFolder::claim).transpose()?;
         let served = Arc::clone(&data);
         let mut host = Self::new(Server::new(job.clone(), 0)?, served, job_file, output, true)?;

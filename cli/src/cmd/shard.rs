@@ -143,7 +143,7 @@ fn recovered(
     let mut node = match &found.checkpoint {
         None => Role::primary_shard(shard, number),
         Some(checkpoint) => {
-            let config = standby::config(number, String::new());
+            let config = standby::config(number, None);
             let node = Replica::restore_shard(config, shard, &checkpoint.saved);
             let damaged = |why| CheckpointError::of_server(&folder.checkpoint(found.number()), why);
             node.map_err(damaged)?

@@ -38,12 +38,23 @@ pub(crate) fn ask(
     })
 }
 
+/// How the job is doing, from the server that leads. A standby answers for one that is gone.
+pub(crate) fn of_leader(
+    (address, flags): (&Address, &SecurityArgs),
+    timeout: humantime::Duration,
+) -> anyhow::Result<Status> {
+    let status = ask((address, flags), timeout)?;
+    let leader = status.leader.as_ref().and_then(|leader| leader.parse().ok());
+    let leads = |leader: Address| ask((&leader, flags), timeout).ok();
+    Ok(leader.and_then(leads).unwrap_or(status))
+}
+
 /// How long a server has to say why something else takes so long.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// The same, for whoever can do without.
 pub(super) fn at_once(address: (&Address, &SecurityArgs)) -> Option<Status> {
-    ask(address, AT_ONCE.into()).ok()
+    of_leader(address, AT_ONCE.into()).ok()
 }
 
 /// A status as `--json` prints it: the words of the table, and seconds.
@@ -62,8 +73,10 @@ struct View<'a> {
     wait: Option<WaitView>,
     /// Where the server's standby is.
     standby: Option<&'a str>,
-    /// Whether whoever answered stands by.
+    /// Whether a standby answered.
     stands_by: bool,
+    /// Where the server that leads is, if a standby answered.
+    leader: Option<&'a str>,
     /// Where there are several: the one that coordinates first.
     servers: Vec<ServerView<'a>>,
     workers: Vec<MemberView<'a>>,
@@ -85,6 +98,8 @@ struct ServerView<'a> {
     /// The first of its keys, and the one after the last.
     keys: Option<[u64; 2]>,
     away_s: Option<f64>,
+    /// Where its standby is.
+    standby: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -130,7 +145,8 @@ impl<'a> View<'a> {
             epoch: status.epoch,
             wait: status.wait.as_ref().map(WaitView::of),
             standby: status.standby.as_deref(),
-            stands_by: status.stands_by,
+            stands_by: status.leader.is_some(),
+            leader: status.leader.as_deref(),
             servers: status.servers.iter().map(ServerView::of).collect(),
             workers: workers.collect(),
         }
@@ -144,6 +160,7 @@ impl<'a> ServerView<'a> {
             address: Some(server.address.as_str()).filter(|address| !address.is_empty()),
             keys: server.keys.map(|keys| [keys.begin(), keys.end()]),
             away_s: server.away.map(|away| away.as_secs_f64()),
+            standby: server.standby.as_deref(),
         }
     }
 }
@@ -177,8 +194,9 @@ fn show(status: &Status) -> String {
     if let Some(standby) = &status.standby {
         text += &format!("standby   {standby}\n");
     }
-    if status.stands_by {
-        text += "standby   this one; what it knows of the server that leads:\n";
+    if let Some(leader) = &status.leader {
+        text +=
+            &format!("standby   this one, for the server at {leader}; what it knows of that:\n");
     }
     match &status.wait {
         None => text += "waiting   for nobody\n",
@@ -230,9 +248,10 @@ fn servers(servers: &[ServerStatus]) -> String {
             address.to_owned(),
             server.away.map_or_else(is_there, |away| format!("away for {}", short(away))),
             server.keys.map_or_else(|| "none".to_owned(), |keys| keys.to_string()),
+            server.standby.clone().unwrap_or_else(|| "none".to_owned()),
         ]
     });
-    table::table(&["server", "address", "state", "keys"], 4, rows.collect()) + "\n\n"
+    table::table(&["server", "address", "state", "keys", "standby"], 5, rows.collect()) + "\n\n"
 }
 
 /// Why what a client wants has not happened yet, if the server says anything.

@@ -11,7 +11,7 @@ use crate::why::{Finding, Usual, WaitsFor, span, verdict};
 use crate::{messages, table};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
-    let status = status::ask((&args.address, &args.security), args.timeout)?;
+    let status = status::of_leader((&args.address, &args.security), args.timeout)?;
     if args.json {
         messages::result(&serde_json::to_string(&View::of(&status))?)?;
     } else {

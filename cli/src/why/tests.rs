@@ -50,7 +50,7 @@ pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
         lease: Duration::from_secs(5),
         ordered: None,
         standby: None,
-        stands_by: false,
+        leader: None,
         servers: Vec::new(),
         phase: Phase::Training,
         uptime: Duration::from_secs(60),

@@ -45,8 +45,8 @@ pub struct Status {
     pub wait: Option<Wait>,
     /// Where the server's standby is, if it has one.
     pub standby: Option<String>,
-    /// Whether whoever answers stands by, and says what it knows of the server that leads.
-    pub stands_by: bool,
+    /// Where the server that leads is, if a standby answers, which says what it knows of that.
+    pub leader: Option<String>,
     /// The servers, where there are several: the one that coordinates first.
     pub servers: Vec<ServerStatus>,
     /// Every worker id of the job, in order.
@@ -64,6 +64,8 @@ pub struct ServerStatus {
     pub keys: Option<KeyRange>,
     /// How long it has not been there, if it is not.
     pub away: Option<Duration>,
+    /// Where its standby is, if it has one.
+    pub standby: Option<String>,
 }
 
 /// How good the parameters of a version are.

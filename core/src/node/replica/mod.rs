@@ -48,6 +48,7 @@ mod dials;
 mod entries;
 mod following;
 mod held;
+mod loss;
 mod other;
 mod pairing;
 mod primary;
@@ -78,6 +79,8 @@ pub struct ReplicaConfig {
     pub id: u64,
     /// Where workers reach it.
     pub address: String,
+    /// Where the server is that it stands by for; empty if it leads from the beginning.
+    pub leader: String,
     /// For the jitter of its back-off.
     pub stream: Stream,
     /// What of gradients it sends to its standby, while it has one.

@@ -325,6 +325,10 @@ impl Primary {
                 enlisted.standby = self.standby();
                 Effect::Send(outer(peer)?, Message::Enlisted(enlisted))
             }
+            Effect::Send(peer, Message::Enlist(mut enlist)) => {
+                enlist.standby = self.standby();
+                Effect::Send(outer(peer)?, Message::Enlist(enlist))
+            }
             Effect::Send(peer, message) => Effect::Send(outer(peer)?, message),
             Effect::Limit(peer, limits) => Effect::Limit(outer(peer)?, limits),
             Effect::Close(peer) => Effect::Close(outer(peer)?),
@@ -333,6 +337,9 @@ impl Primary {
             }
             Effect::SendStatus { peer, mut status, links } => {
                 status.standby = self.standby();
+                if let Some(first) = status.servers.first_mut() {
+                    first.standby.clone_from(&status.standby);
+                }
                 status.wait = self.wait(now).or(status.wait);
                 let links = links.into_iter().map(|link| link.and_then(outer)).collect();
                 Effect::SendStatus { peer: outer(peer)?, status, links }

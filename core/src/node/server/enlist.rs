@@ -1,7 +1,7 @@
 //! The other servers as peers: taken in, heard, lost, let go.
 
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::Server;
@@ -10,9 +10,9 @@ use super::group::Other;
 use super::moving::Change;
 use crate::id::{PeerId, ServerId};
 use crate::node::{Effect, Evaluate, Event, Outbox};
-use crate::protocol::group::{Enlist, Enlisted, Followed, MOST_ADDRESS_BYTES, Place};
+use crate::protocol::group::{Enlist, Enlisted, Followed, Place, is_address};
 use crate::protocol::message::{End, EndReason, Heartbeat};
-use crate::protocol::replica::{Candidacy, Elector};
+use crate::protocol::replica::{Candidacy, Elector, Standby};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 use crate::time::Time;
 
@@ -50,7 +50,7 @@ impl Server {
                 }
                 Err(what) => return self.refuse(now, peer, Refusal::Server { what }, out),
             },
-            None => self.take_in(now, peer, enlist.address, out),
+            None => self.take_in(now, peer, enlist, out),
         }
         self.settle(now, out);
     }
@@ -85,7 +85,9 @@ impl Server {
             return self.refuse(now, peer, Refusal::Server { what }, out);
         };
         let before = other.peer.replace(peer);
+        let has_moved = !other.address.is_empty() && other.address != enlist.address;
         (other.address, other.heard, other.away_since) = (enlist.address, now, None);
+        other.standby = enlist.standby;
         other.followed = followed;
         out.extend(before.map(Effect::Close));
         self.stay(server);
@@ -95,14 +97,29 @@ impl Server {
             None => Event::ServerWaits { server },
         }));
         self.group.send(followed..self.group.sent, peer, out);
+        if has_moved {
+            self.call_workers_back(now, server, out);
+        }
+    }
+
+    /// Another process has taken the place of a server, elsewhere. Workers that have not noticed
+    /// that the one before is gone would wait there for a lease: they come back, and are told where
+    /// it is now.
+    fn call_workers_back(&mut self, now: Time, server: ServerId, out: &mut Outbox) {
+        for peer in self.worker_peers().collect::<Vec<_>>() {
+            let why = Refusal::ServerMoved { server };
+            let said = why.to_string();
+            out.extend([Effect::Send(peer, Message::Refused(why)), Effect::Close(peer)]);
+            self.on_disconnected(now, peer, said, out);
+        }
     }
 
     /// One more server wants keys.
-    fn take_in(&mut self, now: Time, peer: PeerId, address: String, out: &mut Outbox) {
+    fn take_in(&mut self, now: Time, peer: PeerId, enlist: Enlist, out: &mut Outbox) {
         if let Err(what) = self.check_join() {
             return self.refuse(now, peer, Refusal::Server { what }, out);
         }
-        let server = self.group.add(now, peer, address);
+        let server = self.group.add(now, peer, (enlist.address, enlist.standby));
         self.group.changes.want(Change::Join(server), now);
         self.enlisted(peer, server, out);
         out.push(Effect::Report(Event::ServerWaits { server }));
@@ -118,7 +135,7 @@ impl Server {
     }
 
     fn check_enlist(&self, enlist: &Enlist) -> Result<(), Refusal> {
-        let Enlist { protocol, build, place, address, followed, on_disk: _ } = enlist;
+        let Enlist { protocol, build, place, address, followed, .. } = enlist;
         if *protocol != PROTOCOL_VERSION {
             return Err(Refusal::Protocol {
                 theirs: (*protocol, *protocol),
@@ -137,9 +154,8 @@ impl Server {
             && (*server == ServerId::COORDINATOR || server.0 >= *servers)
         {
             alloc::format!("there is no other server {server} of {servers}")
-        } else if address.is_empty()
-            || address.len() > MOST_ADDRESS_BYTES
-            || address.chars().any(char::is_control)
+        } else if !is_address(address)
+            || enlist.standby.as_deref().is_some_and(|it| !is_address(it))
         {
             String::from("its address is no address")
         } else if followed.is_some_and(|(run, _)| run != self.run) && !self.takes_checkpoints() {
@@ -173,6 +189,11 @@ impl Server {
                 self.group.prune();
             }
             Message::Candidacy(asked) => self.on_candidacy(now, peer, asked, out),
+            Message::Standby(Standby { address }) => {
+                if let Some(other) = self.group.other(server) {
+                    other.standby = address.filter(|address| is_address(address));
+                }
+            }
             Message::Arrived(arrived) => self.on_arrived(now, server, arrived, out),
             Message::Measured(measured) => self.on_measured(now, peer, server, &measured, out),
             Message::Portion(portion) => self.on_portion(now, server, portion, out),

@@ -65,6 +65,8 @@ pub(super) struct Other {
     /// Since when it has not been there.
     pub(super) away_since: Option<Time>,
     pub(super) followed: u64,
+    /// Where its standby is, if it says that it has one.
+    pub(super) standby: Option<String>,
     /// What was promised to those who want to lead it, where it has a standby.
     pub(super) vote: Vote,
 }
@@ -128,6 +130,7 @@ impl Group {
             heard: Time::ZERO,
             away_since: Some(Time::ZERO),
             followed: 0,
+            standby: None,
             vote: Vote::default(),
         });
         let others: Vec<Other> = others.collect();
@@ -165,11 +168,12 @@ impl Group {
             address: other.address.clone(),
             keys: self.map.keys_of(other.server),
             away: other.away_since.map(|since| now.since(since)),
+            standby: other.standby.clone(),
         });
         let server = ServerId::COORDINATOR;
         let first = || {
             let (address, keys) = (String::new(), self.map.keys_of(server));
-            ServerStatus { server, address, keys, away: None }
+            ServerStatus { server, address, keys, away: None, standby: None }
         };
         let first = (!self.others.is_empty()).then(first);
         first.into_iter().chain(others).collect()
@@ -232,7 +236,12 @@ impl Group {
     }
 
     /// Takes a server in that wants keys; gives its number.
-    pub(super) fn add(&mut self, now: Time, peer: PeerId, address: String) -> ServerId {
+    pub(super) fn add(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        (address, standby): (String, Option<String>),
+    ) -> ServerId {
         let server = ServerId(self.numbered);
         self.numbered += 1;
         self.others.push(Other {
@@ -243,6 +252,7 @@ impl Group {
             heard: now,
             away_since: None,
             followed: 0,
+            standby,
             vote: Vote::default(),
         });
         server

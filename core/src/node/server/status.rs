@@ -60,7 +60,7 @@ impl Server {
             evaluated: self.evaluated,
             wait: self.wait(now),
             standby: None,
-            stands_by: false,
+            leader: None,
             servers: self.group.status(now),
             members: members.collect(),
         }

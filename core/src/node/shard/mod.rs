@@ -33,7 +33,7 @@ use crate::protocol::group::{
     SliceHeader,
 };
 use crate::protocol::message::{EndReason, Heartbeat, ParametersHeader, Push};
-use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
+use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
 use crate::rng::Stream;
 use crate::store::{Decision, Store};
 use crate::time::Time;
@@ -210,6 +210,7 @@ impl Shard {
                 (place, _) => place,
             },
             address: self.config.address.clone(),
+            standby: None,
             followed: begun.map(|begun| (begun.run, self.followed)),
             on_disk: self.on_disk.clone(),
         };
@@ -222,14 +223,19 @@ impl Shard {
             Message::Refused(why) if why.is_permanent() => {
                 self.finish(Err(WorkerError::Refused(why)), out);
             }
-            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            Message::Refused(why) => {
+                if let Refusal::Standby { leader } = &why {
+                    self.coordinators.note_other(Some(leader.clone()));
+                }
+                self.redial(now, why.to_string(), out);
+            }
             Message::End(end) => self.finish(Ok(end.reason), out),
             Message::Enlisted(enlisted) => self.on_enlisted(now, *enlisted, out),
             Message::Decisions(decisions) => self.on_decisions(now, decisions, out),
             Message::Begin(begin) => self.on_begin(begin, out),
             Message::Portion(portion) => self.on_portion(now, portion, out),
             Message::GoBack(go_back) => self.on_go_back(go_back, out),
-            Message::Standby(standby) => self.coordinators.note_standby(Some(standby.address)),
+            Message::Standby(standby) => self.coordinators.note_other(standby.address),
             other => {
                 self.fail(alloc::format!("it sent a {:?} message to a server", other.kind()), out);
             }
@@ -261,7 +267,7 @@ impl Shard {
 
     fn take_place(&mut self, enlisted: Enlisted, out: &mut Outbox) -> Result<(), String> {
         let Enlisted { run, server, job, digest, standby, origin } = enlisted;
-        self.coordinators.note_standby(standby);
+        self.coordinators.note_other(standby);
         self.check_origin(origin)?;
         if let Some(following) = &self.following {
             let (was, had, has_keys) = (following.run, following.server, following.store.is_some());

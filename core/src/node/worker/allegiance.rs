@@ -52,7 +52,7 @@ impl Allegiance {
         if !self.vote.follow(term) {
             return false;
         }
-        self.note_standby(standby);
+        self.note_other(standby);
         true
     }
 
@@ -68,9 +68,9 @@ impl Allegiance {
         }
     }
 
-    /// Notes where the standby is.
-    pub(super) fn note_standby(&mut self, standby: Option<String>) {
-        self.places.note_standby(standby);
+    /// Notes where the other of the two servers is.
+    pub(super) fn note_other(&mut self, other: Option<String>) {
+        self.places.note_other(other);
     }
 }
 

@@ -64,7 +64,7 @@ impl Worker {
             }
         }
         // Once it has been welcome, whatever turns it away may be somebody else's doing.
-        if permanent && self.member.is_none() {
+        if permanent && self.member.is_none() && !self.dialler.is_elsewhere() {
             let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
             return self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
         }
@@ -74,9 +74,10 @@ impl Worker {
     /// Whoever answers has proved to be somebody else than a server.
     pub(super) fn on_impostor(&mut self, now: Time, identity: Identity, out: &mut Outbox) {
         let why = alloc::format!("who answers there is {identity}, which is no server");
-        match self.member {
-            Some(_) => self.redial(now, why, out),
-            None => self.finish(Err(WorkerError::Protocol(why)), out),
+        if self.member.is_some() || self.dialler.is_elsewhere() {
+            self.redial(now, why, out);
+        } else {
+            self.finish(Err(WorkerError::Protocol(why)), out);
         }
     }
 

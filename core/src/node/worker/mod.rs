@@ -269,7 +269,7 @@ impl Worker {
             Message::Refused(why) if why.is_permanent() => {
                 self.finish(Err(WorkerError::Refused(why)), out);
             }
-            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            Message::Refused(why) => self.on_turned_away(now, &why, out),
             Message::End(end) => self.leave(now, end.reason, out),
             Message::Welcome(welcome) => self.on_welcome(now, *welcome, out),
             Message::Examples(chunk) => self.on_examples(now, &chunk, out),
@@ -277,13 +277,23 @@ impl Worker {
             Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
             Message::Ack(decided) => self.on_ack(now, decided, out),
             Message::Candidacy(asked) => self.on_candidacy(now, asked, out),
-            Message::Standby(standby) => self.allegiance.note_standby(Some(standby.address)),
+            Message::Standby(standby) => self.allegiance.note_other(standby.address),
             Message::Holders(holders) => self.on_holders(now, holders, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(WorkerError::Protocol(what)), out);
             }
         }
+    }
+
+    /// The server does not take it now, or not here.
+    fn on_turned_away(&mut self, now: Time, why: &Refusal, out: &mut Outbox) {
+        match why {
+            Refusal::ServerMoved { .. } => return self.come_back(now, why.to_string(), out),
+            Refusal::Standby { leader } => self.allegiance.note_other(Some(leader.clone())),
+            _ => {}
+        }
+        self.redial(now, why.to_string(), out);
     }
 
     fn drain(&mut self, now: Time, out: &mut Outbox) {
