@@ -10,11 +10,13 @@ mod cluster;
 mod control;
 #[cfg(target_os = "linux")]
 mod cuts;
+mod damage;
 mod data_files;
 mod deaths;
 mod durable;
 #[cfg(feature = "pictures")]
 mod experiments;
+mod flood;
 mod group;
 mod intruders;
 mod lab;

@@ -9,6 +9,7 @@
 //! While messages are being received and nothing else has happened, it may call [`Node::look_ahead`].
 
 mod backoff;
+mod damage;
 mod dialler;
 mod event;
 mod identity;

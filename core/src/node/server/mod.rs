@@ -439,7 +439,7 @@ impl Node for Server {
             }
             Input::Message(peer, message) => self.on_message(now, peer, message, out),
             Input::Receiving(peer) => self.on_receiving(now, peer, out),
-            Input::Garbage(peer, error) => self.refuse(now, peer, error.into(), out),
+            Input::Garbage(peer, error) => self.on_garbage(now, peer, error, out),
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {
                 let version = evaluated.point.version;

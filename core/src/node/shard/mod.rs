@@ -20,6 +20,7 @@ use core::time::Duration;
 use moving::Moving;
 use workers::Workers;
 
+use super::damage::{Damage, is_foreign};
 use super::dialler::{Dialler, Due, Unreachable};
 use super::places::Places;
 use super::{Effect, Event, Identity, Incoming, Input, Node, Outbox, Target, WorkerError};
@@ -33,7 +34,7 @@ use crate::protocol::group::{
     SliceHeader,
 };
 use crate::protocol::message::{EndReason, Heartbeat, ParametersHeader, Push};
-use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
+use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
 use crate::rng::Stream;
 use crate::store::{Decision, Store};
 use crate::time::Time;
@@ -61,6 +62,7 @@ pub struct Shard {
     /// Where the coordinator is, and its standby.
     coordinators: Places,
     dialler: Dialler,
+    damage: Damage,
     /// Whether the coordinator has taken it in on this connection.
     welcome: bool,
     following: Option<Following>,
@@ -110,6 +112,7 @@ impl Shard {
     pub fn new(config: ShardConfig) -> Self {
         Self {
             dialler: Dialler::new(config.stream),
+            damage: Damage::default(),
             config,
             coordinators: Places::new(Target::Server),
             welcome: false,
@@ -193,6 +196,14 @@ impl Shard {
         }
     }
 
+    /// A message to or from the coordinator was damaged on the way: the connection is as good as lost.
+    fn on_damage(&mut self, now: Time, error: &str, out: &mut Outbox) {
+        match self.damage.again(error) {
+            Ok(why) => self.redial(now, why, out),
+            Err(error) => self.finish(Err(error), out),
+        }
+    }
+
     fn give_up(&mut self, Unreachable { why, attempts, tried }: Unreachable, out: &mut Outbox) {
         self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
     }
@@ -219,6 +230,9 @@ impl Shard {
     fn on_coordinator(&mut self, now: Time, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
+            Message::Refused(Refusal::Frame { what }) if self.following.is_some() => {
+                self.on_damage(now, &what, out);
+            }
             Message::Refused(why) if why.is_permanent() => {
                 self.finish(Err(WorkerError::Refused(why)), out);
             }
@@ -321,6 +335,7 @@ impl Shard {
                 return self.fail(what, out);
             }
             self.followed += 1;
+            self.damage.progressed();
             if let Some((number, oldest)) = checkpoint {
                 self.keep_state(number, oldest, out);
             }
@@ -490,12 +505,13 @@ impl Node for Shard {
                     self.workers.hear(now, from, self.lease(), out);
                 }
             }
-            Input::Garbage(peer, error) => {
-                if self.dialler.peer() == Some(peer) {
-                    return self.fail(error.to_string(), out);
-                }
+            Input::Garbage(peer, error) if self.dialler.peer() != Some(peer) => {
                 self.refuse(peer, error.into(), out);
             }
+            Input::Garbage(_, error) if self.following.is_none() && is_foreign(error) => {
+                self.fail(error.to_string(), out);
+            }
+            Input::Garbage(_, error) => self.on_damage(now, &error.to_string(), out),
             Input::Disconnected { peer, why } => {
                 self.forget_stranger(peer);
                 self.workers.detach(peer);

@@ -84,6 +84,19 @@ impl Worker {
         self.come_back(now, why, out);
     }
 
+    /// A message to or from `peer` was damaged on the way: the connection is as good as lost.
+    pub(super) fn on_damage(&mut self, now: Time, peer: PeerId, error: &str, out: &mut Outbox) {
+        let server = self.servers.behind(peer);
+        if server.is_none() && self.dialler.peer() != Some(peer) {
+            return; // a connection that is closed already
+        }
+        match (self.damage.again(error), server) {
+            (Ok(why), Some(server)) => self.come_back_from(now, server, why, out),
+            (Ok(why), None) => self.redial(now, why, out),
+            (Err(error), _) => self.finish(Err(error), out),
+        }
+    }
+
     /// Goes away from all servers and comes back after a pause, or gives up.
     pub(super) fn come_back(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.welcome = false;
