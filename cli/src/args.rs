@@ -163,6 +163,10 @@ pub(crate) struct SecurityArgs {
     /// Encrypt with a key that all share: a file that `pstrain cert psk` makes
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) psk: Option<PathBuf>,
+    /// Accept a key file (node.key, or the one after --psk) that root owns and its group can read, as
+    /// Kubernetes (fsGroup) and systemd hand secrets over: all members of that group can read it
+    #[arg(long, global = true)]
+    pub(crate) group_readable_key: bool,
     /// Allow plain text with other machines: whoever can reach them can read it, change it and take
     /// part
     #[arg(long, global = true)]

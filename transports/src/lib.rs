@@ -38,6 +38,6 @@ pub use memory::{MemoryHub, MemoryTransport};
 pub use punctuality::{Lateness, Punctuality};
 pub use services::{ServerServices, ShardServices, WorkerServices};
 pub use shaped::Shaped;
-pub use socket::{Security, SecurityError, SocketTransport, Traffic, allow_more_files};
+pub use socket::{KeyAccess, Security, SecurityError, SocketTransport, Traffic, allow_more_files};
 pub use sparing::Sparing;
 pub use transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};

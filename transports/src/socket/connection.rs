@@ -13,7 +13,7 @@ use pstrain_core::protocol::{
 };
 use pstrain_core::time::Time;
 
-use super::secure::{Broken, Layer};
+use super::secure::{Broken, Layer, UNPROVED};
 use super::stream::Stream;
 use super::traffic::Traffic;
 use crate::transport::{HIGH_WATER_BYTES, MAX_BACKLOG_BYTES, TransportEvent};
@@ -155,6 +155,11 @@ impl Connection {
         self.paused && !self.owes_reading()
     }
 
+    /// Whether it came from elsewhere, and the first message of its handshake was not looked at.
+    pub(super) fn awaits_hello(&self) -> bool {
+        self.state == State::Securing && self.received == 0
+    }
+
     /// Takes note that the peer has closed, or half of it.
     pub(super) fn hang_up(&mut self) {
         self.hung_up = true;
@@ -290,7 +295,7 @@ impl Connection {
                     return Ok(Progress::Drained);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(self.broken(error)),
             };
             *turn += read;
             self.received += read as u64;
@@ -364,10 +369,29 @@ impl Connection {
         Progress::More
     }
 
+    /// Why this connection cannot go on after `error`, in words.
+    pub(super) fn broken(&self, error: io::Error) -> Broken {
+        use io::ErrorKind as E;
+        match error.kind() {
+            // The peer has closed it with bytes of this side unread.
+            E::BrokenPipe | E::ConnectionAborted | E::ConnectionReset if self.is_unanswered() => {
+                self.end_of_stream().into()
+            }
+            _ => error.into(),
+        }
+    }
+
+    /// Whether the peer was dialled, and has said nothing at all.
+    const fn is_unanswered(&self) -> bool {
+        !self.accepted && self.received == 0
+    }
+
+    /// Why the stream has ended, as far as it can be known here.
     fn end_of_stream(&self) -> String {
-        String::from(if self.state == State::Securing {
-            "closed by the peer before both had proved who they are; run both with --tls, or both \
-             with --psk"
+        String::from(if self.is_unanswered() {
+            self.layer.unanswered(&self.stream)
+        } else if self.state == State::Securing {
+            UNPROVED
         } else if self.decoder.is_mid_frame() {
             "closed by the peer in the middle of a message"
         } else {
