@@ -292,7 +292,7 @@ mod tests {
         let mut decoder = Decoder::new(ANY);
         let mut kinds = Vec::new();
         for cut in [1, HEADER_BYTES, whole.len() - 1] {
-            for bytes in [&beat[..], &whole[..cut], &whole[cut..], &beat, &beat] {
+            for bytes in [&beat[..], &whole[..cut], &whole[cut..], &beat[..], &beat[..]] {
                 decoder.feed(bytes);
                 kinds.extend(core::iter::from_fn(|| decoder.next().unwrap()).map(|it| it.kind()));
             }
