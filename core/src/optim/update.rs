@@ -136,6 +136,15 @@ impl Updater {
         self.functions = self.spec.after(self.parameters);
     }
 
+    /// Gradients are `factor` times as large from now on, because they are combined in another way. The
+    /// optimiser's memory of earlier ones is scaled by the same (Li et al., "Sync-Switch", ICDCS 2021).
+    /// FTRL, which follows the gradients as they were, keeps it.
+    pub fn rescale(&mut self, factor: f32) {
+        if factor != 1.0 {
+            self.optimizer.rescale(factor);
+        }
+    }
+
     /// Makes version `version` of `params` the next one with `gradient`: it is clipped, then weight
     /// decay is added, then the optimiser steps at the scheduled rate, then the proximal step and the
     /// server functions follow.
