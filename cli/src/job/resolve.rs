@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use pstrain_core::filter::Filters;
-use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
+use pstrain_core::job::{ALL_EXAMPLES, Budget, DataFrom, Job, JobData, Membership};
 use pstrain_core::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_core::optim::{Functions, UpdateSpec};
 use pstrain_core::work::{WorkError, WorkSpec};
@@ -136,9 +136,15 @@ impl Layers {
                 .unwrap_or(seed),
             partition,
             workers: work.parts(self.workers()?),
-            minimum_rows: 1,
+            minimum_rows: self.least_rows()?,
             hashing: self.parse("hash-features", str::parse)?,
         })
+    }
+
+    /// Rows that a random partition must leave every worker: a mini-batch.
+    fn least_rows(&self) -> anyhow::Result<u32> {
+        let batch = self.parse("batch-size", words::batch_size)?;
+        Ok(if batch == ALL_EXAMPLES { 1 } else { batch })
     }
 
     fn workers(&self) -> anyhow::Result<u32> {
