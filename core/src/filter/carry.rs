@@ -5,9 +5,9 @@
 //! reads `d`, and `p - d` is the new residual. The sum of all that was read and the residual is the
 //! sum of the gradients.
 //!
-//! Karimireddy et al. carry the error of the step, `rate * g`. So `e` counts as `e * (rate then / rate
-//! now)` once a schedule has changed the learning rate: what is carried makes the step that it would have
-//! made when it was computed, and the sums are those of `rate * g`.
+//! Karimireddy et al. carry the error of the step, `rate * g`. So once a schedule has changed the learning
+//! rate, `e` counts as `e * (rate then / rate now)`: it makes the step that it would have made when it was
+//! computed. The sums above are then sums of `rate * g`.
 //!
 //! A push that the server did not take has no part in that. Its mini-batch is computed again, by
 //! whoever it is given to, so the gradient goes; but what it brought of earlier ones is due still:
@@ -316,8 +316,8 @@ impl Carrier {
     }
 }
 
-/// What a gradient at learning rate `then` is multiplied with, so that it makes the same step at the rate
-/// `now`. Where a schedule has come down to 0 no step is made.
+/// The factor that lets a gradient of learning rate `then` make the same step at the rate `now`. A schedule
+/// that has come down to 0 makes no step.
 fn ratio(then: f32, now: f32) -> f32 {
     if then > 0.0 && now > 0.0 { then / now } else { 1.0 }
 }
