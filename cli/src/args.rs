@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::cmd::range::Keys;
 use crate::exit;
 use crate::job::JobFlags;
+use crate::messages::LogForm;
 use crate::rank::RankOf;
 
 pub(crate) use bench::{BenchArgs, BenchWhat, CrowdArgs, Crowded};
@@ -27,10 +28,11 @@ pub(crate) use bench::{BenchArgs, BenchWhat, CrowdArgs, Crowded};
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
 #[cfg(feature = "pictures")]
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
-use time::some_time;
+pub(crate) use time::Every;
+use time::{some_time, time_or_never};
 
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 12, ", env!("PSTRAIN_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 13, ", env!("PSTRAIN_TARGET"), ")");
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]
@@ -61,7 +63,7 @@ pub(crate) enum Command {
     /// Shows a running job live: its curve, its workers, and who holds whom back
     #[cfg(feature = "top")]
     Top(TopArgs),
-    /// Changes how a running job waits for its workers, and what their gradients count for
+    /// Changes how a running job waits for its workers, lets a server go, or ends the run
     Control(ControlArgs),
     /// Evaluates a trained model on a data file
     Eval(EvalArgs),
@@ -111,7 +113,16 @@ pub(crate) struct Output {
     pub(crate) quiet: bool,
 }
 
-/// Which job: a file, then flags over it, then the environment over both.
+/// How messages are written.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct LogArgs {
+    /// Write messages on stderr as text, or as JSON: one object a line, with time, level, message
+    /// and fields
+    #[arg(long = "log", value_enum, value_name = "text|json", default_value = "text")]
+    pub(crate) form: LogForm,
+}
+
+/// Which job: a file, the environment over it, flags over both.
 #[derive(Debug, Args)]
 pub(crate) struct JobArgs {
     /// Job file (TOML) with the settings below, without their dashes
@@ -163,6 +174,10 @@ pub(crate) struct SecurityArgs {
     /// Encrypt with a key that all share: a file that `pstrain cert psk` makes
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) psk: Option<PathBuf>,
+    /// Accept a key file (node.key, or the one after --psk) that root owns and its group can read, as
+    /// Kubernetes (fsGroup) and systemd hand secrets over: all members of that group can read it
+    #[arg(long, global = true)]
+    pub(crate) group_readable_key: bool,
     /// Allow plain text with other machines: whoever can reach them can read it, change it and take
     /// part
     #[arg(long, global = true)]
@@ -262,7 +277,8 @@ pub(crate) struct ServerArgs {
     pub(crate) coordinator: Address,
     /// Stand by for the server at this address, which has the same job: keep all that it knows, and
     /// lead in its place once it is gone and half of the workers have lost it, too. From then on
-    /// nothing is acknowledged that only one of the two has
+    /// nothing is acknowledged that only one of the two has. Who comes to the standby is sent to
+    /// this address, so give one that workers can reach
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -318,6 +334,18 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<String>,
     #[command(flatten)]
+    pub(crate) log: LogArgs,
+    /// How often to say how the run is doing: updates, loss, accuracy, who is there and who is
+    /// awaited; 0s or never turns it off [default: 1m, but never on a terminal that shows the
+    /// progress]
+    #[arg(
+        long,
+        value_name = "TIME|never",
+        value_parser = time_or_never,
+        conflicts_with_all = ["shard", "join", "quiet"]
+    )]
+    pub(crate) log_every: Option<Every>,
+    #[command(flatten)]
     pub(crate) output: Output,
 }
 
@@ -345,6 +373,8 @@ pub(crate) struct WorkerArgs {
     /// How long the server may be silent, until the job says another time
     #[arg(long, default_value = "5s", value_parser = some_time)]
     pub(crate) lease: humantime::Duration,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
     /// Print errors only
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -393,7 +423,8 @@ pub(crate) struct PushArgs {
     /// Which keys: A..B (B is not one of them), A.., ..B; without it all
     #[arg(long, value_name = "A..B")]
     pub(crate) keys: Option<Keys>,
-    /// The values, as pull writes them: lines `KEY VALUE`, keys ascending; 0 for keys that are missing
+    /// The values, as pull writes them: lines `KEY VALUE`, keys ascending; 0 for keys that are missing.
+    /// Or a model of the same form, a file that ends in .safetensors
     #[arg(long, value_name = "FILE")]
     pub(crate) from: PathBuf,
     /// Put the values in the place of the parameters instead of adding them
@@ -433,7 +464,7 @@ pub(crate) struct ControlArgs {
     /// Print one JSON object instead of words
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// How long to wait until the change is in force; one that comes too late still begins
+    /// How long to wait until it has happened; what comes too late still happens
     #[arg(long, global = true, default_value = "1m", value_parser = some_time)]
     pub(crate) timeout: humantime::Duration,
 }
@@ -448,6 +479,9 @@ pub(crate) enum ControlCommand {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
+    /// Ends the run in order, as Ctrl-C at the server does: what is under way comes back and counts, and
+    /// all processes of the run end with code 3. Waits until the server has written its results
+    Stop,
     /// Lets one of several servers go, once the others have its part of the parameters
     LeaveServer {
         /// Its number; not 1, which coordinates
@@ -457,8 +491,8 @@ pub(crate) enum ControlCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
-    /// The model, as --out writes it
-    #[arg(long, value_name = "FILE")]
+    /// The model: model.safetensors, or the results folder that has it
+    #[arg(long, value_name = "PATH")]
     pub(crate) model: PathBuf,
     /// The data: a file or folder, or `synthetic[:ROWS]`
     #[arg(long, value_name = "PATH|synthetic")]
@@ -468,9 +502,10 @@ pub(crate) struct EvalArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// The order.log of a results folder, with its job.toml beside it
+    /// The results folder of a run, or its order.log, with job.toml in the same folder
+    #[arg(value_name = "PATH")]
     pub(crate) log: PathBuf,
     /// Stop at this version of the parameters
     #[arg(long, value_name = "VERSION")]
@@ -483,6 +518,10 @@ pub(crate) struct ReplayArgs {
     /// job file says]
     #[arg(long, value_name = "PATH|synthetic")]
     pub(crate) data: Option<String>,
+    /// Where the other rows are today that the run was evaluated on, or yet others; none: the rows held
+    /// out of its data [default: where its job file says]
+    #[arg(long, value_name = "PATH|synthetic|none")]
+    pub(crate) evaluation_data: Option<String>,
     /// Write the model to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,

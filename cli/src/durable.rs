@@ -12,6 +12,7 @@ use pstrain_core::job::Job;
 use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::job_digest;
 use pstrain_core::time::Time;
+use pstrain_data::Outline;
 use pstrain_transports::Begin;
 use pstrain_transports::journal::{Files, Found, Log, StateFolder};
 use serde::{Deserialize, Serialize};
@@ -155,11 +156,14 @@ impl DurableFolder {
     /// run began with.
     pub(crate) fn check(&self, job: &Job, data: &Served) -> anyhow::Result<()> {
         let (was, is) = (&self.identity.job, JobLabel::of(job, data));
-        let (folder, file) = (self.state.path().display(), &data.outline.spec.source);
-        let train = is.train.difference(&was.train);
-        let other = train
-            .or_else(|| (is.evaluation != was.evaluation).then(|| "other evaluation rows".into()));
-        if let Some(difference) = other {
+        let (folder, Outline { spec, evaluation_rows, .. }) =
+            (self.state.path().display(), &data.outline);
+        let train = is.train.difference(&was.train).map(|why| (&spec.source, why));
+        let other = train.or_else(|| {
+            let why = || (&evaluation_rows.source, String::from("other evaluation rows"));
+            (is.evaluation != was.evaluation).then(why)
+        });
+        if let Some((file, difference)) = other {
             bail!(
                 "the data ({file}) are not those of the run in {folder} any more: {difference}; put them, and \
                  its job.toml, back as they were, or begin a new run in another folder"

@@ -20,6 +20,7 @@ mod metrics;
 #[cfg(feature = "pictures")]
 mod picture;
 mod progress;
+mod pulse;
 mod rank;
 mod record;
 mod security;
@@ -32,6 +33,7 @@ mod statistics;
 mod table;
 #[cfg(feature = "top")]
 mod top;
+mod troubles;
 #[cfg(feature = "pictures")]
 mod validate;
 mod why;

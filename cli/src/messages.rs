@@ -1,23 +1,89 @@
 //! The only place that prints: messages on stderr, results on stdout.
 
 use std::io::Write;
+use std::sync::OnceLock;
+
+use clap::ValueEnum;
+use pstrain_transports::calendar_time;
+use serde::Serialize;
+
+/// How messages are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogForm {
+    /// A line of text for people.
+    Text,
+    /// A JSON object a line: time, level, message, fields.
+    Json,
+}
+
+/// The form of all messages of this process; text before it is set.
+static FORM: OnceLock<LogForm> = OnceLock::new();
+
+/// How much a message matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    Info,
+    Warning,
+    Error,
+}
+
+/// A message as JSON.
+#[derive(Serialize)]
+struct Line<'a, F> {
+    /// UTC, RFC 3339.
+    time: String,
+    level: Level,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<F>,
+}
+
+/// Writes all messages from now on in this form. A process calls this once.
+pub(crate) fn log_as(form: LogForm) {
+    FORM.set(form).unwrap_or_default();
+}
+
+/// Whether messages are for programs.
+pub(crate) fn are_json() -> bool {
+    FORM.get() == Some(&LogForm::Json)
+}
 
 /// Prints a message on stderr.
 pub(crate) fn say(message: &str) {
-    // As one text: pieces would get mixed up with those of other processes at the same terminal.
-    let line = format!("pstrain: {message}\n");
-    // Whoever read them may be gone: that is no reason to end.
-    let _unread = std::io::stderr().write_all(line.as_bytes());
+    print(Level::Info, message, message, None::<()>);
+}
+
+/// Prints a message on stderr, with what it says as fields for programs.
+pub(crate) fn tell(level: Level, message: &str, fields: &impl Serialize) {
+    print(level, message, message, Some(fields));
 }
 
 /// Prints a warning on stderr.
 pub(crate) fn warn(message: &str) {
-    say(&format!("warning: {message}"));
+    print(Level::Warning, message, &format!("warning: {message}"), None::<()>);
 }
 
 /// Prints an error with its causes on stderr.
 pub(crate) fn error(error: &anyhow::Error) {
-    say(&format!("{error:#}"));
+    let message = format!("{error:#}");
+    print(Level::Error, &message, &message, None::<()>);
+}
+
+fn print(level: Level, message: &str, text: &str, fields: Option<impl Serialize>) {
+    let text = || format!("pstrain: {text}");
+    // As one text: other processes at the same terminal would write between the pieces.
+    let line = match FORM.get() {
+        None | Some(LogForm::Text) => text(),
+        Some(LogForm::Json) => json(level, message, fields).unwrap_or_else(|_| text()),
+    };
+    // The reader of a pipe may be gone: that is no reason to end.
+    let _unread = std::io::stderr().write_all((line + "\n").as_bytes());
+}
+
+fn json(level: Level, message: &str, fields: Option<impl Serialize>) -> serde_json::Result<String> {
+    let time = humantime::format_rfc3339_millis(calendar_time()).to_string();
+    serde_json::to_string(&Line { time, level, message, fields })
 }
 
 /// Prints a result on stdout.
@@ -29,4 +95,25 @@ pub(crate) fn result(text: &str) -> anyhow::Result<()> {
     }
     out.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_message_as_json_has_time_level_text_and_fields() {
+        let fields = json!({ "event": "cut_off", "worker": 2 });
+        let line = json(Level::Warning, "worker 2 was cut off: \"gone\"", Some(&fields));
+        let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        assert_eq!(line["level"], "warning");
+        assert_eq!(line["message"], "worker 2 was cut off: \"gone\"");
+        assert_eq!(line["fields"], fields);
+        let time = humantime::parse_rfc3339(line["time"].as_str().unwrap()).unwrap();
+        assert!(time > std::time::SystemTime::UNIX_EPOCH);
+        let bare = json(Level::Info, "listening", None::<()>).unwrap();
+        assert!(!bare.contains("fields") && !bare.contains('\n'), "{bare}");
+    }
 }

@@ -3,17 +3,24 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pstrain_core::id::Version;
+use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::node::{Departure, Event};
+use pstrain_core::protocol::Status;
 use pstrain_core::time::Time;
-use pstrain_transports::{Sparing, WallClock};
+use pstrain_transports::WallClock;
 
-use crate::messages;
+use crate::messages::{self, Level};
+use crate::pulse::Pulse;
 use crate::record::Summary;
+use crate::troubles::Troubles;
 
-/// A bar of this length, drawn as `template` says, on a terminal only.
+/// A bar of this length, drawn as `template` says, on a terminal only, and not between JSON.
 pub(crate) fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
-    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let target = if quiet || messages::are_json() {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::stderr()
+    };
     let bar = ProgressBar::with_draw_target(Some(length), target);
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
@@ -31,17 +38,10 @@ pub(crate) struct Progress {
     guests: bool,
     clock: WallClock,
     shown: Option<Time>,
-    /// What befalls workers of the run, their coming back, and whoever is none of them: many of the one must
-    /// not hide one of the other.
-    troubles: Sparing,
-    returns: Sparing,
-    strangers: Sparing,
+    troubles: Troubles,
 }
 
 const BETWEEN: Duration = Duration::from_millis(100);
-
-/// Lines about what others do to us, however many they are.
-const TROUBLES: Sparing = Sparing::new(20, Duration::from_secs(10));
 
 impl Progress {
     /// A bar over `epochs` passes over `train_rows` examples; drawn only on a terminal. With
@@ -49,31 +49,25 @@ impl Progress {
     pub(crate) fn new(epochs: u32, train_rows: u64, quiet: bool, guests: bool) -> Self {
         let samples = u64::from(epochs) * train_rows;
         let bar = bar(samples, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
-        let (clock, shown) = (WallClock::start(), None);
-        let [troubles, returns, strangers] = [TROUBLES; 3];
-        Self { bar, train_rows, quiet, guests, clock, shown, troubles, returns, strangers }
+        let (clock, shown, troubles) = (WallClock::start(), None, Troubles::new());
+        Self { bar, train_rows, quiet, guests, clock, shown, troubles }
     }
 
     pub(crate) fn note(&mut self, event: &Event, summary: &Summary) {
+        if let Event::Behind { worker, .. } = event {
+            // What is lost is told however little is to be read.
+            self.bar.suspend(|| messages::warn(&behind(*worker)));
+        }
         if self.quiet {
             return;
         }
         let expected = !self.guests
             && matches!(event, Event::Joined { resumed: false, .. } | Event::Started { .. });
-        if !expected && let Some(message) = worth_saying(event) {
-            let message = match event {
-                Event::Refused { worker: None, .. } => {
-                    self.strangers.say(self.clock.now(), &message)
-                }
-                Event::Refused { .. } | Event::CutOff { .. } | Event::Departed { .. } => {
-                    self.troubles.say(self.clock.now(), &message)
-                }
-                Event::Joined { resumed: true, .. } => self.returns.say(self.clock.now(), &message),
-                _ => Some(message),
-            };
-            if let Some(message) = message {
-                self.bar.suspend(|| messages::say(&message));
-            }
+        if !expected
+            && let Some(words) = worth_saying(event)
+            && let Some(message) = self.troubles.say(self.clock.now(), event, words)
+        {
+            self.bar.suspend(|| messages::tell(level(event), &message, event));
         }
         // The run's own time may be virtual; a person watches in real time.
         if !self.bar.is_hidden()
@@ -98,20 +92,44 @@ impl Progress {
 
     pub(crate) fn finish(&mut self) {
         self.bar.finish_and_clear();
-        for (unsaid, what) in [
-            (self.strangers.unsaid(), "connections were refused"),
-            (self.troubles.unsaid(), "times a worker was refused, cut off or lost"),
-            (self.returns.unsaid(), "times a worker was back"),
-        ] {
-            if !self.quiet && unsaid > 0 {
-                messages::say(&format!("{unsaid} more {what}"));
-            }
-        }
+        let unsaid = self.troubles.unsaid().into_iter().filter(|_| !self.quiet);
+        unsaid.for_each(|line| messages::say(&line));
     }
+
+    /// Says how the run is doing, if that is known.
+    pub(crate) fn say(&self, status: Option<&Status>) {
+        self.bar.suspend(|| match status.map(Pulse::of) {
+            Some(pulse) => messages::tell(Level::Info, &pulse.in_words(), &pulse),
+            None => messages::say("stands by, and has nothing of the server's state yet"),
+        });
+    }
+}
+
+fn behind(worker: WorkerId) -> String {
+    format!(
+        "worker {worker} was answered what the log here does not have: the end of the log is lost (a \
+         disk that does not keep what it confirms, a copy that was restored, or damage), and what was \
+         acknowledged since with it; the worker joins as a new incarnation"
+    )
 }
 
 fn from_update(version: Option<Version>) -> String {
     version.map_or_else(String::new, |version| format!(" from update {version} on"))
+}
+
+/// How much an event matters that is worth saying.
+pub(crate) const fn level(event: &Event) -> Level {
+    match event {
+        Event::CutOff { .. }
+        | Event::Departed { .. }
+        | Event::Refused { .. }
+        | Event::Paused { .. }
+        | Event::ServerCutOff { .. }
+        | Event::StandbyLost { .. }
+        | Event::TookOver { .. }
+        | Event::Redialling { .. } => Level::Warning,
+        _ => Level::Info,
+    }
 }
 
 /// What of the events a person wants to read as it happens.
@@ -126,10 +144,19 @@ pub(crate) fn worth_saying(event: &Event) -> Option<String> {
         Event::Departed { worker, how: Departure::Lost, .. } => {
             format!("worker {worker} is lost: it was silent for a whole lease")
         }
-        Event::Refused { worker: Some(worker), why, .. } => {
-            format!("worker {worker} was refused: {why}")
+        Event::Refused { worker, from, who, why, .. } => {
+            let who = worker.map(|worker| format!("worker {worker}")).or_else(|| who.clone());
+            match (who, from) {
+                (Some(who), Some(from)) => format!("{who} at {from} was refused: {why}"),
+                (Some(who), None) => format!("{who} was refused: {why}"),
+                (None, Some(from)) => format!("a connection from {from} was refused: {why}"),
+                (None, None) => format!("a connection was refused: {why}"),
+            }
         }
-        Event::Refused { why, .. } => format!("a connection was refused: {why}"),
+        Event::ServerJoined { server } => format!("server {server} is there"),
+        Event::ServerCutOff { server, why } => {
+            format!("server {server} was cut off: {why}; the run waits for it")
+        }
         Event::Paused { present, needed } => {
             format!("paused until more workers come: {needed} needed, {present} there")
         }

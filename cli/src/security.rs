@@ -5,18 +5,25 @@ use std::path::Path;
 use anyhow::bail;
 use pstrain_core::node::Identity;
 use pstrain_core::protocol::Refusal;
-use pstrain_transports::{Address, Security};
+use pstrain_transports::{Address, KeyAccess, Security};
 
 use crate::args::SecurityArgs;
 use crate::messages;
 
 /// How connections at or to `address` are secured.
 pub(crate) fn security(args: &SecurityArgs, address: &Address) -> anyhow::Result<Security> {
+    let access = match args.group_readable_key {
+        true => KeyAccess::RootsGroup,
+        false => KeyAccess::Owner,
+    };
     if let Some(folder) = &args.tls {
-        return Ok(Security::tls(folder)?);
+        return Ok(Security::tls(folder, access)?);
     }
     if let Some(file) = &args.psk {
-        return Ok(Security::psk(file)?);
+        return Ok(Security::psk(file, access)?);
+    }
+    if args.group_readable_key {
+        bail!("--group-readable-key: there is no key; give one with --tls FOLDER or --psk FILE");
     }
     if args.insecure {
         if !address.is_local() {

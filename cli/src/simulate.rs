@@ -41,7 +41,8 @@ impl DataCache {
         source: &Source,
         settings: &Settings,
     ) -> Result<Prepared, pstrain_data::DataError> {
-        let key = format!("{source:?} {:?} {}", settings.recipe, settings.hashing);
+        let Settings { recipe, hashing, evaluation_data, .. } = settings;
+        let key = format!("{source:?} {recipe:?} {hashing} {evaluation_data:?}");
         let mut read = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let encoded = match read.get(&key) {
             Some(encoded) => Arc::clone(encoded),

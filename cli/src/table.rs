@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::record::{Report, WorkerReport};
+use crate::record::{ClassRecall, Quality, Report, WorkerReport};
 
 /// A plain table with a header; all columns but the first `text` ones are numbers.
 pub(crate) fn table(header: &[&str], text: usize, rows: Vec<Vec<String>>) -> String {
@@ -31,15 +31,33 @@ fn seconds(seconds: f64) -> String {
     if seconds < 10.0 { format!("{seconds:.3} s") } else { format!("{seconds:.1} s") }
 }
 
+/// Facts about a model, one a line, each with its name.
+pub(crate) fn quality(quality: &Quality) -> [(&'static str, String); 4] {
+    let dash = || String::from("-");
+    let accuracy = |share| format!("{} of {}", percent(share), quality.evaluation);
+    let worst =
+        |ClassRecall { name, recall }: &ClassRecall| format!("{name}, recall {}", percent(*recall));
+    [
+        ("accuracy", quality.accuracy.map_or_else(dash, accuracy)),
+        ("macro F1", quality.macro_f1.map_or_else(dash, percent)),
+        ("worst class", quality.worst_class.as_ref().map_or_else(dash, worst)),
+        ("loss", quality.loss.map_or_else(dash, |loss| format!("{loss:.4}"))),
+    ]
+}
+
+/// The recall of each class.
+pub(crate) fn recall(quality: &Quality) -> String {
+    let share = |recall: &Option<f64>| recall.map_or_else(|| "-".into(), percent);
+    let rows = quality.recall.iter().map(|(class, recall)| vec![class.clone(), share(recall)]);
+    table(&["class", "recall"], 1, rows.collect())
+}
+
 /// The report of a run.
 pub(crate) fn report(report: &Report) -> String {
     let optional =
         |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "-".into(), show);
     let staleness = report.staleness;
     let facts = [
-        ("ended", report.ended.clone()),
-        ("accuracy", optional(report.accuracy, percent)),
-        ("loss", optional(report.loss, |loss| format!("{loss:.4}"))),
         ("updates", report.updates.to_string()),
         ("epochs", format!("{:.2}", report.epochs)),
         (
@@ -69,16 +87,13 @@ pub(crate) fn report(report: &Report) -> String {
     ];
     let shaping = report.shaping.map(|shaping| ("shaping", shaping.in_words()));
     let mut text = String::new();
-    for (name, value) in facts.into_iter().chain(shaping) {
+    let ended = ("ended", report.ended.clone());
+    let facts = [ended].into_iter().chain(quality(&report.quality)).chain(facts).chain(shaping);
+    for (name, value) in facts {
         text += &format!("{name:<14} {value}\n");
     }
-    let recall = report
-        .recall
-        .iter()
-        .map(|(class, recall)| vec![class.clone(), recall.map_or("-".into(), percent)])
-        .collect();
     text += "\n";
-    text += &table(&["class", "recall"], 1, recall);
+    text += &recall(&report.quality);
     text += "\n\n";
     text += &workers(&report.workers);
     text
@@ -106,8 +121,8 @@ fn workers(workers: &[WorkerReport]) -> String {
             worker.samples.to_string(),
             format!("{:.2}", worker.staleness_mean),
             seconds(worker.compute_s),
-            seconds(worker.communicate_s),
-            seconds(worker.wait_s),
+            seconds(worker.network_s),
+            seconds(worker.barrier_s),
             worker.idleness.map_or_else(|| "-".into(), percent),
         ]
     });
@@ -119,9 +134,38 @@ fn workers(workers: &[WorkerReport]) -> String {
         "samples",
         "staleness",
         "compute",
-        "communicate",
-        "wait",
+        "network",
+        "barrier",
         "idle",
     ];
     table(&header, 2, rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use pstrain_data::EvaluationRows;
+
+    use super::*;
+
+    #[test]
+    fn accuracy_names_its_rows_and_the_worst_class_stands_below() {
+        let source = String::from("KDDTrain+.txt");
+        let known = Quality {
+            accuracy: Some(0.8),
+            macro_f1: Some(0.5),
+            worst_class: Some(ClassRecall { name: "U2R".into(), recall: 0.125 }),
+            evaluation: EvaluationRows { rows: 6298, source, share: Some(0.25) },
+            loss: Some(0.5),
+            recall: BTreeMap::new(),
+        };
+        let wanted = [
+            "accuracy 80.00 % of 6,298 evaluation rows, 25 % of KDDTrain+.txt",
+            "macro F1 50.00 %",
+            "worst class U2R, recall 12.50 %",
+            "loss 0.5000",
+        ];
+        assert_eq!(quality(&known).map(|(name, text)| format!("{name} {text}")), wanted);
+    }
 }

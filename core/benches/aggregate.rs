@@ -41,7 +41,7 @@ impl Bench {
     fn new(mode: &Mode, d: usize) -> Self {
         let auto = (mode.consistency == ConsistencySpec::Auto).then(Auto::new);
         let name = mode.to_string();
-        let mode = mode.at_start();
+        let mode = if auto.is_some() { Auto::first(true) } else { *mode };
         let mut aggregator = Aggregator::new(Aggregation::Mean, &UPDATE, &mode, WORKERS, d)
             .expect("the update is valid");
         (0..WORKERS).for_each(|worker| aggregator.set_rows(WorkerId(worker), 1000));
@@ -79,6 +79,7 @@ impl Bench {
                 let seen = Seen {
                     worker: gradient.worker,
                     now: Time::ZERO + compute * self.version as u32,
+                    given: Time::ZERO + compute * self.version.saturating_sub(1) as u32,
                     compute,
                     loss: 0.5,
                     rows: 1000,

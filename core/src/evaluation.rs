@@ -1,4 +1,4 @@
-//! How good parameters are on examples: loss, accuracy, and recall of each class.
+//! How good parameters are on examples: loss, accuracy, and recall and F1 of each class.
 //!
 //! Knows models and examples; who asks, and what for, it does not.
 
@@ -28,6 +28,9 @@ pub struct Evaluation {
     pub l1: f64,
     /// For each class, the share of its examples that were recognised; `None` without any.
     pub recall: Vec<Option<f64>>,
+    /// For each class, its F1: `2 TP / (2 TP + FP + FN)`, the harmonic mean of precision and recall;
+    /// `None` if no example is of the class and the model chose it for none.
+    pub f1: Vec<Option<f64>>,
 }
 
 impl Evaluation {
@@ -35,6 +38,23 @@ impl Evaluation {
     #[must_use]
     pub fn accuracy(&self) -> f64 {
         self.correct as f64 / self.examples as f64
+    }
+
+    /// The mean of the classes' F1, each class counting the same however many examples it has; NaN
+    /// without examples. Opitz and Burst, "Macro F1 and Macro F1" (2019): the mean of F1, not the F1
+    /// of mean precision and mean recall.
+    #[must_use]
+    pub fn macro_f1(&self) -> f64 {
+        let of_classes = self.f1.iter().flatten();
+        of_classes.clone().sum::<f64>() / of_classes.count() as f64
+    }
+
+    /// The class with the least recall, the first of equals, and that recall; none without examples.
+    #[must_use]
+    pub fn worst_class(&self) -> Option<(usize, f64)> {
+        let classes = self.recall.iter().enumerate();
+        let known = classes.filter_map(|(class, recall)| Some((class, (*recall)?)));
+        known.min_by(|(_, one), (_, other)| one.total_cmp(other))
     }
 
     /// The loss with a penalty of `lambda` on the sum of magnitudes: what an l1 proximal step makes
@@ -65,10 +85,11 @@ pub fn evaluate(
     let non_zeros = params.iter().filter(|value| **value != 0.0).count() as u64;
     let l1 = params.iter().map(|value| f64::from(value.abs())).sum();
     if !model.computes() {
-        let recall = vec![None; counts.len()];
-        return Evaluation { examples: 0, correct: 0, loss: f64::NAN, non_zeros, l1, recall };
+        let none = vec![None; counts.len()];
+        let (recall, f1) = (none.clone(), none);
+        return Evaluation { examples: 0, correct: 0, loss: f64::NAN, non_zeros, l1, recall, f1 };
     }
-    let mut recognised = vec![0_u64; counts.len()];
+    let (mut recognised, mut chosen) = (vec![0_u64; counts.len()], vec![0_u64; counts.len()]);
     let mut loss = 0.0;
     for begin in (0..examples.len()).step_by(BLOCK) {
         let rows = begin..examples.len().min(begin + BLOCK);
@@ -76,7 +97,9 @@ pub fn evaluate(
         for (column, row) in block.column_iter().zip(begin..) {
             let label = usize::from(examples.label(row));
             loss -= f64::from(column[label]);
-            if most_probable(column.iter().copied()) == label {
+            let choice = most_probable(column.iter().copied());
+            chosen[choice] += 1;
+            if choice == label {
                 recognised[label] += 1;
             }
         }
@@ -85,6 +108,11 @@ pub fn evaluate(
         .iter()
         .zip(&counts)
         .map(|(&recognised, &count)| (count > 0).then(|| recognised as f64 / count as f64));
+    // 2 TP + FP + FN: what the class was chosen for, and what is of it.
+    let f1 = recognised.iter().zip(counts.iter().zip(&chosen)).map(|(&both, (&of_it, &chosen))| {
+        let either = of_it + chosen;
+        (either > 0).then(|| 2.0 * both as f64 / either as f64)
+    });
     Evaluation {
         examples: examples.len() as u64,
         correct: recognised.iter().sum(),
@@ -92,6 +120,7 @@ pub fn evaluate(
         non_zeros,
         l1,
         recall: recall.collect(),
+        f1: f1.collect(),
     }
 }
 
@@ -136,11 +165,15 @@ mod tests {
     }
 
     #[test]
-    fn loss_accuracy_and_recall_are_those_computed_by_hand() {
+    fn loss_accuracy_recall_and_f1_are_those_computed_by_hand() {
         let examples = examples(&[(0, 0), (0, 0), (1, 0), (1, 1), (2, 1)]);
         let found = evaluate(&model(), &diagonal(), &examples, &mut Workspace::new());
         assert_eq!((found.examples, found.correct), (5, 3));
         assert_eq!(found.recall, [Some(2.0 / 3.0), Some(0.5), None, None]);
+        // Class 0: two of its three rows and no other; 1: one of two, and one other; 2: one of class 1.
+        assert_eq!(found.f1, [Some(4.0 / 5.0), Some(2.0 / 4.0), Some(0.0), None]);
+        assert!((found.macro_f1() - 1.3 / 3.0).abs() < 1e-12, "{}", found.macro_f1());
+        assert_eq!(found.worst_class(), Some((1, 0.5)));
         assert!((found.accuracy() - 0.6).abs() < 1e-12);
         // Probabilities 2/5 where the label is the column's own class, else 1/5.
         let expected = -(3.0 * 0.4_f64.ln() + 2.0 * 0.2_f64.ln()) / 5.0;
@@ -183,7 +216,7 @@ mod tests {
     #[test]
     fn no_examples_give_no_numbers() {
         let found = evaluate(&model(), &diagonal(), &Examples::new(SHAPE), &mut Workspace::new());
-        assert!(found.loss.is_nan() && found.accuracy().is_nan());
-        assert_eq!(found.recall, [None; 4]);
+        assert!(found.loss.is_nan() && found.accuracy().is_nan() && found.macro_f1().is_nan());
+        assert_eq!((found.recall, found.f1), (vec![None; 4], vec![None; 4]));
     }
 }

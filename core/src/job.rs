@@ -13,7 +13,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use crate::aggregate::{Aggregation, AggregationError};
-use crate::consistency::ImpossibleConsistency;
+use crate::consistency::{Auto, ConsistencySpec, ImpossibleConsistency};
 use crate::examples::Shape;
 use crate::filter::{ErrorFeedback, FilterError, Filters, KeyCaching};
 use crate::fingerprint::Fingerprint;
@@ -269,6 +269,15 @@ impl Job {
             return Err(AggregationError::Needs { aggregation, needs });
         }
         Ok(())
+    }
+
+    /// The mode that begins where `mode` is wanted: that mode, or the one that `auto` begins with.
+    #[must_use]
+    pub fn at_start(&self, mode: Mode) -> Mode {
+        // Where all workers have all data, no worker's gradients count for more.
+        let has_shares = matches!(self.work, WorkSpec::Equal | WorkSpec::Speed)
+            && self.membership.on_loss != OnLoss::Reassign;
+        if mode.consistency == ConsistencySpec::Auto { Auto::first(has_shares) } else { mode }
     }
 
     /// Examples of a whole mini-batch: if it has all that a worker has, as many as there are for each.

@@ -8,7 +8,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::aggregate::{ParticipationSpec, StalenessSpec};
-use crate::consistency::{Auto, ConsistencySpec, ImpossibleConsistency};
+use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::id::Version;
 
 /// When gradients are applied, and what they count for.
@@ -34,12 +34,6 @@ impl Mode {
     #[must_use]
     pub fn of(consistency: ConsistencySpec) -> Self {
         Self { consistency, ..Self::default() }
-    }
-
-    /// The mode that a run begins with: this one, or what `auto` begins with.
-    #[must_use]
-    pub fn at_start(self) -> Self {
-        if self.consistency == ConsistencySpec::Auto { Auto::first() } else { self }
     }
 
     /// The most mini-batches of one worker that may be under way, unless the run changes it.

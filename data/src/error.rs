@@ -41,6 +41,13 @@ pub enum DataError {
         /// How many may be.
         allowed: &'static str,
     },
+    /// Rows that a model of the job cannot be evaluated on.
+    Evaluation {
+        /// Where the rows come from.
+        source: String,
+        /// The problem.
+        problem: &'static str,
+    },
     /// A partition that the job does not have.
     Part {
         /// The partition.
@@ -83,6 +90,11 @@ impl fmt::Display for DataError {
             Self::Rows { source, rows, allowed } => {
                 write!(f, "{source}: {rows} rows, but {allowed}")
             }
+            Self::Evaluation { source, problem } => write!(
+                f,
+                "{source} cannot be evaluated on: {problem}; give rows of the kind that the model is \
+                 trained on"
+            ),
             Self::Part { part, parts } => {
                 write!(f, "partition {part} is none of the job's {parts} (1 to {parts})")
             }

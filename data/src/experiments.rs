@@ -26,6 +26,7 @@ pub fn experiments() -> &'static [Shipped] {
     shipped![
         "async-noniid",
         "auto-grid",
+        "auto-random",
         "backup-workers",
         "contention-roundrobin",
         "hetero-partition",

@@ -31,6 +31,7 @@
 
 mod decompress;
 mod error;
+mod evaluation;
 mod experiments;
 pub mod info;
 pub mod nsl_kdd;
@@ -46,6 +47,7 @@ mod standardise;
 pub mod synthetic;
 
 pub use error::DataError;
+pub use evaluation::EvaluationRows;
 pub use experiments::{Shipped, experiments};
 pub use info::{Info, info};
 pub use nsl_kdd::CLASSES;

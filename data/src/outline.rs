@@ -6,6 +6,7 @@ use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::{Fingerprint, Fingerprinter};
 
 use crate::error::DataError;
+use crate::evaluation::EvaluationRows;
 use crate::prepared::resolved;
 use crate::source::Source;
 use crate::sparse::SparseSpec;
@@ -17,8 +18,10 @@ use crate::standardise::{Standard, Standardisation};
 pub struct Outline {
     /// What the workers need to prepare their partitions alike.
     pub spec: DataSpec,
-    /// The evaluation split.
+    /// The examples to evaluate on.
     pub evaluation: Arc<Examples>,
+    /// Which rows these are.
+    pub evaluation_rows: EvaluationRows,
     /// The fingerprint of the training split.
     pub fingerprint: Fingerprint,
 }
@@ -27,15 +30,17 @@ impl Outline {
     /// Reads `source` and prepares it as `settings` say: what [`Prepared::load`](crate::Prepared::load) comes to,
     /// bit for bit.
     ///
-    /// Reads the source four times, and keeps the evaluation split alone; on the way a class and a few
-    /// numbers per row.
+    /// Reads the source four times, and keeps the examples to evaluate on alone; on the way a class and a
+    /// few numbers per row.
     ///
     /// # Errors
     /// [`DataError`] if the source cannot be read or changes meanwhile, a setting is out of range, or
     /// the partition leaves a worker without rows.
     pub fn read(source: &Source, settings: &Settings) -> Result<Self, DataError> {
         settings.check()?;
-        let stamp = source.stamp();
+        let given = settings.evaluation_data.as_ref();
+        let stamps = || (source.stamp(), given.map(Source::stamp));
+        let before = stamps();
         let sparse = SparseSpec::of(source, settings.hashing)?;
         let columns = match sparse {
             Some(_) => 0,
@@ -54,19 +59,29 @@ impl Outline {
                 })
             })?;
         }
-        let mut evaluation = Examples::new(spec.shape());
-        evaluation.reserve(assignment.rows - assignment.train.len());
+        let mut held_out = Examples::new(spec.shape());
+        if given.is_none() {
+            held_out.reserve(assignment.rows - assignment.train.len());
+        }
         let mut fingerprinter = Fingerprinter::new(spec.shape());
         spec.rows(source, &assignment, Some, |owner, row| match owner {
             Some(_) => {
                 fingerprinter.add(row);
                 Ok(())
             }
-            None => add(&mut evaluation, row),
+            None if given.is_some() => Ok(()),
+            None => add(&mut held_out, row),
         })?;
-        if source.stamp() != stamp {
+        let given = match given {
+            Some(given) => Some((given, spec.encode_all(given)?)),
+            None => None,
+        };
+        let held_out = (source, held_out, settings.evaluation_share);
+        let (evaluation, evaluation_rows) = EvaluationRows::of(held_out, given);
+        if stamps() != before {
             return Err(DataError::Changed { source: source.describe() });
         }
-        Ok(Self { spec, evaluation: Arc::new(evaluation), fingerprint: fingerprinter.finish() })
+        let (evaluation, fingerprint) = (Arc::new(evaluation), fingerprinter.finish());
+        Ok(Self { spec, evaluation, evaluation_rows, fingerprint })
     }
 }

@@ -7,6 +7,7 @@ use pstrain_core::examples::Examples;
 use pstrain_core::id::PartId;
 
 use crate::error::DataError;
+use crate::evaluation::{EvaluationRows, check_kind, check_rows};
 use crate::outline::Outline;
 use crate::partition::Skew;
 use crate::recipe::RecipeName;
@@ -24,8 +25,10 @@ pub struct Prepared {
     pub spec: DataSpec,
     /// The training split.
     pub train: Examples,
-    /// The evaluation split.
+    /// The examples to evaluate on.
     pub evaluation: Arc<Examples>,
+    /// Which rows these are.
+    pub evaluation_rows: EvaluationRows,
     /// The fingerprint of the training split.
     pub fingerprint: Fingerprint,
     owners: Vec<u32>,
@@ -38,21 +41,29 @@ pub struct Encoded {
     recipe: RecipeName,
     sparse: Option<SparseSpec>,
     all: Examples,
+    /// Other rows to evaluate on, with where they are from.
+    evaluation: Option<(Source, Examples)>,
 }
 
 impl Encoded {
-    /// Reads `source` as `settings` want it.
+    /// Reads `source` as `settings` want it, and the rows to evaluate on if they are others.
     ///
     /// # Errors
     /// [`DataError`] if the source cannot be read.
     pub fn read(source: &Source, settings: &Settings) -> Result<Self, DataError> {
         let recipe = settings.recipe;
         let sparse = SparseSpec::of(source, settings.hashing)?;
-        let all = match sparse {
-            Some(sparse) => sparse.encode_all(source)?,
-            None => records(source, recipe)?,
+        let rows = |source: &Source| match sparse {
+            Some(sparse) => sparse.encode_all(source),
+            None => records(source, recipe),
         };
-        Ok(Self { source: source.clone(), recipe, sparse, all })
+        let all = rows(source)?;
+        let given = |given: &Source| {
+            check_kind(given, sparse.is_some())?;
+            Ok::<_, DataError>((given.clone(), check_rows(given, rows(given))?))
+        };
+        let evaluation = settings.evaluation_data.as_ref().map(given).transpose()?;
+        Ok(Self { source: source.clone(), recipe, sparse, all, evaluation })
     }
 }
 
@@ -82,8 +93,8 @@ impl Prepared {
         Self::made_of(Encoded::read(source, settings)?, settings)
     }
 
-    /// Splits, standardises and partitions rows that are read already. Their recipe and columns
-    /// count, not those of `settings`.
+    /// Splits, standardises and partitions rows that are read already. The recipe, the columns and the
+    /// evaluation data are as they were read, whatever `settings` say.
     ///
     /// # Errors
     /// [`DataError`] if a setting is out of range, or the partition leaves a worker without rows.
@@ -95,9 +106,12 @@ impl Prepared {
     /// All rows become those to train on, but for those to evaluate on: small servers have no room
     /// for them twice.
     fn made_of(encoded: Encoded, settings: &Settings) -> Result<Self, DataError> {
-        let Encoded { source, recipe, sparse, all: mut train } = encoded;
+        let Encoded { source, recipe, sparse, all: mut train, evaluation: given } = encoded;
+        let (given, rows) = given.unzip();
         let Split { evaluation, .. } = settings.split(&source, train.len())?;
-        let mut evaluation = train.extract(&evaluation);
+        let held_out = (&source, train.extract(&evaluation), settings.evaluation_share);
+        let (mut evaluation, evaluation_rows) =
+            EvaluationRows::of(held_out, given.as_ref().zip(rows));
         let columns = train.shape().dense as usize;
         let standardisation = Standardisation::fit(columns, |take| {
             (0..train.len()).for_each(|row| take(train.row(row).dense));
@@ -109,15 +123,17 @@ impl Prepared {
         let owners = settings.owners(&train.labels().collect::<Vec<_>>())?;
         let fingerprint = Fingerprint::of(&train);
         let spec = DataSpec { recipe, sparse, ..resolved(&source, settings, standardisation) };
-        Ok(Self { spec, train, evaluation: Arc::new(evaluation), fingerprint, owners })
+        let evaluation = Arc::new(evaluation);
+        Ok(Self { spec, train, evaluation, evaluation_rows, fingerprint, owners })
     }
 
     /// All but the rows to train on.
     #[must_use]
     pub fn outline(&self) -> Outline {
-        let Self { spec, evaluation, fingerprint, .. } = self;
+        let Self { spec, evaluation, evaluation_rows, fingerprint, .. } = self;
         let (spec, evaluation) = (spec.clone(), Arc::clone(evaluation));
-        Outline { spec, evaluation, fingerprint: fingerprint.clone() }
+        let (evaluation_rows, fingerprint) = (evaluation_rows.clone(), fingerprint.clone());
+        Outline { spec, evaluation, evaluation_rows, fingerprint }
     }
 
     /// One partition, in the order of the source: what [`DataSpec::prepare_parts`] gives for the

@@ -8,6 +8,7 @@ use pstrain_core::rng::Stream;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DataError;
+use crate::evaluation::{check_kind, check_rows};
 use crate::nsl_kdd::{CLASSES, Columns, Record, numeric_name};
 use crate::partition::{PartitionSpec, assign};
 use crate::recipe::RecipeName;
@@ -24,6 +25,8 @@ pub struct Settings {
     pub recipe: RecipeName,
     /// The share of the rows that is held out for evaluation, from 0 up to but not including 1.
     pub evaluation_share: f64,
+    /// Other rows to evaluate on, all of them: those held out are neither trained nor evaluated on then.
+    pub evaluation_data: Option<Source>,
     /// The seed of the split and of the partition.
     pub split_seed: u64,
     /// How the training rows are given to the workers.
@@ -42,6 +45,7 @@ impl Default for Settings {
         Self {
             recipe: RecipeName::default(),
             evaluation_share: 0.25,
+            evaluation_data: None,
             split_seed: 1,
             partition: PartitionSpec::default(),
             workers: 2,
@@ -155,12 +159,14 @@ impl DataSpec {
         self.source = name;
     }
 
-    /// The settings that this specification was resolved from.
+    /// The settings that this specification was resolved from, but for [`Settings::evaluation_data`]: what
+    /// a server evaluates on is of no account for its workers.
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {
             recipe: self.recipe,
             evaluation_share: self.evaluation_share,
+            evaluation_data: None,
             split_seed: self.split_seed,
             partition: self.partition.clone(),
             workers: self.workers,
@@ -272,14 +278,15 @@ impl DataSpec {
         })
     }
 
-    /// Encodes all rows of a source, in order, as the job's rows are encoded.
+    /// Encodes all rows of a source, in order, as the job's rows are encoded: to evaluate on.
     ///
     /// # Errors
-    /// [`DataError`] if the source cannot be read.
+    /// [`DataError`] if the source cannot be read, has no rows, or has rows of another kind.
     pub fn encode_all(&self, source: &Source) -> Result<Examples, DataError> {
+        check_kind(source, self.sparse.is_some())?;
         let mut all = Examples::new(self.shape());
-        self.visit(source, || Some(()), |(), encoded| add(&mut all, encoded))?;
-        Ok(all)
+        let read = self.visit(source, || Some(()), |(), encoded| add(&mut all, encoded));
+        check_rows(source, read.map(|()| all))
     }
 
     /// Whose each row is, found without reading a number.

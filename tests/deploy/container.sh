@@ -38,8 +38,8 @@ chown 0:65532 shared/key
 chown 65532:65532 shared/results
 container=$(buildah from localhost/pstrain)
 inside() { buildah run --isolation chroot --volume "$folder/shared:/shared" "$container" -- /pstrain "$@"; }
-inside server --listen 0.0.0.0:17072 --psk /shared/key --workers 1 "${job[@]}" --out /shared/results/run &
-inside worker --server localhost:17072 --psk /shared/key --id 1 --data server &
+inside server --listen 0.0.0.0:17072 --psk /shared/key --group-readable-key --workers 1 "${job[@]}" --out /shared/results/run &
+inside worker --server localhost:17072 --psk /shared/key --group-readable-key --id 1 --data server &
 wait
 workers=1
 same shared/results/run

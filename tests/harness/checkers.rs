@@ -17,7 +17,7 @@ use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::{PeerId, ServerId, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
 use pstrain_core::mode::Mode;
-use pstrain_core::node::{Compute, Departure, Event, LEAVE_SERVER, Node, Server};
+use pstrain_core::node::{Compute, Departure, Event, LEAVE_SERVER, Node, STOP, Server};
 use pstrain_core::params::KeyList;
 use pstrain_core::protocol::message::{Begun, Control, Controlled, EndReason, Push};
 use pstrain_core::protocol::range::{RangeOf, RangePushed};
@@ -192,7 +192,12 @@ impl Checker {
     pub(crate) fn answered(&mut self, events: &[Event], peer: PeerId, result: &Controlled) {
         let control = self.askers.remove(&peer);
         let control = control.unwrap_or_else(|| panic!("{peer} was answered twice, or unasked"));
-        if control.key == LEAVE_SERVER && result.is_ok() {
+        if control.key == STOP {
+            assert!(
+                result.is_err() || self.drained,
+                "{peer} stopped the run without an order: {result:?}"
+            );
+        } else if control.key == LEAVE_SERVER && result.is_ok() {
             let server = control.value.parse().ok().map(|number: u32| ServerId(number - 1));
             let goes = |event: &Event| match event {
                 Event::KeysMoved { left, .. } => *left == server,
@@ -206,7 +211,7 @@ impl Checker {
                         wished.set(&control.key, &control.value) == Ok(*mode)
                     };
                     let auto = Mode::of(ConsistencySpec::Auto);
-                    let begins_auto = **mode == auto.at_start() && is_so(auto, &auto);
+                    let begins_auto = **mode == self.job.at_start(auto) && is_so(auto, &auto);
                     with == version && (is_so(**mode, mode) || begins_auto)
                 }
                 _ => false,

@@ -27,7 +27,8 @@ use pstrain_core::protocol::replica::{
 };
 use pstrain_core::protocol::{
     Evaluated, Held, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message, Phase, Recent,
-    Refusal, ServerStatus, Status, TcpFigures, TimeSpent, Wait, WaitReason, encode,
+    Refusal, RefusedStatus, ServerStatus, Status, Successor, TcpFigures, TimeSpent, Wait,
+    WaitReason, encode,
 };
 use pstrain_core::rng::Random;
 use pstrain_core::time::Time;
@@ -224,6 +225,8 @@ impl Messages {
                 worker: WorkerId(self.small()),
                 incarnation: Incarnation(self.number()),
                 run: self.number(),
+                allowed: Sequence(self.number()),
+                decided: Sequence(self.number()),
             }),
             wants_examples: self.coin(),
             term: Term(self.number()),
@@ -328,7 +331,7 @@ impl Messages {
                 let header = CombinedHeader { version: Version(self.number()), keys };
                 Message::Combined(Combined { header, values })
             }
-            32 => Message::Standby(Standby { address: self.text() }),
+            32 => Message::Standby(Standby { address: self.coin().then(|| self.text()) }),
             _ => Message::Deposed(Deposed { run: self.number(), term: Term(self.number()) }),
         }
     }
@@ -346,7 +349,7 @@ impl Messages {
 
     fn refusal(&mut self) -> Refusal {
         let worker = WorkerId(self.small());
-        match self.rng.below(15) {
+        match self.rng.below(17) {
             0 => Refusal::Protocol { theirs: (1, self.rng.bits() as u8), ours: 1 },
             1 => Refusal::Build { worker: self.text(), server: self.text() },
             2 => Refusal::Credentials,
@@ -364,6 +367,8 @@ impl Messages {
             12 => Refusal::ServersMissing { server: ServerId(self.small()), servers: self.small() },
             13 => Refusal::Server { what: self.text() },
             11 => Refusal::Unexpected { what: self.text() },
+            14 => Refusal::Standby { leader: self.text() },
+            15 => Refusal::ServerMoved { server: ServerId(self.small()) },
             _ => Refusal::Frame { what: self.text() },
         }
     }
@@ -581,16 +586,28 @@ impl Messages {
                 left: self.coin().then(|| self.span()),
             }),
             standby: self.coin().then(|| self.text()),
-            stands_by: self.coin(),
+            leader: self.coin().then(|| self.text()),
             servers: (0..self.count())
                 .map(|server| ServerStatus {
                     server: ServerId(server as u32),
                     address: self.text(),
                     keys: self.coin().then(|| self.keys()),
                     away: self.coin().then(|| self.span()),
+                    of: self.coin().then(|| self.small()),
+                    successor: Successor::Checkpoint,
+                    standby: self.coin().then(|| self.text()),
                 })
                 .collect(),
             members,
+            refused: (0..self.count())
+                .map(|_| RefusedStatus {
+                    who: self.text(),
+                    from: self.coin().then(|| self.text()),
+                    why: self.text(),
+                    times: self.number(),
+                    ago: self.span(),
+                })
+                .collect(),
         }
     }
 }

@@ -1,7 +1,9 @@
-//! A bad network between workers and a server: a TCP proxy that cuts, stalls and heals.
+//! A bad network between workers and a server: a TCP proxy that cuts, stalls, damages bytes, loses them,
+//! and heals.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -30,17 +32,50 @@ struct State {
     ended: bool,
     /// Both ends of every connection so far.
     pairs: Vec<[TcpStream; 2]>,
-    /// How many of the next connections are cut after a while.
-    cuts: u64,
-    /// Each of these carries fewer bytes than this.
-    most_bytes: u64,
-    /// Connections that were cut after a while.
-    cut: u64,
+    /// How many of the next connections are disturbed after a while, and how.
+    left: u64,
+    how: Disturbance,
+    /// After how many bytes.
+    after: Range<u64>,
+    /// Connections that were.
+    disturbed: u64,
     rng: Random,
 }
 
-/// The bytes that a connection may carry, both ways together.
-type Allowance = Arc<Mutex<u64>>;
+/// An event that befalls a connection after a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// It is cut.
+    Cut,
+    /// A bit of the next byte is another.
+    Flip,
+    /// So many of the next bytes that come together are lost, and those after them are not.
+    Lose(usize),
+}
+
+/// The disturbance ahead of a connection, and after how many bytes, both ways together.
+type Fate = Arc<Mutex<Option<(u64, Disturbance)>>>;
+
+/// Disturbs bytes of a connection if it is time to; whether the connection is to be cut after them.
+fn befall(fate: &Fate, bytes: &mut Vec<u8>, shared: &Shared) -> bool {
+    let mut fate = fate.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some((after, how)) = &mut *fate else { return false };
+    let here = bytes.len() as u64;
+    if here <= *after {
+        *after -= here;
+        return false;
+    }
+    let place = *after as usize;
+    match how {
+        Disturbance::Cut => bytes.truncate(place),
+        Disturbance::Flip => bytes[place] ^= 1 << (place % 8),
+        Disturbance::Lose(most) => drop(bytes.drain(place..bytes.len().min(place + *most))),
+    }
+    let is_cut = *how == Disturbance::Cut;
+    *fate = None;
+    shared.lock().disturbed += 1;
+    is_cut
+}
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -71,9 +106,10 @@ impl Proxy {
             stalled: false,
             ended: false,
             pairs: Vec::new(),
-            cuts: 0,
-            most_bytes: 0,
-            cut: 0,
+            left: 0,
+            how: Disturbance::Cut,
+            after: 0..1,
+            disturbed: 0,
             rng,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
@@ -121,17 +157,17 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Cuts each of the next `times` connections after a random number of bytes below `most`, wherever
+    /// Disturbs each of the next `times` connections after a random number of bytes of `after`, wherever
     /// in a message that is.
-    pub fn cut_again_and_again(&self, times: u64, most: u64) {
+    pub fn disturb(&self, times: u64, how: Disturbance, after: Range<u64>) {
         let mut state = self.shared.lock();
-        (state.cuts, state.most_bytes) = (times, most);
+        (state.left, state.how, state.after) = (times, how, after);
     }
 
-    /// How many connections were cut in that way.
+    /// How many connections were disturbed in that way.
     #[must_use]
-    pub fn times_cut(&self) -> u64 {
-        self.shared.lock().cut
+    pub fn times_disturbed(&self) -> u64 {
+        self.shared.lock().disturbed
     }
 }
 
@@ -166,38 +202,30 @@ fn connect(shared: &Arc<Shared>, client: TcpStream, server: &str) {
         Ok::<_, std::io::Error>([stream.try_clone()?, stream.try_clone()?])
     });
     let [Ok([from_client, to_client]), Ok([from_server, to_server])] = streams else { return };
-    let allowance = if state.cuts > 0 {
-        state.cuts -= 1;
-        let most = state.most_bytes;
-        state.rng.below(most)
+    let fate = if state.left > 0 {
+        state.left -= 1;
+        let Range { start, end } = state.after;
+        Some((start + state.rng.below(end - start), state.how))
     } else {
-        u64::MAX
+        None
     };
     state.pairs.push([client, server]);
     drop(state);
-    let allowance = Arc::new(Mutex::new(allowance));
+    let fate = Arc::new(Mutex::new(fate));
     for (from, to) in [(from_client, to_server), (from_server, to_client)] {
-        let (shared, allowance) = (Arc::clone(shared), Arc::clone(&allowance));
-        std::thread::spawn(move || pump(&shared, &allowance, from, to));
+        let (shared, fate) = (Arc::clone(shared), Arc::clone(&fate));
+        std::thread::spawn(move || pump(&shared, &fate, from, to));
     }
 }
 
-/// Carries bytes one way until the end, or until the allowance of the connection is used up.
-fn pump(shared: &Shared, allowance: &Allowance, mut from: TcpStream, mut to: TcpStream) {
+/// Carries bytes one way until the end, or until the connection is cut.
+fn pump(shared: &Shared, fate: &Fate, mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         shared.pass();
-        let (carried, left) = {
-            let mut left = allowance.lock().unwrap_or_else(PoisonError::into_inner);
-            let carried = (*left).min(read as u64);
-            *left -= carried;
-            (carried as usize, *left)
-        };
-        let sent = to.write_all(&buffer[..carried]);
-        if left == 0 && carried > 0 {
-            shared.lock().cut += 1;
-        }
-        if left == 0 || sent.is_err() {
+        let mut bytes = buffer[..read].to_vec();
+        let is_cut = befall(fate, &mut bytes, shared);
+        if to.write_all(&bytes).is_err() || is_cut {
             break;
         }
     }

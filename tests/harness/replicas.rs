@@ -49,6 +49,8 @@ pub enum Disturbances {
     Return,
     /// Servers keep a log, and crash and begin anew: one of the two, or both at a time.
     Crashes,
+    /// There is no standby, and the last server is cut off from all others for some leases.
+    Away,
 }
 
 /// Which of the two servers.
@@ -89,6 +91,34 @@ pub struct Replicated {
     pub returns: u64,
     /// How often a server came or went, by whoever led then.
     pub moves: u64,
+    /// The servers that another took the place of.
+    pub replaced: Vec<Replaced>,
+}
+
+/// A server that led until something befell it, and that another took the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// What befell it.
+    pub fate: Fate,
+    /// Whether it coordinated.
+    pub coordinated: bool,
+    /// The time from that until another led.
+    pub led: Duration,
+    /// The time from that until there was an update again; none if there was none.
+    pub updated: Option<Duration>,
+    /// The way to another process takes as long as this, or up to twice as long.
+    pub delay: Duration,
+}
+
+/// What befalls a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its process is killed.
+    Killed,
+    /// Its process is stopped.
+    Stopped,
+    /// Its machine is cut off from all others.
+    CutOff,
 }
 
 /// A process: a replica of the server, or a worker.
@@ -142,6 +172,7 @@ enum Happening {
     },
     Wake(usize),
     Disturb,
+    CutOff,
     Heal,
     GoOn(usize),
     NewStandby,
@@ -175,6 +206,8 @@ struct Lab {
     ambush: Option<(Rank, u32)>,
     /// The server that dies once its standby is back.
     returns: Option<Return>,
+    /// The server that something befell last while it led.
+    fallen: Option<Fallen>,
     /// Whether servers keep a log.
     durable: bool,
     /// How many servers there have been.
@@ -185,6 +218,16 @@ struct Lab {
     holders: BTreeSet<u32>,
     result: Replicated,
     seed: u64,
+}
+
+/// A server that something befell while it led.
+#[derive(Clone, Copy, Debug)]
+struct Fallen {
+    server: u32,
+    fate: Fate,
+    at: Time,
+    /// Whether another leads.
+    replaced: bool,
 }
 
 const SERVERS: &str = "replica ";
@@ -236,6 +279,7 @@ impl Lab {
             decided: BTreeMap::new(),
             ambush: None,
             returns: None,
+            fallen: None,
             durable: false,
             servers: toy.job.servers,
             over: false,
@@ -255,6 +299,7 @@ impl Lab {
                 replicated: 0,
                 returns: 0,
                 moves: 0,
+                replaced: Vec::new(),
             },
             seed,
         }
@@ -268,7 +313,10 @@ impl Lab {
         if moves {
             self.begin_moves();
         }
-        if disturbances != Disturbances::None {
+        if disturbances == Disturbances::Away {
+            let first = self.span(self.job().membership.lease);
+            self.after(first, Happening::CutOff);
+        } else if disturbances != Disturbances::None {
             self.after(Duration::from_millis(1), Happening::NewStandby);
             let every = self.job().membership.lease * 2;
             // Whoever has never met the first server knows of no standby.
@@ -313,6 +361,7 @@ impl Lab {
         ReplicaConfig {
             id: 1000 + process as u64,
             address: format!("{SERVERS}{process}"),
+            leader: String::new(),
             stream: self.stream(process),
             replicate: self.result.replicate,
         }
@@ -405,6 +454,7 @@ impl Lab {
             Happening::Disturb if self.ambush.is_some() || self.returns.is_some() => self.part(),
             Happening::Disturb if self.durable => self.crash_some(),
             Happening::Disturb => self.disturb(),
+            Happening::CutOff => self.cut_off_last(),
             Happening::Heal => self.cut.clear(),
             Happening::GoOn(process) => self.go_on(process),
             Happening::NewStandby => self.new_standby(),

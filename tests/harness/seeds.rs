@@ -64,7 +64,7 @@ pub fn for_seeds(whole: u64, describe: impl Fn(u64) -> String, mut check: impl F
     let until = Time::ZERO + Duration::from_secs(number("PSTRAIN_FRESH").unwrap_or(0));
     let clock = WallClock::start();
     while clock.now() < until {
-        run(getrandom::u64().expect("the system has random numbers"));
+        run(getrandom::u64().unwrap_or_else(|error| panic!("no fresh seed: {error}")));
     }
     Ran { fixed, whole, alone: false }
 }

@@ -26,8 +26,8 @@ use std::time::Duration;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::node::{
-    Checkpoint, Effect, Evaluate, Evaluated, Event, Identity, Input, Ledger, Node, Outbox, Server,
-    Worker, WorkerError,
+    Checkpoint, Effect, Evaluate, Evaluated, Event, Identity, Input, Ledger, Node, Outbox, STOP,
+    Server, Worker, WorkerError,
 };
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::{Controlled, EndReason, ExampleRows, ExamplesChunk};
@@ -368,9 +368,16 @@ impl<'a> World<'a> {
             _ => {}
         }
         self.note_pushes(&input);
+        let stops =
+            matches!(&input, Input::Message(_, Message::Control(order)) if order.key == STOP);
         let mut out = Outbox::new();
         self.keep(&input);
         self.server.handle(self.now, input, &mut out);
+        let agrees =
+            |effect: &Effect| matches!(effect, Effect::Send(_, Message::Controlled(Ok(_))));
+        if stops && out.iter().any(agrees) {
+            self.checker.drained();
+        }
         let crashes = self.crashes();
         if crashes && self.percent(50) {
             // The input is on the disk, but nobody is told any more what followed from it.

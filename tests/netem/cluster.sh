@@ -98,7 +98,6 @@ if [[ -n $job_link && $job_link != none && -z $shaped ]]; then
     link=${link:-$job_link}
 fi
 link=${link:-none}
-[[ -n $shaped ]] || unset PSTRAIN_JOB_LINK
 worker_data=()
 data=$(job_setting data)
 if [[ $data != synthetic* && $(job_setting data-from) == worker ]]; then

@@ -115,6 +115,20 @@ impl Server {
         self.ends_with(3, workers)
     }
 
+    /// Has the server stopped by an order, and waits as for one that was interrupted.
+    #[track_caller]
+    pub(crate) fn stop(self, workers: Vec<Process>) -> Left {
+        let mut args = vec!["control", &self.address, "stop"];
+        args.extend(self.access.iter().map(String::as_str));
+        let said = started(&self.under, &args).wait().with_code(0).stdout;
+        assert!(said.starts_with("the run was stopped at version "), "{said}");
+        assert!(
+            self.out.join("summary.json").exists(),
+            "it returned before the results were there"
+        );
+        self.ends_with(3, workers)
+    }
+
     /// Waits until the run of `workers` has come to its end.
     #[track_caller]
     pub(crate) fn finish(self, workers: Vec<Process>) -> Left {

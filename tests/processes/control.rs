@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::books::{called, check_books, events};
 use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path};
+use crate::group::others;
 use crate::process::finish;
 
 /// Sets `key` to `value`; the version from which on it is so.
@@ -56,6 +57,65 @@ fn a_running_job_goes_from_one_consistency_to_another_and_its_books_balance() {
 }
 
 #[test]
+fn a_run_that_is_stopped_by_an_order_ends_everywhere_as_by_ctrl_c() {
+    let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &["--servers", "2"]];
+    let server = Server::tcp(&job);
+    let others = others(&server, 2);
+    let standby = Server::tcp(&[&job[..], &[&["--standby-of", &server.address]]].concat());
+    let workers = server.workers(2);
+    server.wait_for("standby", |status| status["standby"] == standby.address);
+    server.wait_for_updates(5);
+    let Left { out, summary, _folder } = server.stop(workers);
+    assert_eq!(summary["ended"], "stopped on request");
+    assert_eq!(number(&summary["batches"]["outstanding"]), 0, "{summary}");
+    assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
+    check_books(&out, &summary);
+    replays(&out, &summary);
+    for other in others.into_iter().chain([standby.process]) {
+        other.wait().with_code(3);
+    }
+}
+
+#[test]
+fn a_run_that_is_stopped_by_an_order_is_kept_as_ended() {
+    for durability in ["checkpoint", "log"] {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        let keep = ["--durability", durability, "--state", path(&state)];
+        let server = Server::tcp(&[&SLOW, &ENDLESS, &keep]);
+        let workers = server.workers(2);
+        server.wait_for_updates(5);
+        let Left { summary, _folder, .. } = server.stop(workers);
+        let again = ["server", "--listen", "127.0.0.1:0", "--resume", path(&state), "--json"];
+        let again = finish(&again).with_code(3).json();
+        assert_eq!(again["params_sha256"], summary["params_sha256"], "{durability}");
+    }
+}
+
+#[test]
+fn a_run_that_has_not_begun_is_stopped_by_an_order_too() {
+    let server = Server::unix(&[&SLOW]);
+    let worker = server.worker(&[]);
+    server.wait_for("worker", |status| status["workers"][0]["state"] == "waiting");
+    let Left { summary, .. } = server.stop(vec![worker]);
+    assert_eq!(number(&summary["updates"]), 0, "{summary}");
+}
+
+#[test]
+fn orders_after_the_end_are_answered_as_questions_are() {
+    let server = Server::tcp(&[&SLOW, &ENDLESS]);
+    let (address, workers) = (server.address.clone(), server.workers(2));
+    server.wait_for_updates(3);
+    drop(server.stop(workers));
+    let status = finish(&["status", &address]).with_code(2);
+    for order in [&["set", "consistency", "asp"][..], &["leave-server", "2"], &["stop"]] {
+        let ordered = finish(&[&["control", &address], order].concat()).with_code(2);
+        assert_eq!(ordered.stderr, status.stderr, "{order:?}");
+    }
+    assert!(status.stderr.contains("is a server running there?"), "{}", status.stderr);
+}
+
+#[test]
 fn wrong_orders_are_told_why_and_harm_nobody() {
     let server = Server::unix(&[&SLOW, &ENDLESS]);
     let workers = server.workers(2);
@@ -65,6 +125,8 @@ fn wrong_orders_are_told_why_and_harm_nobody() {
     };
     order("lease", "1s", &["\"lease\" cannot be set in a running job", "use consistency"]);
     order("consistency", "sspp", &["no consistency", "ssp:SLACK"]);
+    order("consistency", "sync", &["consistency = sync: did you mean \"bsp\"?"]);
+    order("participation", "Share", &["did you mean \"share\"?"]);
     order("consistency", "k-sync:9", &["must be 1 to the 2 workers"]);
     order("in-flight", "-1", &["in-flight = -1: must be 1 to 256, or auto"]);
     order("max-staleness", "-1", &["max-staleness = -1: must be a number of updates"]);

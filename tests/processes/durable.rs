@@ -109,6 +109,42 @@ fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
     }
 }
 
+/// A disk that lied, damage at the end of the file, or a copy that was restored.
+#[test]
+fn workers_that_know_more_than_a_log_whose_end_is_lost_show_it_and_join_anew() {
+    let job = ["--epochs", "12", "--workers", "2", "--lease", "2s", "--exchange", "separate"];
+    for restores in [false, true] {
+        let folder = TempDir::new().unwrap();
+        let (kept, copy) = (folder.path().join("kept"), folder.path().join("copy"));
+        let durable = ["--durability", "log", "--state", path(&kept)];
+        let server = Server::tcp(&[&PACED, &job, &durable, &NEVER]);
+        let workers = server.workers(2);
+        server.wait_for_updates(10);
+        server.process.signal(Signal::STOP);
+        fs::create_dir(&copy).unwrap();
+        for name in names(&kept) {
+            fs::copy(kept.join(&name), copy.join(&name)).unwrap();
+        }
+        server.process.signal(Signal::CONT);
+        if restores {
+            let updates = number(&server.status()["updates"]);
+            server.wait_for_updates(updates + 4);
+        } else {
+            let log = copy.join("inputs-0.log");
+            let length = fs::metadata(&log).unwrap().len();
+            let file = fs::OpenOptions::new().write(true).open(&log).unwrap();
+            file.set_len(length - length / 3).unwrap();
+        }
+        let server = server.replace(&[&["--resume", path(&copy)]]);
+        let said = server.process.wait_to_say("was answered what the log here does not have");
+        assert!(!said.contains("never acknowledged"), "{said}");
+        assert!(restores || said.contains("which are no whole record"), "{said}");
+        let Left { out, summary, _folder } = server.finish(workers);
+        check_books(&out, &summary);
+        assert_eq!(summary["ended"], "the budget is used up", "{summary}");
+    }
+}
+
 #[test]
 fn with_checkpoints_alone_what_came_since_the_last_is_lost_as_a_whole() {
     for consistency in ["bsp", "asp", "buffered:3"] {

@@ -195,3 +195,41 @@ fn what_is_shipped_is_listed_and_shown() {
     finish(&["experiment", "run", "/"]).refused(2, &["/ is a folder"]);
     finish(&["experiment", "report", "/"]).refused(2, &["no experiment", "spec.toml"]);
 }
+
+#[test]
+fn an_experiment_is_evaluated_on_other_rows_where_it_is_told_to_in_virtual_and_in_real_time() {
+    let folder = TempDir::new().unwrap();
+    let spec = "name = 'mine'\ntitle = 'Mine'\nreps = 1\n[job]\ndata = 'synthetic:600'\nepochs = 1\n\
+                [[axis]]\nname = 'consistency'\nvalues = ['bsp']\n";
+    let file = file(&folder, spec);
+    let test = folder.path().join("test.csv");
+    finish(&["data", "synth", "--rows", "250", "--out", path(&test)]).with_code(0);
+    for (out, ways) in [
+        ("virtual", &["--set", "compute=1ms", "--set", "link=all.delay=1ms"][..]),
+        ("real", &["--real-time"]),
+    ] {
+        let out = folder.path().join(out);
+        let run = ["experiment", "run", &file, "--json", "--out", path(&out)];
+        let run = [&run[..], ways, &["--evaluation-data", path(&test)]].concat();
+        let summary = finish(&run).with_code(0).json();
+        let metrics = &summary["cells"][0]["metrics"];
+        assert_eq!(number_of(metrics, "evaluation.rows"), 250.0, "{summary}");
+        // All rows of the data are trained on.
+        assert_eq!(number_of(metrics, "samples"), 600.0, "{summary}");
+        let times = read(&out, "timeline.csv");
+        let mut times = csv::Reader::from_reader(times.as_bytes());
+        let header: Vec<String> = times.headers().unwrap().iter().map(str::to_owned).collect();
+        let row = times.records().next().unwrap().unwrap();
+        let share = |part: &str| {
+            let place = header.iter().position(|name| name == part).unwrap();
+            row[place].parse::<f64>().unwrap()
+        };
+        let shares = ["compute_share", "network_share", "barrier_share"].map(share);
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{shares:?}");
+    }
+}
+
+/// The mean of a number over the repetitions.
+fn number_of(metrics: &serde_json::Value, name: &str) -> f64 {
+    real(&metrics[name]["mean"])
+}

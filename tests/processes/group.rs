@@ -47,6 +47,29 @@ fn any_number_of_servers_makes_the_same_parameters() {
     }
 }
 
+#[test]
+fn servers_of_one_process_start_without_a_refusal() {
+    let job = ["run", "--data", "synthetic:400", "--epochs", "1", "--servers", "4"];
+    for transport in ["memory", "unix", "tcp"] {
+        let folder = TempDir::new().unwrap();
+        let out = folder.path().join("out");
+        let more = ["--transport", transport, "--out", path(&out)];
+        let ended = finish(&[&job[..], &more].concat()).with_code(0);
+        assert!(!ended.stderr.contains("refused"), "{transport}: {}", ended.stderr);
+        let events = std::fs::read_to_string(out.join("events.jsonl")).unwrap();
+        assert!(!events.contains("refused"), "{transport}: {events}");
+    }
+}
+
+#[test]
+fn a_worker_that_dials_another_server_is_told_where_the_first_is() {
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--servers", "2"]]);
+    let (_other, address) = shard_of(&server.address, (2, 2), "127.0.0.1:0", &[]);
+    server.wait_for("server", |status| status["servers"][1]["away_s"].is_null());
+    let words = ["it does not coordinate", "dial the server that does", &server.address];
+    finish(&["worker", "--server", &address]).refused(1, &words);
+}
+
 /// Gradients of 6 MB: each server looks at its part before it is whole.
 #[test]
 fn long_gradients_make_the_same_parameters_over_any_transport_and_number_of_servers() {

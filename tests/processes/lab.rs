@@ -54,6 +54,20 @@ impl Lab {
 
     /// The folder of a node whose certificate has expired, and says this.
     pub(crate) fn expired(&self, name: &str, identity: &str) -> String {
+        self.valid(name, identity, |params| params.not_after = date_time_ymd(2020, 1, 1))
+    }
+
+    /// The folder of a node whose certificate is not valid before that year, and says this.
+    pub(crate) fn valid_from(&self, year: i32, name: &str, identity: &str) -> String {
+        self.valid(name, identity, |params| params.not_before = date_time_ymd(year, 1, 1))
+    }
+
+    fn valid(
+        &self,
+        name: &str,
+        identity: &str,
+        when: impl FnOnce(&mut CertificateParams),
+    ) -> String {
         let ca = KeyPair::from_pem(&fs::read_to_string(self.place("ca/ca.key")).unwrap()).unwrap();
         let digest = Sha256::digest(ca.public_key_raw());
         let digits: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -61,10 +75,10 @@ impl Lab {
         signer.distinguished_name = DistinguishedName::new();
         signer.distinguished_name.push(DnType::CommonName, format!("pstrain CA {digits}"));
         let mut params = CertificateParams::default();
-        params.not_after = date_time_ymd(2020, 1, 1);
+        when(&mut params);
         params.subject_alt_names.push(SanType::URI(identity.try_into().unwrap()));
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
-        // The folder is right but for this.
+        // The folder is right but for the time.
         let folder = self.node(name, &["--client"]);
         let key =
             KeyPair::from_pem(&fs::read_to_string(self.place(name).join("node.key")).unwrap());

@@ -10,20 +10,26 @@ mod cluster;
 mod control;
 #[cfg(target_os = "linux")]
 mod cuts;
+mod damage;
 mod data_files;
 mod deaths;
+#[cfg(all(feature = "cert", feature = "pictures"))]
+mod documented;
 mod durable;
 #[cfg(feature = "pictures")]
 mod experiments;
+mod flood;
 mod group;
 mod intruders;
 mod lab;
+mod logs;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod moving;
 mod network;
 mod process;
 mod pushing;
+mod quality;
 mod ranks;
 mod redundancy;
 mod replay;

@@ -1,6 +1,7 @@
 //! The binary as a process that cannot outlive its test, and everything it printed.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -80,6 +81,11 @@ impl Process {
     /// Starts `pstrain` with `args` and `variables` in its environment.
     pub(crate) fn start_with(args: &[&str], variables: &[(&str, &str)]) -> Self {
         Self::spawn(Command::new(PSTRAIN).envs(variables.iter().copied()), args)
+    }
+
+    /// Starts `pstrain` with `args` in `folder`.
+    pub(crate) fn start_in(folder: &Path, args: &[&str]) -> Self {
+        Self::spawn(Command::new(PSTRAIN).current_dir(folder), args)
     }
 
     /// Has `command` start `pstrain` with `args`, in its own place.

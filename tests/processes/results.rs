@@ -103,6 +103,26 @@ fn a_stored_model_is_as_good_on_the_held_out_rows_as_the_summary_says() {
 }
 
 #[test]
+fn eval_and_replay_take_the_folder_that_a_run_has_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let summary = run(&out, &[]).with_code(0).json();
+    let data = ["--data", "synthetic:500", "--json"];
+    let eval = |model: &Path| {
+        let args = [&["eval", "--model", path(model)], &data[..]].concat();
+        finish(&args).with_code(0).json()
+    };
+    assert_eq!(eval(&out), eval(&out.join("model.safetensors")));
+    let again = finish(&["replay", path(&out), "--json"]).with_code(0).json();
+    assert_eq!(again["identical"], true, "{again}");
+    assert_eq!(again["params_sha256"], summary["params_sha256"]);
+    let other = folder.path();
+    finish(&["replay", path(other)]).refused(2, &[path(&other.join("order.log")), "No such file"]);
+    let args = ["eval", "--model", path(other), "--data", "synthetic:500"];
+    finish(&args).refused(2, &[path(&other.join("model.safetensors")), "No such file"]);
+}
+
+#[test]
 fn results_are_only_replaced_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use crate::books::{called, events};
 use crate::cluster::{Left, SLOW, Server};
 use crate::lab::Lab;
-use crate::process::{Process, finish};
+use crate::process::{Ended, Process, finish};
 
 const JOB: [&str; 6] = ["--data", "synthetic:2000", "--model", "mlp:16", "--epochs", "3"];
 
@@ -62,7 +63,12 @@ fn nobody_from_outside_gets_in_and_nobody_inside_is_another() {
     };
     refused(&["--tls", &stranger], &["another CA", "ca.pem"]);
     refused(&["--tls", &mixed], &["refuses this side's certificate", "another CA"]);
-    refused(&["--tls", &expired], &["refuses this side's certificate", "expired"]);
+    refused(&["--tls", &expired], &["refuses this side's certificate", "has expired (make"]);
+    let later = lab.valid_from(3000, "later", "pstrain:worker:1");
+    refused(
+        &["--tls", &later],
+        &["refuses this side's certificate", "not valid yet (is the clock"],
+    );
     refused(&["--tls", &revoked], &["refuses this side's certificate", "revoked"]);
     refused(&["--psk", &lab.at("key")], &["cannot reach"]);
     refused(&[], &["TLS"]);
@@ -71,6 +77,8 @@ fn nobody_from_outside_gets_in_and_nobody_inside_is_another() {
     refused(&["--tls", &own], &["pstrain:server", "may be no worker"]);
     let status = |flags: &[&str]| finish(&[&["status", &server.address], flags].concat());
     status(&["--tls", &first]).refused(2, &["pstrain:worker:1", "--client"]);
+    let stop = ["control", &server.address, "stop", "--tls", &first];
+    finish(&stop).refused(2, &["pstrain:worker:1", "--client"]);
     status(&["--tls", &stranger]).refused(2, &["another CA"]);
     status(&[]).refused(2, &["TLS"]);
     let order = ["control", &server.address, "--tls", &first, "set", "consistency", "asp"];
@@ -87,8 +95,8 @@ fn nobody_from_outside_gets_in_and_nobody_inside_is_another() {
     let of_tls = |event: &&serde_json::Value| event["why"].to_string().contains("certificate says");
     let refused = called(&events, "refused").count();
     assert_eq!(called(&events, "refused").filter(of_tls).count(), refused);
-    // Three workers that are none or another, the status, and the order.
-    assert_eq!(refused, 5);
+    // Three workers that are none or another, the status, and two orders.
+    assert_eq!(refused, 6);
 }
 
 #[test]
@@ -116,9 +124,12 @@ fn whoever_has_another_key_stays_outside() {
     let (key, wrong) = (lab.at("key"), other.at("key"));
     let server = Server::tcp(&[&SLOW, &["--psk", &key]]).for_clients(&["--psk", &key]);
     let late = ["--lease", "100ms"];
-    for flags in [&["--psk", &wrong][..], &[]] {
+    for (flags, words) in [
+        (&["--psk", &wrong][..], ["another shared key", "the same file with --psk"]),
+        (&[], ["closed by the peer without a word", "run with --tls or --psk"]),
+    ] {
         let worker = server.worker(&[flags, &late].concat()).wait();
-        worker.refused(1, &["cannot reach the server"]);
+        worker.refused(1, &[&["cannot reach the server"], &words[..]].concat());
     }
     let said = server.process.wait_to_say("does not hold the shared key");
     assert!(said.contains("--psk"), "{said}");
@@ -159,6 +170,7 @@ fn secrets_that_others_can_read_are_refused() {
     finish(&["server", "--tls", &own]).refused(2, &[&key, "others can read it", "0640"]);
     let key = open("key");
     finish(&["server", "--psk", &key]).refused(2, &[&key, "others can read it", "chmod 600"]);
+    finish(&["server", "--group-readable-key"]).refused(2, &["--group-readable-key", "no key"]);
     let short = lab.at("short");
     fs::write(&short, "abcd\n").unwrap();
     fs::set_permissions(lab.place("short"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -170,4 +182,42 @@ fn secrets_that_others_can_read_are_refused() {
     finish(&["cert", "node", &lab.at("none"), &lab.at("n"), "--client"])
         .refused(2, &["ca.key", "pstrain cert ca"]);
     finish(&["cert", "node", &lab.at("ca"), &lab.at("n")]).refused(2, &["--server", "--worker"]);
+}
+
+/// Runs `pstrain` as another user than this process; none where that cannot be done.
+fn finish_as_other_user(args: &[&str]) -> Option<Ended> {
+    let setpriv = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let can = |it: &mut Command| it.output().is_ok_and(|output| output.status.success());
+    let mut version = Command::new(setpriv[0]);
+    let can = can(version.args(&setpriv[1..]).args([env!("CARGO_BIN_EXE_pstrain"), "--version"]));
+    can.then(|| Process::start_under(&setpriv, args).wait())
+}
+
+#[test]
+fn the_unix_socket_and_the_key_of_another_user_are_refused_in_words() {
+    let server = Server::unix(&[&SLOW]);
+    let path = server.address.trim_start_matches("unix:");
+    let open = |path: &str, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    open(path.trim_end_matches("/socket"), 0o755).unwrap();
+    open(path, 0o755).unwrap();
+    let Some(ended) = finish_as_other_user(&["status", &server.address]) else {
+        eprintln!("SKIPPED: another user needs root and setpriv");
+        return;
+    };
+    ended.refused(2, &["Permission denied", "another user", "run both as one user"]);
+    open(path, 0o777).unwrap();
+    let ended = finish_as_other_user(&["status", &server.address]).unwrap();
+    ended.refused(2, &["closed by the peer without a word", "run both as one user"]);
+    server.process.wait_to_say("it is of user 65534");
+    // Root's group may read a key only where that is said.
+    let lab = Lab::new();
+    let key = lab.at("key");
+    open(key.trim_end_matches("/key"), 0o755).unwrap();
+    open(&key, 0o440).unwrap();
+    std::os::unix::fs::chown(&key, Some(0), Some(65534)).unwrap();
+    let args = ["status", "127.0.0.1:1", "--psk", &key];
+    let ended = finish_as_other_user(&args).unwrap();
+    ended.refused(2, &[&key, "its group can read it (mode 0440)", "--group-readable-key"]);
+    let ended = finish_as_other_user(&[&args[..], &["--group-readable-key"]].concat()).unwrap();
+    ended.refused(2, &["Connection refused"]);
 }

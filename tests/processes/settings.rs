@@ -20,19 +20,23 @@ fn with_environment(args: &[&str], variables: &[(&str, &str)]) -> Ended {
 }
 
 #[test]
-fn the_environment_overrules_flags_and_flags_overrule_the_file() {
+fn flags_overrule_the_environment_and_the_environment_overrules_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file =
         job_file(folder.path(), "workers = 3\nepochs = 7\nlearning-rate = 0.5\nwork = \"speed\"\n");
     let file = path(&file);
     let args = ["run", "--job", file, "--epochs", "8", "--learning-rate", "0.25", "--print-job"];
-    let variables = [("PSTRAIN_JOB_LEARNING_RATE", "0.125"), ("PSTRAIN_JOB_CLIP_NORM", "5")];
+    let variables = [
+        ("PSTRAIN_JOB_LEARNING_RATE", "0.125"),
+        ("PSTRAIN_JOB_CLIP_NORM", "5"),
+        ("PSTRAIN_JOB_WORKERS", "4"),
+    ];
     let printed = with_environment(&args, &variables).with_code(0).stdout;
     for line in [
-        &format!("workers = 3  # {file}"),
+        "workers = 4  # PSTRAIN_JOB_WORKERS",
         &format!("work = \"speed\"  # {file}"),
         "epochs = 8  # flag",
-        "learning-rate = 0.125  # PSTRAIN_JOB_LEARNING_RATE",
+        "learning-rate = 0.25  # flag",
         "clip-norm = 5  # PSTRAIN_JOB_CLIP_NORM",
         "batch-size = 64  # default",
         "consistency = \"bsp\"  # default",
@@ -83,6 +87,39 @@ fn unknown_names_are_errors_with_the_nearest_one() {
         .refused(2, &["PSTRAIN_JOB_EPOCH", "did you mean \"epochs\"?"]);
     with_environment(&["run"], &[("PSTRAIN_JOB_EPOCHS", "two")])
         .refused(2, &["PSTRAIN_JOB_EPOCHS=two", "must be a number such as 10"]);
+}
+
+#[test]
+fn a_word_of_other_programs_is_answered_with_the_one_that_is_meant() {
+    for (flag, value, meant) in [
+        ("--consistency", "sync", "bsp"),
+        ("--consistency", "async", "asp"),
+        ("--consistency", "BSP", "bsp"),
+        ("--consistency", "ssp", "ssp:3"),
+        ("--consistency", "ssp=4", "ssp:4"),
+        ("--switch", "async@10", "asp@10"),
+        ("--optimizer", "Adam", "adam"),
+        ("--model", "64x32", "mlp:64,32"),
+        ("--model", "mlp:64x32", "mlp:64,32"),
+        ("--partition", "IID", "iid"),
+        ("--batch-size", "ALL", "all"),
+        ("--filters", "top_k:0.1,FP16", "top-k:0.1,fp16"),
+    ] {
+        let ended = finish(&["run", "--data", "synthetic:100", flag, value]).with_code(2);
+        assert_eq!(ended.stderr, format!("pstrain: {flag} {value}: did you mean {meant:?}?\n"));
+    }
+    for (link, meant) in [("all.latency=5ms", "delay"), ("1.bandwidth=1mbit", "rate")] {
+        let words = [&format!("did you mean {meant}?")[..]];
+        finish(&["run", "--data", "synthetic:100", "--link", link]).refused(2, &words);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (key, meant) in [("latency", "link"), ("lr", "learning-rate")] {
+        let file = job_file(folder.path(), &format!("{key} = 1"));
+        let words = [&format!("did you mean {meant:?}?")[..]];
+        finish(&["run", "--job", path(&file)]).refused(2, &words);
+    }
+    let words = ["--data NSL-KDD", "path to your copy", "synthetic"];
+    finish(&["run", "--data", "NSL-KDD"]).refused(2, &words);
 }
 
 #[test]

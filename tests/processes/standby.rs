@@ -208,8 +208,6 @@ fn standbys_that_make_no_sense_are_refused_with_words() {
     assert_eq!(first.status()["stands_by"], true);
     let second = standby(&server.address, &job);
     second.wait_to_say("has a standby already");
-    finish(&["worker", "--server", &first.address, "--lease", "100ms"])
-        .refused(1, &["it is a standby, and the server that it stands by for is there"]);
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept");
     let checkpoints = ["--durability", "checkpoint", "--state", path(&kept)];
@@ -224,6 +222,52 @@ fn standbys_that_make_no_sense_are_refused_with_words() {
     kill(server);
     let waits = "the server that it stands by for, or most workers' promise";
     first.wait_for("the loss", |status| status["wait"]["reason"] == waits);
+}
+
+/// The server that was first is back as the standby of the other, at the address that all know.
+#[test]
+fn who_comes_to_a_standby_is_sent_on_to_the_server_that_leads() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = ["--workers", "2", "--lease", "1s", "--on-worker-loss", "wait"];
+    let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &job];
+    let server = Server::tcp(&job);
+    let known = server.address.clone();
+    let mut workers = server.workers(2);
+    let leader = standby_of(&server, &job);
+    server.wait_for_updates(3);
+    kill(server);
+    leader.wait_for("takeover", |status| status["stands_by"] == false);
+    let of = ["--standby-of", &leader.address];
+    let standby = Server::under(&[], &known, &[&job.concat(), &of]);
+    leader.wait_for("standby", |status| status["standby"] == known);
+    // One that knows nothing but that address, in the place of one that is gone.
+    drop(workers.pop());
+    workers.push(standby.worker(&["--id", "2"]));
+    let updates = number(&leader.status()["workers"][1]["updates"]);
+    leader.wait_for_updates_of(1, updates + 1);
+
+    let status = standby.status();
+    assert_eq!((&status["stands_by"], &status["leader"]), (&true.into(), &of[1].into()));
+    let table = standby.table();
+    assert!(table.contains(&format!("this one, for the server at {}", leader.address)), "{table}");
+    assert_eq!(leader.status()["leader"], Value::Null);
+    // Only the server that leads knows of links.
+    let why = finish(&["why", &known, "--json"]).with_code(0).json();
+    assert!(number(&why["workers"][0]["link"]["received_bytes"]) > 0, "{why}");
+    let values = folder.path().join("values");
+    finish(&["pull", &known, "--out", path(&values)]).with_code(0);
+    let pushed = ["push", &known, "--from", path(&values), "--set", "--json"];
+    let pushed = finish(&pushed).with_code(0).json();
+    assert!(number(&pushed["version"]) > 3, "{pushed}");
+    let said = finish(&["control", &known, "set", "consistency", "asp"]).with_code(0).stdout;
+    assert!(said.contains("consistency = asp from version"), "{said}");
+    // If neither leads, both places are named.
+    leader.process.signal(Signal::KILL);
+    for worker in &workers {
+        worker.signal(Signal::KILL);
+    }
+    finish(&["control", &known, "set", "consistency", "bsp"])
+        .refused(2, &[&format!("sent on by {known}, which stands by"), "cannot reach", of[1]]);
 }
 
 /// A job in virtual time, with a standby.

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::cluster::{SLOW, Server, number, path};
+use crate::cluster::{ENDLESS, SLOW, Server, number, path};
 use crate::process::{Process, finish};
 
 const JOB: [&str; 10] = [
@@ -27,7 +27,11 @@ struct Shard {
 
 impl Shard {
     fn start(args: &[&str]) -> Self {
-        let process = Process::start(&[&["server", "--listen", "127.0.0.1:0"], args].concat());
+        Self::start_at("127.0.0.1:0", args)
+    }
+
+    fn start_at(address: &str, args: &[&str]) -> Self {
+        let process = Process::start(&[&["server", "--listen", address], args].concat());
         let said = process.wait_to_say("listening on ");
         let line = said.lines().find_map(|line| line.split_once("listening on "));
         let address = line.and_then(|(_, rest)| rest.split_whitespace().next());
@@ -68,6 +72,10 @@ fn any_server_that_is_killed_is_replaced_and_bsp_has_the_same_parameters() {
     let workers = server.workers(2);
     server.wait_for_updates(2);
     let (standby, other) = (standby_of(&server), shard.standby());
+    server.wait_for("both standbys", |status| {
+        let standbys = [0, 1].map(|id| &status["servers"][id]["standby"]);
+        standbys == [&standby.address, &other.address]
+    });
     // One more, which comes while there are standbys, and has one, too.
     let join = ["--join", "--coordinator", &server.address];
     let joined = Shard::start(&join);
@@ -96,6 +104,48 @@ fn any_server_that_is_killed_is_replaced_and_bsp_has_the_same_parameters() {
     assert_eq!(left.summary["batches"]["applied"], one["batches"]["applied"]);
     last.process.wait().with_code(0);
     again.process.wait().with_code(0);
+}
+
+#[test]
+fn servers_that_are_back_as_standbys_send_all_who_come_to_those_that_lead() {
+    let job = [&SLOW[..], &ENDLESS, &JOB[2..], &SERVERS].concat();
+    let server = Server::tcp(&[&job]);
+    let known = server.address.clone();
+    let shard = Shard::of(&server);
+    let mut workers = server.workers(2);
+    server.wait_for_updates(2);
+    let of = ["--standby-of", server.address.as_str()];
+    let leader = Server::tcp(&[&job, &of]);
+    let other = Shard::start(&[&job[..], &["--standby-of", &shard.address]].concat());
+    server.wait_for("both standbys", |status| {
+        let standbys = [0, 1].map(|id| &status["servers"][id]["standby"]);
+        standbys == [&leader.address, &other.address]
+    });
+    let place = shard.address.clone();
+    drop((server, shard));
+    leader.wait_for("takeover", |status| status["stands_by"] == false);
+    let is_there = |status: &serde_json::Value| status["servers"][1]["address"] == other.address;
+    leader.wait_for("the other takeover", is_there);
+    assert!(leader.status()["servers"][1]["standby"].is_null(), "{}", leader.table());
+    let of = ["--standby-of", leader.address.as_str()];
+    let standby = Server::under(&[], &known, &[&job, &of]);
+    let back = Shard::start_at(&place, &[&job[..], &["--standby-of", &other.address]].concat());
+    leader.wait_for("both standbys", |status| {
+        let standbys = [0, 1].map(|id| &status["servers"][id]["standby"]);
+        standbys == [&standby.address, &back.address]
+    });
+    drop(workers.pop());
+    workers.push(standby.worker(&["--id", "2"]));
+    let updates = number(&leader.status()["workers"][1]["updates"]);
+    leader.wait_for_updates_of(1, updates + 1);
+    let joined = Shard::start(&["--join", "--coordinator", &known]);
+    joined.process.wait_to_say("keys [");
+    let asked = finish(&["status", &place, "--json"]);
+    asked.refused(2, &["does not coordinate; ask the one that does, at", &leader.address]);
+    drop(back);
+    let is_alone = |status: &serde_json::Value| status["servers"][1]["standby"].is_null();
+    leader.wait_for("server 2 alone", is_alone);
+    leader.interrupt(workers);
 }
 
 #[test]

@@ -71,13 +71,20 @@ fn data_split_shows_who_would_get_what() {
     let args = ["data", "split", "--partition", "dirichlet:0.1", "--workers", "4"];
     let args = [&args[..], &["--data", "synthetic:4000"]].concat();
     let table = finish(&args).with_code(0).stdout;
-    for word in ["3000 training rows, 1000 for evaluation", "dirichlet:0.1", "Hellinger", "U2R"] {
+    let rows = "drawn so that each worker has 64 rows or more";
+    for word in ["3000 training rows, 1000 for evaluation", "dirichlet:0.1", rows, "U2R"] {
         assert!(table.contains(word), "nothing of {word:?}:\n{table}");
     }
     let skew = finish(&[&args[..], &["--json"]].concat()).with_code(0).json();
     let workers = skew["workers"].as_array().unwrap();
     assert_eq!(workers.len(), 4);
-    assert_eq!(workers.iter().map(|worker| number(&worker["rows"])).sum::<u64>(), 3000);
+    let rows: Vec<u64> = workers.iter().map(|worker| number(&worker["rows"])).collect();
+    assert_eq!(rows.iter().sum::<u64>(), 3000);
+    assert!(rows.iter().all(|&rows| rows >= 64), "less than a mini-batch: {rows:?}");
+    let batch = [&args[..], &["--batch-size", "200", "--json"]].concat();
+    let batch = finish(&batch).with_code(0).json();
+    let all = batch["workers"].as_array().unwrap();
+    assert!(all.iter().all(|worker| number(&worker["rows"]) >= 200), "{batch}");
     let even = [&args[..], &["--partition", "iid"]].concat();
     finish(&even).refused(2, &["--partition"]);
     let args = ["data", "split", "--workers", "4", "--data", "synthetic:4000", "--json"];

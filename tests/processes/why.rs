@@ -46,6 +46,49 @@ fn a_stopped_worker_is_named_with_what_is_known_of_it() {
 }
 
 #[test]
+fn a_worker_that_is_stopped_for_longer_than_its_lease_comes_first_although_the_others_go_on() {
+    for consistency in ["bsp", "asp"] {
+        let job = ["--workers", "3", "--lease", "1s", "--consistency", consistency];
+        let server = Server::tcp(&[&SLOW, &ENDLESS, &job]);
+        let workers = server.workers(3);
+        server.wait_for_updates_of(1, 10);
+        workers[1].signal(Signal::STOP);
+        let why = server.wait_for_finding(|finding| finding["cause"] == "lost");
+        assert_eq!(why["verdict"][0]["worker"], 2, "{why}");
+        assert_eq!(why["workers"][1]["waits_for"]["what"], "return", "{why}");
+        let text = finish(&["why", &server.address]).with_code(0).stdout;
+        let restart = format!("`pstrain worker --server {} --id 2`", server.address);
+        for words in
+            ["worker 2 is lost: it has not been heard for ", "; the others go on", &restart]
+        {
+            assert!(text.contains(words), "nothing of {words:?}:\n{text}");
+        }
+        assert!(!text.contains("all is well"), "{text}");
+        let before = number(&why["updates"]);
+        server.wait_for_updates(before + 10);
+        workers[1].signal(Signal::CONT);
+        server.wait_for_finding(|finding| finding["cause"] != "lost");
+    }
+}
+
+#[test]
+fn a_stopped_worker_comes_first_before_its_lease_is_over_although_no_other_waits_for_it() {
+    let job = ["--workers", "3", "--lease", "20s", "--consistency", "asp"];
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &job]);
+    let workers = server.workers(3);
+    server.wait_for_updates_of(1, 10);
+    workers[1].signal(Signal::STOP);
+    for (cause, words) in [("overdue", "worker 2 is late: "), ("silent", "worker 2 is silent: ")] {
+        let why = server.wait_for_finding(|finding| finding["cause"] == cause);
+        let finding = &why["verdict"][0];
+        assert_eq!(finding["worker"], 2, "{why}");
+        assert!(finding["says"].as_str().unwrap().starts_with(words), "{why}");
+    }
+    workers[1].signal(Signal::CONT);
+    server.wait_for_finding(|finding| finding["worker"] != 2);
+}
+
+#[test]
 fn a_slow_link_is_told_from_a_slow_machine() {
     let link = ["--workers", "3", "--link", "3.delay=30ms 3.down.delay=30ms"];
     let server = Server::tcp(&[&ENDLESS, &link]);
@@ -96,7 +139,8 @@ fn before_the_run_begins_it_says_who_is_missing() {
     assert_eq!(why["workers"][0]["waits_for"]["what"], "start", "{why}");
     let text = finish(&["why", &server.address]).with_code(0).stdout;
     assert!(text.contains("the run waits for workers 1, 2 to come, since "), "{text}");
-    assert!(text.contains("start them with `pstrain worker --server ADDRESS`"), "{text}");
+    let command = format!("start them with `pstrain worker --server {}`", server.address);
+    assert!(text.contains(&command), "{text}");
 }
 
 #[cfg(feature = "top")]

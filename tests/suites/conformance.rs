@@ -267,7 +267,8 @@ fn silence_after_close(kind: Kind) {
         assert!(!net.server.work(Duration::from_millis(10)), "{:?}", net.server.pop());
     }
     for client in &mut clients {
-        assert_eq!(client.disconnected().1, "closed by the peer");
+        let why = client.disconnected().1;
+        assert!(why.starts_with("closed by the peer"), "{why}");
     }
 }
 

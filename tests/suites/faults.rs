@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
+use std::ops::Range;
 use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
@@ -12,7 +13,8 @@ use pstrain_core::node::{Departure, Event, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::{Random, Stream};
 use pstrain_tests::{
-    Proxy, ServerEnd, ServerThread, Toy, WorkerThread, check_exactly_once, sequential_bsp, within,
+    Disturbance, Proxy, ServerEnd, ServerThread, Toy, WorkerThread, check_exactly_once,
+    sequential_bsp, within,
 };
 
 mod clients;
@@ -109,14 +111,20 @@ fn a_worker_cut_off_for_two_seconds_resumes_and_nothing_is_applied_twice() {
     });
 }
 
-/// Runs `toy`, whose three workers' connections are each cut `cuts` times within `most` bytes. Returns how it
-/// ended and how many were cut.
-fn cut_again_and_again(toy: &Toy, test: &str, cuts: u64, most: u64) -> (ServerEnd, u64) {
+/// Runs `toy`, whose three workers' connections are each disturbed `times` times after some bytes of
+/// `after`. Returns how it ended and how many were disturbed.
+fn disturbed(
+    toy: &Toy,
+    test: &str,
+    times: u64,
+    how: Disturbance,
+    after: Range<u64>,
+) -> (ServerEnd, u64) {
     let server = ServerThread::start(toy);
     let proxies: Vec<Proxy> = (0..3)
         .map(|worker| {
             let proxy = Proxy::new(&server.address, Stream::new(12).fork(test, worker).rng());
-            proxy.cut_again_and_again(cuts, most);
+            proxy.disturb(times, how, after.clone());
             proxy
         })
         .collect();
@@ -125,7 +133,7 @@ fn cut_again_and_again(toy: &Toy, test: &str, cuts: u64, most: u64) -> (ServerEn
         .map(|(worker, proxy)| WorkerThread::start(toy, worker, &proxy.address()))
         .collect();
     all_end_with(EndReason::BudgetReached, workers);
-    (server.join(), proxies.iter().map(Proxy::times_cut).sum())
+    (server.join(), proxies.iter().map(Proxy::times_disturbed).sum())
 }
 
 #[test]
@@ -134,7 +142,7 @@ fn long_gradients_cut_in_the_middle_change_nothing() {
     within(LIMIT, || {
         let mut toy = toy(3, 2000);
         toy.job.model = long_model();
-        let (end, cuts) = cut_again_and_again(&toy, "in the middle", CUTS, 6_000_000);
+        let (end, cuts) = disturbed(&toy, "in the middle", CUTS, Disturbance::Cut, 0..6_000_000);
         check_unharmed(&toy, &end);
         assert!(cuts > CUTS, "only {cuts} cuts");
     });
@@ -148,11 +156,68 @@ fn connections_cut_again_and_again_change_nothing() {
             let mut toy = toy(3, 2000);
             toy.job.mode.consistency = consistency;
             toy.job.budget.epochs = 200;
-            let (end, cuts) = cut_again_and_again(&toy, "again and again", CUTS, 6000);
+            let (end, cuts) = disturbed(&toy, "again and again", CUTS, Disturbance::Cut, 0..6000);
             check_unharmed(&toy, &end);
             assert!(cuts >= CUTS, "only {cuts} cuts");
             assert!(count(&end.events, is_resumed) > 5, "nobody had to resume");
         }
+    });
+}
+
+/// Bytes that have gone over a connection, both ways, once a worker is in with its data.
+const IS_IN: u64 = 6000;
+
+#[test]
+fn messages_with_a_damaged_byte_change_nothing() {
+    const TIMES: u64 = 6;
+    within(LIMIT, || {
+        for (long, most) in [(false, 2 * IS_IN), (true, 3_000_000)] {
+            let mut toy = toy(3, 5000);
+            toy.job.budget.epochs = 200;
+            if long {
+                toy.job.model = long_model();
+                toy.job.budget.epochs = 10;
+            }
+            let (end, flips) = disturbed(&toy, "damaged", TIMES, Disturbance::Flip, IS_IN..most);
+            check_unharmed(&toy, &end);
+            assert!(flips >= TIMES, "only {flips} bytes were damaged");
+            assert!(count(&end.events, is_resumed) >= 5, "no worker had to resume");
+            assert_eq!(count(&end.events, is_lost), 0, "a damaged byte is no death");
+        }
+    });
+}
+
+#[test]
+fn messages_of_which_bytes_are_lost_are_noticed_within_the_lease() {
+    within(LIMIT, || {
+        let mut toy = toy(3, 5000);
+        toy.job.model = long_model();
+        toy.job.budget.epochs = 10;
+        let how = Disturbance::Lose(3000);
+        let (end, losses) = disturbed(&toy, "lost", 2, how, 1_000_000..3_000_000);
+        check_unharmed(&toy, &end);
+        assert!(losses >= 2, "only {losses} losses");
+        assert_eq!(count(&end.events, is_lost), 0, "a worker was silent for a lease");
+    });
+}
+
+#[test]
+fn a_path_that_damages_every_connection_is_given_up_and_named() {
+    within(LIMIT, || {
+        let toy = endless(1, 2000);
+        let server = ServerThread::start(&toy);
+        let proxy = Proxy::new(&server.address, rng("damages all"));
+        let worker = WorkerThread::start(&toy, 0, &proxy.address());
+        server.wait_for_version(5);
+        proxy.disturb(u64::MAX, Disturbance::Flip, 0..1);
+        proxy.cut();
+        proxy.heal();
+        let error = worker.join().unwrap_err();
+        let words = error.to_string();
+        assert!(matches!(error, WorkerError::Damaged { times: 9, .. }), "{error:?}");
+        assert!(words.contains("--tls or --psk"), "{words}");
+        assert!(proxy.times_disturbed() >= 9);
+        server.kill();
     });
 }
 

@@ -2,8 +2,6 @@
 //!
 //! Where they are looked for: [`pstrain_tests::real_data`].
 
-#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
-
 use pstrain_core::id::PartId;
 use pstrain_data::{Prepared, Settings, Source, info};
 use pstrain_tests::real_data;

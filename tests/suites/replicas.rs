@@ -8,8 +8,9 @@ use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::job::{Aggregation, Exchange, Job, OnLoss};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{Ledger, Replicate};
+use pstrain_core::protocol::message::EndReason;
 use pstrain_tests::{
-    Disturbances, Ran, Rank, Replicated, Toy, for_seeds, run_moving, run_replicated,
+    Disturbances, Fate, Ran, Rank, Replaced, Replicated, Toy, for_seeds, run_moving, run_replicated,
 };
 
 fn toy(workers: u32, seed: u64) -> Toy {
@@ -196,6 +197,54 @@ fn servers_come_and_go_whatever_befalls_them_and_bsp_comes_to_the_same_parameter
         came.check(ran, 25, 35, 10);
         ran.expect_above(350, moves, "moves");
     }
+}
+
+/// The run ends on account of the worker then.
+#[test]
+fn no_worker_loses_its_lease_while_another_server_is_away() {
+    let describe = |_| String::from("a server is away");
+    for_seeds(200, describe, |seed| {
+        let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
+        toy.job.servers = 2;
+        toy.job.membership.on_loss = OnLoss::Stop;
+        let done = run_replicated(&toy, Disturbances::Away, seed);
+        assert_eq!(done.reason, Some(EndReason::BudgetReached), "seed {seed}");
+        assert_eq!(done.departed, 0, "seed {seed}");
+    });
+}
+
+/// The least and the most of some times, in leases.
+fn range(times: impl Iterator<Item = Duration>, lease: Duration) -> (f64, f64) {
+    let leases = times.map(|time| time.as_secs_f64() / lease.as_secs_f64());
+    leases.fold((f64::INFINITY, 0.0), |(least, most), it| (it.min(least), it.max(most)))
+}
+
+#[test]
+fn any_server_is_replaced_within_a_lease_whatever_befalls_it() {
+    let lease = toy(1, 0).job.membership.lease;
+    let mut all: Vec<(u64, Replaced)> = Vec::new();
+    let look = |_: &Toy, seed: u64, done: &Replicated| {
+        all.extend(done.replaced.iter().map(|replaced| (seed, *replaced)));
+    };
+    let ran = disturbed(Disturbances::One, 2, 1200, look, ConsistencySpec::Bsp);
+    for fate in [Fate::Killed, Fate::Stopped, Fate::CutOff] {
+        for coordinated in [true, false] {
+            let is_one =
+                |(_, it): &&(u64, Replaced)| (it.fate, it.coordinated) == (fate, coordinated);
+            let those: Vec<_> = all.iter().filter(is_one).collect();
+            let led = range(those.iter().map(|(_, it)| it.led), lease);
+            let updated = range(those.iter().filter_map(|(_, it)| it.updated), lease);
+            let count = those.len();
+            println!("{fate:?}, coordinated: {coordinated}, {count}: {led:.2?} {updated:.2?}");
+            ran.expect_above(10, count as u64, &format!("{fate:?}, coordinated: {coordinated}"));
+        }
+    }
+    // Workers come to a standby after a pause, and some messages go there and back, one after the
+    // other.
+    let pause = Duration::from_millis(50);
+    let is_late = |(_, it): &&(u64, Replaced)| it.led > lease + pause + it.delay * 24;
+    let late: Vec<_> = all.iter().filter(is_late).collect();
+    assert!(late.is_empty(), "{}: {late:?}", late.len());
 }
 
 #[test]

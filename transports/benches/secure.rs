@@ -22,7 +22,7 @@ use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Heartbeat, Push, PushHeader};
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::work::Task;
-use pstrain_transports::{Security, SocketTransport, Transport, TransportEvent};
+use pstrain_transports::{KeyAccess, Security, SocketTransport, Transport, TransportEvent};
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
@@ -40,8 +40,8 @@ fn main() {
     type Make = fn(&Path, &str) -> Security;
     let modes: [(&str, Make); 3] = [
         ("plain", |_, _| Security::local()),
-        ("tls", |place, who| Security::tls(&place.join(who)).unwrap()),
-        ("psk", |place, _| Security::psk(&place.join("key")).unwrap()),
+        ("tls", |place, who| Security::tls(&place.join(who), KeyAccess::Owner).unwrap()),
+        ("psk", |place, _| Security::psk(&place.join("key"), KeyAccess::Owner).unwrap()),
     ];
     println!("{:>12} {:>6} {:>12} {:>10} {:>6}", "gradient", "mode", "pushes/s", "MB/s", "ratio");
     for bytes in [8 * 1024, 16 * 1024 * 1024] {

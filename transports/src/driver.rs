@@ -6,9 +6,10 @@ use std::time::Duration;
 use pstrain_core::id::{PartId, PeerId};
 use pstrain_core::node::{Checkpoint, Effect, Event, Incoming, Input, Node, Outbox, WorkerError};
 use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
-use pstrain_core::protocol::{Message, PartialPush};
+use pstrain_core::protocol::{Message, PartialPush, Status};
 use pstrain_core::time::Time;
 
+use crate::refusals::Refusals;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 
 /// How long the last messages may take to get out after the node has finished.
@@ -28,6 +29,16 @@ pub trait Services {
 
     /// Rows of a part from row `from` on; none if there are none to give.
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk>;
+
+    /// When it wants to [see](Self::look) how the node is doing, if ever.
+    fn looks_at(&self) -> Option<Time> {
+        None
+    }
+
+    /// Sees how the node is doing, if that knows. The next time that it wants to is after `now`.
+    fn look(&mut self, now: Time, status: Option<Status>) {
+        let _unheeded = (now, status);
+    }
 }
 
 /// Hands inputs to a driven node from other threads.
@@ -166,6 +177,7 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
         held: Vec::new(),
         answers: Vec::new(),
         closed: Vec::new(),
+        refusals: Refusals::default(),
         over: false,
         done: None,
     };
@@ -177,10 +189,15 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
         if let Some(result) = driver.finished()? {
             return Ok(result);
         }
+        driver.show();
         let deadline = driver.node.deadline();
         // A look ahead takes the place of one wait: what that one was woken for may be in the mailbox.
         let looks = std::mem::take(&mut may_look);
-        let until = if looks { Some(driver.transport.now()) } else { deadline };
+        let until = if looks {
+            Some(driver.transport.now())
+        } else {
+            deadline.into_iter().chain(driver.services.looks_at()).min()
+        };
         driver.transport.wait(until, &mut events)?;
         if looks && events.is_empty() {
             may_look = driver.node.look_ahead(&Pushes(driver.transport));
@@ -255,6 +272,7 @@ struct Driver<'a, N, T, S, J> {
     answers: Vec<Input>,
     /// Peers that were closed while events of theirs may still be in the batch.
     closed: Vec<PeerId>,
+    refusals: Refusals,
     /// Whether the node has finished: nothing is handed in any more.
     over: bool,
     done: Option<Result<EndReason, WorkerError>>,
@@ -320,9 +338,11 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
                 for (member, link) in status.members.iter_mut().zip(links) {
                     member.link = link.and_then(|link| self.transport.link(link));
                 }
+                status.refused = self.refusals.status(now);
                 self.transport.send(peer, Message::Status(status));
             }
-            Effect::Report(event) => {
+            Effect::Report(mut event) => {
+                self.complete(now, &mut event);
                 self.transport.note(&event);
                 self.services.report(now, event);
             }
@@ -332,6 +352,30 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
             Effect::Done(result) => self.done = Some(result),
             effect => self.answers.extend(self.services.work(effect, &self.mailbox.handle)),
         }
+    }
+
+    /// Adds what only the transport knows to an event, and keeps refusals for a status.
+    fn complete(&mut self, now: Time, event: &mut Event) {
+        let Event::Refused { peer, from, worker, who, why } = event else { return };
+        if from.is_none() {
+            *from = self.transport.origin(*peer);
+        }
+        let who = who.clone().or_else(|| worker.map(|worker| format!("worker {worker}")));
+        if let Some(who) = who {
+            self.refusals.note(now, who, from.clone(), &why.to_string());
+        }
+    }
+
+    /// Shows how the node is doing, if it is time to.
+    fn show(&mut self) {
+        let Some(at) = self.services.looks_at() else { return };
+        let now = self.transport.now();
+        if now < at {
+            return;
+        }
+        let refused = self.refusals.status(now);
+        let status = self.node.outlook(now).map(|status| Status { refused, ..status });
+        self.services.look(now, status);
     }
 
     /// What the node has finished with, once its last messages are out.

@@ -12,8 +12,8 @@ use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::PartId;
 use pstrain_core::model::Model;
 use pstrain_core::node::{Effect, Event, Input, Prepare, Prepared};
-use pstrain_core::protocol::EXAMPLES_CHUNK_BYTES;
 use pstrain_core::protocol::message::{ExampleRows, ExamplesChunk};
+use pstrain_core::protocol::{EXAMPLES_CHUNK_BYTES, Status};
 use pstrain_core::time::Time;
 use pstrain_core::trainer::Trainer;
 
@@ -27,6 +27,7 @@ use crate::punctuality::Punctuality;
 /// Gets the examples of [`Prepare::parts`], with the fingerprint of the split they were taken from.
 type Loader = Box<dyn Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + Send>;
 type Report = Box<dyn FnMut(Time, Event) + Send>;
+type Look = Box<dyn FnMut(Option<Status>) + Send>;
 
 /// What a worker needs: its data and its gradients.
 pub struct WorkerServices {
@@ -243,6 +244,14 @@ pub struct ServerServices {
     evaluator: Evaluator,
     partitions: Partitions<'static>,
     report: Report,
+    watch: Option<Watch>,
+}
+
+/// A look at how the job is doing, again and again.
+struct Watch {
+    every: Duration,
+    next: Time,
+    look: Look,
 }
 
 impl fmt::Debug for ServerServices {
@@ -260,7 +269,20 @@ impl ServerServices {
         partition: impl Fn(PartId) -> Option<Examples> + Send + 'static,
         report: impl FnMut(Time, Event) + Send + 'static,
     ) -> Self {
-        Self { evaluator, partitions: Partitions::new(partition), report: Box::new(report) }
+        let (partitions, report) = (Partitions::new(partition), Box::new(report));
+        Self { evaluator, partitions, report, watch: None }
+    }
+
+    /// The same, which shows `look` how the job is doing, from `from` on after each `every`.
+    #[must_use]
+    pub fn watched(
+        mut self,
+        from: Time,
+        every: Duration,
+        look: impl FnMut(Option<Status>) + Send + 'static,
+    ) -> Self {
+        self.watch = Some(Watch { every, next: from + every, look: Box::new(look) });
+        self
     }
 }
 
@@ -278,5 +300,16 @@ impl Services for ServerServices {
 
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
         self.partitions.chunk(part, from)
+    }
+
+    fn looks_at(&self) -> Option<Time> {
+        self.watch.as_ref().map(|watch| watch.next)
+    }
+
+    fn look(&mut self, now: Time, status: Option<Status>) {
+        if let Some(watch) = &mut self.watch {
+            watch.next = now + watch.every;
+            (watch.look)(status);
+        }
     }
 }

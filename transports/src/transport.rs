@@ -77,6 +77,12 @@ pub trait Transport {
         None
     }
 
+    /// The host that a connection comes from, in words; none if nothing tells.
+    fn origin(&self, peer: PeerId) -> Option<String> {
+        let _unheeded = peer;
+        None
+    }
+
     /// A push of which `peer` has sent a part, if its payload is of at least `least` bytes; none where
     /// messages come at once.
     fn partial_push(&self, peer: PeerId, least: usize) -> Option<PartialPush<'_>> {
@@ -136,6 +142,10 @@ impl<T: Transport> Transport for &mut T {
 
     fn link(&self, peer: PeerId) -> Option<LinkFigures> {
         (**self).link(peer)
+    }
+
+    fn origin(&self, peer: PeerId) -> Option<String> {
+        (**self).origin(peer)
     }
 
     fn partial_push(&self, peer: PeerId, least: usize) -> Option<PartialPush<'_>> {

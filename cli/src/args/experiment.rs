@@ -43,6 +43,9 @@ pub(crate) struct BaseArgs {
     /// The data of all runs, as the job setting `data`
     #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
     pub(crate) data: Option<String>,
+    /// Other rows that all runs are evaluated on, as the job setting `evaluation-data`
+    #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
+    pub(crate) evaluation_data: Option<String>,
     /// Give all runs another setting; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
     pub(crate) set: Vec<(String, String)>,
@@ -51,8 +54,9 @@ pub(crate) struct BaseArgs {
 impl BaseArgs {
     /// The settings with their values.
     pub(crate) fn settings(&self) -> Vec<(String, String)> {
-        let data = self.data.iter().map(|data| ("data".to_owned(), data.clone()));
-        data.chain(self.set.iter().cloned()).collect()
+        let of = |key: &str, text: &Option<String>| text.clone().map(|text| (key.to_owned(), text));
+        let data = [of("data", &self.data), of("evaluation-data", &self.evaluation_data)];
+        data.into_iter().flatten().chain(self.set.iter().cloned()).collect()
     }
 }
 

@@ -1,15 +1,41 @@
 //! A client of a server: one question, one answer.
 
+use std::fmt;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use pstrain_core::node::Target;
-use pstrain_core::protocol::{Limits, Message};
-use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent};
+use pstrain_core::protocol::{Limits, Message, Refusal};
+use pstrain_core::time::Time;
+use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent, WallClock};
 
 use crate::args::SecurityArgs;
 use crate::messages;
 use crate::security::security;
+
+/// No server answers at an address.
+#[derive(Debug)]
+pub(super) struct Unreachable(String);
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unreachable {}
+
+/// The connection was lost before the answer came.
+#[derive(Debug)]
+pub(super) struct Lost(String);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Lost {}
 
 /// Asks the server at `address`, and waits for the first message that is an `answer`.
 pub(super) fn ask<T>(
@@ -24,7 +50,7 @@ pub(super) fn ask<T>(
 /// How often a question is asked once more whose connection was closed without an answer.
 const MOST_REPEATS: u32 = 3;
 /// How long an answer may take until a person wants to know why.
-const LONG: Duration = Duration::from_secs(2);
+pub(super) const LONG: Duration = Duration::from_secs(2);
 
 /// The same for what may take long: `explain` says why it does, to whoever waits and, if the answer
 /// does not come in time, with the error. It knows nothing where the server does not answer at all.
@@ -49,7 +75,12 @@ pub(super) enum Reply<T> {
     Nothing,
 }
 
-/// The same where the server wants to know more before it answers.
+/// Standbys that send a question on, at most: one is usual, two where servers change places
+/// meanwhile.
+const MOST_STANDBYS: usize = 3;
+
+/// The same where the server wants to know more before it answers. A standby sends the question on
+/// to the server that leads.
 pub(super) fn converse<T>(
     (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
@@ -57,64 +88,126 @@ pub(super) fn converse<T>(
     hear: impl Fn(Message) -> anyhow::Result<Reply<T>>,
     explain: impl Fn() -> Option<String>,
 ) -> anyhow::Result<T> {
-    let security = security(flags, address)?;
-    let mut transport = SocketTransport::dialer(address.clone())?.secured(security);
-    let until = transport.now() + Duration::from(timeout);
-    let long = transport.now() + LONG;
-    let (mut explained, mut again) = (false, MOST_REPEATS);
-    transport.dial(&Target::Server);
-    let mut events = Vec::new();
-    while transport.now() < until {
-        if transport.now() >= long
-            && !std::mem::replace(&mut explained, true)
-            && let Some(why) = explain()
-        {
-            messages::say(&why);
+    let asking = Asking { flags, timeout, question, clock: WallClock::start() };
+    let mut here = address.clone();
+    let mut standbys: Vec<Address> = Vec::new();
+    loop {
+        let sent_on = || {
+            let standbys: Vec<String> = standbys.iter().map(Address::to_string).collect();
+            format!("sent on by {}, which stands by", standbys.join(" and "))
+        };
+        let heard = asking.ask(&here, &hear, &explain);
+        let heard = if standbys.is_empty() { heard } else { heard.with_context(sent_on) };
+        let leader = match heard? {
+            Heard::Answer(answer) => return Ok(answer),
+            Heard::Leader(leader) => leader,
+        };
+        let next = leader.parse();
+        let next = next.with_context(|| format!("{here} stands by for a server at {leader:?}"))?;
+        standbys.push(std::mem::replace(&mut here, next));
+        if standbys.contains(&here) || standbys.len() > MOST_STANDBYS {
+            let all: Vec<String> = standbys.iter().map(Address::to_string).collect();
+            bail!(
+                "{}: each is a standby, and the last sends to {here}; ask the server that leads",
+                all.join(", ")
+            );
         }
-        let next = if explained { until } else { until.min(long) };
-        transport.wait(Some(next), &mut events)?;
-        for event in events.drain(..) {
-            match event {
-                TransportEvent::Dialled(_, identity) if !identity.may_serve() => {
-                    bail!("{address}: who answers there is {identity}, which is no server")
+    }
+}
+
+/// What came of asking at one address.
+enum Heard<T> {
+    Answer(T),
+    /// It is a standby of the server there.
+    Leader(String),
+}
+
+/// A question, with what is the same wherever it is asked.
+struct Asking<'a> {
+    flags: &'a SecurityArgs,
+    timeout: humantime::Duration,
+    question: &'a Message,
+    clock: WallClock,
+}
+
+impl Asking<'_> {
+    fn ask<T>(
+        &self,
+        address: &Address,
+        hear: impl Fn(Message) -> anyhow::Result<Reply<T>>,
+        explain: impl Fn() -> Option<String>,
+    ) -> anyhow::Result<Heard<T>> {
+        let Self { flags, timeout, question, clock } = *self;
+        let security = security(flags, address)?;
+        let transport = SocketTransport::dialer(address.clone())?.secured(security);
+        let mut transport = transport.with_clock(clock);
+        let until = Time::ZERO + Duration::from(timeout);
+        let long = transport.now() + LONG;
+        let (mut explained, mut again) = (false, MOST_REPEATS);
+        transport.dial(&Target::Server);
+        let mut events = Vec::new();
+        while transport.now() < until {
+            if transport.now() >= long
+                && !std::mem::replace(&mut explained, true)
+                && let Some(why) = explain()
+            {
+                messages::say(&why);
+            }
+            let next = if explained { until } else { until.min(long) };
+            transport.wait(Some(next), &mut events)?;
+            for event in events.drain(..) {
+                match event {
+                    TransportEvent::Dialled(_, identity) if !identity.may_serve() => {
+                        bail!("{address}: who answers there is {identity}, which is no server")
+                    }
+                    TransportEvent::Dialled(peer, _) => {
+                        let limits = match question {
+                            Message::PullRange(_) => Limits::PULLER,
+                            _ => Limits::DIALER,
+                        };
+                        transport.limit(peer, limits);
+                        transport.send(peer, question.clone());
+                    }
+                    TransportEvent::Message(_, Message::Refused(Refusal::Standby { leader })) => {
+                        return Ok(Heard::Leader(leader));
+                    }
+                    TransportEvent::Message(_, Message::Refused(why)) => bail!("{address}: {why}"),
+                    TransportEvent::Message(peer, message) => match hear(message)? {
+                        Reply::Answer(answer) => return Ok(Heard::Answer(answer)),
+                        Reply::Send(message) => transport.send(peer, message),
+                        Reply::Nothing => {}
+                    },
+                    TransportEvent::Receiving(_) | TransportEvent::Connected(..) => {}
+                    TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
+                    TransportEvent::DialFailed { why, .. } => {
+                        let why =
+                            format!("cannot reach {address}: {why}; is a server running there?");
+                        return Err(Unreachable(why).into());
+                    }
+                    // A server with much to do may not have heard it in time. Asking twice changes
+                    // nothing; an order might.
+                    TransportEvent::Disconnected { .. }
+                        if again > 0
+                            && matches!(
+                                question,
+                                Message::PullStatus(_) | Message::PullRange(_)
+                            ) =>
+                    {
+                        again -= 1;
+                        transport.dial(&Target::Server);
+                    }
+                    TransportEvent::Disconnected { why, .. } => {
+                        return Err(Lost(format!("{address}: {why}")).into());
+                    }
                 }
-                TransportEvent::Dialled(peer, _) => {
-                    let limits = match question {
-                        Message::PullRange(_) => Limits::PULLER,
-                        _ => Limits::DIALER,
-                    };
-                    transport.limit(peer, limits);
-                    transport.send(peer, question.clone());
-                }
-                TransportEvent::Message(_, Message::Refused(why)) => bail!("{address}: {why}"),
-                TransportEvent::Message(peer, message) => match hear(message)? {
-                    Reply::Answer(answer) => return Ok(answer),
-                    Reply::Send(message) => transport.send(peer, message),
-                    Reply::Nothing => {}
-                },
-                TransportEvent::Receiving(_) | TransportEvent::Connected(..) => {}
-                TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
-                TransportEvent::DialFailed { why, .. } => {
-                    bail!("cannot reach {address}: {why}; is a server running there?")
-                }
-                // A server with much to do may not have heard it in time. Asking twice changes
-                // nothing; an order might.
-                TransportEvent::Disconnected { .. }
-                    if again > 0
-                        && matches!(question, Message::PullStatus(_) | Message::PullRange(_)) =>
-                {
-                    again -= 1;
-                    transport.dial(&Target::Server);
-                }
-                TransportEvent::Disconnected { why, .. } => bail!("{address}: {why}"),
             }
         }
+        if let Some(why) = explain() {
+            bail!("{address} did not answer within {timeout}: {why}")
+        }
+        bail!(
+            "{address} did not answer within {timeout}; its process is stopped, or this is another \
+             program's port"
+        )
     }
-    if let Some(why) = explain() {
-        bail!("{address} did not answer within {timeout}: {why}")
-    }
-    bail!(
-        "{address} did not answer within {timeout}; its process is stopped, or this is another \
-         program's port"
-    )
 }

@@ -1,16 +1,22 @@
 //! `pstrain control`: changes a running job.
 
+use std::time::Duration;
+
 use anyhow::bail;
 use pstrain_core::id::Version;
-use pstrain_core::node::LEAVE_SERVER;
-use pstrain_core::protocol::message::{Begun, Control};
-use pstrain_core::protocol::{Message, PROTOCOL_VERSION, WaitReason};
+use pstrain_core::mode::Mode;
+use pstrain_core::node::{LEAVE_SERVER, STOP};
+use pstrain_core::protocol::message::{Begun, Control, Controlled};
+use pstrain_core::protocol::{Message, PROTOCOL_VERSION, Status, WaitReason};
+use pstrain_core::time::Time;
+use pstrain_transports::WallClock;
 use serde::Serialize;
 
-use super::client::ask_for_long;
+use super::client::{Lost, Unreachable, ask_for_long};
 use super::status;
 use crate::args::{ControlArgs, ControlCommand};
 use crate::exit::Ending;
+use crate::job::meant;
 use crate::messages;
 
 /// What `--json` prints.
@@ -25,34 +31,93 @@ struct View<'a> {
 }
 
 pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
+    let clock = WallClock::start();
     let (key, value) = match &args.command {
-        ControlCommand::Set { key, value } => (key.clone(), value.clone()),
-        ControlCommand::LeaveServer { server } => (LEAVE_SERVER.into(), server.to_string()),
+        ControlCommand::Set { key, value } => (key.as_str(), value.clone()),
+        ControlCommand::Stop => (STOP, String::new()),
+        ControlCommand::LeaveServer { server } => (LEAVE_SERVER, server.to_string()),
     };
+    let Begun { version, mode } = match order(args, key, &value)? {
+        Ok(begun) => begun,
+        Err(why) => bail!("{}: {}", args.address, in_short(key, &value, why)),
+    };
+    if key == STOP {
+        wait_for_end(args, clock)?;
+    }
+    let done = match key {
+        _ if args.json => {
+            serde_json::to_string(&View { key, value: &value, version, mode: &mode })?
+        }
+        STOP => format!("the run was stopped at version {version}, and has ended\n"),
+        LEAVE_SERVER => format!("server {value} has no keys from version {version} on, and goes\n"),
+        _ => format!("{key} = {value} from version {version} on; the mode is {mode}\n"),
+    };
+    messages::result(&done)?;
+    Ok(Ending::Done)
+}
+
+/// Gives the order, and waits for the answer.
+fn order(args: &ControlArgs, key: &str, value: &str) -> anyhow::Result<Controlled> {
     let order = Message::Control(Control {
         protocol_max: PROTOCOL_VERSION,
-        key: key.clone(),
-        value: value.clone(),
+        key: key.to_owned(),
+        value: value.to_owned(),
     });
     let answer = |message| match message {
         Message::Controlled(controlled) => Some(controlled),
         _ => None,
     };
     let address = (&args.address, &args.security);
-    match ask_for_long(address, args.timeout, &order, answer, || waits(args))? {
-        Ok(Begun { version, mode }) if args.json => {
-            let view = View { key: &key, value: &value, version, mode: &mode };
-            messages::result(&serde_json::to_string(&view)?)?;
+    let answered = ask_for_long(address, args.timeout, &order, answer, || waits(args));
+    answered.or_else(|error| {
+        if !error.is::<Lost>() {
+            return Err(error);
         }
-        Ok(Begun { version, .. }) if key == LEAVE_SERVER => messages::result(&format!(
-            "server {value} has no keys from version {version} on, and goes\n"
-        ))?,
-        Ok(Begun { version, mode }) => messages::result(&format!(
-            "{key} = {value} from version {version} on; the mode is {mode}\n"
-        ))?,
-        Err(why) => bail!("{}: {why}", args.address),
+        // A run that has ended says so as it does to `status`.
+        let Status { phase, .. } = status::ask(address, args.timeout)?;
+        bail!("{error}, and whether the order came is not known; ask again (the job is {phase})")
+    })
+}
+
+/// Why an order was refused; in place of a list of all words the one that was meant, if it is clear.
+fn in_short(key: &str, value: &str, why: String) -> String {
+    let is_valid = |value: &str| Mode::default().set(key, value).is_ok();
+    match meant(key, value, is_valid) {
+        Some(meant) => format!("{key} = {value}: did you mean {meant:?}?"),
+        None => why,
     }
-    Ok(Ending::Done)
+}
+
+/// How often a server that ends is looked at.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Waits until no server answers any more: then the results are written.
+fn wait_for_end(args: &ControlArgs, clock: WallClock) -> anyhow::Result<()> {
+    let timeout = Duration::from(args.timeout);
+    let mut said = false;
+    loop {
+        let asked = status::ask((&args.address, &args.security), args.timeout);
+        let spent = clock.now().since(Time::ZERO);
+        match asked {
+            Err(error) if error.is::<Unreachable>() => return Ok(()),
+            asked if spent >= timeout => {
+                let why = asked.ok().map_or_else(String::new, |status| doing(&status));
+                bail!("{}: it has not ended within {}{why}", args.address, args.timeout)
+            }
+            Ok(status) if spent >= super::client::LONG && !std::mem::replace(&mut said, true) => {
+                messages::say(&format!("it has not ended yet{}", doing(&status)));
+            }
+            _ => {}
+        }
+        std::thread::sleep(GLANCE);
+    }
+}
+
+/// The phase of a run that is to end, and for whom it waits.
+fn doing(status: &Status) -> String {
+    let waits = status.wait.as_ref();
+    let waits = waits.map_or_else(String::new, |it| format!(", waiting {}", status::waiting(it)));
+    format!(": it is {}{waits}", status.phase)
 }
 
 /// For whom the server waits, if that is before the next mode can begin.

@@ -111,15 +111,19 @@ fn show_skew(prepared: &Prepared, skew: &Skew) -> String {
         );
         row
     });
+    let (spec, all) = (&prepared.spec, prepared.train.len());
+    let least = match spec.partition.least_rows(spec.minimum_rows, all, spec.workers) {
+        1 => String::new(),
+        least => format!(", drawn so that each worker has {least} rows or more"),
+    };
     let mut header = vec!["worker", "rows", "share"];
     header.extend(prepared.spec.classes());
     header.extend(["L1", "Hellinger", "JS (bits)"]);
     format!(
-        "{} training rows, {} for evaluation, partition {}\n\n{}\n\nmean L1 {:.4}, max L1 {:.4}, \
-         Gini of the sizes {:.4}",
-        prepared.train.len(),
+        "{all} training rows, {} for evaluation, partition {}{least}\n\n{}\n\nmean L1 {:.4}, max \
+         L1 {:.4}, Gini of the sizes {:.4}",
         prepared.evaluation.len(),
-        prepared.spec.partition,
+        spec.partition,
         table::table(&header, 1, rows.collect()),
         skew.mean_l1,
         skew.max_l1,

@@ -1,45 +1,43 @@
 //! `pstrain eval`: how good is a trained model on a data file?
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, bail};
 use pstrain_core::evaluation::evaluate;
 use pstrain_core::model::Workspace;
-use pstrain_data::DataSpec;
+use pstrain_data::{DataSpec, EvaluationRows};
 use serde::Serialize;
 
 use crate::args::EvalArgs;
 use crate::exit::Ending;
 use crate::job::source_of;
-use crate::record::{read_model, sha256};
+use crate::record::{MODEL, Quality, check_finite, file_of, read_model, sha256};
 use crate::{messages, table};
 
 #[derive(Serialize)]
 struct Result {
     params_sha256: String,
     examples: u64,
-    accuracy: Option<f64>,
-    loss: Option<f64>,
-    recall: BTreeMap<String, Option<f64>>,
+    #[serde(flatten)]
+    quality: Quality,
 }
 
 pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
-    let (about, model, params) = read_model(&args.model)?;
+    let path = file_of(&args.model, MODEL);
+    let (about, model, params) = read_model(&path)?;
+    check_finite(&path, &model, &params)?;
     let spec: DataSpec = serde_json::from_str(&about.recipe)
-        .with_context(|| format!("{} has no recipe for its inputs", args.model.display()))?;
+        .with_context(|| format!("{} has no recipe for its inputs", path.display()))?;
     if spec.shape() != about.shape {
-        bail!("{}: its recipe makes other inputs than its model takes", args.model.display());
+        bail!("{}: its recipe makes other inputs than its model takes", path.display());
     }
     let source =
         source_of(&args.data).map_err(|why| anyhow::anyhow!("--data {}: {why}", args.data))?;
     let examples = spec.encode_all(&source)?;
     let evaluation = evaluate(&model, &params, &examples, &mut Workspace::default());
+    let rows = EvaluationRows::all(&examples, &source);
     let result = Result {
         params_sha256: sha256(&params),
         examples: evaluation.examples,
-        accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
-        loss: Some(evaluation.loss).filter(|value| value.is_finite()),
-        recall: about.classes.into_iter().zip(evaluation.recall).collect(),
+        quality: Quality::new(Some(&evaluation), &about.classes, rows),
     };
     if args.json {
         // The run that made the model, with what was found now in place of what was found then.
@@ -50,22 +48,12 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
         all.extend(found);
         messages::result(&serde_json::to_string(&all)?)?;
     } else {
-        messages::result(&show(&result))?;
+        messages::result(&show(&result.quality))?;
     }
     Ok(Ending::Done)
 }
 
-fn show(result: &Result) -> String {
-    let dash = || String::from("-");
-    let rows = result
-        .recall
-        .iter()
-        .map(|(class, recall)| vec![class.clone(), recall.map_or_else(dash, table::percent)]);
-    format!(
-        "examples  {}\naccuracy  {}\nloss      {}\n\n{}",
-        result.examples,
-        result.accuracy.map_or_else(dash, table::percent),
-        result.loss.map_or_else(dash, |loss| format!("{loss:.4}")),
-        table::table(&["class", "recall"], 1, rows.collect())
-    )
+fn show(quality: &Quality) -> String {
+    let facts = table::quality(quality).map(|(name, value)| format!("{name:<12} {value}\n"));
+    format!("{}\n{}", facts.concat(), table::recall(quality))
 }

@@ -129,6 +129,9 @@ fn again(args: &ExperimentRunArgs, out: &Path) -> String {
     if let Some(data) = &args.base.data {
         option("--data", data);
     }
+    if let Some(data) = &args.base.evaluation_data {
+        option("--evaluation-data", data);
+    }
     if let Some(reps) = args.reps {
         option("--reps", &reps.to_string());
     }

@@ -31,7 +31,7 @@ struct View {
 
 pub(crate) fn run(args: &PushArgs) -> anyhow::Result<Ending> {
     let allowed = args.keys.unwrap_or_default();
-    let values = Values::read(&args.from, allowed)?;
+    let values = Values::of_file(&args.from, allowed)?;
     let way = (&args.address, &args.security);
     let keys = allowed.range(|| pull::total(way, args.timeout))?;
     let how = if args.set { How::Set } else { How::Add };

@@ -14,6 +14,8 @@ use std::str::FromStr;
 use anyhow::{Context as _, bail};
 use pstrain_core::params::KeyRange;
 
+use crate::record::{check_finite, read_model};
+
 /// Keys as they are typed: `A..B`, `A..`, `..B` or `..`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keys {
@@ -79,13 +81,39 @@ pub(super) fn write(path: &Path, about: &str, values: &[(u64, f32)]) -> io::Resu
 pub(super) struct Values {
     keys: Vec<u64>,
     values: Vec<f32>,
-    /// The line of the last.
-    line: usize,
+    origin: Origin,
+}
+
+/// The kind of file that values are of.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    /// Lines; the number of the last that has a value. Keys that no line has are 0.
+    Lines { last: usize },
+    /// A model, which has a value for each of its keys.
+    Model,
+}
+
+impl Default for Origin {
+    fn default() -> Self {
+        Self::Lines { last: 0 }
+    }
 }
 
 impl Values {
-    /// Those of a file, which must all be among `allowed`.
-    pub(super) fn read(path: &Path, allowed: Keys) -> anyhow::Result<Self> {
+    /// The values in a file. A model (`.safetensors`) gives the values of the `allowed` keys; the keys of
+    /// a file of lines must all be `allowed`.
+    pub(super) fn of_file(path: &Path, allowed: Keys) -> anyhow::Result<Self> {
+        if path.extension().is_none_or(|kind| kind != "safetensors") {
+            return Self::read(path, allowed);
+        }
+        let (_, model, params) = read_model(path)?;
+        check_finite(path, &model, &params)?;
+        let (keys, values) = (0..).zip(params).filter(|(key, _)| allowed.has(*key)).unzip();
+        Ok(Self { keys, values, origin: Origin::Model })
+    }
+
+    /// The values in a file of lines, whose keys must all be `allowed`.
+    fn read(path: &Path, allowed: Keys) -> anyhow::Result<Self> {
         let cannot = || format!("cannot read the values in {}", path.display());
         let file = File::open(path).with_context(cannot)?;
         let mut read = Self::default();
@@ -96,7 +124,7 @@ impl Values {
                 let place = || format!("{}:{line}", path.display());
                 let pair = pair(text).map_err(|why| anyhow::anyhow!("{}: {why}", place()))?;
                 read.take(pair, allowed).map_err(|why| anyhow::anyhow!("{}: {why}", place()))?;
-                read.line = line;
+                read.origin = Origin::Lines { last: line };
             }
         }
         Ok(read)
@@ -126,11 +154,22 @@ impl Values {
 
     /// Makes sure that the model has all of the keys, which it says are `keys`.
     pub(super) fn check(&self, path: &Path, keys: KeyRange) -> anyhow::Result<()> {
+        let place = || match self.origin {
+            Origin::Lines { last } => format!("{}:{last}", path.display()),
+            Origin::Model => path.display().to_string(),
+        };
         if let Some(last) = self.keys.last().filter(|last| **last >= keys.end()) {
             bail!(
-                "{}:{}: there is no key {last}: the model has keys {keys}; give values for this model",
-                path.display(),
-                self.line
+                "{}: there is no key {last}: the model has keys {keys}; give values for this model",
+                place()
+            );
+        }
+        let is_short = self.keys.last().is_none_or(|last| last + 1 < keys.end());
+        if matches!(self.origin, Origin::Model) && is_short {
+            bail!(
+                "{}: it has no value for key {}: the model has keys {keys}; give one of the same form",
+                place(),
+                keys.end() - 1
             );
         }
         Ok(())

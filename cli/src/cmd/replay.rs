@@ -1,6 +1,5 @@
 //! `pstrain replay`: the exact parameters of a past run, from its order of updates.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -13,10 +12,10 @@ use serde::Serialize;
 
 use crate::args::ReplayArgs;
 use crate::exit::{Ending, Failed};
-use crate::job::{Layers, Resolved, source_of};
+use crate::job::{Layers, Resolved, evaluation_source_of, source_of};
 use crate::record::{
-    Contribution, Header, JOB, ModelFile, OrderReader, Replay, SUMMARY, Step, Stretch, Uses,
-    sha256, write_model,
+    Contribution, Header, JOB, MODEL, ModelFile, ORDER, OrderReader, Quality, Replay, SUMMARY,
+    Step, Stretch, Uses, file_of, read_model, sha256, write_model,
 };
 use crate::{messages, table};
 
@@ -33,9 +32,8 @@ struct Result {
     recorded_sha256: Option<String>,
     identical: Option<bool>,
     examples: u64,
-    accuracy: Option<f64>,
-    loss: Option<f64>,
-    recall: BTreeMap<String, Option<f64>>,
+    #[serde(flatten)]
+    quality: Quality,
     /// The most versions of the parameters that had to be kept at once.
     versions_kept: usize,
     broke: Option<Break>,
@@ -60,6 +58,7 @@ struct Survey {
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
+    let args = &ReplayArgs { log: file_of(&args.log, ORDER), ..args.clone() };
     let (header, _) = OrderReader::open(&args.log)?;
     let Survey { last, complete, uses, missing } = survey(args)?;
     if let Some(missing) = missing {
@@ -88,7 +87,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     let evaluation =
         evaluate(&model, replay.parameters(), &data.evaluation, &mut Workspace::default());
     let params_sha256 = sha256(replay.parameters());
-    let classes = || data.spec.classes().iter().map(|&class| class.to_owned());
+    let classes = data.spec.classes();
     let recorded_sha256 = recorded(&args.log, replay.version())?;
     let result = Result {
         job: job.name.clone(),
@@ -99,9 +98,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
         params_sha256,
         recorded_sha256,
         examples: evaluation.examples,
-        accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
-        loss: Some(evaluation.loss).filter(|value| value.is_finite()),
-        recall: classes().zip(evaluation.recall).collect(),
+        quality: Quality::new(Some(&evaluation), classes, data.evaluation_rows.clone()),
         versions_kept: replay.most_kept(),
         broke,
     };
@@ -109,7 +106,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
         let about = ModelFile {
             model: job.model.clone(),
             shape: job.data.shape,
-            classes: classes().collect(),
+            classes: classes.iter().map(|&class| class.to_owned()).collect(),
             recipe: job.data.recipe.clone(),
             training: serde_json::from_value(serde_json::to_value(&result)?)?,
         };
@@ -120,6 +117,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     } else {
         messages::result(&show(&result))?;
     }
+    check_model(&args.log, &result)?;
     if result.identical == Some(false) {
         let what = format!(
             "the parameters of version {} are not those that {SUMMARY} names",
@@ -188,19 +186,26 @@ fn resolve(args: &ReplayArgs, header: &Header) -> anyhow::Result<Resolved> {
     let layers = Layers::of_file(&job).with_context(|| {
         format!("{} needs the {JOB} that was recorded beside it", args.log.display())
     })?;
-    let elsewhere = match &args.data {
-        Some(text) => Some(source_of(text).map_err(|why| anyhow::anyhow!("--data {text}: {why}"))?),
-        None => None,
-    };
+    let wrong = |flag, text: &str, why| anyhow::anyhow!("{flag} {text}: {why}");
+    let elsewhere =
+        args.data.as_deref().map(|text| source_of(text).map_err(|why| wrong("--data", text, why)));
+    let other_rows = args.evaluation_data.as_deref().map(|text| {
+        evaluation_source_of(text).map_err(|why| wrong("--evaluation-data", text, why))
+    });
+    let (elsewhere, other_rows) = (elsewhere.transpose()?, other_rows.transpose()?);
     let load = |source: &Source, settings: &Settings| {
-        let mut data = Prepared::load(elsewhere.as_ref().unwrap_or(source), settings)?;
+        let evaluation_data =
+            other_rows.clone().unwrap_or_else(|| settings.evaluation_data.clone());
+        let settings = Settings { evaluation_data, ..settings.clone() };
+        let mut data = Prepared::load(elsewhere.as_ref().unwrap_or(source), &settings)?;
         // They are called in the job what they were called in the run.
         data.spec.rename(source, header.source.clone());
         Ok(data)
     };
     layers.resolve_with(load).with_context(|| {
         format!(
-            "the data of the run, {}, cannot be had; --data PATH says where they are",
+            "the data of the run, {}, cannot be had; --data PATH says where they are, and \
+             --evaluation-data PATH where other rows are that it was evaluated on",
             header.source
         )
     })
@@ -295,8 +300,23 @@ fn recorded(log: &Path, version: Version) -> anyhow::Result<Option<String>> {
     Ok(summary.params_sha256.filter(|_| summary.updates == version.0))
 }
 
+/// Makes sure that the model file next to the record is whole and has the parameters computed again, if
+/// both are of one version.
+fn check_model(log: &Path, result: &Result) -> anyhow::Result<()> {
+    let path = log.with_file_name(MODEL);
+    if result.identical != Some(true) || !path.exists() {
+        return Ok(());
+    }
+    let (.., params) = read_model(&path).map_err(|error| Failed(format!("{error:#}")))?;
+    if sha256(&params) != result.params_sha256 {
+        let what =
+            "is not the model of the run: its parameters are others than those computed again";
+        return Err(Failed(format!("{} {what}", path.display())).into());
+    }
+    Ok(())
+}
+
 fn show(result: &Result) -> String {
-    let dash = || String::from("-");
     let compared = match (&result.recorded_sha256, result.identical) {
         (Some(_), Some(true)) => format!("identical to those of the run ({SUMMARY})"),
         (Some(recorded), _) => format!("NOT those of the run: {SUMMARY} has {recorded}"),
@@ -308,10 +328,9 @@ fn show(result: &Result) -> String {
         ("gradients", result.gradients.to_string()),
         ("parameters", result.params_sha256.clone()),
         ("", compared),
-        ("accuracy", result.accuracy.map_or_else(dash, table::percent)),
-        ("loss", result.loss.map_or_else(dash, |loss| format!("{loss:.4}"))),
-        ("kept", format!("{} versions at most", result.versions_kept)),
     ];
+    let kept = ("kept", format!("{} versions at most", result.versions_kept));
+    let facts = facts.into_iter().chain(table::quality(&result.quality)).chain([kept]);
     let mut text = String::new();
     for (name, value) in facts {
         text += &format!("{name:<14} {value}\n");

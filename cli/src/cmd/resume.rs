@@ -53,14 +53,14 @@ impl Host {
         (job, data): (Job, Arc<Served>),
         job_file: &str,
     ) -> anyhow::Result<Self> {
-        let drain = self.drain.clone();
+        let (drain, says_every) = (self.drain.clone(), self.says_every);
         #[cfg(feature = "metrics")]
         let metrics = self.recorder.metrics().cloned();
         drop(self);
         let path = args.resume.as_deref().or(args.state.as_deref());
         let (folder, _) = DurableFolder::open(path.context("nothing is kept of the run")?)?;
         let mut host = Self::resume(folder, (job, data), job_file, &args.output)?;
-        host.drain = drain;
+        (host.drain, host.says_every) = (drain, says_every);
         #[cfg(feature = "metrics")]
         if let Some(metrics) = metrics {
             host.recorder.show_to(metrics);
@@ -71,19 +71,20 @@ impl Host {
 
 /// The server as the checkpoint has it, or as it was in the beginning.
 fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Role> {
-    let Identity { run, durability, standby, .. } = folder.identity();
-    let address = standby.as_ref().map_or_else(String::new, |standby| standby.address.clone());
+    let Identity { run, durability, standby: of, .. } = folder.identity();
     let damaged = |number, error| {
         anyhow::Error::from(CheckpointError::of_server(&folder.state().checkpoint(number), error))
     };
     match (&found.checkpoint, durability) {
         (Some(checkpoint), Durability::Log) => {
-            let config = standby::config(*run, address);
+            let config = standby::config(*run, of.as_ref());
             let replica = Replica::restore(config, job, &checkpoint.saved);
             Ok(Role::Replica(replica.map_err(|error| damaged(checkpoint.number, error))?))
         }
-        (None, Durability::Log) if standby.is_some() => Role::standby(address, *run, job),
-        (None, Durability::Log) => Ok(Role::primary(Server::new(job, *run)?, *run)),
+        (None, Durability::Log) => match of {
+            Some(of) => Role::standby(of, *run, job),
+            None => Ok(Role::primary(Server::new(job, *run)?, *run)),
+        },
         (Some(checkpoint), _) => {
             let server = Server::restore(job, &checkpoint.saved);
             let mut server = server.map_err(|error| damaged(checkpoint.number, error))?;
@@ -178,6 +179,10 @@ pub(super) fn resumed(found: &Found, inputs: u64, torn: u64) -> String {
     };
     match torn {
         0 => from,
-        torn => format!("{from}, without {torn} bytes that were never acknowledged"),
+        torn => format!(
+            "{from}, without the last {torn} bytes of the log, which are no whole record: half-written \
+             when the server died, or damaged since; if workers were answered by then, they show it \
+             when they come back"
+        ),
     }
 }

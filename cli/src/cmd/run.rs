@@ -1,12 +1,12 @@
 //! `pstrain run`: a whole cluster in one process.
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_core::id::{ServerId, WorkerId};
-use pstrain_core::node::{Prepare, Server, Worker, WorkerConfig, WorkerError};
+use pstrain_core::node::{Event, Prepare, Server, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_transports::{
@@ -46,15 +46,17 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let served = Arc::new(Arc::clone(&data).into());
     let mut host = Host::new(server, served, &layers.to_toml(), &args.output, false)?;
     let recorder = host.recorder();
+    let gate = Gate::new(host.servers().saturating_sub(1));
     let local = |worker: u32| Local {
         worker: WorkerId(worker),
         lease,
         clock,
+        gate: gate.clone(),
         data: Arc::clone(&data),
         recorder: recorder.clone(),
         is_shaped,
     };
-    let cluster = Cluster { servers: host.servers(), lease, clock };
+    let cluster = Cluster { servers: host.servers(), lease, clock, gate: gate.clone() };
     let (name, reason, threads, others) = match args.transport {
         Transport::Memory => {
             let hub = MemoryHub::new();
@@ -62,7 +64,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
             let others = cluster.others(|place| {
                 let address = Address::Unix(format!("memory-{}", place.server).into());
                 let transport = hub.other_server(&address.to_string()).with_clock(clock);
-                Ok(shard::spawn(place.into(), &address, lease, transport))
+                Ok(cluster.spawn(place, &address, transport))
             })?;
             let threads =
                 start(workers, |worker| Ok(local(worker).spawn(hub.worker().with_clock(clock))))?;
@@ -98,18 +100,47 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     exit::of_reason(reason)
 }
 
+/// Opens once the run has all its servers: a worker that comes before is refused.
+#[derive(Clone, Debug)]
+struct Gate(Arc<(Mutex<u32>, Condvar)>);
+
+/// A server that a gate waits for, until this is dropped.
+#[derive(Debug)]
+struct Awaited(Gate);
+
+impl Gate {
+    fn new(awaited: u32) -> Self {
+        Self(Arc::new((Mutex::new(awaited), Condvar::new())))
+    }
+
+    fn wait_until_open(&self) {
+        let (awaited, changed) = &*self.0;
+        let awaited = awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = changed.wait_while(awaited, |awaited| *awaited > 0);
+        drop(open.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        let (awaited, changed) = &*self.0.0;
+        *awaited.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        changed.notify_all();
+    }
+}
+
 /// The sizes of the cluster, and what all of it share.
-#[derive(Clone, Copy)]
 struct Cluster {
     servers: u32,
     lease: Duration,
     clock: WallClock,
+    gate: Gate,
 }
 
 impl Cluster {
     /// Starts the servers that do not coordinate.
     fn others(
-        self,
+        &self,
         spawn: impl Fn(ShardPlace) -> anyhow::Result<shard::Thread>,
     ) -> anyhow::Result<Vec<shard::Thread>> {
         let servers = self.servers;
@@ -118,7 +149,7 @@ impl Cluster {
 
     /// Starts one that listens at a socket.
     fn listen(
-        self,
+        &self,
         place: ShardPlace,
         address: &Address,
         coordinator: &Address,
@@ -126,7 +157,22 @@ impl Cluster {
         let transport = SocketTransport::listen(address)?;
         let address = transport.local_address().context("a server listens nowhere")?;
         let transport = transport.with_target(coordinator.clone()).with_clock(self.clock);
-        Ok(shard::spawn(place.into(), &address, self.lease, transport))
+        Ok(self.spawn(place, &address, transport))
+    }
+
+    /// Starts one that workers reach at `address`.
+    fn spawn(
+        &self,
+        place: ShardPlace,
+        address: &Address,
+        transport: impl pstrain_transports::Transport + Send + 'static,
+    ) -> shard::Thread {
+        let mut awaited = Some(Awaited(self.gate.clone()));
+        shard::spawn(place.into(), address, self.lease, transport, move |event| {
+            if let Event::Enlisted { .. } = event {
+                drop(awaited.take());
+            }
+        })
     }
 }
 
@@ -142,6 +188,7 @@ struct Local {
     worker: WorkerId,
     lease: Duration,
     clock: WallClock,
+    gate: Gate,
     data: Arc<pstrain_data::Prepared>,
     /// Where it reports what it does, if that is recorded.
     recorder: Option<Recorder>,
@@ -157,7 +204,7 @@ impl Local {
 
     /// Starts the worker, which takes its partition from the data that are there already.
     fn spawn(self, transport: impl pstrain_transports::Transport + Send + 'static) -> Thread {
-        let Self { worker, lease, data, recorder, is_shaped, .. } = self;
+        let Self { worker, lease, gate, data, recorder, is_shaped, .. } = self;
         let config = WorkerConfig {
             name: format!("local-{worker}"),
             worker: Some(worker),
@@ -176,6 +223,7 @@ impl Local {
         };
         let services = WorkerServices::new(load, report);
         std::thread::spawn(move || {
+            gate.wait_until_open();
             if is_shaped {
                 work(config, Shaped::worker(transport), services, Shaped::lateness)
             } else {

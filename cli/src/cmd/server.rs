@@ -1,13 +1,16 @@
 //! `pstrain server`, and the server's part of `pstrain run`.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::IsTerminal;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_core::id::PartId;
 use pstrain_core::job::Job;
 use pstrain_core::model::Model;
 use pstrain_core::node::{Server, WorkerError};
+use pstrain_core::protocol::Status;
 use pstrain_core::protocol::group::Place;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
@@ -21,10 +24,11 @@ use pstrain_transports::{
 
 use super::advertise::advertised;
 use super::standby::{self, Role};
-use crate::args::{Durability, JobArgs, Output, ServerArgs};
+use crate::args::{Durability, Every, JobArgs, Output, ServerArgs};
 use crate::durable::{DurableFolder, Identity, Keeping, StandbyOf};
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
+use crate::messages::LogForm;
 #[cfg(feature = "metrics")]
 use crate::metrics::{Metrics, Observed};
 use crate::progress::Progress;
@@ -35,7 +39,11 @@ use crate::signals::Drain;
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
+/// How often a server without a terminal says how the run is doing.
+const SAYS_EVERY: Duration = Duration::from_secs(60);
+
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
+    messages::log_as(args.log.form);
     let joins = args.join.then_some(Place::Wanted);
     if let Some(place) = args.shard.map(Place::from).or(joins) {
         return super::shard::run(args, place, clock);
@@ -61,14 +69,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     // taken is known at once.
     let transport = listen(args)?;
     let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
-    messages::say(&format!("listening on {place}{}", in_words(&args.security, &place)));
-    if place.is_local() && !is_loopback_by_name(&args.listen) {
-        messages::warn(&format!(
-            "{} is {place} here, which only this machine can reach; for others listen on 0.0.0.0 or \
-             on an address of the network",
-            args.listen
-        ));
-    }
+    say_where(args, &place);
     let Resolved { job, data } = layers.resolve_served()?;
     let (data, job_file) = (Arc::new(data), layers.to_toml());
     let mut of = resumed.as_ref().and_then(|(folder, _)| folder.identity().standby.clone());
@@ -91,6 +92,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     };
     host.of = of;
     host.role.set_replicate(args.replicate.into());
+    host.says_every = says_every(args);
     #[cfg(feature = "metrics")]
     if let Some(address) = &args.metrics {
         let has_log = host.keeping.as_ref().is_some_and(|keeping| keeping.log.is_some());
@@ -119,6 +121,27 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         ));
     }
     exit::of_reason(reason)
+}
+
+/// Says where it listens, and warns if only this machine can reach that by mistake.
+fn say_where(args: &ServerArgs, place: &Address) {
+    messages::say(&format!("listening on {place}{}", in_words(&args.security, place)));
+    if place.is_local() && !is_loopback_by_name(&args.listen) {
+        messages::warn(&format!(
+            "{} is {place} here, which only this machine can reach; for others listen on 0.0.0.0 or \
+             on an address of the network",
+            args.listen
+        ));
+    }
+}
+
+/// How often to say how the run is doing.
+fn says_every(args: &ServerArgs) -> Option<Duration> {
+    let is_shown = std::io::stderr().is_terminal() && args.log.form == LogForm::Text;
+    match args.log_every {
+        Some(Every(every)) => every,
+        None => (!args.output.quiet && !is_shown).then_some(SAYS_EVERY),
+    }
 }
 
 /// Listens, secured as is wanted.
@@ -183,6 +206,8 @@ pub(crate) struct Host {
     of: Option<StandbyOf>,
     /// What is drained at a signal.
     pub(super) drain: Drain,
+    /// How often it says how the run is doing, if it does.
+    pub(super) says_every: Option<Duration>,
     /// Where the run is kept, if it is.
     pub(super) keeping: Option<Keeping>,
     /// The same while it runs, and until the results are written: whoever resumes it writes them, too.
@@ -219,13 +244,23 @@ impl Host {
         output: &Output,
         guests: bool,
     ) -> Self {
-        let quiet = output.quiet || output.json;
+        // A server's messages are a log, whatever form its results have.
+        let quiet = output.quiet || (output.json && !guests);
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         let recorder = Recorder::new(summary, folder, progress);
-        let punctuality = Punctuality::default();
-        let (virtual_time, of, keeping, in_use) = (None, None, None, None);
-        let drain = Drain::default();
-        Self { role, job, data, recorder, virtual_time, punctuality, of, keeping, drain, in_use }
+        Self {
+            role,
+            job,
+            data,
+            recorder,
+            virtual_time: None,
+            punctuality: Punctuality::default(),
+            of: None,
+            drain: Drain::default(),
+            says_every: None,
+            keeping: None,
+            in_use: None,
+        }
     }
 
     /// A host for the server of a run that begins.
@@ -240,7 +275,7 @@ impl Host {
             server = server.with_checkpoints();
         }
         let membership = server.job().membership;
-        if !args.output.quiet && !args.output.json {
+        if !args.output.quiet {
             messages::say(&format!(
                 "waiting for {} workers, for {} at most",
                 membership.needed_to_start(),
@@ -273,7 +308,7 @@ impl Host {
             );
         }
         let (number, output) = (fresh_run(), &args.output);
-        let role = Role::standby(of.address.clone(), number, job.clone())?;
+        let role = Role::standby(&of, number, job.clone())?;
         let state = args.state.as_deref().map(DurableFolder::claim).transpose()?;
         let served = Arc::clone(&data);
         let mut host = Self::new(Server::new(job.clone(), 0)?, served, job_file, output, true)?;
@@ -364,6 +399,11 @@ impl Host {
         let recorder = self.recorder.clone();
         let report = move |now, event| recorder.note(now, &event);
         let mut services = ServerServices::new(evaluator, partition, report);
+        if let Some(every) = self.says_every {
+            let recorder = self.recorder.clone();
+            let look = move |status: Option<Status>| recorder.say(status.as_ref());
+            services = services.watched(transport.now(), every, look);
+        }
         let mailbox = Mailbox::new(transport);
         self.drain.turn_to(mailbox.handle())?;
         let Some(keeping) = self.keeping.take() else {
@@ -410,7 +450,7 @@ impl Host {
         let Some(server) = role.into_server() else { return Ok(()) };
         let job = server.job();
         let params = server.parameters();
-        let mut report = summary.report(&server, classes, transport);
+        let mut report = summary.report(&server, &data.outline, transport);
         if let Some(virtual_time) = virtual_time {
             report.was_virtual(virtual_time);
         }

@@ -25,6 +25,7 @@ use crate::args::{Durability, ServerArgs};
 use crate::durable::{Keeping, ShardFolder, find};
 use crate::exit::{self, Ending, Failed};
 use crate::security::{in_words, security};
+use crate::troubles::Troubles;
 use crate::{messages, progress, signals};
 
 /// How long the coordinator may be silent, until the job says another time.
@@ -82,10 +83,13 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
 
 /// What its driver needs beside a transport.
 pub(super) fn services(args: &ServerArgs) -> ShardServices {
-    let quiet = args.output.quiet;
-    ShardServices::new(move |_, event: Event| {
-        if !quiet && let Some(message) = worth_saying(&event) {
-            messages::say(&message);
+    let (quiet, mut troubles) = (args.output.quiet, Troubles::new());
+    ShardServices::new(move |now, event: Event| {
+        if !quiet
+            && let Some(words) = worth_saying(&event)
+            && let Some(message) = troubles.say(now, &event, words)
+        {
+            messages::tell(progress::level(&event), &message, &event);
         }
     })
 }
@@ -143,7 +147,7 @@ fn recovered(
     let mut node = match &found.checkpoint {
         None => Role::primary_shard(shard, number),
         Some(checkpoint) => {
-            let config = standby::config(number, String::new());
+            let config = standby::config(number, None);
             let node = Replica::restore_shard(config, shard, &checkpoint.saved);
             let damaged = |why| CheckpointError::of_server(&folder.checkpoint(found.number()), why);
             node.map_err(damaged)?
@@ -202,17 +206,18 @@ fn worth_saying(event: &Event) -> Option<String> {
 /// A server of this process that does not coordinate.
 pub(crate) type Thread = std::thread::JoinHandle<anyhow::Result<Result<EndReason, WorkerError>>>;
 
-/// Starts one on a thread of its own, which workers reach at `address`.
+/// Starts one on a thread of its own, which workers reach at `address` and which reports to `report`.
 pub(crate) fn spawn(
     place: Place,
     address: &Address,
     lease: Duration,
     mut transport: impl Transport + Send + 'static,
+    mut report: impl FnMut(Event) + Send + 'static,
 ) -> Thread {
     let mut node = Shard::new(config(place, address, lease));
     std::thread::spawn(move || {
         let mailbox = Mailbox::new(&transport);
-        let mut services = ShardServices::new(|_, _| ());
+        let mut services = ShardServices::new(move |_, event| report(event));
         Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
     })
 }

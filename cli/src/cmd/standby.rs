@@ -18,17 +18,17 @@ pub(crate) enum Role {
 impl Role {
     /// A new server that standbys may follow; none has the number of another process.
     pub(crate) fn primary(server: Server, number: u64) -> Self {
-        Self::Replica(Replica::primary(config(number, String::new()), server))
+        Self::Replica(Replica::primary(config(number, None), server))
     }
 
-    /// A standby of a server of the same job, which workers reach at `address`.
-    pub(super) fn standby(address: String, number: u64, job: Job) -> anyhow::Result<Self> {
-        Ok(Self::Replica(Replica::standby(config(number, address), job)?))
+    /// A standby of a server of the same job.
+    pub(super) fn standby(of: &StandbyOf, number: u64, job: Job) -> anyhow::Result<Self> {
+        Ok(Self::Replica(Replica::standby(config(number, Some(of)), job)?))
     }
 
     /// A new server that does not coordinate, which standbys may follow.
     pub(super) fn primary_shard(shard: Shard, number: u64) -> Replica {
-        Replica::primary_shard(config(number, String::new()), shard)
+        Replica::primary_shard(config(number, None), shard)
     }
 
     /// From now on sends this of gradients to its standby.
@@ -55,10 +55,14 @@ impl Role {
     }
 }
 
-/// What is known of a server that has a standby or is one, from when it begins.
-pub(super) fn config(id: u64, address: String) -> ReplicaConfig {
+/// What is known of a server that has a standby, or is one and began as in `of`, from when it
+/// begins.
+pub(super) fn config(id: u64, of: Option<&StandbyOf>) -> ReplicaConfig {
+    let (leader, address) = of.map_or_else(Default::default, |StandbyOf { primary, address }| {
+        (primary.clone(), address.clone())
+    });
     let replicate = Replicate::default();
-    ReplicaConfig { id, address, stream: Stream::new(id), replicate }
+    ReplicaConfig { id, address, leader, stream: Stream::new(id), replicate }
 }
 
 /// Why a server that has a standby, or is one if it began as in `of`, could not go on.

@@ -6,7 +6,7 @@ use pstrain_core::id::{ServerId, WorkerId};
 use pstrain_core::protocol::group::Unreached;
 use pstrain_core::protocol::message::PullStatus;
 use pstrain_core::protocol::{
-    MemberState, Message, PROTOCOL_VERSION, ServerStatus, Status, Wait, WaitReason,
+    MemberState, Message, PROTOCOL_VERSION, RefusedStatus, ServerStatus, Status, Wait, WaitReason,
 };
 use pstrain_transports::Address;
 use serde::Serialize;
@@ -38,12 +38,23 @@ pub(crate) fn ask(
     })
 }
 
+/// How the job is doing, from the server that leads. A standby answers for one that is gone.
+pub(crate) fn of_leader(
+    (address, flags): (&Address, &SecurityArgs),
+    timeout: humantime::Duration,
+) -> anyhow::Result<Status> {
+    let status = ask((address, flags), timeout)?;
+    let leader = status.leader.as_ref().and_then(|leader| leader.parse().ok());
+    let leads = |leader: Address| ask((&leader, flags), timeout).ok();
+    Ok(leader.and_then(leads).unwrap_or(status))
+}
+
 /// How long a server has to say why something else takes so long.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// The same, for whoever can do without.
 pub(super) fn at_once(address: (&Address, &SecurityArgs)) -> Option<Status> {
-    ask(address, AT_ONCE.into()).ok()
+    of_leader(address, AT_ONCE.into()).ok()
 }
 
 /// A status as `--json` prints it: the words of the table, and seconds.
@@ -62,11 +73,24 @@ struct View<'a> {
     wait: Option<WaitView>,
     /// Where the server's standby is.
     standby: Option<&'a str>,
-    /// Whether whoever answered stands by.
+    /// Whether a standby answered.
     stands_by: bool,
+    /// Where the server that leads is, if a standby answered.
+    leader: Option<&'a str>,
     /// Where there are several: the one that coordinates first.
     servers: Vec<ServerView<'a>>,
     workers: Vec<MemberView<'a>>,
+    /// Workers and servers that were refused of late.
+    refused: Vec<RefusedView<'a>>,
+}
+
+#[derive(Serialize)]
+struct RefusedView<'a> {
+    who: &'a str,
+    from: Option<&'a str>,
+    why: &'a str,
+    times: u64,
+    ago_s: f64,
 }
 
 #[derive(Serialize)]
@@ -85,6 +109,8 @@ struct ServerView<'a> {
     /// The first of its keys, and the one after the last.
     keys: Option<[u64; 2]>,
     away_s: Option<f64>,
+    /// Where its standby is.
+    standby: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -130,9 +156,23 @@ impl<'a> View<'a> {
             epoch: status.epoch,
             wait: status.wait.as_ref().map(WaitView::of),
             standby: status.standby.as_deref(),
-            stands_by: status.stands_by,
+            stands_by: status.leader.is_some(),
+            leader: status.leader.as_deref(),
             servers: status.servers.iter().map(ServerView::of).collect(),
             workers: workers.collect(),
+            refused: status.refused.iter().map(RefusedView::of).collect(),
+        }
+    }
+}
+
+impl<'a> RefusedView<'a> {
+    fn of(refused: &'a RefusedStatus) -> Self {
+        Self {
+            who: &refused.who,
+            from: refused.from.as_deref(),
+            why: &refused.why,
+            times: refused.times,
+            ago_s: refused.ago.as_secs_f64(),
         }
     }
 }
@@ -144,6 +184,7 @@ impl<'a> ServerView<'a> {
             address: Some(server.address.as_str()).filter(|address| !address.is_empty()),
             keys: server.keys.map(|keys| [keys.begin(), keys.end()]),
             away_s: server.away.map(|away| away.as_secs_f64()),
+            standby: server.standby.as_deref(),
         }
     }
 }
@@ -177,8 +218,9 @@ fn show(status: &Status) -> String {
     if let Some(standby) = &status.standby {
         text += &format!("standby   {standby}\n");
     }
-    if status.stands_by {
-        text += "standby   this one; what it knows of the server that leads:\n";
+    if let Some(leader) = &status.leader {
+        text +=
+            &format!("standby   this one, for the server at {leader}; what it knows of that:\n");
     }
     match &status.wait {
         None => text += "waiting   for nobody\n",
@@ -210,7 +252,20 @@ fn show(status: &Status) -> String {
         vec!["worker", "name", "state", "for", "heard", "clock", "mini-batch", "updates"];
     header.extend(changes_hands.then_some("reassigned"));
     text += &table::table(&header, 3, rows.collect());
-    text
+    text + &refused(&status.refused)
+}
+
+/// The refusals of late, if there are any.
+fn refused(refused: &[RefusedStatus]) -> String {
+    if refused.is_empty() {
+        return String::new();
+    }
+    let rows = refused.iter().map(|it| {
+        let (who, why) = (it.who.clone(), it.why.clone());
+        let from = it.from.clone().unwrap_or_else(|| "-".to_owned());
+        vec![who, from, it.times.to_string(), format!("{} ago", short(it.ago)), why]
+    });
+    format!("\n\n{}", table::table(&["refused", "from", "times", "last", "why"], 5, rows.collect()))
 }
 
 /// The servers, where there are several.
@@ -230,9 +285,10 @@ fn servers(servers: &[ServerStatus]) -> String {
             address.to_owned(),
             server.away.map_or_else(is_there, |away| format!("away for {}", short(away))),
             server.keys.map_or_else(|| "none".to_owned(), |keys| keys.to_string()),
+            server.standby.clone().unwrap_or_else(|| "none".to_owned()),
         ]
     });
-    table::table(&["server", "address", "state", "keys"], 4, rows.collect()) + "\n\n"
+    table::table(&["server", "address", "state", "keys", "standby"], 5, rows.collect()) + "\n\n"
 }
 
 /// Why what a client wants has not happened yet, if the server says anything.
@@ -247,7 +303,7 @@ pub(super) fn waits(way: (&Address, &SecurityArgs)) -> Option<String> {
 }
 
 /// For whom, why, since when and for how long at most.
-pub(super) fn waiting(wait: &Wait) -> String {
+pub(crate) fn waiting(wait: &Wait) -> String {
     let workers: Vec<String> = wait.workers.iter().map(ToString::to_string).collect();
     let noun = if workers.len() == 1 { "worker" } else { "workers" };
     let whom = match wait.reason {

@@ -11,11 +11,12 @@ use crate::why::{Finding, Usual, WaitsFor, span, verdict};
 use crate::{messages, table};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
-    let status = status::ask((&args.address, &args.security), args.timeout)?;
+    let status = status::of_leader((&args.address, &args.security), args.timeout)?;
+    let address = args.address.to_string();
     if args.json {
-        messages::result(&serde_json::to_string(&View::of(&status))?)?;
+        messages::result(&serde_json::to_string(&View::of(&status, &address))?)?;
     } else {
-        messages::result(&show(&status))?;
+        messages::result(&show(&status, &address))?;
     }
     Ok(Ending::Done)
 }
@@ -75,7 +76,7 @@ struct LinkView {
 }
 
 impl<'a> View<'a> {
-    fn of(status: &'a Status) -> Self {
+    fn of(status: &'a Status, address: &str) -> Self {
         Self {
             job: &status.job,
             consistency: &status.consistency,
@@ -86,7 +87,7 @@ impl<'a> View<'a> {
             accuracy: status.evaluated.map(|evaluated| evaluated.accuracy),
             wait: status.wait.as_ref().map(status::WaitView::of),
             workers: status.members.iter().map(|member| MemberView::of(status, member)).collect(),
-            verdict: verdict(status),
+            verdict: verdict(status, address),
         }
     }
 }
@@ -131,7 +132,7 @@ impl LinkView {
     }
 }
 
-fn show(status: &Status) -> String {
+fn show(status: &Status, address: &str) -> String {
     let mut text = format!(
         "job       {} ({}), {}: {} updates\nrule      {}\n",
         status.job, status.consistency, status.phase, status.version, status.rule
@@ -157,8 +158,13 @@ fn show(status: &Status) -> String {
     ];
     text += &table::table(&header, 3, rows);
     text += "\n\n";
-    for finding in verdict(status) {
-        text += &format!("{}\n  {}\n", finding.says, finding.cure);
+    let mut findings = verdict(status, address).into_iter().peekable();
+    while let Some(Finding { says, cure, .. }) = findings.next() {
+        text += &format!("{says}\n");
+        // A cure for several is said once.
+        if findings.peek().is_none_or(|next| next.cure != cure) {
+            text += &format!("  {cure}\n");
+        }
     }
     text
 }

@@ -14,12 +14,15 @@ use pstrain_transports::{Mailbox, Punctuality, Shaped, SocketTransport, WorkerSe
 use crate::args::WorkerArgs;
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
+use crate::progress::level;
 use crate::rank::Rank;
 use crate::record::{Shaping, peak_rss_mib};
 use crate::security::security;
+use crate::troubles::Troubles;
 use crate::{messages, signals};
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
+    messages::log_as(args.log.form);
     let source = match args.data.as_deref() {
         // The job knows how many synthetic rows there are.
         None | Some("server" | "synthetic") => None,
@@ -57,9 +60,13 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
         node = node.one_of(size);
     }
     let quiet = args.quiet;
-    let report = move |_, event: Event| {
-        if !quiet && let Some(message) = worth_saying(&event) {
-            messages::say(&message);
+    let mut troubles = Troubles::new();
+    let report = move |now, event: Event| {
+        if !quiet
+            && let Some(words) = worth_saying(&event)
+            && let Some(message) = troubles.say(now, &event, words)
+        {
+            messages::tell(level(&event), &message, &event);
         }
     };
     let mut services =

@@ -96,7 +96,7 @@ impl Execute for VirtualTime {
                 }
                 Origin::Worker(worker) => summary.note_worker(now, worker, &event),
             })?;
-        let mut report = summary.report(&outcome.server, ready.data.spec.classes(), "virtual");
+        let mut report = summary.report(&outcome.server, &ready.data.outline(), "virtual");
         report.was_virtual(VirtualReport::of(&outcome, &ready));
         record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
         record.staleness = summary.staleness_histogram().clone();

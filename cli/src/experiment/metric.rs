@@ -31,6 +31,10 @@ pub(crate) enum Metric {
     Setting { key: String, item: String },
 }
 
+/// The last parts of paths of numbers that are shares.
+const SHARES: [&str; 7] =
+    ["accuracy", "macro_f1", "recall", "share", "data_share", "idleness", "jain"];
+
 /// How many evaluations must have reached a target on average.
 const WINDOW: usize = 3;
 
@@ -159,8 +163,7 @@ impl Metric {
         match self {
             Self::Final(path) => {
                 let name = path.rsplit('.').next().unwrap_or(path);
-                path.starts_with("recall.")
-                    || ["accuracy", "share", "data_share", "idleness", "jain"].contains(&name)
+                path.starts_with("recall.") || SHARES.contains(&name)
             }
             Self::At { field, .. } => *field == Field::Accuracy,
             Self::Apart(..) | Self::Per(..) | Self::To { .. } | Self::Setting { .. } => false,
@@ -239,7 +242,8 @@ fn missing(path: &str, record: &Record) -> String {
 
 /// Whether runs have this number, unless they ended badly.
 pub(super) fn is_usual(path: &str) -> bool {
-    ["accuracy", "loss"].contains(&path) || path.starts_with("recall.")
+    ["accuracy", "macro_f1", "worst_class.recall", "loss"].contains(&path)
+        || path.starts_with("recall.")
 }
 
 /// Says that there is no such number among `names`.

@@ -68,7 +68,7 @@ pub(crate) struct CurvePoint {
 }
 
 /// What of a report tells of the process and the machine, not of the run: it differs each time.
-const OF_THE_PROCESS: [&str; 2] = ["peak_rss_mib", "first_update_s"];
+const OF_THE_PROCESS: [&str; 3] = ["peak_rss_mib", "started_s", "first_update_s"];
 
 /// The digest of the parameters: it counts as a number, too, so that claims can tell whether two
 /// runs ended at the same bits.

@@ -7,16 +7,16 @@ use anyhow::bail;
 use super::check::is_setting;
 use super::grid::is_list;
 use super::spec::{Spec, Text};
-use crate::job::{JobFlags, Layers, SETTINGS, absolute_data};
+use crate::job::{DATA, JobFlags, Layers, SETTINGS, absolute_data};
 
-/// Puts `[job]` together, weakest first: defaults, the specification, `--set`, the environment.
+/// Puts `[job]` together, weakest first: defaults, the specification, the environment, `--set`.
 pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Result<()> {
+    for (key, value, variable) in Layers::gather(None, &JobFlags::default())?.environment() {
+        replace(spec, key, &value, &format!("{variable}={value}"))?;
+    }
     for (key, value) in set {
         is_setting(key).map_err(|why| anyhow::anyhow!("--set {key}={value}: {why}"))?;
         replace(spec, key, value, &format!("--set {key}={value}"))?;
-    }
-    for (key, value, variable) in Layers::gather(None, &JobFlags::default())?.environment() {
-        replace(spec, key, &value, &format!("{variable}={value}"))?;
     }
     let made = spec.axis.iter().flat_map(|axis| axis.made_by_all().into_iter().map(str::to_owned));
     let made: BTreeSet<String> = made.filter(|key| !is_list(key)).collect();
@@ -27,8 +27,10 @@ pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Resu
             spec.job.entry(setting.key.to_owned()).or_insert(default);
         }
     }
-    if let Some(Text(data)) = spec.job.get_mut("data") {
-        *data = absolute_data(data)?;
+    for key in DATA {
+        if let Some(Text(data)) = spec.job.get_mut(key) {
+            *data = absolute_data(key, data)?;
+        }
     }
     Ok(())
 }

@@ -137,7 +137,7 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
     table(runs, store, "timeline.csv", &columns.collect::<Vec<_>>(), |record, row| {
         record.workers().try_for_each(|worker| {
             let seconds = PARTS.map(|part| of_worker(record, worker, part).unwrap_or_default());
-            let all: f64 = seconds.iter().sum();
+            let all = of_worker(record, worker, "elapsed_s").unwrap_or_default();
             let shares = seconds.map(|part| if all > 0.0 { part / all } else { 0.0 });
             let numbers = seconds.iter().chain(&shares).map(f64::to_string);
             let ways = WAYS.map(|way| optional(of_worker(record, worker, way)));
@@ -147,8 +147,8 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
 }
 
 /// What a worker does with its time, and the shares of it.
-const PARTS: [&str; 3] = ["compute_s", "communicate_s", "wait_s"];
-const SHARES: [&str; 3] = ["compute_share", "communicate_share", "wait_share"];
+const PARTS: [&str; 3] = ["compute_s", "network_s", "barrier_s"];
+const SHARES: [&str; 3] = ["compute_share", "network_share", "barrier_share"];
 /// The two ways of communication, where they can be told apart.
 const WAYS: [&str; 2] = ["send_s", "receive_s"];
 

@@ -1,4 +1,4 @@
-//! Where settings come from, weakest first: defaults, job file, flags, environment.
+//! Where settings come from, weakest first: defaults, job file, environment, flags.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -8,13 +8,14 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
+use super::meant::meant;
 use super::settings::{SETTINGS, find, nearest};
 
 /// What the environment variable of a setting begins with.
 pub(crate) const ENVIRONMENT: &str = "PSTRAIN_JOB_";
 
-const HEADING: &str = "Job settings: flags, keys of the job file without the dashes, and (stronger \
-                       than both) variables such as PSTRAIN_JOB_LEARNING_RATE";
+const HEADING: &str = "Job settings: flags overrule variables such as PSTRAIN_JOB_LEARNING_RATE, which overrule \
+                       keys of the job file (without the dashes)";
 
 /// The settings given as flags.
 #[derive(Clone, Debug, Default)]
@@ -68,8 +69,8 @@ impl FromArgMatches for JobFlags {
 enum Origin {
     Default,
     File(String),
-    Flag,
     Environment(String),
+    Flag,
 }
 
 impl fmt::Display for Origin {
@@ -133,14 +134,14 @@ impl Layers {
                 values.insert(key, (value, Origin::File(path.clone())));
             }
         }
-        for (key, value) in &flags.0 {
-            values.insert(key, (value.clone(), Origin::Flag));
-        }
         for (variable, value) in environment {
             let Some(name) = variable.strip_prefix(ENVIRONMENT) else { continue };
             let key = name.replace('_', "-").to_lowercase();
             let Some(setting) = find(&key) else { bail!("{variable}: {}", unknown(&key)) };
             values.insert(setting.key, (value, Origin::Environment(variable)));
+        }
+        for (key, value) in &flags.0 {
+            values.insert(key, (value.clone(), Origin::Flag));
         }
         Ok(Self(values))
     }
@@ -181,10 +182,12 @@ impl Layers {
     pub(crate) fn parse<T>(
         &self,
         key: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
+        parse: impl Fn(&str) -> Result<T, String>,
     ) -> anyhow::Result<T> {
         let text = self.text(key);
         parse(text).map_err(|why| {
+            let meant = meant(key, text, |other| parse(other).is_ok());
+            let why = meant.map_or(why, |meant| format!("did you mean {meant:?}?"));
             let place = match self.0.get(key) {
                 Some((_, Origin::File(path))) => format!("{path}: {key} = {text:?}"),
                 Some((_, Origin::Environment(variable))) => format!("{variable}={text}"),
@@ -273,21 +276,23 @@ mod tests {
     }
 
     #[test]
-    fn flags_overrule_the_file_and_the_environment_overrules_both() {
-        let file = file("workers = 3\nepochs = 7\nlearning-rate = 0.5\n");
+    fn the_environment_overrules_the_file_and_flags_overrule_both() {
+        let file = file("workers = 3\nepochs = 7\nlearning-rate = 0.5\nweight-decay = 1\n");
         let flags = flags(&[("epochs", "8"), ("learning-rate", "0.25")]);
-        let environment = [("PSTRAIN_JOB_LEARNING_RATE".to_owned(), "0.125".to_owned())];
+        let environment =
+            [("PSTRAIN_JOB_LEARNING_RATE", "0.125"), ("PSTRAIN_JOB_WEIGHT_DECAY", "2")];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let layers = Layers::stack(file, &flags, environment.into_iter()).unwrap();
         assert_eq!(layers.get::<u32>("workers").unwrap(), 3);
         assert_eq!(layers.get::<u32>("epochs").unwrap(), 8);
-        assert_eq!(layers.get::<f32>("learning-rate").unwrap(), 0.125);
+        assert_eq!(layers.get::<f32>("learning-rate").unwrap(), 0.25);
+        assert_eq!(layers.get::<f32>("weight-decay").unwrap(), 2.0);
         assert_eq!(layers.get::<u32>("batch-size").unwrap(), 64);
         let printed = layers.to_toml();
-        assert!(printed.contains("epochs = 8  # flag"), "{printed}");
-        assert!(
-            printed.contains("learning-rate = 0.125  # PSTRAIN_JOB_LEARNING_RATE"),
-            "{printed}"
-        );
+        for line in ["learning-rate = 0.25  # flag", "weight-decay = 2  # PSTRAIN_JOB_WEIGHT_DECAY"]
+        {
+            assert!(printed.contains(line), "{printed}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! into a checked job.
 
 mod layers;
+mod meant;
 mod resolve;
 mod settings;
 mod words;
@@ -9,8 +10,9 @@ mod words;
 #[cfg(feature = "pictures")]
 pub(crate) use layers::ENVIRONMENT;
 pub(crate) use layers::{JobFlags, Layers};
+pub(crate) use meant::meant;
 #[cfg(feature = "pictures")]
-pub(crate) use resolve::absolute_data;
-pub(crate) use resolve::{Resolved, source_of};
+pub(crate) use resolve::{DATA, absolute_data};
+pub(crate) use resolve::{Resolved, evaluation_source_of, source_of};
 #[cfg(feature = "pictures")]
 pub(crate) use settings::{SETTINGS, find, nearest};

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use pstrain_core::filter::Filters;
-use pstrain_core::job::{Budget, DataFrom, Job, JobData, Membership};
+use pstrain_core::job::{ALL_EXAMPLES, Budget, DataFrom, Job, JobData, Membership};
 use pstrain_core::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_core::optim::{Functions, UpdateSpec};
 use pstrain_core::work::{WorkError, WorkSpec};
@@ -22,6 +22,15 @@ use crate::served::Served;
 /// The seed of the synthetic data. The data stay the same when the run's seed changes, as a file
 /// would.
 const SYNTHETIC_SEED: u64 = 1;
+
+/// The seed of synthetic data to evaluate on: other rows than the training data have.
+const SYNTHETIC_EVALUATION_SEED: u64 = 2;
+
+/// The share of the rows that is held out if there are no others to evaluate on.
+const EVALUATION_SHARE: f64 = 0.25;
+
+/// The settings that may name files.
+pub(crate) const DATA: [&str; 2] = ["data", "evaluation-data"];
 
 /// A resolved job with its data.
 #[derive(Debug)]
@@ -46,6 +55,12 @@ pub(crate) fn source_of(text: &str) -> Result<Source, String> {
         }
         _ if text == "synthetic" => DEFAULT_ROWS,
         _ if text.is_empty() => return Err("name a file or a folder, or say synthetic".into()),
+        _ if text.eq_ignore_ascii_case("nsl-kdd") && !Path::new(text).exists() => {
+            return Err("there is no such file or folder here, and the data set is not shipped: give \
+                        the path to your copy (KDDTrain+.txt), or say synthetic, which is drawn from \
+                        its profile"
+                .into());
+        }
         _ => return Ok(Source::File(PathBuf::from(text))),
     };
     Ok(Source::Synthetic { rows, seed: SYNTHETIC_SEED })
@@ -66,15 +81,32 @@ fn sparse(size: &str) -> Result<Source, String> {
     Ok(Source::SyntheticSparse { rows, columns, seed: SYNTHETIC_SEED })
 }
 
-/// Data called `text` by a name that means the same in every folder.
-pub(crate) fn absolute_data(text: &str) -> anyhow::Result<String> {
+/// Where rows to evaluate on come from that are called `text`; none if it is `none`.
+pub(crate) fn evaluation_source_of(text: &str) -> Result<Option<Source>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    Ok(Some(match source_of(text)? {
+        Source::Synthetic { rows, .. } => {
+            Source::Synthetic { rows, seed: SYNTHETIC_EVALUATION_SEED }
+        }
+        Source::SyntheticSparse { rows, columns, .. } => {
+            Source::SyntheticSparse { rows, columns, seed: SYNTHETIC_EVALUATION_SEED }
+        }
+        file => file,
+    }))
+}
+
+/// Data that setting `key` calls `text`, by a name that means the same in every folder.
+pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
     let absolute = |path: &Path| {
         let path = std::path::absolute(path)
-            .with_context(|| format!("data = {text:?}: it has no absolute path"))?;
-        Ok(path.to_str().context("data: use a path in plain UTF-8")?.to_owned())
+            .with_context(|| format!("{key} = {text:?}: it has no absolute path"))?;
+        let path = path.to_str().with_context(|| format!("{key}: use a path in plain UTF-8"))?;
+        Ok(path.to_owned())
     };
     match source_of(text) {
-        Ok(Source::File(path)) if text != "server" => absolute(&path),
+        Ok(Source::File(path)) if !is_word(key, text) => absolute(&path),
         Ok(Source::Libsvm(files)) => {
             let files: Vec<String> =
                 files.iter().map(|path| absolute(path)).collect::<anyhow::Result<_>>()?;
@@ -86,11 +118,18 @@ pub(crate) fn absolute_data(text: &str) -> anyhow::Result<String> {
     }
 }
 
+/// Whether a setting that may name files says something else by `text`.
+fn is_word(key: &str, text: &str) -> bool {
+    [("data", "server"), ("evaluation-data", "none")].contains(&(key, text))
+}
+
 impl Layers {
     /// The same with data that are found from every folder.
     pub(crate) fn with_absolute_data(mut self) -> anyhow::Result<Self> {
-        let data = absolute_data(self.text("data"))?;
-        self.set("data", data);
+        for key in DATA {
+            let data = absolute_data(key, self.text(key))?;
+            self.set(key, data);
+        }
         Ok(self)
     }
 
@@ -128,17 +167,27 @@ impl Layers {
                  said of who has which (partition = {partition})"
             );
         }
+        let evaluation_data = self.parse("evaluation-data", evaluation_source_of)?;
+        let share = self.parse("evaluation-share", |text| words::optional(text, "auto"))?;
+        let usual = if evaluation_data.is_some() { 0.0 } else { EVALUATION_SHARE };
         Ok(Settings {
             recipe: self.get("recipe")?,
-            evaluation_share: self.number("evaluation-share")?,
+            evaluation_share: share.unwrap_or(usual),
+            evaluation_data,
             split_seed: self
                 .parse("data-seed", |text| words::optional(text, "seed"))?
                 .unwrap_or(seed),
             partition,
             workers: work.parts(self.workers()?),
-            minimum_rows: 1,
+            minimum_rows: self.least_rows()?,
             hashing: self.parse("hash-features", str::parse)?,
         })
+    }
+
+    /// Rows that a random partition must leave every worker: a mini-batch.
+    fn least_rows(&self) -> anyhow::Result<u32> {
+        let batch = self.parse("batch-size", words::batch_size)?;
+        Ok(if batch == ALL_EXAMPLES { 1 } else { batch })
     }
 
     fn workers(&self) -> anyhow::Result<u32> {
@@ -281,12 +330,29 @@ mod tests {
     fn paths_are_made_such_that_they_mean_the_same_in_every_folder() {
         let here = std::env::current_dir().unwrap();
         let here = here.to_str().unwrap();
-        assert_eq!(absolute_data("a/b.csv").unwrap(), format!("{here}/a/b.csv"));
-        let both = format!("libsvm:{here}/a,/b/c");
-        assert_eq!(absolute_data("libsvm:a,/b/c").unwrap(), both);
-        for other in ["server", "synthetic", "synthetic:9", "sparse:9,9", "/a/b", "libsvm:a,"] {
-            assert_eq!(absolute_data(other).unwrap(), other);
+        assert!(source_of("NSL-KDD").unwrap_err().contains("path to your copy"));
+        for key in DATA {
+            assert_eq!(absolute_data(key, "a/b.csv").unwrap(), format!("{here}/a/b.csv"));
+            let both = format!("libsvm:{here}/a,/b/c");
+            assert_eq!(absolute_data(key, "libsvm:a,/b/c").unwrap(), both);
+            for other in ["synthetic", "synthetic:9", "sparse:9,9", "/a/b", "libsvm:a,"] {
+                assert_eq!(absolute_data(key, other).unwrap(), other);
+            }
         }
+        assert_eq!(absolute_data("data", "server").unwrap(), "server");
+        assert_eq!(absolute_data("evaluation-data", "none").unwrap(), "none");
+    }
+
+    #[test]
+    fn rows_to_evaluate_on_are_none_of_those_that_are_trained_on() {
+        assert_eq!(evaluation_source_of("none"), Ok(None));
+        for synthetic in ["synthetic:9", "sparse:9,3"] {
+            let other = evaluation_source_of(synthetic).unwrap().unwrap();
+            assert_ne!(other, source_of(synthetic).unwrap(), "{synthetic}");
+            assert_eq!(other.is_sparse(), synthetic.starts_with("sparse"));
+        }
+        let file = Source::File("test.txt".into());
+        assert_eq!(evaluation_source_of("test.txt"), Ok(Some(file)));
     }
 
     #[test]

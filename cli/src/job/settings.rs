@@ -59,7 +59,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "clip-contribution",
         "NORM|none",
         "none",
-        "The largest norm of one worker's gradient, before it counts",
+        "The largest norm of one worker's gradient, before it counts; how many it sends is for \
+         consistency and participation",
     ),
     setting(
         "proximal",
@@ -240,7 +241,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "iid",
         "iid, paper-non-iid, by-class, dirichlet:ALPHA, mix:Q or sizes:W1,W2,...",
     ),
-    setting("evaluation-share", "SHARE", "0.25", "Share of the rows held out for evaluation"),
+    setting(
+        "evaluation-data",
+        "PATH|synthetic[:ROWS]|libsvm:PATH[,PATH...]|none",
+        "none",
+        "Other rows to evaluate on, all of them, such as KDDTest+.txt; none: the rows held out of data",
+    ),
+    setting(
+        "evaluation-share",
+        "SHARE|auto",
+        "auto",
+        "Share of the rows of data held out for evaluation; auto: 0.25, or 0 with evaluation-data",
+    ),
     setting("data-seed", "NUMBER|seed", "seed", "The seed of split and partition"),
     items(
         "link",
@@ -267,9 +279,23 @@ pub(crate) fn find(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }
 
+/// Names of settings in other programs, and here.
+const ALSO_CALLED: &[(&str, &str)] = &[
+    ("lr", "learning-rate"),
+    ("rounds", "epochs"),
+    ("nodes", "workers"),
+    ("latency", "link"),
+    ("delay", "link"),
+    ("bandwidth", "link"),
+    ("compression", "filters"),
+];
+
 /// The name nearest to one that does not exist, if one is near.
 pub(crate) fn nearest(key: &str) -> Option<&'static str> {
     let key = key.replace('_', "-").to_lowercase();
+    if let Some((_, name)) = ALSO_CALLED.iter().find(|(called, _)| *called == key) {
+        return Some(name);
+    }
     SETTINGS
         .iter()
         .map(|setting| (strsim::jaro_winkler(&key, setting.key), setting.key))

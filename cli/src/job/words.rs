@@ -1,6 +1,5 @@
 //! Settings that are a word with numbers behind it: `momentum:0.9`, `cosine:2000,0.001`.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -19,11 +18,11 @@ fn split(text: &str) -> (&str, Vec<&str>) {
     }
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, String>
-where
-    T::Err: fmt::Display,
-{
-    text.parse().map_err(|error| format!("{text:?} is no such number: {error}"))
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| match text.parse::<f64>() {
+        Ok(_) => format!("{text} must be a whole number, not negative, and not too large"),
+        Err(_) => format!("{text:?} is no number"),
+    })
 }
 
 /// Reads `model` and `activation`.
@@ -134,10 +133,7 @@ pub(super) fn blocks(text: &str) -> Result<Option<Blocks>, String> {
 }
 
 /// Reads a value that may be absent: `absent` or a number.
-pub(super) fn optional<T: FromStr>(text: &str, absent: &str) -> Result<Option<T>, String>
-where
-    T::Err: fmt::Display,
-{
+pub(super) fn optional<T: FromStr>(text: &str, absent: &str) -> Result<Option<T>, String> {
     if text == absent {
         return Ok(None);
     }

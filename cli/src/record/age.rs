@@ -1,24 +1,43 @@
 //! Age of information: how old the newest is that the server knows of a worker's data.
 //!
-//! At any moment the age is the time since the parameters were given out that the worker's newest
-//! applied gradient was computed on. It is a saw-tooth: it grows with time, and each gradient that
-//! is applied brings it down to that gradient's own age. Everything is by the server's clock.
+//! Kaul, Yates and Gruteser, "Real-time status: How often should one update?" (INFOCOM 2012): the age
+//! at time `t` is `t - u(t)`, where `u(t)` is the time at which the newest status received was made.
+//! A status is an applied gradient here, made when the server gave out the parameters it was computed
+//! on. All times are the server's. The age is a saw-tooth: it grows with time, and each gradient brings
+//! it down to the gradient's own age. It is 0 when training begins, and grows from then on for a worker
+//! without an applied gradient, too. The mean is over time, until training ends. Peaks are the values
+//! just before a gradient is applied (Costa, Codreanu and Ephremides, "Age of information with packet
+//! management", ISIT 2014). A worker's first gradient makes no peak: the time before it lies between
+//! the beginning and a gradient, not between two gradients.
 
 use std::time::Duration;
 
 use pstrain_core::time::Time;
 use serde::{Deserialize, Serialize};
 
-/// The saw-tooth of one worker, from its first applied gradient on.
+/// The saw-tooth of one worker.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Age {
-    /// When a gradient was applied last, and how old it was then.
-    last: Option<(Time, Duration)>,
+    watch: Watch,
     /// The time it has been watched, and the integral of the age over it.
     watched: Duration,
     area: f64,
     peaks: u64,
     peaks_sum: Duration,
+}
+
+/// From when on the age is known.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+enum Watch {
+    /// Training has not begun.
+    #[default]
+    Before,
+    /// It began then, and no gradient has been applied since.
+    Begun(Time),
+    /// When a gradient was applied last, and how old it was then.
+    Applied(Time, Duration),
+    /// Gradients may have been applied unseen, or training is over.
+    Unknown,
 }
 
 /// A stretch over which the age grew from one value to another, as fast as time goes.
@@ -33,36 +52,49 @@ pub(super) struct Growth {
 pub(crate) struct AgeOfInformation {
     /// The average over time.
     pub(crate) mean_s: Option<f64>,
-    /// The average of the values just before each drop.
+    /// The average of the values just before each drop but the first.
     pub(crate) peak_mean_s: Option<f64>,
 }
 
 impl Age {
+    /// Training begins.
+    pub(super) const fn begun(&mut self, now: Time) {
+        if let Watch::Before = self.watch {
+            self.watch = Watch::Begun(now);
+        }
+    }
+
     /// A gradient of this age was applied.
     pub(super) fn applied(&mut self, now: Time, age: Duration) -> Option<Growth> {
         let growth = self.grow(now);
-        if let Some(growth) = growth {
+        if let (Watch::Applied(..), Some(growth)) = (self.watch, growth) {
             self.peaks += 1;
             self.peaks_sum += growth.to;
         }
-        self.last = Some((now, age));
+        self.watch = Watch::Applied(now, age);
         growth
     }
 
-    /// What was applied meanwhile is not known: the age is watched anew from the next gradient on.
+    /// Gradients may have been applied unseen: the age is watched again from the next one on.
     pub(super) const fn lost_sight(&mut self) {
-        self.last = None;
+        if !matches!(self.watch, Watch::Before) {
+            self.watch = Watch::Unknown;
+        }
     }
 
     /// The run is over: the age is not watched any more.
     pub(super) fn ended(&mut self, now: Time) -> Option<Growth> {
         let growth = self.grow(now);
-        self.last = None;
+        self.watch = Watch::Unknown;
         growth
     }
 
     fn grow(&mut self, now: Time) -> Option<Growth> {
-        let (since, from) = self.last?;
+        let (since, from) = match self.watch {
+            Watch::Begun(since) => (since, Duration::ZERO),
+            Watch::Applied(since, from) => (since, from),
+            Watch::Before | Watch::Unknown => return None,
+        };
         let span = now.since(since);
         self.watched += span;
         self.area += span.as_secs_f64() * (from.as_secs_f64() + span.as_secs_f64() / 2.0);
@@ -111,6 +143,37 @@ mod tests {
         assert_eq!(age.summary(), expected);
         assert_eq!(age.ended(at(20_000)), None, "it is not watched after the end");
         assert_eq!(age.summary(), expected);
+    }
+
+    #[test]
+    fn the_age_grows_from_the_beginning_of_training_on_whether_or_not_gradients_are_applied() {
+        let (mut never, mut once) = (Age::default(), Age::default());
+        for age in [&mut never, &mut once] {
+            age.lost_sight();
+            age.begun(at(5_000));
+            age.begun(at(9_000));
+        }
+        let growth = Growth { from: Duration::ZERO, to: Duration::from_secs(4) };
+        assert_eq!(once.applied(at(9_000), Duration::from_secs(3)), Some(growth));
+        for age in [&mut never, &mut once] {
+            age.ended(at(15_000));
+        }
+        let of = |mean_s| AgeOfInformation { mean_s: Some(mean_s), peak_mean_s: None };
+        assert_eq!(never.summary(), of(5.0));
+        // 4 s at 2 s on average, then 6 s at 6 s.
+        assert_eq!(once.summary(), of(44.0 / 10.0));
+        assert_eq!(AgeOfInformation::mean(&[never.summary(), once.summary()]), of(4.7));
+    }
+
+    #[test]
+    fn after_a_time_that_was_not_seen_the_age_is_known_from_the_next_gradient_on() {
+        let mut age = Age::default();
+        age.begun(at(0));
+        age.lost_sight();
+        age.begun(at(1_000));
+        assert_eq!(age.applied(at(2_000), Duration::from_secs(1)), None);
+        age.ended(at(3_000));
+        assert_eq!(age.summary(), AgeOfInformation { mean_s: Some(1.5), peak_mean_s: None });
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Filtering {
         block: Option<Range<usize>>,
         parameters: &[f32],
     ) -> anyhow::Result<()> {
-        let Contribution { worker, incarnation, sequence, part, batch, examples, .. } =
+        let Contribution { worker, incarnation, sequence, part, batch, examples, base, .. } =
             *contribution;
         let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
         if lane.carrier.is_none() || lane.incarnation != incarnation {
@@ -76,6 +76,7 @@ impl Filtering {
         lane.last = sequence;
         if let Some(carrier) = &mut lane.carrier {
             let task = Task { part, batch, examples };
+            carrier.turn_to(base);
             let values = std::mem::take(gradient);
             let filtered = carrier.filter(values, sequence, task, block, parameters);
             carrier.decided(&Decided::after(None, sequence, None));

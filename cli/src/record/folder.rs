@@ -39,6 +39,9 @@ pub(crate) struct Folder {
     /// The penalty on magnitudes that is part of the objective.
     lambda: f32,
     strangers: Sparing,
+    /// Refused workers and servers: a flood of other connections hides none of them. The count
+    /// begins again when a run is resumed.
+    claimants: Sparing,
     trouble: Option<(&'static str, io::Error)>,
 }
 
@@ -46,14 +49,20 @@ const EVENTS: &str = "events.jsonl";
 const CURVE: &str = "curve.csv";
 const TIMELINE: &str = "timeline.csv";
 const STALENESS: &str = "staleness.csv";
-const ORDER: &str = "order.log";
+pub(crate) const ORDER: &str = "order.log";
 pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) const JOB: &str = "job.toml";
-const MODEL: &str = "model.safetensors";
+pub(crate) const MODEL: &str = "model.safetensors";
+
+/// The file called `name` that is meant by `path`: itself, or the one in the results folder that it is.
+pub(crate) fn file_of(path: &Path, name: &str) -> PathBuf {
+    if path.is_dir() { path.join(name) } else { path.to_owned() }
+}
+
 const FILES: [&str; 8] = [SUMMARY, EVENTS, CURVE, TIMELINE, STALENESS, ORDER, JOB, MODEL];
 
-/// Refused connections that have no worker's place: whoever reaches the server may make any number, and the
-/// disk is not theirs to fill.
+/// Refused connections that have no worker's place, of each of the two kinds. Any program that
+/// reaches the server may make any number, and they must not fill the disk.
 const STRANGERS: Sparing = Sparing::new(100, Duration::from_secs(10));
 
 #[derive(serde::Serialize)]
@@ -103,6 +112,7 @@ impl Folder {
             histograms,
             lambda,
             strangers,
+            claimants: STRANGERS,
             trouble: None,
         })
     }
@@ -190,6 +200,7 @@ impl Folder {
             histograms: Histograms::new(workers),
             lambda: server.job().update.l1(),
             strangers: STRANGERS,
+            claimants: STRANGERS,
             trouble: None,
         })
     }
@@ -226,11 +237,14 @@ impl Folder {
             return Ok(());
         }
         let refused_before = match event {
-            Event::Refused { worker: None, .. } => match self.strangers.lets(now) {
-                Some(before) => before,
-                None => return Ok(()),
-            },
-            _ => self.strangers.unsaid(),
+            Event::Refused { worker: None, who, .. } => {
+                let of_kind = if who.is_some() { &mut self.claimants } else { &mut self.strangers };
+                match of_kind.lets(now) {
+                    Some(before) => before,
+                    None => return Ok(()),
+                }
+            }
+            _ => self.strangers.unsaid() + self.claimants.unsaid(),
         };
         let refused_before = NonZeroU64::new(refused_before);
         let line = Line { at_s: now.as_secs_f64(), refused_before, event };

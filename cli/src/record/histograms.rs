@@ -86,6 +86,7 @@ impl Histograms {
                     worker.aged(growth);
                 }
             }
+            Event::Started { .. } => self.0.iter_mut().for_each(|worker| worker.age.begun(now)),
             Event::Following { .. } => {
                 self.0.iter_mut().for_each(|worker| worker.age.lost_sight());
             }

@@ -10,6 +10,7 @@ mod missing;
 mod model_file;
 mod order;
 mod pushed;
+mod quality;
 mod replay;
 mod report;
 mod shaping;
@@ -22,16 +23,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pstrain_core::id::WorkerId;
 use pstrain_core::node::Event;
+use pstrain_core::protocol::Status;
 use pstrain_core::saved;
 use pstrain_core::time::Time;
 use pstrain_transports::journal::Beside;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use digest::{hexadecimal, sha256};
-pub(crate) use folder::{Folder, JOB, SUMMARY};
+pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use missing::Stretch;
-pub(crate) use model_file::{ModelFile, read_model, write_model};
+pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
 pub(crate) use order::{Contribution, Header, OrderReader, Step};
+pub(crate) use quality::{ClassRecall, Quality};
 pub(crate) use replay::{Replay, Uses};
 pub(crate) use report::{LEADERLESS, Report, WorkerReport, jain, peak_rss_mib};
 pub(crate) use shaping::Shaping;
@@ -140,6 +143,11 @@ impl Recorder {
     /// To be called before the server can hear of it. Each worker may have a thread of its own.
     pub(crate) fn note_worker(&self, now: Time, worker: WorkerId, event: &Event) {
         self.workers.note(now, worker, event);
+    }
+
+    /// Says how the run is doing, if that is known.
+    pub(crate) fn say(&self, status: Option<&Status>) {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).progress.say(status);
     }
 
     /// Whether there is a results folder.

@@ -2,7 +2,7 @@
 //!
 //! The tensors have PyTorch's names and shapes: `nn.Sequential(Linear, ReLU, Linear, LogSoftmax)`
 //! takes the file as its state. What else is needed to use the model (its form, how inputs are
-//! encoded) is in the metadata.
+//! encoded) is in the metadata, and a checksum over the whole file.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -11,8 +11,11 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use pstrain_core::examples::Shape;
 use pstrain_core::model::{Model, ModelSpec};
+use pstrain_transports::journal::{UNSEALED, is_sealed, seal};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
+
+use crate::exit::Failed;
 
 /// The metadata key of what belongs to pstrain.
 const KEY: &str = "pstrain";
@@ -27,6 +30,14 @@ pub(crate) struct ModelFile {
     pub(crate) recipe: String,
     /// The report of the run that trained it.
     pub(crate) training: serde_json::Map<String, serde_json::Value>,
+}
+
+/// The metadata: the checksum, which must come before anything that people name, and the rest.
+#[derive(Serialize)]
+struct Sealed<'a> {
+    checksum: &'static str,
+    #[serde(flatten)]
+    about: &'a ModelFile,
 }
 
 /// Writes a model; a file that was there is replaced as a whole or not at all.
@@ -54,9 +65,13 @@ pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> any
         .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
         .context("cannot lay out the model file")?;
     #[expect(clippy::disallowed_types, reason = "the library asks for this map; it has one entry")]
-    let metadata =
-        std::collections::HashMap::from([(KEY.to_owned(), serde_json::to_string(about)?)]);
-    let bytes = safetensors::serialize(views, Some(metadata)).context("cannot write the model")?;
+    let metadata = std::collections::HashMap::from([(
+        KEY.to_owned(),
+        serde_json::to_string(&Sealed { checksum: UNSEALED, about })?,
+    )]);
+    let mut bytes =
+        safetensors::serialize(views, Some(metadata)).context("cannot write the model")?;
+    seal(&mut bytes)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let write = || -> std::io::Result<()> {
         // As an ordinary new file would be; temporary ones are private otherwise.
@@ -71,15 +86,27 @@ pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> any
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads a model that [`write_model`] wrote.
+/// Reads a model that [`write_model`] wrote. Its parameters need not be finite.
 pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f32>)> {
     let place = path.display();
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read the model {place}"))?;
+    let mut bytes =
+        std::fs::read(path).with_context(|| format!("cannot read the model {place}"))?;
+    let is_whole = is_sealed(&mut bytes);
     let (_, header) = SafeTensors::read_metadata(&bytes)
         .with_context(|| format!("{place} is no safetensors file"))?;
     let Some(about) = header.metadata().as_ref().and_then(|metadata| metadata.get(KEY)) else {
         bail!("{place} is a safetensors file, but no model of pstrain; use one that --out wrote");
     };
+    match is_whole {
+        Some(true) => {}
+        Some(false) => bail!(
+            "{place} is damaged: it is not what was written; the disk or a copy of the file is faulty"
+        ),
+        None => bail!(
+            "{place} has no checksum: an older release wrote it, or it is damaged; write the model \
+             again, with `pstrain replay --out`"
+        ),
+    }
     let about: ModelFile = serde_json::from_str(about)
         .with_context(|| format!("{place} has metadata of another release of pstrain"))?;
     if about.classes.len() != about.shape.classes as usize {
@@ -116,6 +143,23 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
         params[tensor.keys.indices()].copy_from_slice(&values);
     }
     Ok((about, model, params))
+}
+
+/// Makes sure that a model can be used: all of its parameters are numbers.
+pub(crate) fn check_finite(path: &Path, model: &Model, params: &[f32]) -> anyhow::Result<()> {
+    let is_odd = |key: &usize| !params[*key].is_finite();
+    let Some(first) = (0..params.len()).find(is_odd) else { return Ok(()) };
+    let odd = (first..params.len()).filter(is_odd).count();
+    let mut tensors = model.layout().tensors().iter();
+    let tensor = tensors.find(|tensor| tensor.keys.indices().contains(&first));
+    let tensor = tensor.map_or("", |tensor| tensor.name.as_str());
+    let what = format!(
+        "{}: {odd} of the model's {} parameters are not finite, the first in {tensor}: the run that \
+         trained it diverged; `pstrain replay --until VERSION --out FILE` writes an earlier model",
+        path.display(),
+        params.len()
+    );
+    Err(Failed(what).into())
 }
 
 fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
@@ -156,6 +200,48 @@ mod tests {
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         assert_eq!(tensors.tensor("0.weight").unwrap().shape(), [3, 5]);
         assert_eq!(tensors.tensor("2.bias").unwrap().shape(), [2]);
+    }
+
+    #[test]
+    fn whatever_bit_of_a_model_is_flipped_it_is_not_taken_for_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, damaged) = (folder.path().join("model"), folder.path().join("damaged"));
+        let model = Model::new(&about().model, about().shape).unwrap();
+        // A name may look like the checksum.
+        let named = serde_json::Map::from_iter([("job".to_owned(), UNSEALED.into())]);
+        let about = ModelFile { training: named, ..about() };
+        write_model(&path, &about, &model.initial(Stream::new(1))).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        assert_eq!(read_model(&path).unwrap().0, about);
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            std::fs::write(&damaged, bytes).unwrap();
+            assert!(read_model(&damaged).is_err(), "byte {at}");
+        }
+        let mut bytes = whole;
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&damaged, bytes).unwrap();
+        let error = read_model(&damaged).unwrap_err().to_string();
+        assert!(error.contains("is damaged: it is not what was written"), "{error}");
+    }
+
+    #[test]
+    fn parameters_that_are_no_numbers_are_counted_and_named() {
+        let path = Path::new("model.safetensors");
+        let model = Model::new(&about().model, about().shape).unwrap();
+        let mut params = model.initial(Stream::new(1));
+        check_finite(path, &model, &params).unwrap();
+        let last = params.len() - 1;
+        (params[last - 1], params[last]) = (f32::NAN, f32::INFINITY);
+        let error = check_finite(path, &model, &params).unwrap_err();
+        assert!(error.is::<Failed>());
+        let told = error.to_string();
+        for words in
+            ["2 of the model's 26 parameters are not finite", "first in 2.bias", "diverged"]
+        {
+            assert!(told.contains(words), "{told}");
+        }
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Replay {
         let mut aggregator = Aggregator::new(
             job.aggregation,
             &job.update,
-            &job.mode,
+            &job.at_start(job.mode),
             job.membership.workers,
             parameters.len(),
         )?

@@ -1,16 +1,15 @@
 //! The report of a run: what `--json`, summary.json and the tables say.
 
-use std::collections::BTreeMap;
-
-use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::WorkerId;
-use pstrain_core::node::{Ledger, Server};
+use pstrain_core::node::{Ledger, Point, Server};
 use pstrain_core::time::Time;
+use pstrain_data::Outline;
 use serde::Serialize;
 
 use super::age::AgeOfInformation;
 use super::digest::{hexadecimal, sha256};
 use super::missing::Stretch;
+use super::quality::Quality;
 use super::shaping::Shaping;
 use super::summary::{Summary, WorkerTotals};
 use crate::simulate::VirtualReport;
@@ -24,24 +23,26 @@ pub(crate) struct Report {
     pub(crate) consistency: String,
     pub(crate) transport: String,
     pub(crate) ended: String,
-    pub(crate) accuracy: Option<f64>,
-    pub(crate) loss: Option<f64>,
+    /// How good the parameters are that the run ended with.
+    #[serde(flatten)]
+    pub(crate) quality: Quality,
     /// The loss with the penalty of `proximal = l1`; the loss if there is no proximal step.
     pub(crate) objective: Option<f64>,
     /// Parameters that are not 0.
     pub(crate) non_zeros: Option<u64>,
-    pub(crate) recall: BTreeMap<String, Option<f64>>,
     pub(crate) updates: u64,
     pub(crate) samples: u64,
     pub(crate) epochs: f64,
-    /// Training time: first parameters given out to last update.
+    /// Training time: from the first parameters given out, at `started_s`, to the last update.
     pub(crate) time_s: f64,
     pub(crate) samples_per_s: f64,
     pub(crate) updates_per_s: f64,
-    /// From the start of the command to the first update.
+    /// From the start of the command to the first parameters given out.
+    pub(crate) started_s: Option<f64>,
+    /// From the start of the command, too, to the first update.
     pub(crate) first_update_s: Option<f64>,
     pub(crate) staleness: Staleness,
-    /// The average over the workers.
+    /// The average over all workers; of peaks, over the workers with a peak.
     pub(crate) age_of_information: AgeOfInformation,
     /// Jain's fairness index of the workers' shares: 1 if all are equal, 1/N if one has all.
     pub(crate) jain: Option<f64>,
@@ -88,17 +89,25 @@ pub(crate) struct WorkerReport {
     /// This worker's share of all workers' examples, where that is known of all.
     pub(crate) data_share: Option<f64>,
     pub(crate) staleness_mean: f64,
+    /// From its first parameters to its last gradient, without the time that it was away:
+    /// `compute_s + network_s + barrier_s`.
+    pub(crate) elapsed_s: f64,
     pub(crate) compute_s: f64,
-    /// Parameters on their way down and gradients on their way up.
+    /// Nothing was computed, and parameters or gradients were under way or lay in a queue.
+    pub(crate) network_s: f64,
+    /// It had nothing to do, for the server gave it no parameters.
+    pub(crate) barrier_s: f64,
+    /// The share of its time that it does not compute: `1 - compute_s / elapsed_s`.
+    pub(crate) idleness: Option<f64>,
+    /// Parameters on their way down and gradients on their way up, added up over mini-batches: of
+    /// several under way at once these times overlap.
     pub(crate) communicate_s: f64,
     /// Gradients on their way up, where that can be told from the way down.
     pub(crate) send_s: Option<f64>,
     /// Parameters on their way down.
     pub(crate) receive_s: Option<f64>,
-    /// Time the server let it wait for parameters.
+    /// From its asking for parameters to their being given out, added up likewise.
     pub(crate) wait_s: f64,
-    /// The share of its time that it does not compute.
-    pub(crate) idleness: Option<f64>,
     /// Bytes of its gradients on the wire, without frames and headers.
     pub(crate) pushed_bytes: u64,
     /// The same had they not been filtered: four for each parameter that the server has.
@@ -120,11 +129,11 @@ struct All {
 
 impl WorkerReport {
     fn of(id: WorkerId, totals: &WorkerTotals, all: All) -> Self {
-        let compute_s = totals.compute.as_secs_f64();
-        let communicate_s = totals.communicate.as_secs_f64();
-        let wait_s = totals.wait.as_secs_f64();
+        let elapsed = totals.spent.total();
+        let (elapsed_s, compute_s) = (elapsed.as_secs_f64(), totals.compute.as_secs_f64());
+        let barrier_s = totals.spent.barrier.as_secs_f64();
+        let idleness = Some(1.0 - compute_s / elapsed_s).filter(|share| share.is_finite());
         let ways = Some(totals.ways).filter(|ways| ways.seen > 0 && ways.unseen == 0);
-        let idle_s = communicate_s + wait_s;
         Self {
             id,
             name: totals.name.clone(),
@@ -134,12 +143,16 @@ impl WorkerReport {
             rows: totals.rows,
             data_share: totals.rows.zip(all.rows).map(|(rows, all)| ratio(rows as f64, all as f64)),
             staleness_mean: ratio(totals.staleness as f64, totals.updates as f64),
+            elapsed_s,
             compute_s,
-            communicate_s,
+            network_s: (elapsed_s - compute_s - barrier_s).max(0.0),
+            barrier_s,
+            // Two clocks may differ by a little.
+            idleness: idleness.map(|share| share.max(0.0)),
+            communicate_s: totals.communicate.as_secs_f64(),
             send_s: ways.map(|ways| ways.up.as_secs_f64()),
             receive_s: ways.map(|ways| ways.down.as_secs_f64()),
-            wait_s,
-            idleness: Some(idle_s / (idle_s + compute_s)).filter(|share| share.is_finite()),
+            wait_s: totals.wait.as_secs_f64(),
             pushed_bytes: totals.pushed_bytes,
             unfiltered_bytes: totals.unfiltered_bytes,
             key_bytes: totals.key_bytes,
@@ -165,17 +178,17 @@ impl Report {
 
 impl Summary {
     /// The report of the whole run.
-    pub(crate) fn report(&self, server: &Server, classes: &[&str], transport: &str) -> Report {
+    pub(crate) fn report(&self, server: &Server, data: &Outline, transport: &str) -> Report {
         let job = server.job();
-        // What was evaluated before part of the parameters was lost is of others.
+        // An evaluation from before part of the parameters was lost, or before the last updates, is of
+        // other parameters.
         let is_whole = server.parameters().len() == server.initial().len();
-        let evaluation = self.evaluated.as_ref().filter(|_| is_whole).map(|(_, it)| it);
+        let is_of_these = |point: &Point| is_whole && point.version == server.point().version;
+        let evaluation = self.evaluated.as_ref().filter(|(point, _)| is_of_these(point));
+        let evaluation = evaluation.map(|(_, evaluation)| evaluation);
         let missing_updates = self.missing.stretches().to_vec();
         let point = self.point.or_else(|| (!missing_updates.is_empty()).then(|| server.point()));
         let objective = evaluation.map(|it| it.objective(job.update.l1()));
-        let recall = evaluation.map(|evaluation| {
-            classes.iter().map(|class| (*class).to_owned()).zip(evaluation.recall.clone()).collect()
-        });
         let (updates, samples, epochs, time) = point.map_or((0, 0, 0.0, 0.0), |point| {
             (point.version.0, point.samples, point.epoch, point.time.as_secs_f64())
         });
@@ -196,17 +209,16 @@ impl Summary {
             consistency: job.mode.consistency.to_string(),
             transport: transport.to_owned(),
             ended: self.reason.map_or_else(String::new, |reason| reason.to_string()),
-            accuracy: evaluation.map(Evaluation::accuracy).filter(|value| value.is_finite()),
-            loss: evaluation.map(|evaluation| evaluation.loss).filter(|value| value.is_finite()),
+            quality: Quality::new(evaluation, data.spec.classes(), data.evaluation_rows.clone()),
             objective: objective.filter(|value| value.is_finite()),
             non_zeros: evaluation.map(|evaluation| evaluation.non_zeros),
-            recall: recall.unwrap_or_default(),
             updates,
             samples,
             epochs,
             time_s: time,
             samples_per_s: ratio(samples as f64, time),
             updates_per_s: ratio(updates as f64, time),
+            started_s: self.started.map(Time::as_secs_f64),
             first_update_s: self.first_update.map(Time::as_secs_f64),
             staleness: self.staleness(),
             age_of_information: AgeOfInformation::mean(&ages),

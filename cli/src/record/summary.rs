@@ -11,6 +11,7 @@ use pstrain_core::id::WorkerId;
 use pstrain_core::job::Job;
 use pstrain_core::mode::MOST_IN_FLIGHT;
 use pstrain_core::node::{Event, ExactPoint, Point};
+use pstrain_core::protocol::TimeSpent;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::time::Time;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,8 @@ pub(crate) struct Summary {
     pub(crate) evaluated: Option<(Point, Evaluation)>,
     /// How many gradients were applied with each staleness.
     staleness: BTreeMap<u64, u64>,
+    /// When training began.
+    pub(super) started: Option<Time>,
     pub(super) first_update: Option<Time>,
     pub(super) reason: Option<EndReason>,
     /// What the totals are without.
@@ -42,6 +45,7 @@ pub(super) struct KeptSummary {
     point: Option<ExactPoint>,
     evaluated: Option<(ExactPoint, Evaluation)>,
     staleness: BTreeMap<u64, u64>,
+    started: Option<Time>,
     first_update: Option<Time>,
     reason: Option<EndReason>,
     missing: Missing,
@@ -57,10 +61,15 @@ pub(super) struct WorkerTotals {
     pub(super) samples: u64,
     pub(super) staleness: u64,
     pub(super) compute: Duration,
+    /// Added up over mini-batches, as are both ways of it and `wait`: of several under way at once
+    /// these times overlap.
     pub(super) communicate: Duration,
     /// The two ways of communicating, as long as every push was seen from both sides.
     pub(super) ways: Ways,
     pub(super) wait: Duration,
+    /// The time that passed, from its first parameters to its last gradient, without the time that it
+    /// was away: in parts that add up to it, however many mini-batches are under way at once.
+    pub(super) spent: TimeSpent,
     pub(super) age: Age,
     /// Bytes of gradients that came, and what they would have been without filters.
     pub(super) pushed_bytes: u64,
@@ -81,6 +90,31 @@ pub(super) struct Ways {
 }
 
 impl WorkerTotals {
+    /// Counts an event of the worker.
+    fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) {
+        match event {
+            Event::Joined { name, .. } => self.name.clone_from(name),
+            Event::Ready { rows, .. } => self.rows = Some(*rows),
+            Event::Granted { waited, .. } => self.wait += *waited,
+            Event::Keyed { bytes, .. } => self.key_bytes += *bytes,
+            Event::Given { bytes, .. } => self.pulled_bytes += *bytes,
+            Event::Pushed { turnaround, ago, compute, bytes, unfiltered, spent, .. } => {
+                self.pushed_bytes += *bytes;
+                self.unfiltered_bytes += *unfiltered;
+                self.spent += *spent;
+                let came = Time::ZERO + now.since(Time::ZERO + *ago);
+                self.pushed(came, *turnaround, *compute, seen);
+            }
+            Event::Applied { staleness, samples, age, .. } => {
+                self.updates += 1;
+                self.samples += u64::from(*samples);
+                self.staleness += *staleness;
+                self.age.applied(now, *age);
+            }
+            _ => {}
+        }
+    }
+
     /// Counts a push whose parameters were given out `turnaround` ago.
     fn pushed(&mut self, now: Time, turnaround: Duration, measured: Duration, seen: Option<Seen>) {
         let Some(Seen { received, sent }) = seen else {
@@ -111,6 +145,7 @@ impl Summary {
             point: None,
             evaluated: None,
             staleness: BTreeMap::new(),
+            started: None,
             first_update: None,
             reason: None,
             missing: Missing::default(),
@@ -119,27 +154,26 @@ impl Summary {
 
     /// The totals so far.
     pub(super) fn keep(&self) -> KeptSummary {
-        let Self { workers, point, evaluated, staleness, first_update, reason, missing, .. } = self;
         KeptSummary {
-            workers: workers.clone(),
-            point: point.map(ExactPoint::from),
-            evaluated: evaluated.clone().map(|(point, evaluation)| (point.into(), evaluation)),
-            staleness: staleness.clone(),
-            first_update: *first_update,
-            reason: *reason,
-            missing: missing.clone(),
+            workers: self.workers.clone(),
+            point: self.point.map(ExactPoint::from),
+            evaluated: self.evaluated.clone().map(|(point, found)| (point.into(), found)),
+            staleness: self.staleness.clone(),
+            started: self.started,
+            first_update: self.first_update,
+            reason: self.reason,
+            missing: self.missing.clone(),
         }
     }
 
     /// Goes on from totals that were kept, of the same job.
     pub(super) fn go_on(&mut self, kept: KeptSummary) {
-        let KeptSummary { workers, point, evaluated, staleness, first_update, reason, missing } =
-            kept;
-        self.missing = missing;
-        self.workers = workers;
-        self.point = point.map(Point::from);
-        self.evaluated = evaluated.map(|(point, evaluation)| (point.into(), evaluation));
-        (self.staleness, self.first_update, self.reason) = (staleness, first_update, reason);
+        self.missing = kept.missing;
+        self.workers = kept.workers;
+        self.point = kept.point.map(Point::from);
+        self.evaluated = kept.evaluated.map(|(point, evaluation)| (point.into(), evaluation));
+        (self.staleness, self.reason) = (kept.staleness, kept.reason);
+        (self.started, self.first_update) = (kept.started, kept.first_update);
     }
 
     /// What its workers saw; to be written by their own threads.
@@ -162,46 +196,22 @@ impl Summary {
         };
         match event {
             Event::Following { version } => self.followed(*version),
-            Event::Joined { worker, name, .. } => {
-                if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
-                    totals.name.clone_from(name);
-                }
+            Event::Started { .. } => {
+                self.started.get_or_insert(now);
+                self.workers.iter_mut().for_each(|totals| totals.age.begun(now));
             }
-            Event::Ready { worker, rows } => {
-                if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
-                    totals.rows = Some(*rows);
+            Event::Joined { worker, .. }
+            | Event::Ready { worker, .. }
+            | Event::Granted { worker, .. }
+            | Event::Keyed { worker, .. }
+            | Event::Given { worker, .. }
+            | Event::Pushed { worker, .. }
+            | Event::Applied { worker, .. } => {
+                if let Event::Applied { staleness, .. } = event {
+                    *self.staleness.entry(*staleness).or_default() += 1;
                 }
-            }
-            Event::Granted { worker, waited, .. } => {
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
-                    totals.wait += *waited;
-                }
-            }
-            Event::Keyed { worker, bytes } => {
-                if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
-                    totals.key_bytes += *bytes;
-                }
-            }
-            Event::Given { worker, bytes } => {
-                if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
-                    totals.pulled_bytes += *bytes;
-                }
-            }
-            Event::Pushed { worker, turnaround, ago, compute, bytes, unfiltered, .. } => {
-                let came = Time::ZERO + now.since(Time::ZERO + *ago);
-                if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
-                    totals.pushed_bytes += *bytes;
-                    totals.unfiltered_bytes += *unfiltered;
-                    totals.pushed(came, *turnaround, *compute, seen);
-                }
-            }
-            Event::Applied { worker, staleness, samples, age, .. } => {
-                *self.staleness.entry(*staleness).or_default() += 1;
-                if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
-                    totals.updates += 1;
-                    totals.samples += u64::from(*samples);
-                    totals.staleness += *staleness;
-                    totals.age.applied(now, *age);
+                    totals.note(now, event, seen);
                 }
             }
             Event::Updated { point, .. } => {
@@ -264,12 +274,9 @@ impl Summary {
         &self.staleness
     }
 
-    /// The share of the workers' time that they waited for parameters.
+    /// The share of the workers' time in which the server let them wait for parameters.
     pub(crate) fn wait_share(&self) -> f64 {
-        let sum = |part: fn(&WorkerTotals) -> Duration| -> f64 {
-            self.workers.iter().map(|totals| part(totals).as_secs_f64()).sum()
-        };
-        let wait = sum(|totals| totals.wait);
-        ratio(wait, wait + sum(|totals| totals.compute) + sum(|totals| totals.communicate))
+        let spent = self.workers.iter().fold(TimeSpent::default(), |sum, it| sum + it.spent);
+        ratio(spent.barrier.as_secs_f64(), spent.total().as_secs_f64())
     }
 }

@@ -15,6 +15,7 @@ use crate::why::{Usual, WaitsFor, span, verdict};
 
 const CURVE_LINES: u16 = 5;
 const VERDICT_LINES: u16 = 5;
+const MOST_VERDICT_LINES: u16 = 8;
 /// Characters of a bar.
 const BAR: usize = 20;
 
@@ -23,11 +24,13 @@ const PARTS: [(&str, &str, Color); 3] =
     [("#", "compute", Color::Green), ("~", "network", Color::Yellow), (".", "barrier", Color::Red)];
 
 pub(super) fn draw(top: &Top, frame: &mut Frame<'_>) {
+    let (footer, more) = footer(top);
+    let lines = VERDICT_LINES.saturating_add(more).min(MOST_VERDICT_LINES);
     let [head, curves, workers, verdict] = Layout::vertical([
         Constraint::Length(3),
         Constraint::Length(CURVE_LINES),
         Constraint::Fill(1),
-        Constraint::Length(VERDICT_LINES),
+        Constraint::Length(lines),
     ])
     .areas(frame.area());
     frame.render_widget(header(top), head);
@@ -36,7 +39,7 @@ pub(super) fn draw(top: &Top, frame: &mut Frame<'_>) {
     curve(frame, left, "loss", &top.losses, |loss| format!("{loss:.4}"));
     curve(frame, right, "accuracy", &top.accuracies, |share| format!("{:.2} %", 100.0 * share));
     frame.render_widget(table(top), workers);
-    frame.render_widget(footer(top), verdict);
+    frame.render_widget(footer, verdict);
 }
 
 fn header(top: &Top) -> Paragraph<'_> {
@@ -146,15 +149,23 @@ fn bar(shares: [f64; 3]) -> Line<'static> {
     Line::from(parts.collect::<Vec<_>>())
 }
 
-fn footer(top: &Top) -> Paragraph<'_> {
-    let mut lines = Vec::new();
+/// The findings, and how many there are beyond the first.
+fn footer(top: &Top) -> (Paragraph<'_>, u16) {
+    let (mut lines, mut more) = (Vec::new(), 0);
     if let Some(trouble) = &top.trouble {
         lines.push(Line::styled(trouble.as_str(), Style::new().fg(Color::Red)));
-    } else if let Some(finding) = verdict(&top.status).into_iter().next() {
-        lines.push(Line::raw(finding.says));
-        lines.push(Line::styled(finding.cure, Style::new().add_modifier(Modifier::DIM)));
+    } else {
+        // Only the most urgent one has its cure here; `why` has all.
+        let mut findings = verdict(&top.status, &top.address).into_iter();
+        if let Some(first) = findings.next() {
+            lines.push(Line::raw(first.says));
+            lines.push(Line::styled(first.cure, Style::new().add_modifier(Modifier::DIM)));
+        }
+        more = u16::try_from(findings.len()).unwrap_or(u16::MAX);
+        lines.extend(findings.map(|finding| Line::raw(finding.says)));
     }
-    Paragraph::new(lines).wrap(Wrap { trim: true }).block(Block::new().title("q quits"))
+    let text = Paragraph::new(lines).wrap(Wrap { trim: true });
+    (text.block(Block::new().title("q quits")), more)
 }
 
 /// A time in whole seconds.

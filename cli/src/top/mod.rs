@@ -35,7 +35,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
         );
     }
     // Where there is no server it says so like every other command.
-    let first = cmd::status::ask((&args.address, &args.security), args.timeout)?;
+    let first = cmd::status::of_leader((&args.address, &args.security), args.timeout)?;
     let mut top = Top::new(args.address.to_string(), first);
     let answers = ask_again_and_again(args)?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
@@ -107,7 +107,7 @@ fn ask_again_and_again(args: &TopArgs) -> anyhow::Result<Answers> {
     std::thread::Builder::new().name("ask".into()).spawn(move || {
         loop {
             std::thread::sleep(interval);
-            let answer = cmd::status::ask((&address, &security), timeout)
+            let answer = cmd::status::of_leader((&address, &security), timeout)
                 .map_err(|error| format!("{error:#}"));
             if sender.send(answer).is_err() {
                 return; // nobody looks any more

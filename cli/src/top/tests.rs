@@ -71,6 +71,21 @@ fn a_server_that_is_gone_is_said_to_be_and_the_rest_stays() {
 }
 
 #[test]
+fn all_workers_in_trouble_are_named_not_only_the_first() {
+    let silent = |worker, state| MemberStatus {
+        state,
+        silent: Duration::from_secs(3),
+        ..member(worker, [10, 5, 0], None)
+    };
+    let lost = silent(0, MemberState::Lost);
+    let members = vec![lost, silent(1, MemberState::Computing), member(2, [10, 5, 0], None)];
+    let screen = drawn(&Top::new("edge-gw:7070".into(), status(members)), 130, 18);
+    for words in ["worker 1 is lost: ", "edge-gw:7070 --id 1`", "worker 2 is silent: "] {
+        assert!(screen.contains(words), "nothing of {words:?}:\n{screen}");
+    }
+}
+
+#[test]
 fn every_size_can_be_drawn() {
     let top = Top::new("edge-gw:7070".into(), run_of_three());
     for width in [1, 2, 7, 40, 300] {

@@ -2,6 +2,10 @@
 //!
 //! Knows a [`Status`] and nothing else: who asks for it, and how it is shown, it does not.
 
+mod gone;
+mod pace;
+mod slow;
+mod stops;
 mod verdict;
 
 #[cfg(test)]
@@ -41,9 +45,13 @@ pub(crate) enum WaitsFor {
     Overdue,
     /// It has to reach one of the other servers.
     Way { server: ServerId },
+    /// It has to be heard again: it is silent for longer than a living worker is.
+    Sign,
     /// Its link has to come back.
     Link,
-    /// Nothing: its part is done, or it is gone.
+    /// It is lost, and has to come back.
+    Return,
+    /// Nothing: its part is done, or it has left.
     Nothing,
 }
 
@@ -55,10 +63,16 @@ impl WaitsFor {
         }
         match member.state {
             MemberState::Awaited => Self::Start,
-            MemberState::Preparing => Self::Data,
             MemberState::CutOff => Self::Link,
+            MemberState::Lost => Self::Return,
+            MemberState::Preparing | MemberState::Waiting | MemberState::Computing
+                if pace::is_silent(status, member) =>
+            {
+                Self::Sign
+            }
+            MemberState::Preparing => Self::Data,
             MemberState::Waiting => Self::of_waiting(status, member.worker),
-            MemberState::Computing => Self::of_busy(member),
+            MemberState::Computing => Self::of_busy(status, member),
             _ => Self::Nothing,
         }
     }
@@ -82,17 +96,18 @@ impl WaitsFor {
 
     /// The server does not see where a mini-batch is that it has given out; the worker's own last
     /// steps and the bytes that are not acknowledged tell.
-    fn of_busy(member: &MemberStatus) -> Self {
+    fn of_busy(status: &Status, member: &MemberStatus) -> Self {
         let under_way = member.link.is_some_and(|link| {
             link.queued > 0 || link.tcp.is_some_and(|tcp| tcp.unacknowledged > 0)
         });
+        if pace::overdue(status, member).is_some() {
+            return Self::Overdue;
+        }
         let Some(usual) = Usual::of(member) else {
             return if under_way { Self::Parameters } else { Self::Compute };
         };
         let down = usual.network / 2;
-        if is_overdue(member, &usual) {
-            Self::Overdue
-        } else if under_way || member.since < down {
+        if under_way || member.since < down {
             Self::Parameters
         } else if member.since < down + usual.compute {
             Self::Compute
@@ -115,7 +130,9 @@ impl WaitsFor {
             Self::Gradient => "network: its gradient".into(),
             Self::Overdue => "its gradient, overdue".into(),
             Self::Way { server } => format!("a way to server {server}"),
+            Self::Sign => "a sign of life".into(),
             Self::Link => "its link to come back".into(),
+            Self::Return => "its return".into(),
             Self::Nothing => "nothing".into(),
         }
     }
@@ -140,9 +157,14 @@ impl Usual {
         })
     }
 
+    /// From parameters to gradient: no other worker has a part in it.
+    pub(crate) fn own(&self) -> Duration {
+        self.compute + self.network
+    }
+
     /// All of a step.
     pub(crate) fn step(&self) -> Duration {
-        self.compute + self.network + self.barrier
+        self.own() + self.barrier
     }
 
     /// Of each of the three, its share of a step, in percent.
@@ -151,15 +173,6 @@ impl Usual {
         [self.compute, self.network, self.barrier]
             .map(|part| if all > 0.0 { 100.0 * part.as_secs_f64() / all } else { 0.0 })
     }
-}
-
-/// So many times its usual time and a gradient is overdue.
-const OVERDUE: u32 = 5;
-/// Less than this is never overdue: busy machines stutter.
-const STUTTER: Duration = Duration::from_millis(200);
-
-fn is_overdue(member: &MemberStatus, usual: &Usual) -> bool {
-    member.since > OVERDUE * (usual.compute + usual.network) + STUTTER
 }
 
 /// Workers by number.

@@ -1,13 +1,19 @@
 use std::time::Duration;
 
 use pstrain_core::id::{BatchId, Clock, ServerId, Version, WorkerId};
+use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::{
-    Held, LinkFigures, MemberState, MemberStatus, Phase, Recent, Status, TcpFigures, TimeSpent,
-    Wait, WaitReason,
+    Held, LinkFigures, MemberState, MemberStatus, Phase, Recent, RefusedStatus, ServerStatus,
+    Status, Successor, TcpFigures, TimeSpent, Wait, WaitReason,
 };
 
-use super::verdict::Cause;
-use super::{WaitsFor, span, verdict};
+use super::verdict::{Cause, Finding};
+use super::{WaitsFor, span};
+
+/// The findings, where the server is at an address that tests can know.
+fn verdict(status: &Status) -> Vec<Finding> {
+    super::verdict(status, "gw:7070")
+}
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -50,7 +56,7 @@ pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
         lease: Duration::from_secs(5),
         ordered: None,
         standby: None,
-        stands_by: false,
+        leader: None,
         servers: Vec::new(),
         phase: Phase::Training,
         uptime: Duration::from_secs(60),
@@ -62,6 +68,7 @@ pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
         evaluated: None,
         wait: None,
         members,
+        refused: Vec::new(),
     }
 }
 
@@ -77,7 +84,8 @@ fn a_slow_link_is_blamed_with_its_share_and_its_round_trip() {
     assert_eq!(
         findings[0].says,
         "worker 3 holds the others back, who wait 80 % of their time for it: its link (round trip \
-         88.0 ms, 3 segments sent again) takes 90.0 ms of the 100 ms from parameters to gradient (90 %)"
+         88.0 ms, 3 segments sent again) takes 90.0 ms of the 100 ms from parameters to gradient \
+         (90 %), 4.0 times the median"
     );
 }
 
@@ -149,6 +157,192 @@ fn what_stops_the_run_now_comes_before_what_slows_it() {
         let barrier = WaitsFor::Barrier { workers: vec![WorkerId(2)] };
         assert_eq!(WaitsFor::of(&status, &status.members[0]), barrier);
     }
+}
+
+/// A worker that has been silent for so long, in this state since then.
+fn silent(worker: u32, state: MemberState, seconds: u64) -> MemberStatus {
+    let silent = Duration::from_secs(seconds);
+    MemberStatus { state, silent, since: silent, ..member(worker, [10, 5, 0], None) }
+}
+
+/// Three workers of a run that waits for none of them, as under ASP.
+fn asynchronous(third: MemberStatus) -> Status {
+    status(vec![member(0, [10, 5, 0], None), member(1, [10, 5, 0], None), third])
+}
+
+#[test]
+fn a_worker_in_trouble_comes_first_although_no_other_waits_for_it() {
+    let lost = MemberStatus { pushes: 5, ..silent(2, MemberState::Lost, 12) };
+    let late = MemberStatus { silent: ms(1), ..silent(2, MemberState::Computing, 3) };
+    for (third, cause, words) in [
+        (
+            lost,
+            Cause::Lost,
+            "worker 3 is lost: it has not been heard for 12.0 s, and its lease is 5.00 s; the \
+             others go on without it (5 of 25 gradients were its own, 20 %)",
+        ),
+        (
+            silent(2, MemberState::Computing, 3),
+            Cause::Silent,
+            "worker 3 is silent: it has not been heard for 3.00 s, and a living worker is heard \
+             every 1.00 s; its process is stopped, or its machine or link is down; its lease is \
+             over in 2.00 s",
+        ),
+        (
+            silent(2, MemberState::CutOff, 3),
+            Cause::CutOff,
+            "worker 3 is cut off and has not been heard for 3.00 s; its lease is over in 2.00 s",
+        ),
+        (
+            late,
+            Cause::Overdue,
+            "worker 3 is late: its gradient is not there after 3.00 s, where it usually takes 15.0 \
+             ms (200 times as long); it was last heard 1.00 ms ago",
+        ),
+    ] {
+        let findings = verdict(&asynchronous(third));
+        assert_eq!((findings[0].cause, findings[0].worker), (cause, Some(WorkerId(2))));
+        assert_eq!(findings[0].says, words);
+        assert!(findings.iter().all(|finding| !finding.cure.contains("all is well")));
+    }
+    let lost = verdict(&asynchronous(silent(2, MemberState::Lost, 12)));
+    let command = "`pstrain worker --server gw:7070 --id 3`";
+    assert!(lost[0].cure.ends_with(command), "{}", lost[0].cure);
+}
+
+#[test]
+fn a_worker_that_has_left_or_never_came_is_named_with_what_starts_it() {
+    for (state, words) in [
+        (MemberState::Left, "worker 3 has left, 40.0 s ago; the others go on without it"),
+        (MemberState::Awaited, "worker 3 was never there; the others go on without it"),
+    ] {
+        let findings = verdict(&asynchronous(MemberStatus { pushes: 0, ..silent(2, state, 40) }));
+        assert_eq!((findings[0].cause, findings[0].worker), (Cause::Missing, Some(WorkerId(2))));
+        assert_eq!(findings[0].says, words);
+    }
+    assert_eq!(
+        verdict(&asynchronous(silent(2, MemberState::Finished, 1)))[0].cause,
+        Cause::ComputeBound,
+        "it has done its part"
+    );
+}
+
+#[test]
+fn the_first_gradient_of_a_worker_is_overdue_by_the_times_of_the_others() {
+    let first = MemberStatus { recent: Recent::default(), ..silent(2, MemberState::Computing, 1) };
+    let status = asynchronous(first);
+    assert_eq!(verdict(&status)[0].cause, Cause::Overdue);
+    assert_eq!(WaitsFor::of(&status, &status.members[2]), WaitsFor::Overdue, "the table agrees");
+}
+
+#[test]
+fn of_24_workers_the_lost_come_first_then_the_one_that_is_six_times_slower() {
+    // BSP, where they wait for the slow one; SSP and ASP, where none waits.
+    for (barrier, held_by) in [(75, Some(9)), (0, None)] {
+        let mut members: Vec<_> = (0..24).map(|id| member(id, [10, 5, barrier], held_by)).collect();
+        members[4] = silent(4, MemberState::Lost, 29);
+        members[16] = silent(16, MemberState::Lost, 31);
+        members[9] = member(9, [85, 5, 0], None);
+        let findings = verdict(&status(members));
+        let found: Vec<_> =
+            findings.iter().map(|it| (it.cause, it.worker.map(|worker| worker.0))).collect();
+        let wanted = [(Cause::Lost, Some(16)), (Cause::Lost, Some(4)), (Cause::Machine, Some(9))];
+        assert_eq!(found, wanted);
+        let slow = &findings[2].says;
+        if held_by.is_some() {
+            assert!(slow.contains("who wait 83 % of their time for it"), "{slow}");
+            assert!(slow.ends_with(", 6.0 times the median"), "{slow}");
+        } else {
+            let words = "worker 10 is 6.0 times slower than the median of 15.0 ms, and brings 0.8 \
+                         % of the gradients: its machine computes 85.0 ms of the 90.0 ms";
+            assert!(slow.starts_with(words), "{slow}");
+        }
+    }
+}
+
+#[test]
+fn a_far_slower_link_is_told_from_a_machine_where_no_other_waits() {
+    let findings = verdict(&asynchronous(member(2, [10, 90, 0], None)));
+    assert_eq!((findings[0].cause, findings[0].worker), (Cause::Link, Some(WorkerId(2))));
+    // A busy machine makes some short steps longer: that is not worth a word.
+    let quick = |compute| {
+        let spent = TimeSpent { compute, ..TimeSpent::default() };
+        move |worker| MemberStatus {
+            recent: Recent { steps: 1, spent, ..Recent::default() },
+            ..member(worker, [0, 0, 0], None)
+        }
+    };
+    let of = |micros| quick(Duration::from_micros(micros));
+    let all = status(vec![of(100)(0), of(100)(1), of(900)(2)]);
+    assert_eq!(verdict(&all)[0].cause, Cause::ComputeBound);
+}
+
+/// A run that waits for its second server of three.
+fn without_a_server(successor: Successor, address: &str) -> Status {
+    let server = |server, address: &str, away| ServerStatus {
+        server: ServerId(server),
+        of: Some(3),
+        address: address.into(),
+        keys: KeyRange::new(u64::from(server) * 100, u64::from(server) * 100 + 100).ok(),
+        away,
+        successor,
+        standby: None,
+    };
+    let waited = Duration::from_secs(8);
+    let wait = Wait {
+        reason: WaitReason::Server(ServerId(1)),
+        workers: Vec::new(),
+        waited,
+        left: Some(Duration::from_secs(52)),
+    };
+    Status {
+        wait: Some(wait),
+        servers: vec![
+            server(0, "", None),
+            server(1, address, Some(waited)),
+            server(2, "node3:7072", None),
+        ],
+        ..status(vec![silent(0, MemberState::CutOff, 8), silent(1, MemberState::Waiting, 0)])
+    }
+}
+
+#[test]
+fn of_a_server_that_is_away_it_says_what_can_still_be_done_and_only_that() {
+    let command = "`pstrain server --shard 2/3 --coordinator gw:7070";
+    let new = verdict(&without_a_server(Successor::Any, ""));
+    assert_eq!(new.len(), 1, "that workers come and go follows from it: {new:?}");
+    assert_eq!(new[0].cause, Cause::Missing);
+    assert!(new[0].says.ends_with("; the run ends in 52.0 s without it"), "{}", new[0].says);
+    assert!(new[0].cure.starts_with(&format!("start it with {command}`")), "{}", new[0].cure);
+
+    let heir = &verdict(&without_a_server(Successor::Heir, "node2:7071"))[0];
+    let words = "server 2 at node2:7071 is not there, since 8.00 s, and it alone has keys [100, \
+                 200); the run ends in 52.0 s without it";
+    assert_eq!(heir.says, words);
+    assert!(!heir.cure.contains("start it"), "another process is refused: {}", heir.cure);
+    let resumed = format!("only {command} --resume DIR` with its --state folder");
+    assert!(heir.cure.contains(&resumed), "{}", heir.cure);
+
+    let checkpoint = &verdict(&without_a_server(Successor::Checkpoint, "node2:7071"))[0];
+    assert!(checkpoint.cure.ends_with("go back to the last checkpoint"), "{}", checkpoint.cure);
+}
+
+#[test]
+fn a_refused_worker_is_named_with_its_host_and_the_reason_while_it_tries_on() {
+    let refused = |ago| RefusedStatus {
+        who: "worker edge-7".into(),
+        from: Some("10.0.0.3".into()),
+        why: "the run is over".into(),
+        times: 9,
+        ago: Duration::from_secs(ago),
+    };
+    let found = |ago| {
+        let calm = asynchronous(member(2, [10, 5, 0], None));
+        verdict(&Status { refused: vec![refused(ago)], ..calm })
+    };
+    let words = "worker edge-7 at 10.0.0.3 was refused 9 times, 2.00 s ago: the run is over";
+    assert_eq!((found(2)[0].cause, found(2)[0].says.as_str()), (Cause::Refused, words));
+    assert_eq!(found(100)[0].cause, Cause::ComputeBound);
 }
 
 #[test]

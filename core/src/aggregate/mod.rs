@@ -220,14 +220,15 @@ impl Aggregator {
     }
 
     /// Goes on under another mode. What was remembered for the one before is forgotten, unless
-    /// gradients count the same under both; the state of the optimiser and the workers' shares are
-    /// kept.
+    /// gradients count the same under both; the workers' shares are kept, and so is the state of
+    /// the optimiser, scaled if updates are sums of another number of gradients now.
     pub fn set_mode(&mut self, mode: &Mode) {
-        let is_same = mode.counts_like(&self.mode);
-        self.mode = *mode;
-        if is_same {
+        let before = core::mem::replace(&mut self.mode, *mode);
+        if mode.counts_like(&before) {
             return;
         }
+        let summed = |mode| self.aggregation.summed(mode, self.workers);
+        self.updater.rescale(summed(mode) / summed(&before));
         self.forget();
     }
 

@@ -57,6 +57,27 @@ impl Aggregation {
         !matches!(self, Self::Mean | Self::Sum)
     }
 
+    /// The gradients that an update of a job of so many workers adds up under `mode`, each counting
+    /// as it is: 1 where it takes a mean of them.
+    pub(super) fn summed(self, mode: &Mode, workers: u32) -> f32 {
+        use ConsistencySpec as C;
+        let has_table = mode.participation == ParticipationSpec::Incremental;
+        if self != Self::Sum || has_table || mode.staleness == StalenessSpec::DynSgd {
+            return 1.0;
+        }
+        let gradients = match mode.consistency {
+            C::Bsp | C::Delay { .. } | C::Malenia { .. } => workers,
+            C::Ssp { slack: 0 } | C::Dssp { low: 0, high: 0 } => workers,
+            C::KSync { workers: wanted } | C::KAsync { workers: wanted } => wanted.min(workers),
+            C::Backup { workers: spare } => workers.saturating_sub(spare),
+            C::KBatchSync { gradients } | C::Rennala { gradients } | C::Buffered { gradients } => {
+                gradients
+            }
+            _ => 1,
+        };
+        gradients.max(1) as f32
+    }
+
     /// Checks that it goes together with how a job of so many workers runs.
     pub(crate) fn check(
         self,

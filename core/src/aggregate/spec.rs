@@ -56,7 +56,8 @@ pub enum StalenessSpec {
     },
     /// `g / P`, element by element, with `P = 1 + |now - then| / C` and `C` the usual way of a
     /// parameter in one update: not the number of updates counts, but how far they led (Barkai,
-    /// Hakimi and Schuster, ICLR 2020).
+    /// Hakimi and Schuster, ICLR 2020). Weight decay is added in full: the source divides it by
+    /// `P`, too, where it is part of the gradient.
     GapAware,
 }
 

@@ -546,3 +546,49 @@ proptest! {
         prop_assert!(combined * g >= 0.0 && combined.abs() <= most * g.abs(), "{combined} of {g}");
     }
 }
+
+/// A step after the change is the one that the new mode would have made all along.
+#[test]
+fn momentum_is_scaled_when_updates_are_sums_of_another_number_of_gradients() {
+    let optimizers = [
+        OptimizerSpec::MOMENTUM,
+        OptimizerSpec::NESTEROV,
+        OptimizerSpec::ADAM,
+        OptimizerSpec::ADAGRAD,
+    ];
+    let of = |consistency: &str| Mode::of(consistency.parse().unwrap());
+    let number = |mode: &Mode| match mode.consistency {
+        ConsistencySpec::Asp => 1,
+        ConsistencySpec::KAsync { workers } => workers,
+        _ => WORKERS,
+    };
+    let rounds = |run: &mut Run, mode: &Mode, rounds: u64| {
+        for clock in 0..rounds {
+            let round = (0..number(mode)).map(|worker| given(worker, clock, &[0.25, -1.0]));
+            run.update(&round.collect::<Vec<_>>());
+        }
+    };
+    for optimizer in optimizers {
+        let update = UpdateSpec { optimizer, ..UPDATE };
+        for (first, then) in [("bsp", "asp"), ("asp", "bsp"), ("k-async:2", "ssp:0")] {
+            let (first, then) = (of(first), of(then));
+            let with = |mode| Run::with(Aggregation::Sum, &update, mode, &[0.0, 0.0]);
+            let (mut changed, mut same) = (with(&first), with(&then));
+            rounds(&mut changed, &first, 30);
+            changed.set_mode(&then);
+            rounds(&mut same, &then, 30);
+            let before = [changed.parameters.clone(), same.parameters.clone()];
+            rounds(&mut changed, &then, 1);
+            rounds(&mut same, &then, 1);
+            let steps = |run: &Run, before: &[f32]| -> Vec<f32> {
+                run.parameters.iter().zip(before).map(|(after, before)| after - before).collect()
+            };
+            let steps = [steps(&changed, &before[0]), steps(&same, &before[1])];
+            for (changed, same) in steps[0].iter().zip(&steps[1]) {
+                let steps = [*changed, *same];
+                let off = (steps[0] - steps[1]).abs() / steps[1].abs();
+                assert!(off < 1e-3, "{optimizer:?} {first} {then}: {steps:?}");
+            }
+        }
+    }
+}

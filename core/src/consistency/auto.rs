@@ -9,17 +9,19 @@
 //! less than the N times their minimum that whole rounds or iterations deliver. So asynchronous
 //! updates with share weights are the mode to be in, as long as staleness does no harm.
 //!
+//! Workers count by their shares from the first gradient. Their windows differ while they grow, and
+//! under label skew the gradients of workers with large windows would raise the loss of all data.
+//!
 //! A worker that waits for an answer delivers nothing. It is given as many mini-batches ahead as it
 //! needs to compute without a pause: a share `u` of its time spent computing with a window of `w`
 //! means that `w / u` would do, if it is only the answer that it waits for. Whether it was, the
 //! next measurement shows; if more under way did not help (a link that is full, a server that is
 //! busy), the window goes back to what did.
 //!
-//! As long as the windows grow, gradients count alike: the weights of workers that are still slow
-//! would be large, and so would their steps.
-//!
-//! Windows at most double at a time, and only once the gradients of the last growth have come and
-//! the loss has not risen: what is not stable is noticed while it grows slowly.
+//! The first gradient of a worker says how large its window has to be, and the window grows to that
+//! at once: growing step by step costs several round trips, which is more than going back costs where
+//! it was too large. A window that is larger than the link needs makes no gradient staler: a worker
+//! computes on the latest parameters that it has.
 //!
 //! # When staleness does harm
 //! Before it does, the parameters begin to swing ([`course`]). Windows grow only while they move on
@@ -55,13 +57,13 @@ use crate::sum::ExactSum;
 use crate::time::Time;
 
 /// The loss climbs when it is above its minimum by this factor ...
-const CLIMB: f64 = 1.5;
+const CLIMB: f64 = 2.0;
 /// ... and by this share of the first loss.
-const CLIMB_OF_FIRST: f64 = 0.1;
+const CLIMB_OF_FIRST: f64 = 0.2;
 /// A window does not grow while the loss is above its minimum by half as much ...
 const UNEASY: f64 = 0.5;
 /// Windows that were cut may grow again after this power of two of patience.
-const REST: u32 = 3;
+const REST: u32 = 2;
 /// ... and parameters are worth being kept while it is not by a quarter.
 const EASY: f64 = 0.25;
 
@@ -75,12 +77,10 @@ pub struct Auto {
     ceiling: u32,
     climb: Climb,
     course: Course,
-    /// Whether counting workers by their shares did harm.
-    is_plain: bool,
     /// Pushes since a window grew.
     settled: u64,
-    /// Whether workers have data of their own, which may be counted by their shares.
-    has_shares: bool,
+    /// Whether windows may grow: until they are cut, and again once the effect of that is known.
+    grows: bool,
     /// The look that is being taken.
     looking: Option<Looking>,
 }
@@ -104,6 +104,8 @@ pub struct Seen {
     pub worker: WorkerId,
     /// When it came.
     pub now: Time,
+    /// When its parameters were given out.
+    pub given: Time,
     /// What its computation took.
     pub compute: Duration,
     /// Mean loss of its mini-batch.
@@ -149,8 +151,10 @@ struct Climb {
     lowest: Option<f64>,
     /// Pushes since the windows were last cut, or may be cut again.
     calm: u64,
-    /// How often it was climbed.
+    /// How often it was climbed after windows had grown.
     times: u32,
+    /// Whether a window has grown since.
+    has_grown: bool,
 }
 
 impl Auto {
@@ -163,18 +167,10 @@ impl Auto {
             ceiling: MOST_IN_FLIGHT,
             climb: Climb::default(),
             course: Course::default(),
-            is_plain: false,
             settled: 0,
-            has_shares: true,
+            grows: true,
             looking: None,
         }
-    }
-
-    /// The same for workers that all have the same data, which are counted once whoever computes.
-    #[must_use]
-    pub const fn without_shares(mut self) -> Self {
-        self.has_shares = false;
-        self
     }
 
     /// Saves or restores all that it has seen.
@@ -185,10 +181,12 @@ impl Auto {
         archive.small(self)
     }
 
-    /// The mode it begins with.
+    /// The mode it begins with: workers that have data of their own count by their shares.
     #[must_use]
-    pub fn first() -> Mode {
-        Mode { in_flight: Some(1), ..Mode::of(ConsistencySpec::Asp) }
+    pub fn first(has_shares: bool) -> Mode {
+        let participation =
+            if has_shares { ParticipationSpec::Share } else { ParticipationSpec::Plain };
+        Mode { in_flight: Some(1), participation, ..Mode::of(ConsistencySpec::Asp) }
     }
 
     /// Mini-batches of `worker` that may be under way.
@@ -207,12 +205,11 @@ impl Auto {
 
     /// Takes note of an accepted push under `mode`; says what is to change, if anything.
     pub fn pushed(&mut self, mode: &Mode, seen: Seen) -> Option<Choice> {
-        let Self { under_way, climb, .. } = self;
-        let pace = self.paces.entry(seen.worker).or_insert_with(|| {
-            *under_way += 1;
-            climb.lowest = None;
-            Pace::new()
-        });
+        if !self.paces.contains_key(&seen.worker) {
+            self.under_way += 1;
+            self.climb.joined(self.rows(), &seen);
+        }
+        let pace = self.paces.entry(seen.worker).or_insert_with(|| Pace::new(seen.given));
         pace.lose(&seen);
         self.climb.calm += 1;
         self.settled += 1;
@@ -222,45 +219,24 @@ impl Auto {
         let measured = pace.measure(&seen);
         self.watch_loss(mode)
             .or_else(|| self.look(&seen, measured))
-            .or_else(|| self.resize(mode, seen.worker, measured))
+            .or_else(|| self.resize(seen.worker, measured))
     }
 
     /// Gives a worker the window that would do, by what came out of a measurement, if one ended.
-    fn resize(
-        &mut self,
-        mode: &Mode,
-        worker: WorkerId,
-        measured: Option<Measured>,
-    ) -> Option<Choice> {
+    fn resize(&mut self, worker: WorkerId, measured: Option<Measured>) -> Option<Choice> {
         let measured = measured?;
-        let ceiling = if self.may_grow() { self.ceiling } else { 0 };
+        self.grows |= self.climb.calm > 2 * self.under_way && self.is_well();
+        let ceiling = if self.grows { self.ceiling } else { 0 };
         let pace = self.paces.get_mut(&worker)?;
         let before = pace.window;
-        let Some(why) = pace.resize(measured, ceiling) else { return self.share(mode) };
+        let why = pace.resize(measured, ceiling)?;
         let window = pace.window;
         self.under_way = self.under_way - u64::from(before) + u64::from(window);
         if window > before {
             self.settled = 0;
+            self.climb.has_grown = true;
         }
         Some(Choice::Window { worker, in_flight: window, why })
-    }
-
-    /// Counts workers by their shares once no window grows any more, or none has for long.
-    fn share(&self, mode: &Mode) -> Option<Choice> {
-        let counts = mode.participation == ParticipationSpec::Share || !self.has_shares;
-        let why = if self.is_plain || counts {
-            return None;
-        } else if self.paces.values().all(|pace| pace.is_settled) {
-            "all workers compute as much of their time as they will"
-        } else if self.settled > 16 * self.patience() {
-            "no worker may have more under way for now"
-        } else {
-            return None;
-        };
-        let in_flight = self.paces.values().map(|pace| pace.window).max();
-        let mode = Mode { participation: ParticipationSpec::Share, in_flight, ..*mode };
-        let why = format!("{why}: each counts by its share of the data from now on");
-        Some(Choice::Mode { mode, restore: None, why })
     }
 
     /// The loss of all data: of each worker by its share.
@@ -273,11 +249,14 @@ impl Auto {
         (rows > 0.0).then(|| sum / rows)
     }
 
-    /// Whether the gradients of the last growth have come, and did no harm.
-    fn may_grow(&self) -> bool {
-        self.settled > 2 * self.under_way
-            && self.course.goes_on()
-            && !self.climb.climbs(self.loss(), UNEASY)
+    /// Whether the parameters move on and the loss is not up.
+    fn is_well(&self) -> bool {
+        self.course.goes_on() && !self.climb.climbs(self.loss(), UNEASY)
+    }
+
+    /// Examples of all workers.
+    fn rows(&self) -> u64 {
+        self.paces.values().map(|pace| pace.rows).sum()
     }
 
     /// Pushes that have to come before the effect of a change can be seen.
@@ -288,7 +267,9 @@ impl Auto {
     /// Goes back and cuts the windows when the loss climbs.
     fn watch_loss(&mut self, mode: &Mode) -> Option<Choice> {
         // Looking at everybody for each push would cost with their number.
-        if !self.climb.calm.is_multiple_of(1 + self.paces.len() as u64) {
+        if self.climb.first.is_some()
+            && !self.climb.calm.is_multiple_of(1 + self.paces.len() as u64)
+        {
             return None;
         }
         let loss = self.loss()?;
@@ -297,9 +278,7 @@ impl Auto {
         if self.climb.climbs(Some(loss), 1.0) && self.climb.calm >= self.patience() {
             let restore = self.course.good();
             let story = format!("the loss climbed from {lowest:.3} to {loss:.3}");
-            // What it was then says nothing of what was restored.
-            self.paces.values_mut().for_each(|pace| pace.loss = None);
-            return self.cut(mode, restore, &story);
+            return Some(self.cut(mode, restore, &story));
         }
         self.climb.lowest = Some(lowest.min(loss));
         None
@@ -325,7 +304,7 @@ impl Auto {
     pub fn looked(&mut self, mode: &Mode, sums: &[ExactSum]) -> Option<Choice> {
         let Looking { worker, measured, spacing, is_up } = self.looking.take()?;
         self.course.looked(sums);
-        self.watch_course(mode, spacing, is_up).or_else(|| self.resize(mode, worker, measured))
+        self.watch_course(mode, spacing, is_up).or_else(|| self.resize(worker, measured))
     }
 
     /// Cuts the windows when the parameters swing, and lets them grow when they have long not.
@@ -335,10 +314,12 @@ impl Auto {
                 "the parameters swing: what {spacing} updates change, the next take back (cosine \
                  {swing:.2})"
             );
-            return self.cut(mode, None, &story);
+            return Some(self.cut(mode, None, &story));
         }
         let rest = self.patience() << (REST + self.climb.times.min(16));
-        if self.ceiling < MOST_IN_FLIGHT && self.climb.calm > rest && self.may_grow() {
+        let has_settled = self.settled > 2 * self.under_way;
+        if self.ceiling < MOST_IN_FLIGHT && self.climb.calm > rest && has_settled && self.is_well()
+        {
             self.climb.calm = 0;
             self.ceiling = (self.ceiling + self.ceiling.div_ceil(2)).min(MOST_IN_FLIGHT);
         }
@@ -351,9 +332,16 @@ impl Auto {
 
     /// Goes on with windows half as large, or, where they cannot be, with less of what else can
     /// do harm.
-    fn cut(&mut self, mode: &Mode, restore: Option<Version>, story: &str) -> Option<Choice> {
+    fn cut(&mut self, mode: &Mode, restore: Option<Version>, story: &str) -> Choice {
         self.climb.calm = 0;
-        self.climb.times += u32::from(restore.is_some());
+        self.grows = false;
+        if restore.is_some() {
+            self.climb.times += u32::from(self.climb.has_grown);
+            self.climb.has_grown = false;
+            // What they were says nothing of what is restored.
+            self.climb.lowest = None;
+            self.paces.values_mut().for_each(|pace| pace.loss = None);
+        }
         self.course.begin_anew(2 * self.under_way);
         let again = match &restore {
             Some(version) => format!("{story}; again from version {version}"),
@@ -369,18 +357,27 @@ impl Auto {
             let what = format!("at most {} mini-batches of a worker under way", self.ceiling);
             (Mode { in_flight: Some(self.ceiling), ..*mode }, what)
         } else if mode.participation == ParticipationSpec::Share {
-            self.is_plain = true;
             let what = "all gradients count alike".into();
             (Mode { participation: ParticipationSpec::Plain, ..*mode }, what)
         } else {
             let what = "even with one mini-batch of each worker under way: in step now".into();
             (Mode { consistency: ConsistencySpec::Bsp, in_flight: None, ..*mode }, what)
         };
-        Some(Choice::Mode { mode, restore, why: format!("{again}: {what}") })
+        Choice::Mode { mode, restore, why: format!("{again}: {what}") }
     }
 }
 
 impl Climb {
+    /// Takes note of the first push of a worker, when the others have `rows` examples. Its loss joins
+    /// the least one so far, which the others may have left behind by now.
+    fn joined(&mut self, rows: u64, seen: &Seen) {
+        let (own, others) = (seen.rows as f64, rows as f64);
+        let mixed =
+            |before: f64| (others * before + own * f64::from(seen.loss)) / (others + own).max(1.0);
+        self.first = self.first.map(mixed);
+        self.lowest = self.lowest.map(mixed);
+    }
+
     /// Whether `loss` is above the minimum by `part` of what counts as a climb.
     fn climbs(&self, loss: Option<f64>, part: f64) -> bool {
         let (Some(loss), Some(first), Some(lowest)) = (loss, self.first, self.lowest) else {

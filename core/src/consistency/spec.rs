@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dssp::WIDEST;
 use super::{
-    Asp, Auto, Bsp, Buffered, Consistency, Delay, Dssp, KAsync, KBatchSync, KSync, Malenia, Quorum,
+    Asp, Bsp, Buffered, Consistency, Delay, Dssp, KAsync, KBatchSync, KSync, Malenia, Quorum,
     Ringleader, Ringmaster, RoundRobin, Ssp,
 };
 use crate::job::MAX_WORKERS;
@@ -131,7 +131,7 @@ impl ConsistencySpec {
             Self::Ringmaster { staleness } => Box::new(Ringmaster::new(staleness)),
             Self::Ringleader => Box::new(Ringleader::default()),
             Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::Auto => Auto::first().consistency.build(),
+            Self::Auto => Self::Asp.build(), // what it begins with
         }
     }
 

@@ -5,6 +5,10 @@
 //! reads `d`, and `p - d` is the new residual. The sum of all that was read and the residual is the
 //! sum of the gradients.
 //!
+//! Karimireddy et al. carry the error of the step, `rate * g`. So once a schedule has changed the
+//! learning rate, `e` counts as `e * (rate then / rate now)`: it makes the step that it would have
+//! made when it was computed. The sums above are then sums of `rate * g`.
+//!
 //! A push that the server did not take has no part in that. Its mini-batch is computed again, by
 //! whoever it is given to, so the gradient goes; but what it brought of earlier ones is due still:
 //! the residual becomes `e + d - g`, with `e` the residual now. If nothing was filtered since, that is
@@ -23,7 +27,7 @@ use super::{At, Choose, Code, Filters, Memory, choice_of, code_of};
 use crate::filter::FilterSpec;
 use crate::id::{Sequence, Version, WorkerId};
 use crate::job::Job;
-use crate::optim::norm;
+use crate::optim::{Schedule, UpdateSpec, norm};
 use crate::params::{Blocks, KeyRange, Layout};
 use crate::protocol::message::Decided;
 use crate::rng::Stream;
@@ -41,6 +45,10 @@ pub struct Carrier {
     /// The blocks that gradients are of, if they are.
     blocks: Option<Blocks>,
     stream: Stream,
+    learning_rate: f32,
+    schedule: Schedule,
+    /// The learning rate of the gradients that come now.
+    rate: f32,
     state: State,
     /// Pushes that are not known to be decided, the oldest first.
     under_way: VecDeque<UnderWay>,
@@ -51,6 +59,8 @@ pub struct Carrier {
 struct State {
     /// What has not been sent yet; empty while there is nothing.
     residual: Vec<f32>,
+    /// The learning rate of that.
+    rate: f32,
     memory: Memory,
 }
 
@@ -59,6 +69,8 @@ struct State {
 struct UnderWay {
     sequence: Sequence,
     filtered: Filtered,
+    /// The learning rate of its gradient.
+    rate: f32,
     /// The gradient, and what was carried before; only if something is.
     gradient: Vec<f32>,
     before: State,
@@ -93,7 +105,9 @@ impl Carrier {
             return None;
         }
         let carrier = Self::of(&job.filters, Stream::new(job.seed), worker, layout)?;
-        Some(Self { lambda: job.update.l1(), blocks: job.blocks, ..carrier })
+        let UpdateSpec { learning_rate, schedule, .. } = job.update;
+        let (lambda, blocks, rate) = (job.update.l1(), job.blocks, learning_rate);
+        Some(Self { lambda, blocks, learning_rate, schedule, rate, ..carrier })
     }
 
     /// The same by its filters and the root stream of the run.
@@ -129,9 +143,18 @@ impl Carrier {
             lambda: 0.0,
             blocks: None,
             stream,
-            state: State { residual: Vec::new(), memory },
+            learning_rate: 1.0,
+            schedule: Schedule::Constant,
+            rate: 1.0,
+            state: State { residual: Vec::new(), rate: 1.0, memory },
             under_way: VecDeque::new(),
         })
+    }
+
+    /// The gradients that come now were computed on `version`: an update of it has their learning
+    /// rate.
+    pub fn turn_to(&mut self, version: Version) {
+        self.rate = self.schedule.rate(self.learning_rate, version);
     }
 
     /// Filters the gradient of `task`, which is push `sequence`. What is random about it depends on
@@ -152,7 +175,9 @@ impl Carrier {
         let before = if self.remembers { self.state.clone() } else { State::default() };
         let mut given = gradient.clone();
         if self.feeds_back && !self.state.residual.is_empty() {
-            given.iter_mut().zip(&self.state.residual).for_each(|(value, more)| *value += more);
+            let ratio = ratio(self.state.rate, self.rate);
+            let carried = self.state.residual.iter().map(|value| ratio * value);
+            given.iter_mut().zip(carried).for_each(|(value, more)| *value += more);
         }
         let mut filtered = Filtered { gradient: Arc::new(Vec::new()), coded: None };
         match self.decoded(&given, task, block, parameters) {
@@ -160,6 +185,7 @@ impl Carrier {
                 if self.feeds_back {
                     let residual = given.iter().zip(&decoded).map(|(given, read)| given - read);
                     self.state.residual = residual.collect();
+                    self.state.rate = self.rate;
                 }
                 filtered.gradient = Arc::new(decoded);
                 filtered.coded = Some(Arc::new(coded));
@@ -172,7 +198,8 @@ impl Carrier {
             }
         }
         let gradient = if self.remembers { gradient } else { Vec::new() };
-        let under_way = UnderWay { sequence, filtered: filtered.clone(), gradient, before };
+        let (rate, filtered_too) = (self.rate, filtered.clone());
+        let under_way = UnderWay { sequence, filtered: filtered_too, rate, gradient, before };
         self.under_way.push_back(under_way);
         filtered
     }
@@ -251,10 +278,14 @@ impl Carrier {
     fn take_back(&mut self, push: &UnderWay) {
         let states = self.under_way.iter_mut().map(|later| &mut later.before);
         for state in states.chain([&mut self.state]) {
-            state.residual.resize(push.gradient.len(), 0.0);
+            if state.residual.is_empty() {
+                state.rate = push.rate;
+                state.residual.resize(push.gradient.len(), 0.0);
+            }
+            let ratio = ratio(push.rate, state.rate);
             let brought = push.filtered.gradient.iter().zip(&push.gradient);
             for (value, (read, own)) in state.residual.iter_mut().zip(brought) {
-                *value += read - own;
+                *value += ratio * (read - own);
             }
         }
     }
@@ -265,9 +296,29 @@ impl Carrier {
         &self.state.residual
     }
 
+    /// The same at this learning rate and schedule.
+    #[cfg(test)]
+    pub(super) const fn at(mut self, learning_rate: f32, schedule: Schedule) -> Self {
+        (self.learning_rate, self.rate, self.schedule) = (learning_rate, learning_rate, schedule);
+        self.state.rate = learning_rate;
+        self
+    }
+
+    /// The learning rate of what has not been sent yet.
+    #[cfg(test)]
+    pub(super) const fn residual_rate(&self) -> f32 {
+        self.state.rate
+    }
+
     /// The L2 norm of what has not been sent yet.
     #[must_use]
     pub fn carried(&self) -> f64 {
         norm(&self.state.residual)
     }
+}
+
+/// The factor that lets a gradient of learning rate `then` make the same step at the rate `now`. A
+/// schedule that has come down to 0 makes no step.
+fn ratio(then: f32, now: f32) -> f32 {
+    if then > 0.0 && now > 0.0 { then / now } else { 1.0 }
 }

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::consistency::DropReason;
-use crate::id::{BatchId, Sequence, WorkerId};
+use crate::id::{BatchId, Sequence, Version, WorkerId};
+use crate::optim::Schedule;
 use crate::params::{KeyRange, Layout};
 use crate::protocol::message::Decided;
 use crate::rng::Stream;

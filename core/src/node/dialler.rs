@@ -54,6 +54,12 @@ pub(super) struct Unreachable {
     pub(super) tried: Duration,
 }
 
+/// The longest pause between two dials: the other side takes a dial for a sign of life under this
+/// lease, and most of the lease is left for it to get there over a slow link.
+fn longest_pause(lease: Duration) -> Duration {
+    lease / 4
+}
+
 /// What is due on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
@@ -204,11 +210,34 @@ impl Dialler {
         if now >= since + patience(lease) {
             return Err(self.give_up(now));
         }
-        let pause = self.backoff.pause(lease);
+        let pause = self.backoff.pause(longest_pause(lease));
         self.link = Link::Down { dial_at: now + pause };
         let (attempt, why) = (self.backoff.attempt(), self.trouble.clone());
         out.push(Effect::Report(Event::Redialling { attempt, pause, why }));
         Ok(())
+    }
+
+    /// Dials at once, if it is in a pause.
+    pub(super) const fn hasten(&mut self, now: Time) {
+        if let Link::Down { dial_at } = &mut self.link {
+            *dial_at = now;
+        }
+    }
+
+    /// For how long nothing has been heard on the connection, if there is one.
+    pub(super) fn silent(&self, now: Time) -> Option<Duration> {
+        match self.link {
+            Link::Up { heard, .. } => Some(now.since(heard)),
+            Link::Down { .. } | Link::Dialling => None,
+        }
+    }
+
+    /// When nothing will have been heard on the connection for so long.
+    pub(super) fn silent_at(&self, long: Duration) -> Option<Time> {
+        match self.link {
+            Link::Up { heard, .. } => Some(heard + long),
+            Link::Down { .. } | Link::Dialling => None,
+        }
     }
 
     /// Dials no more, because of what went wrong last.
@@ -252,6 +281,21 @@ impl Dialler {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_finds_nobody_dials_again_while_most_of_its_lease_is_left() {
+        let (lease, mut now) = (Duration::from_secs(5), Time::ZERO);
+        let mut dialler = Dialler::new(Stream::new(1));
+        let mut out = Outbox::new();
+        let mut longest = Duration::ZERO;
+        while dialler.redial(now, String::new(), lease, &mut out).is_ok() {
+            let next = dialler.deadline(lease).unwrap_or(now);
+            longest = longest.max(next.since(now));
+            now = next;
+            dialler.wake(now, lease, &mut out);
+        }
+        assert!(longest > lease / 8 && longest <= lease / 4, "{longest:?}");
+    }
 
     #[test]
     fn whoever_sends_much_and_hears_nothing_asks_for_a_sign_of_life() {

@@ -299,6 +299,15 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// A worker knows more of this run than this server, which goes on from what was kept of it:
+    /// the end of that is lost, whatever the disk had confirmed. The worker joins as a new
+    /// incarnation.
+    Behind {
+        /// The worker.
+        worker: WorkerId,
+        /// The incarnation that it was.
+        incarnation: Incarnation,
+    },
     /// A worker's connection is gone; its lease is not over.
     CutOff {
         /// The worker.
@@ -319,8 +328,14 @@ pub enum Event {
     Refused {
         /// Which.
         peer: PeerId,
+        /// The host it comes from. The node does not know it: its driver fills it in.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
         /// The worker, if it was one.
         worker: Option<WorkerId>,
+        /// The name of a worker or the number of a server, as it said, if it is not in yet.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        who: Option<String>,
         /// Why.
         #[serde(serialize_with = "words")]
         why: Refusal,
@@ -438,6 +453,17 @@ impl Event {
     pub(super) const fn is_told_later(&mut self, later: Duration) {
         if let Self::Pushed { ago, .. } = self {
             *ago = later;
+        }
+    }
+
+    /// Names the connection as the driver of a replica knows it. Without one it belonged to another
+    /// server or an earlier term.
+    pub(super) fn translate(&mut self, outer: impl Fn(PeerId) -> Option<PeerId>) {
+        if let Self::Refused { peer, from, .. } = self {
+            match outer(*peer) {
+                Some(outer) => *peer = outer,
+                None => *from = Some(String::from("an earlier connection")),
+            }
         }
     }
 }

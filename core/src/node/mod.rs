@@ -9,6 +9,7 @@
 //! While messages are being received and nothing else has happened, it may call [`Node::look_ahead`].
 
 mod backoff;
+mod damage;
 mod dialler;
 mod event;
 mod identity;
@@ -31,7 +32,7 @@ pub use event::{Cause, Departure, Event};
 pub use identity::{Identity, NoIdentity};
 pub use inputs::{InputError, decode_input, encode_input};
 pub use replica::{Replica, ReplicaConfig, Replicate};
-pub use server::{LEAVE_SERVER, Ledger, RestoreError, Server, ServerError};
+pub use server::{LEAVE_SERVER, Ledger, RestoreError, STOP, Server, ServerError};
 pub use shard::{Shard, ShardConfig};
 pub use worker::{Worker, WorkerConfig, WorkerError};
 
@@ -62,6 +63,12 @@ pub trait Node {
     fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
         let _nothing_to_do = incoming;
         false
+    }
+
+    /// How its job is doing, if it knows: what a client that asks is told.
+    fn outlook(&self, now: Time) -> Option<Status> {
+        let _unknown = now;
+        None
     }
 }
 

@@ -34,6 +34,10 @@ impl Optimizer for AdaGrad {
         });
     }
 
+    fn rescale(&mut self, factor: f32) {
+        self.squares.iter_mut().for_each(|square| *square *= factor * factor);
+    }
+
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.own("squares", &mut self.squares)
     }

@@ -52,6 +52,11 @@ impl Optimizer for Adam {
         });
     }
 
+    fn rescale(&mut self, factor: f32) {
+        self.mean.iter_mut().for_each(|mean| *mean *= factor);
+        self.squares.iter_mut().for_each(|square| *square *= factor * factor);
+    }
+
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(&mut self.powers)?;
         archive.own("mean", &mut self.mean)?;

@@ -57,6 +57,12 @@ pub trait Optimizer: fmt::Debug + Send {
     /// Makes the part `step` of the step that has begun; `params` are those of its keys.
     fn step(&mut self, params: &mut [f32], step: &Step<'_>);
 
+    /// Takes note that gradients are `factor` times as large from now on, for a reason that is none
+    /// of theirs: what it remembers of earlier ones counts as if they had been.
+    fn rescale(&mut self, factor: f32) {
+        let _without_memory = factor;
+    }
+
     /// Saves or restores what it remembers of earlier gradients, if anything.
     ///
     /// # Errors

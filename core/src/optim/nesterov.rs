@@ -30,6 +30,10 @@ impl Optimizer for Nesterov {
         }
     }
 
+    fn rescale(&mut self, factor: f32) {
+        self.velocity.iter_mut().for_each(|velocity| *velocity *= factor);
+    }
+
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.own("velocity", &mut self.velocity)
     }

@@ -32,7 +32,7 @@ pub struct UpdateSpec {
     /// The greatest L2 norm of a gradient, above 0; a longer one is shortened to it.
     pub clip_norm: Option<f32>,
     /// The greatest L2 norm of one worker's gradient, above 0; a longer one is shortened to it
-    /// before it counts, so that no worker moves the parameters further than that.
+    /// before it counts. It bounds one gradient, not how many a worker sends.
     pub clip_contribution: Option<f32>,
     /// What is done to the parameters after each step.
     pub proximal: Proximal,
@@ -134,6 +134,15 @@ impl Updater {
     pub fn restart(&mut self) {
         self.optimizer = self.spec.optimizer.build(self.parameters);
         self.functions = self.spec.after(self.parameters);
+    }
+
+    /// Gradients are `factor` times as large from now on, because they are combined in another way.
+    /// The optimiser's memory of earlier ones is scaled by the same (Li et al., "Sync-Switch",
+    /// ICDCS 2021). FTRL, which follows the gradients as they were, keeps it.
+    pub fn rescale(&mut self, factor: f32) {
+        if factor != 1.0 {
+            self.optimizer.rescale(factor);
+        }
     }
 
     /// Makes version `version` of `params` the next one with `gradient`: it is clipped, then weight

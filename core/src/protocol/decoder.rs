@@ -4,7 +4,9 @@ use alloc::vec::Vec;
 
 use super::Limits;
 use super::checksum::crc32c_append;
-use super::frame::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Header, decode, parse_header};
+use super::frame::{
+    CHECKSUM_BYTES, FrameError, HEADER_BYTES, Header, decode, is_heartbeat, parse_header,
+};
 use super::message::{Message, PushHeader};
 use super::received::Received;
 use super::spares::Spares;
@@ -24,6 +26,8 @@ pub struct Decoder {
     used: usize,
     /// The frame whose payload is coming, if it has not come at once with what is before it.
     body: Option<Body>,
+    /// Whether all that `buffer` holds is part of one frame, which was looked for and is not whole.
+    is_cut: bool,
     failed: Option<FrameError>,
 }
 
@@ -63,7 +67,7 @@ impl Decoder {
     /// A decoder at the start of a stream.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
-        Self { limits, buffer: Vec::new(), used: 0, body: None, failed: None }
+        Self { limits, buffer: Vec::new(), used: 0, body: None, is_cut: false, failed: None }
     }
 
     /// Changes the limits for the frames that follow.
@@ -88,9 +92,13 @@ impl Decoder {
         if self.failed.is_some() {
             return;
         }
+        if (self.is_cut || self.missing() > 0) && is_heartbeat(bytes) {
+            return self.fail(FrameError::Gap);
+        }
         if let Some(body) = &mut self.body {
             bytes = body.take(bytes);
         }
+        self.is_cut &= bytes.is_empty();
         if self.used > 0 {
             self.buffer.drain(..self.used);
             self.used = 0;
@@ -111,9 +119,23 @@ impl Decoder {
 
     /// Takes note that so many bytes were put into the last [`Self::room`].
     pub fn fed(&mut self, bytes: usize) {
-        if let Some(body) = &mut self.body {
-            body.checksum = crc32c_append(body.checksum, body.received.filled(bytes));
+        let Some(body) = &mut self.body else { return };
+        let piece = body.received.filled(bytes);
+        body.checksum = crc32c_append(body.checksum, piece);
+        let is_heartbeat = is_heartbeat(piece);
+        if is_heartbeat && self.missing() > 0 {
+            self.fail(FrameError::Gap);
         }
+    }
+
+    /// Bytes of a payload on its way that have not come.
+    fn missing(&self) -> usize {
+        self.body.as_ref().map_or(0, |body| body.received.missing())
+    }
+
+    /// The stream has lost its step.
+    fn fail(&mut self, error: FrameError) {
+        *self = Self { failed: Some(error), ..Self::new(self.limits) };
     }
 
     /// The push that is under way, if it travels as it is and at least so many bytes; none without
@@ -146,8 +168,10 @@ impl Decoder {
             return Err(error);
         }
         let found = self.find(spares);
-        if let Err(error) = found {
-            *self = Self { failed: Some(error), ..Self::new(self.limits) };
+        match found {
+            Err(error) => self.fail(error),
+            Ok(None) => self.is_cut = self.used < self.buffer.len(),
+            Ok(Some(_)) => {}
         }
         if self.used == self.buffer.len() {
             spares.give_bytes(core::mem::take(&mut self.buffer));
@@ -195,5 +219,90 @@ impl Decoder {
         self.buffer.drain(..self.used);
         self.used = 0;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::sync::Arc;
+    use alloc::vec;
+
+    use super::*;
+    use crate::id::Version;
+    use crate::params::KeyRange;
+    use crate::protocol::encode;
+    use crate::protocol::group::{Slice, SliceHeader};
+    use crate::protocol::message::Heartbeat;
+
+    const ANY: Limits = Limits { control: u32::MAX, payload: u32::MAX };
+
+    fn frame(message: &Message) -> Vec<u8> {
+        let mut frame = Vec::new();
+        encode(message, &mut frame).append_to(&mut frame);
+        frame
+    }
+
+    fn heartbeat() -> Vec<u8> {
+        frame(&Message::Heartbeat(Heartbeat { incarnation: None }))
+    }
+
+    /// A long message, as bytes.
+    fn long() -> Vec<u8> {
+        let header = SliceHeader { version: Version(1), keys: KeyRange::new(0, 4000).unwrap() };
+        frame(&Message::Slice(Slice { header, values: Arc::new(vec![0.5; 4000]) }))
+    }
+
+    #[test]
+    fn a_message_of_which_bytes_were_lost_ends_with_the_next_sign_of_life() {
+        let whole = long();
+        // Bytes of the payload, of the checksum, and of what is before the payload.
+        for kept in [12_000, whole.len() - 2, HEADER_BYTES + 3, 5] {
+            let mut decoder = Decoder::new(ANY);
+            decoder.feed(&whole[..kept]);
+            assert_eq!(decoder.next(), Ok(None));
+            decoder.feed(&heartbeat());
+            assert_eq!(decoder.next(), Err(FrameError::Gap), "{kept}");
+        }
+        let mut decoder = Decoder::new(ANY);
+        decoder.feed(&whole[..12_000]);
+        assert_eq!(decoder.next(), Ok(None));
+        let beat = heartbeat();
+        decoder.room(1, 1000).unwrap()[..beat.len()].copy_from_slice(&beat);
+        decoder.fed(beat.len());
+        assert_eq!(decoder.next(), Err(FrameError::Gap));
+    }
+
+    #[test]
+    fn a_message_whose_length_was_damaged_ends_with_the_next_sign_of_life() {
+        // The second byte of the lengths of control part and payload.
+        for place in [9, 13] {
+            let mut damaged = long();
+            damaged[place] ^= 0x40;
+            let mut decoder = Decoder::new(ANY);
+            decoder.feed(&damaged);
+            assert_eq!(decoder.next(), Ok(None));
+            decoder.feed(&heartbeat());
+            assert_eq!(decoder.next(), Err(FrameError::Gap), "{place}");
+        }
+    }
+
+    #[test]
+    fn a_sign_of_life_between_messages_is_one_wherever_the_stream_is_cut() {
+        let (whole, beat) = (long(), heartbeat());
+        let mut decoder = Decoder::new(ANY);
+        let mut kinds = Vec::new();
+        for cut in [1, HEADER_BYTES, whole.len() - 1] {
+            for bytes in [&beat[..], &whole[..cut], &whole[cut..], &beat[..], &beat[..]] {
+                decoder.feed(bytes);
+                kinds.extend(core::iter::from_fn(|| decoder.next().unwrap()).map(|it| it.kind()));
+            }
+        }
+        // Fed at once, without a look for messages in between.
+        for bytes in [&beat, &whole, &beat, &beat] {
+            decoder.feed(bytes);
+        }
+        kinds.extend(core::iter::from_fn(|| decoder.next().unwrap()).map(|it| it.kind()));
+        assert_eq!(kinds.len(), 3 * 4 + 4);
+        assert_eq!(kinds.iter().filter(|&&kind| kind == Kind::Heartbeat).count(), 3 * 3 + 3);
     }
 }

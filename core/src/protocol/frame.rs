@@ -108,6 +108,18 @@ pub(crate) fn decode_whole(bytes: &[u8]) -> Result<Message, FrameError> {
     }
 }
 
+/// More bytes than a sign of life has.
+const MOST_HEARTBEAT_BYTES: usize = 64;
+
+/// Whether `bytes` are one sign of life, from the first to the last. A sender begins none in the middle of
+/// another frame, so where more of that one is awaited, bytes of it were lost. Other bytes are all but
+/// certain not to look like this: a checksum is part of it.
+pub(super) fn is_heartbeat(bytes: &[u8]) -> bool {
+    bytes.len() <= MOST_HEARTBEAT_BYTES
+        && bytes.starts_with(&MAGIC)
+        && matches!(decode_whole(bytes), Ok(Message::Heartbeat(_)))
+}
+
 /// The raw part of a frame.
 #[derive(Debug)]
 pub enum Payload<'a> {
@@ -185,6 +197,9 @@ pub enum FrameError {
     Malformed(Kind),
     /// Bytes that are not one whole frame, where nothing else can be.
     Cut,
+    /// The next frame began before this one was whole: bytes of it were lost, or its lengths were
+    /// damaged.
+    Gap,
 }
 
 impl fmt::Display for FrameError {
@@ -217,6 +232,7 @@ impl fmt::Display for FrameError {
             }
             Self::Malformed(kind) => write!(f, "the fields of a {kind:?} message do not decode"),
             Self::Cut => f.write_str("not one whole frame"),
+            Self::Gap => f.write_str("bytes of a message were missing when the next one began"),
         }
     }
 }

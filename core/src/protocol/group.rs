@@ -27,6 +27,8 @@ pub struct Enlist {
     pub place: Place,
     /// Where workers reach it.
     pub address: String,
+    /// Where its standby is, if it has one.
+    pub standby: Option<String>,
     /// The run that it has followed, and how many of its decisions; none if it is new.
     pub followed: Option<(u64, u64)>,
     /// What it has on its disk, if it takes checkpoints.
@@ -75,6 +77,12 @@ impl Unreached {
 
 /// The longest address of a server, in bytes.
 pub const MOST_ADDRESS_BYTES: usize = 1024;
+
+/// Whether a text that a peer sent may be dialled and shown to people.
+#[must_use]
+pub fn is_address(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MOST_ADDRESS_BYTES && !text.chars().any(char::is_control)
+}
 
 /// The answer to [`Enlist`]. The decisions that it has not followed come next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

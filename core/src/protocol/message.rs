@@ -199,6 +199,10 @@ pub struct Resume {
     pub incarnation: Incarnation,
     /// The run the server said it was ([`Welcome::run`]).
     pub run: u64,
+    /// The last push that it was allowed.
+    pub allowed: Sequence,
+    /// The last push that it knows to be decided.
+    pub decided: Sequence,
 }
 
 /// The answer to a [`Hello`].

@@ -144,7 +144,8 @@ pub use refusal::Refusal;
 pub use spares::Spares;
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
 pub use status::{
-    Evaluated, MemberState, MemberStatus, Phase, ServerStatus, Status, Wait, WaitReason,
+    Evaluated, MemberState, MemberStatus, Phase, RefusedStatus, ServerStatus, Status, Successor,
+    Wait, WaitReason,
 };
 pub use wire::Kind;
 
@@ -157,7 +158,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 12;
+pub const PROTOCOL_VERSION: u8 = 13;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

@@ -60,13 +60,22 @@ pub enum Refusal {
         /// Which server.
         server: ServerId,
     },
+    /// Another process has taken the place of a server, at another address: the worker is to come
+    /// back and be told where.
+    ServerMoved {
+        /// Which server.
+        server: ServerId,
+    },
     /// A server that cannot be one of the job's.
     Server {
         /// Why, in words.
         what: String,
     },
-    /// A standby, while the server that it stands by for is there.
-    Standby,
+    /// A standby, which does not answer while it does not lead.
+    Standby {
+        /// Where it finds the server that leads.
+        leader: String,
+    },
     /// A second standby.
     HasStandby,
     /// The run is over.
@@ -130,7 +139,8 @@ impl Refusal {
                 | Self::Full { .. }
                 | Self::ServersMissing { .. }
                 | Self::ServerTaken { .. }
-                | Self::Standby
+                | Self::ServerMoved { .. }
+                | Self::Standby { .. }
                 | Self::HasStandby
         )
     }
@@ -170,8 +180,12 @@ impl fmt::Display for Refusal {
                 f,
                 "server {server} is there already; stop one of the two, or wait until its lease is over"
             ),
-            Self::Standby => f.write_str(
-                "it is a standby, and the server that it stands by for is there; ask that one",
+            Self::ServerMoved { server } => {
+                write!(f, "server {server} is another process now, elsewhere; ask again where")
+            }
+            Self::Standby { leader } => write!(
+                f,
+                "it is a standby, and the server that it stands by for is at {leader}; ask that one"
             ),
             Self::HasStandby => f.write_str(
                 "the server has a standby already, or waits for one that it has lost; stop that one, \

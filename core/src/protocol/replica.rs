@@ -203,11 +203,12 @@ pub struct Promise {
     pub granted: bool,
 }
 
-/// A server to a worker, or to one that it coordinates: where it can go if this one is gone.
+/// A server to a worker, or to one that it coordinates: where it can go if this one is gone. One
+/// that does not coordinate to the coordinator: whether it has a standby.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standby {
-    /// The address.
-    pub address: String,
+    /// The address, while there is a standby.
+    pub address: Option<String>,
 }
 
 /// Whoever leads to a server that does no more.

@@ -45,12 +45,29 @@ pub struct Status {
     pub wait: Option<Wait>,
     /// Where the server's standby is, if it has one.
     pub standby: Option<String>,
-    /// Whether whoever answers stands by, and says what it knows of the server that leads.
-    pub stands_by: bool,
+    /// Where the server that leads is, if a standby answers, which says what it knows of that.
+    pub leader: Option<String>,
     /// The servers, where there are several: the one that coordinates first.
     pub servers: Vec<ServerStatus>,
     /// Every worker id of the job, in order.
     pub members: Vec<MemberStatus>,
+    /// Workers and servers that were refused of late, the last first. The driver knows them.
+    pub refused: Vec<RefusedStatus>,
+}
+
+/// A worker or server that said who it is and was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedStatus {
+    /// The name or number that it gave.
+    pub who: String,
+    /// The host it came from; none if its connection was gone by then.
+    pub from: Option<String>,
+    /// Why, in words.
+    pub why: String,
+    /// How many times, for this reason.
+    pub times: u64,
+    /// The last time, before now.
+    pub ago: Duration,
 }
 
 /// One of several servers.
@@ -58,12 +75,30 @@ pub struct Status {
 pub struct ServerStatus {
     /// Its number.
     pub server: ServerId,
+    /// How many servers the job began with, if it is one of them.
+    pub of: Option<u32>,
     /// Where workers reach it; empty if it never came, or is the one that coordinates.
     pub address: String,
     /// The keys that it has; none before it is given some.
     pub keys: Option<KeyRange>,
     /// How long it has not been there, if it is not.
     pub away: Option<Duration>,
+    /// Which process can take its place.
+    pub successor: Successor,
+    /// Where its standby is, if it has one.
+    pub standby: Option<String>,
+}
+
+/// Which process can take the place of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Successor {
+    /// Any: the server was never there, or nothing has been decided yet.
+    Any,
+    /// One with the checkpoints of the server. All servers go back to the last whole checkpoint.
+    Checkpoint,
+    /// One with all that the server had: the same process, one with its log, or its standby.
+    Heir,
 }
 
 /// How good the parameters of a version are.

@@ -122,7 +122,7 @@ impl Store {
     /// # Errors
     /// [`OptimError`] if the job's optimiser is not valid.
     pub fn new(job: &Job, model: &Model, keys: KeyRange) -> Result<Self, OptimError> {
-        let mode = job.mode.at_start();
+        let mode = job.at_start(job.mode);
         let values = keys.len() as usize;
         let workers = job.membership.workers;
         let aggregator = Aggregator::new(job.aggregation, &job.update, &mode, workers, values)?

@@ -17,8 +17,9 @@ const SIDES: [usize; CLASSES.len()] = [0, 0, 1, 0, 1];
 
 /// The worker of each training row, given the rows' classes.
 ///
-/// The same arguments give the same answer on every machine. `minimum` is the number of rows
-/// that a Dirichlet draw must leave every worker; every partition leaves at least one.
+/// The same arguments give the same answer on every machine. A Dirichlet draw that leaves a worker
+/// fewer than [`PartitionSpec::least_rows`] is drawn again. Every partition leaves each at least
+/// one row.
 ///
 /// # Errors
 /// [`PartitionError`] if a parameter is out of range, or a worker would be left without rows.
@@ -38,7 +39,8 @@ pub fn assign(
         PartitionSpec::PaperNonIid => paper(labels, workers, stream),
         PartitionSpec::ByClass => by_class(labels, workers, stream),
         PartitionSpec::Dirichlet { alpha } => {
-            by_dirichlet(labels, workers, *alpha, minimum.max(1), stream)?
+            let least = spec.least_rows(minimum, labels.len(), workers);
+            by_dirichlet(labels, workers, *alpha, least, stream)?
         }
         PartitionSpec::Mix { q } => mix(labels, workers, *q, stream),
         PartitionSpec::Sizes(weights) if weights.len() == workers as usize => {

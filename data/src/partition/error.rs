@@ -114,7 +114,8 @@ impl fmt::Display for PartitionError {
             Self::Dirichlet { alpha, minimum, workers, tries } => write!(
                 f,
                 "partition dirichlet:{alpha}: none of {tries} draws gave each of {workers} workers \
-                 at least {minimum} rows; use a larger alpha, fewer workers or a smaller minimum"
+                 at least {minimum} rows (a mini-batch, or half of an even share); use a \
+                 larger alpha, fewer workers or a smaller batch-size"
             ),
         }
     }

@@ -43,6 +43,18 @@ pub(super) const FORMS: &str =
     "iid, paper-non-iid, by-class, dirichlet:ALPHA, mix:Q, sizes:W1,W2,...";
 
 impl PartitionSpec {
+    /// Rows that each of `workers` workers has of `rows` at least, where `minimum` are wanted. A
+    /// Dirichlet partition leaves so many, or half of an even share if that is less; the others see
+    /// to one row only.
+    #[must_use]
+    pub fn least_rows(&self, minimum: u32, rows: usize, workers: u32) -> u32 {
+        let even = u32::try_from(rows).unwrap_or(u32::MAX) / workers.max(1);
+        match self {
+            Self::Dirichlet { .. } => minimum.min(even / 2).max(1),
+            _ => 1,
+        }
+    }
+
     /// Checks the parameters, which code may set to anything.
     pub(super) fn check(&self) -> Result<(), PartitionError> {
         let (value, allowed) = match self {

@@ -143,12 +143,17 @@ fn a_dirichlet_draw_leaves_every_worker_the_minimum_or_says_that_it_cannot() {
     let spec = PartitionSpec::Dirichlet { alpha: 0.1 };
     let owners = assign(&spec, &labels, 4, 300, Stream::new(2)).unwrap();
     assert!(sizes(&owners, 4).iter().all(|&size| size >= 300));
+    // Half of an even share is all that may be asked for.
+    let spec = PartitionSpec::Dirichlet { alpha: 0.5 };
+    let few = assign(&spec, &labels[..100], 4, 64, Stream::new(2)).unwrap();
+    assert!(sizes(&few, 4).iter().all(|&size| size >= 12));
     let refused =
         assign(&PartitionSpec::Dirichlet { alpha: 0.01 }, &labels, 8, 400, Stream::new(2));
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "partition dirichlet:0.01: none of 1000 draws gave each of 8 workers at least 400 rows; \
-         use a larger alpha, fewer workers or a smaller minimum"
+        "partition dirichlet:0.01: none of 1000 draws gave each of 8 workers at least 250 rows \
+         (a mini-batch, or half of an even share); use a larger alpha, fewer workers or a \
+         smaller batch-size"
     );
 }
 

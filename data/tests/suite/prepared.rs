@@ -7,7 +7,9 @@ use std::fs::{self, File};
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::PartId;
 use pstrain_data::synthetic::write_csv;
-use pstrain_data::{DataError, DataSpec, Outline, Prepared, RecipeName, Settings, Source, info};
+use pstrain_data::{
+    DataError, DataSpec, Encoded, Outline, Prepared, RecipeName, Settings, Source, info,
+};
 
 const ROWS: u64 = 6000;
 
@@ -58,6 +60,7 @@ fn an_outline_is_all_but_the_rows_to_train_on_bit_for_bit() {
             (Outline::read(source, settings).unwrap(), Prepared::load(source, settings).unwrap());
         assert_eq!(outline.spec, whole.spec);
         assert_eq!(outline.evaluation, whole.evaluation);
+        assert_eq!(outline.evaluation_rows, whole.evaluation_rows);
         assert_eq!(outline.fingerprint, whole.fingerprint);
         let given = whole.outline();
         assert_eq!((given.spec, given.evaluation), (outline.spec, outline.evaluation));
@@ -68,6 +71,10 @@ fn an_outline_is_all_but_the_rows_to_train_on_bit_for_bit() {
     same(&sparse, &settings(RecipeName::NslKdd93, "iid", 2));
     let everything = Settings { evaluation_share: 0.0, ..settings(RecipeName::NslKdd93, "iid", 2) };
     same(&source(), &everything);
+    let evaluation_data = Some(Source::Synthetic { rows: 500, seed: 6 });
+    same(&source(), &Settings { evaluation_data, ..everything });
+    let others = Settings { evaluation_data: Some(sparse.clone()), ..Settings::default() };
+    same(&sparse, &others);
 
     let too_many = settings(RecipeName::NslKdd93, "iid", 5000);
     let why = |error: DataError| error.to_string();
@@ -75,6 +82,53 @@ fn an_outline_is_all_but_the_rows_to_train_on_bit_for_bit() {
         why(Outline::read(&source(), &too_many).unwrap_err()),
         why(Prepared::load(&source(), &too_many).unwrap_err())
     );
+}
+
+#[test]
+fn other_rows_to_evaluate_on_are_encoded_alike_and_change_nothing_that_is_trained_on() {
+    let given = Source::Synthetic { rows: 300, seed: 9 };
+    let held_out = Prepared::load(&source(), &Settings::default()).unwrap();
+    let rows = &held_out.evaluation_rows;
+    assert_eq!((rows.rows, rows.share), (ROWS / 4, Some(0.25)));
+    let wish = Settings { evaluation_data: Some(given.clone()), ..Settings::default() };
+    let other = Prepared::load(&source(), &wish).unwrap();
+    assert_eq!((&other.spec, &other.train), (&held_out.spec, &held_out.train));
+    assert_eq!(*other.evaluation, held_out.spec.encode_all(&given).unwrap());
+    let rows = &other.evaluation_rows;
+    assert_eq!((rows.rows, &rows.source, rows.share), (300, &given.describe(), None));
+    let read = Encoded::read(&source(), &wish).unwrap();
+    assert_eq!(Prepared::of(&read, &wish).unwrap().evaluation, other.evaluation);
+
+    let all = Settings { evaluation_share: 0.0, ..wish };
+    assert_eq!(Prepared::load(&source(), &all).unwrap().train.len() as u64, ROWS);
+}
+
+#[test]
+fn rows_that_cannot_be_evaluated_on_are_named_with_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        Source::Libsvm(vec![path])
+    };
+    let (sparse, wide) = (file("sparse", "1 1:1\n-1 2:1\n"), file("wide", "1 3:1\n"));
+    let records = Source::Synthetic { rows: 10, seed: 1 };
+    let none = Source::Synthetic { rows: 0, seed: 1 };
+    for (train, given, words) in [
+        (&source(), &sparse, ["sparse cannot be evaluated on", "its rows are sparse"]),
+        (&sparse, &records, ["synthetic NSL-KDD, 10 rows", "are NSL-KDD records"]),
+        (&source(), &none, ["synthetic NSL-KDD, 0 rows", "it has no rows"]),
+        (&sparse, &wide, ["wide cannot be evaluated on", "past the last column"]),
+    ] {
+        let evaluation_data = Some(given.clone());
+        let wish =
+            Settings { evaluation_share: 0.0, evaluation_data, workers: 1, ..Settings::default() };
+        let (whole, outline) = (Prepared::load(train, &wish), Outline::read(train, &wish));
+        for error in [whole.unwrap_err(), outline.unwrap_err()] {
+            let told = error.to_string();
+            assert!(words.iter().all(|word| told.contains(word)), "{told}");
+        }
+    }
 }
 
 #[test]

@@ -172,6 +172,8 @@ impl World<'_> {
                     worker: welcome.worker,
                     incarnation: welcome.incarnation,
                     run: welcome.run,
+                    allowed: Sequence(u64::from(self.choices.byte() % 4)),
+                    decided: Sequence(0),
                 });
                 client.welcome = Some(*welcome);
             }
@@ -243,6 +245,7 @@ impl World<'_> {
                     non_zeros: 0,
                     l1: 0.0,
                     recall: vec![None, None],
+                    f1: vec![None, None],
                 };
             self.input(Input::Evaluated(Evaluated { point, evaluation }));
         }

@@ -112,7 +112,7 @@ impl Books {
             aggregator: {
                 let (job, keys) = (job.clone(), initial.len());
                 let fresh = move || {
-                    let (mode, workers) = (job.mode.at_start(), job.membership.workers);
+                    let (mode, workers) = (job.at_start(job.mode), job.membership.workers);
                     let all = KeyRange::new(0, keys as u64).expect("a model with keys");
                     Aggregator::new(job.aggregation, &job.update, &mode, workers, keys)
                         .expect("a valid job")
@@ -121,13 +121,13 @@ impl Books {
                 Twin::new(fresh, Aggregator::archive, keys)
             },
             // It knows nothing of blocks and curvature, nor of gradients that are looked at side by side.
-            updater: (!has_a_rule(&job.mode) && has_plain_steps(&job)).then(|| {
+            updater: (!has_a_rule(&job.at_start(job.mode)) && has_plain_steps(&job)).then(|| {
                 let (update, keys) = (job.update, initial.len());
                 let fresh = move || Updater::new(&update, keys).expect("a valid job");
                 Twin::new(fresh, Updater::archive, keys)
             }),
             history: vec![initial],
-            consistency: job.mode.at_start().consistency,
+            consistency: job.at_start(job.mode).consistency,
             workers: vec![Account::default(); job.membership.workers as usize],
             deck: Deck::new(&job, rows),
             applied: BTreeSet::new(),

@@ -68,8 +68,12 @@ struct Rank {
 impl Ranks {
     pub(super) fn new(job: &Job) -> Self {
         Self {
-            mode: job.mode.at_start(),
-            promises: Promises::new(&job.mode.at_start(), job.membership.workers, wanted(job, 0)),
+            mode: job.at_start(job.mode),
+            promises: Promises::new(
+                &job.at_start(job.mode),
+                job.membership.workers,
+                wanted(job, 0),
+            ),
             ranks: vec![Rank::default(); job.membership.workers as usize],
             started: false,
             may_switch: !job.switches.is_empty(),

@@ -25,6 +25,7 @@ impl Messages {
                 build: self.text(),
                 place: self.place(),
                 address: self.text(),
+                standby: self.coin().then(|| self.text()),
                 followed: self.coin().then(|| (self.number(), self.number())),
                 on_disk: self.coin().then(|| self.on_disk()),
             }),

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use pstrain_core::id::ServerId;
 use pstrain_core::node::{
-    Durable, Input, Node, Outbox, Replica, Server, Shard, ShardConfig, decode_input, encode_input,
+    Durable, Input, Node, Outbox, Replica, ReplicaConfig, Server, Shard, ShardConfig, decode_input,
+    encode_input,
 };
 use pstrain_core::protocol::group::Place;
 use pstrain_core::saved::Saved;
@@ -28,7 +29,7 @@ impl Lab {
         server: u32,
         [address, coordinator]: [&str; 2],
     ) -> Replica {
-        let config = self.replica(process);
+        let config = ReplicaConfig { leader: address.to_owned(), ..self.replica(process) };
         if !address.is_empty() {
             return Replica::standby(config, self.job().clone()).expect("a valid job");
         }
@@ -94,8 +95,10 @@ impl Lab {
         };
         let Disk { checkpoint, inputs } = &self.processes[process].disk;
         let mut again = match checkpoint {
-            Some(saved) => Replica::restore(self.replica(process), self.job().clone(), saved)
-                .expect("it was saved"),
+            Some(saved) => {
+                let config = ReplicaConfig { leader: address.clone(), ..self.replica(process) };
+                Replica::restore(config, self.job().clone(), saved).expect("it was saved")
+            }
             None => self.begins(process, *server, [address, coordinator]),
         };
         for bytes in inputs {

@@ -9,7 +9,7 @@ use pstrain_core::protocol::Message;
 use pstrain_core::protocol::replica::{EntryKind, Promise, Stage};
 use pstrain_core::time::Time;
 
-use super::{Happening, Lab, Machine, Process, Rank, SERVERS};
+use super::{Fallen, Fate, Happening, Lab, Machine, Process, Rank, SERVERS};
 
 /// What travels on a connection.
 #[derive(Debug)]
@@ -175,7 +175,13 @@ impl Lab {
         let long = lease.mul_f64(0.1 + 3.0 * self.rng.unit());
         // Workers find one server after the other again.
         self.settles_until = self.now + long + lease * (2 * self.servers);
-        match self.rng.below(5) {
+        let what = self.rng.below(5);
+        let fate = [Some(Fate::Killed), Some(Fate::Killed), Some(Fate::Stopped), None];
+        let fate = fate.get(what as usize).copied().unwrap_or(Some(Fate::CutOff));
+        let (at, replaced) = (self.now, false);
+        let fate = fate.filter(|_| self.leads(victim));
+        self.fallen = fate.map(|fate| Fallen { server, fate, at, replaced });
+        match what {
             0 | 1 => self.kill(victim),
             2 => {
                 let until = self.now + long;
@@ -192,6 +198,16 @@ impl Lab {
                 self.break_off(long);
             }
         }
+    }
+
+    /// The last server cannot be reached for some leases.
+    pub(super) fn cut_off_last(&mut self) {
+        let lease = self.job().membership.lease;
+        let last = self.servers as usize - 1;
+        let all = (0..self.processes.len()).filter(|&it| it != last);
+        self.cut = all.map(|it| (it.min(last), it.max(last))).collect();
+        let long = lease.mul_f64(3.0 + 5.0 * self.rng.unit());
+        self.break_off(long);
     }
 
     /// The two servers lose each other, for one of them to be killed while it asks for promises.

@@ -4,7 +4,7 @@ use pstrain_core::node::{Departure, Event, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Message, Refusal};
 
-use super::{Lab, Machine};
+use super::{Lab, Machine, Replaced};
 
 impl Lab {
     /// What a worker is told must be what everybody is told.
@@ -54,8 +54,15 @@ impl Lab {
             }
             Event::TookOver { .. } => {
                 self.result.takeovers += 1;
+                self.note_replaced(process);
                 if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
                     *paired = false;
+                }
+            }
+            Event::Updated { .. } if self.leads(process) => {
+                let fallen = self.fallen.take_if(|fallen| fallen.replaced);
+                if let (Some(fallen), Some(it)) = (fallen, self.result.replaced.last_mut()) {
+                    it.updated = Some(self.now.since(fallen.at));
                 }
             }
             Event::KeysMoved { .. } if self.leads(process) => self.result.moves += 1,
@@ -69,6 +76,17 @@ impl Lab {
                 self.result.departed += 1;
             }
             _ => {}
+        }
+    }
+
+    /// Another leads in the place of a server that something befell.
+    fn note_replaced(&mut self, process: usize) {
+        let Machine::Replica { server, .. } = &*self.processes[process].node else { return };
+        let Some(fallen) = &mut self.fallen else { return };
+        if fallen.server == *server && !std::mem::replace(&mut fallen.replaced, true) {
+            let (fate, coordinated, delay) = (fallen.fate, *server == 0, self.delay);
+            let led = self.now.since(fallen.at);
+            self.result.replaced.push(Replaced { fate, coordinated, led, updated: None, delay });
         }
     }
 

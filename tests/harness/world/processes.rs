@@ -5,8 +5,8 @@ use std::time::Duration;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{PeerId, Version, WorkerId};
 use pstrain_core::node::{
-    Compute, Computed, Effect, Event, Input, Node, Outbox, Prepare, Prepared, Worker, WorkerConfig,
-    WorkerError,
+    Compute, Computed, Effect, Event, Input, Node, Outbox, Prepare, Prepared, STOP, Worker,
+    WorkerConfig, WorkerError,
 };
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Control, EndReason, PullStatus};
@@ -96,7 +96,8 @@ impl World<'_> {
                 if self.settings.faults.bad_data > 0 => {}
             Err(WorkerError::Refused(Refusal::NotFinite { .. }))
                 if self.settings.faults.bad_gradients > 0 => {}
-            Err(WorkerError::Refused(Refusal::Frame { .. })) if self.settings.garbage() => {}
+            Err(WorkerError::Refused(Refusal::Frame { .. }) | WorkerError::Damaged { .. })
+                if self.settings.garbage() => {}
             Err(error) => panic!("a worker failed: {error}"),
         }
     }
@@ -280,10 +281,7 @@ impl World<'_> {
                 let wishes = self.percent(50);
                 self.spawn(wishes.then_some(wish));
             }
-            Fault::DrainServer => {
-                self.checker.drained();
-                self.server_input(Input::Drain, None);
-            }
+            Fault::DrainServer => self.drain_server(),
             Fault::Stranger => self.connect(None, None),
             Fault::Status => {
                 self.connect(None, None);
@@ -332,6 +330,17 @@ impl World<'_> {
                     self.worker_input(process, Input::Wake);
                 }
             }
+        }
+    }
+
+    /// The server is to end the run, by a signal or by an order.
+    fn drain_server(&mut self) {
+        if self.links.len().is_multiple_of(2) {
+            self.checker.drained();
+            self.server_input(Input::Drain, None);
+        } else {
+            let (key, value) = (STOP.to_owned(), String::new());
+            self.order(Control { protocol_max: 1, key, value });
         }
     }
 

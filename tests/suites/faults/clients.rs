@@ -255,6 +255,8 @@ fn a_worker_that_comes_back_is_sent_nothing_before_it_asks() {
             worker: welcome.worker,
             incarnation: welcome.incarnation,
             run: welcome.run,
+            allowed: Sequence(1),
+            decided: Sequence(0),
         });
         let back = Hello { resume, ..hello("fast", Some(WorkerId(0))) };
         let (mut again, welcome_back) = join(&server, back);

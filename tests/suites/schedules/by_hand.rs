@@ -30,6 +30,12 @@ use pstrain_tests::Toy;
 
 pub(super) const RUN: u64 = 1;
 
+/// A worker's first incarnation, before it was allowed anything.
+pub(super) fn resume(worker: WorkerId) -> Resume {
+    let (incarnation, nothing) = (Incarnation(1), Sequence(0));
+    Resume { worker, incarnation, run: RUN, allowed: nothing, decided: nothing }
+}
+
 /// Hands inputs to a node, a millisecond apart.
 pub(super) struct Hand<N> {
     pub(super) node: N,
@@ -110,6 +116,37 @@ fn a_push_of_another_incarnation_is_refused() {
 }
 
 #[test]
+fn a_worker_that_knows_more_than_what_was_kept_shows_it_and_is_another_incarnation() {
+    let known = |incarnation, allowed, decided| {
+        let (incarnation, run) = (Incarnation(incarnation), RUN);
+        let (allowed, decided) = (Sequence(allowed), Sequence(decided));
+        Resume { worker: WorkerId(0), incarnation, run, allowed, decided }
+    };
+    // What was kept is that it may make its first push.
+    for (was, is, shows) in [
+        (known(1, 0, 0), 1, false),
+        (known(1, 1, 0), 1, false),
+        (known(1, 1, 1), 2, true),
+        (known(1, 2, 0), 2, true),
+        (known(3, 0, 0), 4, true),
+        // No worker has been so many: that is no reason to run out of numbers.
+        (known(u64::MAX, 0, 0), 2, false),
+    ] {
+        let mut server = server();
+        server.take_in(PeerId(1));
+        server.give(Input::Disconnected { peer: PeerId(1), why: "it was killed".into() });
+        let out = server.greet(PeerId(2), Some(was));
+        let told = sent(&out);
+        let [Message::Welcome(welcome)] = &told[..] else { panic!("{was:?}: {told:?}") };
+        let told = (welcome.resumed, welcome.incarnation);
+        assert_eq!(told, (is == 1, Incarnation(is)), "{was:?}");
+        let behind = Event::Behind { worker: WorkerId(0), incarnation: was.incarnation };
+        let says = out.iter().any(|effect| matches!(effect, Effect::Report(it) if *it == behind));
+        assert_eq!(says, shows, "{was:?}");
+    }
+}
+
+#[test]
 fn a_worker_that_floods_the_server_is_turned_away() {
     let mut server = server();
     let push = server.take_in(PeerId(1));
@@ -181,6 +218,7 @@ fn values_sent_anew_from_before_keys_moved_are_not_those_that_are_due() {
         build: BUILD.into(),
         place: Place::First { server: id, servers: 2 },
         address: "there".into(),
+        standby: None,
         followed: None,
         on_disk: None,
     };
@@ -247,19 +285,17 @@ fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
     assert_eq!(try_as(&mut server, own(second), None, None), Ok(second));
     assert_eq!(try_as(&mut server, Identity::Worker(None), Some(first), None), Ok(first));
     // Nor can one take up what another was in the middle of.
-    let resume = Resume { worker: first, incarnation: Incarnation(1), run: RUN };
-    assert_eq!(
-        try_as(&mut server, own(second), None, Some(resume)),
-        denied(own(second), Some(first))
-    );
-    assert_eq!(try_as(&mut server, own(first), Some(first), Some(resume)), Ok(first));
+    let was = resume(first);
+    let other = try_as(&mut server, own(second), None, Some(was));
+    assert_eq!(other, denied(own(second), Some(first)));
+    assert_eq!(try_as(&mut server, own(first), Some(first), Some(was)), Ok(first));
     // One that can be anybody makes room, until the run begins, for one that can be nobody else; not if it
     // was asked for there.
     let mut server = Hand::new(Server::new(Toy::new(2, 8).job, RUN).unwrap());
     let any = Identity::Worker(None);
     assert_eq!(try_as(&mut server, any, None, None), Ok(first));
     assert_eq!(try_as(&mut server, own(first), None, None), Ok(first));
-    let back = Resume { worker: first, incarnation: Incarnation(1), run: RUN };
+    let back = resume(first);
     assert_eq!(try_as(&mut server, any, None, Some(back)), Ok(second));
     let owner = String::from("by hand");
     let taken = Err(Refusal::WorkerTaken { worker: first, owner });
@@ -280,7 +316,7 @@ fn whoever_asks_while_auto_is_being_left_is_told_of_the_fence_and_for_whom_it_wa
     let out = server.tell(PeerId(2), Message::Control(control));
     assert!(sent(&out).is_empty(), "answered before the fence: {out:?}");
     let status = server.node.status(server.now);
-    assert_eq!(status.consistency, "auto: asp, 1 in flight");
+    assert_eq!(status.consistency, "auto: asp, 1 in flight, participation share");
     assert_eq!(status.ordered.as_deref(), Some("ssp:2"));
     let wait = status.wait.expect("somebody to wait for");
     assert_eq!((wait.reason, wait.workers), (WaitReason::Fence, vec![WorkerId(0)]));
@@ -306,8 +342,7 @@ fn whoever_is_cut_off_at_the_end_comes_back_to_hear_it() {
     assert!(!out.iter().any(|effect| matches!(effect, Effect::Done(_))), "{out:?}");
     let newcomer = server.greet(PeerId(2), None);
     assert_eq!(sent(&newcomer), [&Message::Refused(Refusal::Over)]);
-    let resume = Resume { worker: WorkerId(0), incarnation: Incarnation(1), run: RUN };
-    let out = server.greet(PeerId(3), Some(resume));
+    let out = server.greet(PeerId(3), Some(resume(WorkerId(0))));
     let told = sent(&out);
     assert!(matches!(told[0], Message::Welcome(welcome) if welcome.resumed), "{told:?}");
     assert!(matches!(told[1], Message::End(end) if end.reason == EndReason::Stopped), "{told:?}");

@@ -11,14 +11,14 @@ use pstrain_core::node::{
 };
 use pstrain_core::protocol::checkpoint::{OnDisk, Written};
 use pstrain_core::protocol::group::{Enlist, Place};
-use pstrain_core::protocol::message::{EndReason, Heartbeat, Resume};
+use pstrain_core::protocol::message::{EndReason, Heartbeat};
 use pstrain_core::protocol::range::PullRange;
 use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
 use pstrain_core::store::Decision;
 use pstrain_core::time::Time;
 use pstrain_tests::Toy;
 
-use super::by_hand::{Hand, RUN, sent};
+use super::by_hand::{Hand, RUN, resume, sent};
 
 const OTHER: ServerId = ServerId(1);
 
@@ -39,7 +39,8 @@ fn comes(
     let place = Place::First { server: OTHER, servers: 2 };
     let (build, address) = (BUILD.into(), "there".into());
     server.give(Input::Connected(PeerId(peer), Identity::Anyone));
-    let enlist = Enlist { protocol: PROTOCOL_VERSION, build, place, address, followed, on_disk };
+    let (protocol, standby) = (PROTOCOL_VERSION, None);
+    let enlist = Enlist { protocol, build, place, address, standby, followed, on_disk };
     server.tell(PeerId(peer), Message::Enlist(enlist))
 }
 
@@ -236,7 +237,7 @@ fn the_end_is_on_the_disk_before_anybody_hears_of_it_if_the_disk_has_room() {
     let mut again = Hand::new(Server::restore(Toy::new(1, 8).job, &saved).unwrap());
     again.node.begin_lineage(RUN + 1, RUN, number);
     again.give(Input::Disconnected { peer: PeerId(1), why: "it began anew".into() });
-    let was = Resume { run: RUN, worker: WorkerId(0), incarnation: Incarnation(1) };
+    let was = resume(WorkerId(0));
     let out = again.greet(PeerId(2), Some(was));
     assert!(says_end(&out), "{out:?}");
     assert!(matches!(out.last(), Some(Effect::Done(Ok(EndReason::Stopped)))), "{out:?}");

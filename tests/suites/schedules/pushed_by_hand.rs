@@ -177,6 +177,7 @@ fn ten_million_keys_are_pushed_in_messages_that_servers_take() {
         build: BUILD.into(),
         place: Place::First { server: ServerId(1), servers: 2 },
         address: "there".into(),
+        standby: None,
         followed,
         on_disk: None,
     };

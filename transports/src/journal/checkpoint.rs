@@ -1,8 +1,7 @@
 //! A checkpoint as one safetensors file: the arrays of a server's state under their names, and all
 //! else as bytes beside them.
 //!
-//! A checksum over the whole file stands in its metadata, reckoned with zeros in its own place. So
-//! one file, which any reader of safetensors opens, is either whole or known not to be.
+//! A checksum over the whole file stands in its [metadata](super::sealed).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,21 +10,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pstrain_core::node::RestoreError;
-use pstrain_core::protocol::crc32c;
 use pstrain_core::saved::{Array, Saved};
 use pstrain_core::time::Time;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
+use super::sealed::{UNSEALED, is_sealed, seal};
+
 /// The metadata key of what belongs to pstrain.
 const KEY: &str = "pstrain";
-/// What stands before the checksum, and the checksum before it is known.
-const CHECKSUM: &[u8] = b"crc32c ";
-const UNKNOWN: &str = "crc32c 00000000";
 /// The tensors of what is no array.
 const STATE: &str = "pstrain.state";
 const BESIDE: &str = "pstrain.beside";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// A server's state at some time.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +76,7 @@ impl Checkpoint {
             now: *now,
             lineage: *lineage,
             arrays: saved.arrays.iter().map(|(name, _)| name.clone()).collect(),
-            checksum: UNKNOWN.into(),
+            checksum: UNSEALED.into(),
         };
         let contents: Vec<(&str, Dtype, usize, Cow<'_, [u8]>)> = saved
             .arrays
@@ -108,10 +105,7 @@ impl Checkpoint {
         let metadata =
             std::collections::HashMap::from([(KEY.to_owned(), serde_json::to_string(&about)?)]);
         let mut bytes = safetensors::serialize(views, Some(metadata)).map_err(io::Error::other)?;
-        let checksum = crc32c(&bytes);
-        let place =
-            checksum_in(&bytes).ok_or_else(|| io::Error::other("no place for a checksum"))?;
-        bytes[place].copy_from_slice(format!("{checksum:08x}").as_bytes());
+        seal(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -130,10 +124,7 @@ impl Checkpoint {
     }
 
     fn of_bytes(mut bytes: Vec<u8>) -> Result<Self, Problem> {
-        let place = checksum_in(&bytes).ok_or(Problem::Damaged)?;
-        let told = bytes[place.clone()].to_vec();
-        bytes[place].fill(b'0');
-        if format!("{:08x}", crc32c(&bytes)).as_bytes() != told {
+        if is_sealed(&mut bytes) != Some(true) {
             return Err(Problem::Damaged);
         }
         let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(|_error| Problem::Other)?;
@@ -160,15 +151,6 @@ impl Checkpoint {
         let beside = tensor(BESIDE)?.data().to_vec();
         Ok(Self { number, mark, now, saved: Saved { small, arrays }, lineage, beside })
     }
-}
-
-/// Where the checksum is: its first eight digits after the words before it, in the metadata.
-fn checksum_in(bytes: &[u8]) -> Option<std::ops::Range<usize>> {
-    let length = u64::from_le_bytes(*bytes.first_chunk()?);
-    let header = bytes.get(8..)?.get(..usize::try_from(length).ok()?)?;
-    let begin = header.windows(CHECKSUM.len()).position(|word| word == CHECKSUM)?;
-    let begin = 8 + begin + CHECKSUM.len();
-    (begin + 8 <= bytes.len()).then_some(begin..begin + 8)
 }
 
 /// Numbers as bytes, the least significant first.

@@ -16,7 +16,7 @@ use pstrain_core::protocol::crc32c;
 use super::disk::{Disk, replace};
 
 /// What a log begins with: its name and the version of its form. Its mark follows.
-const MAGIC: [u8; 8] = *b"PSTRLOG2";
+const MAGIC: [u8; 8] = *b"PSTRLOG3";
 /// Bytes before the first block.
 const BEGIN: usize = MAGIC.len() + size_of::<u64>();
 /// What a block begins with.

@@ -13,6 +13,7 @@ mod folder;
 mod inputs;
 mod log;
 mod recovery;
+mod sealed;
 mod snapshots;
 
 use pstrain_core::node::{Durable, Input};
@@ -24,6 +25,7 @@ pub use disk::{Disk, Files, replace};
 pub use folder::{FolderError, Found, Shelf, StateFolder};
 pub use log::{Log, LogError, Opened};
 pub use recovery::{Recovered, goes_on, recover};
+pub use sealed::{UNSEALED, is_sealed, seal};
 pub use snapshots::Snapshots;
 
 use crate::driver::Journal;

@@ -92,8 +92,23 @@ pub(super) fn items<'a>(
     Ok(items)
 }
 
+/// Names of keys in other programs, and here.
+const ALSO_CALLED: &[(&str, &str)] = &[
+    ("latency", "delay"),
+    ("lag", "delay"),
+    ("bandwidth", "rate"),
+    ("throughput", "rate"),
+    ("drop", "loss"),
+    ("straggler", "slow"),
+];
+
 /// Says that `word` is not among `known`, and which of them was perhaps meant.
 pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
+    let is_meant =
+        |(called, name): &&(&str, &str)| called.eq_ignore_ascii_case(word) && known.contains(name);
+    if let Some((_, name)) = ALSO_CALLED.iter().find(is_meant) {
+        return format!("{word:?} is no {what}; did you mean {name}?");
+    }
     let nearest = known
         .iter()
         .map(|&known| (strsim::jaro_winkler(word, known), known))

@@ -464,6 +464,14 @@ mod tests {
     fn errors_name_the_item_and_what_is_allowed() {
         for (text, told) in [
             (
+                "all.latency=5ms",
+                "link: all.latency=5ms: \"latency\" is no key of a link; did you mean delay?",
+            ),
+            (
+                "1.Bandwidth=1mbit",
+                "link: 1.Bandwidth=1mbit: \"Bandwidth\" is no key of a link; did you mean rate?",
+            ),
+            (
                 "1.dela=5ms",
                 "link: 1.dela=5ms: \"dela\" is no key of a link (did you mean delay?); there are \
                  delay, later, jitter, distribution, rate, loss, outage, slow-start",

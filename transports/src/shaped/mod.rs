@@ -326,6 +326,10 @@ impl<T: Transport> Transport for Shaped<T> {
         self.inner.link(peer)
     }
 
+    fn origin(&self, peer: PeerId) -> Option<String> {
+        self.inner.origin(peer)
+    }
+
     fn note(&mut self, event: &Event) {
         if let Event::Welcomed { worker, job, .. } = event {
             self.shape(*worker, job);

@@ -111,7 +111,8 @@ fn config(seat: usize, life: u32, replicate: Replicate, stream: Stream) -> Repli
     let stream = stream.fork("replica", seat as u64).fork("life", life.into());
     // No two processes have the same number.
     let id = u64::from(life) * ADDRESSES.len() as u64 + seat as u64;
-    ReplicaConfig { id, address: ADDRESSES[seat].to_owned(), stream, replicate }
+    let [address, leader] = [seat, 1 - seat].map(|seat| ADDRESSES[seat].to_owned());
+    ReplicaConfig { id, address, leader, stream, replicate }
 }
 
 impl<H: Host> Simulation<'_, H> {

@@ -6,17 +6,22 @@ use std::time::Duration;
 
 use pstrain_core::id::PeerId;
 use pstrain_core::node::{Identity, Target};
+use pstrain_core::time::Time;
 
 use super::secure::Broken;
 use super::stream::Stream;
-use super::{DIAL, HANDSHAKE, SocketTransport};
-use crate::address::AddressError;
+use super::turns::Step;
+use super::{DIAL, HANDSHAKE, Ready, SocketTransport};
+use crate::address::{Address, AddressError};
 use crate::transport::TransportEvent;
 
-/// How long those at the door are seen to before those inside have their turn.
+/// How long connections at the door are seen to, or accepted, before the members have their turn.
 const DOOR_TURN: Duration = Duration::from_micros(200);
 /// While those inside are at work, those at the door get one part of so many of the time.
 const DOOR_SHARE: u32 = 16;
+/// The same for accepting connections. Until then it is not known where one comes from, so that none
+/// must wait for long.
+const ACCEPT_SHARE: u32 = 8;
 /// Those inside are at work if one was heard within this time.
 const AT_WORK: Duration = Duration::from_millis(50);
 /// How often it is looked whether a list of certificates has changed.
@@ -34,6 +39,7 @@ impl SocketTransport {
                 self.tell(&error.to_string());
             }
         }
+        let until = begin + DOOR_TURN;
         while let Some(listener) = &self.listener {
             match listener.accept() {
                 Ok(stream) => self.let_to_the_door(stream),
@@ -46,7 +52,7 @@ impl SocketTransport {
                     return;
                 }
             }
-            if self.clock.now() >= begin + DOOR_TURN {
+            if self.clock.now() >= until {
                 self.accept_at = Some(begin);
                 return;
             }
@@ -98,7 +104,13 @@ impl SocketTransport {
         let layer = self.security.dialled(address.host())?;
         let stream = Stream::connect(&address, self.dials, self.security.is_local());
         let stream = stream.map_err(|error| Broken {
-            why: error.to_string(),
+            why: match (&address, error.kind()) {
+                (Address::Unix(_), io::ErrorKind::PermissionDenied) => format!(
+                    "{error}: it is a Unix socket of another user; run both as one user, or use \
+                     --tls or --psk over TCP"
+                ),
+                _ => error.to_string(),
+            },
             permanent: matches!(
                 error.kind(),
                 io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
@@ -109,26 +121,53 @@ impl SocketTransport {
         Ok(())
     }
 
+    /// Takes note of what has happened to one at the door.
+    pub(super) fn call(&mut self, id: PeerId, ready: Ready) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let step = if connection.awaits_hello() { Step::Hello } else { Step::Later };
+        if step == Step::Hello && ready.closed {
+            // A dialler that has gone is not worth a signature, nor a place in line.
+            return self.lose(id, String::from("closed by the peer").into());
+        }
+        if step == Step::Hello && !ready.readable {
+            return self.on_ready(id, ready); // nothing has come, so this costs nothing
+        }
+        // While all time is theirs, however many there are will be seen to.
+        if let Some(oldest) = self.door.call(id, step, ready)
+            && self.is_at_work()
+        {
+            self.drive_out(oldest);
+        }
+    }
+
     /// Sees to those at the door, for as long as those inside can spare.
     pub(super) fn see_to_the_door(&mut self) {
         let begin = self.clock.now();
-        if begin < self.door_at || (self.calls.is_empty() && self.accept_at.is_none()) {
-            return;
-        }
-        let until = begin + DOOR_TURN;
-        // The oldest first: they are nearest to being inside.
-        while self.clock.now() < until
-            && let Some((id, ready)) = self.calls.pop_first()
-        {
-            self.on_ready(id, ready);
-        }
-        let now = self.clock.now();
-        if now < until && self.accept_at.is_some_and(|at| at <= now) {
+        if self.accept_at.is_some_and(|at| at.max(self.accepts_at) <= begin) {
             self.accept();
+            self.accepts_at = self.pause_since(begin, ACCEPT_SHARE);
         }
+        let begin = self.clock.now();
+        if begin >= self.door_at && self.door.is_called() {
+            while self.clock.now() < begin + DOOR_TURN
+                && let Some((id, ready)) = self.door.next()
+            {
+                self.on_ready(id, ready);
+            }
+            self.door_at = self.pause_since(begin, DOOR_SHARE);
+        }
+    }
+
+    /// When work that began at `begin` may go on, if it is to take one part of `share` of the time
+    /// while members are at work.
+    fn pause_since(&self, begin: Time, share: u32) -> Time {
         let now = self.clock.now();
-        if self.member_at.is_some_and(|at| now < at + AT_WORK) {
-            self.door_at = now + now.since(begin) * DOOR_SHARE;
-        }
+        if self.is_at_work() { now + now.since(begin) * share } else { now }
+    }
+
+    /// Whether members are at work.
+    fn is_at_work(&self) -> bool {
+        let now = self.clock.now();
+        self.member_at.is_some_and(|at| now < at + AT_WORK)
     }
 }

@@ -13,7 +13,8 @@ use pstrain_core::protocol::{
 };
 use pstrain_core::time::Time;
 
-use super::secure::{Broken, Layer};
+use super::door::Origin;
+use super::secure::{Broken, Layer, UNPROVED};
 use super::stream::Stream;
 use super::traffic::Traffic;
 use crate::transport::{HIGH_WATER_BYTES, MAX_BACKLOG_BYTES, TransportEvent};
@@ -59,6 +60,8 @@ pub(super) struct Connection {
     /// Whether the peer dialled. Only such a peer is slowed down by not reading from it: if both
     /// sides of a connection did that, each could wait for the other to read.
     accepted: bool,
+    /// Where the peer is, if it dialled: the system knows no more once the connection has broken.
+    origin: Option<Origin>,
     /// Whether reading stopped because the peer does not take its answers.
     paused: bool,
     /// Whether the peer is known to have closed: then no event will say so again.
@@ -95,11 +98,13 @@ impl Connection {
             true if layer.is_open() => State::Connected,
             true => State::Securing,
         };
+        let origin = accepted.then(|| stream.origin());
         Self {
             stream,
             layer,
             state,
             accepted,
+            origin,
             decoder: Decoder::new(Limits::STRANGER),
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -128,6 +133,11 @@ impl Connection {
         self.accepted
     }
 
+    /// Where the peer is, if it dialled.
+    pub(super) const fn origin(&self) -> Option<Origin> {
+        self.origin
+    }
+
     pub(super) fn is_connecting(&self) -> bool {
         self.state == State::Connecting
     }
@@ -153,6 +163,11 @@ impl Connection {
     /// Whether reading was put off and may go on.
     pub(super) fn wants_more(&self) -> bool {
         self.paused && !self.owes_reading()
+    }
+
+    /// Whether it came from elsewhere, and the first message of its handshake was not looked at.
+    pub(super) fn awaits_hello(&self) -> bool {
+        self.state == State::Securing && self.received == 0
     }
 
     /// Takes note that the peer has closed, or half of it.
@@ -290,7 +305,7 @@ impl Connection {
                     return Ok(Progress::Drained);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(self.broken(error)),
             };
             *turn += read;
             self.received += read as u64;
@@ -364,10 +379,29 @@ impl Connection {
         Progress::More
     }
 
+    /// Why this connection cannot go on after `error`, in words.
+    pub(super) fn broken(&self, error: io::Error) -> Broken {
+        use io::ErrorKind as E;
+        match error.kind() {
+            // The peer has closed it with bytes of this side unread.
+            E::BrokenPipe | E::ConnectionAborted | E::ConnectionReset if self.is_unanswered() => {
+                self.end_of_stream().into()
+            }
+            _ => error.into(),
+        }
+    }
+
+    /// Whether the peer was dialled, and has said nothing at all.
+    const fn is_unanswered(&self) -> bool {
+        !self.accepted && self.received == 0
+    }
+
+    /// Why the stream has ended, as far as it can be known here.
     fn end_of_stream(&self) -> String {
-        String::from(if self.state == State::Securing {
-            "closed by the peer before both had proved who they are; run both with --tls, or both \
-             with --psk"
+        String::from(if self.is_unanswered() {
+            self.layer.unanswered(&self.stream)
+        } else if self.state == State::Securing {
+            UNPROVED
         } else if self.decoder.is_mid_frame() {
             "closed by the peer in the middle of a message"
         } else {

@@ -3,19 +3,21 @@
 //! Anybody can make connections. So there are only so many places, and whoever comes when all are
 //! taken gets the place of the oldest connection from where the most come: a flood from one host
 //! drives out itself. Those who have proved who they are have places of their own, and count by
-//! their certificate.
+//! their certificate. Each origin has its [turn](super::turns).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use pstrain_core::id::PeerId;
 use pstrain_core::node::Identity;
 use pstrain_core::time::Time;
 
+use super::Ready;
 use super::files::allowed_files;
-use crate::sparing::Sparing;
+use super::turns::{Standing, Step, Turns};
+use crate::sparing::{Sparing, SparingBy};
 
 /// Where a connection comes from, as far as one is to be told from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +26,20 @@ pub(super) enum Origin {
     Here,
     Host(IpAddr),
     Known(Identity),
+}
+
+impl Origin {
+    /// All that one subscriber can send from counts as one: of IPv6 that is a network of 64 bits.
+    fn network(self) -> Self {
+        match self {
+            Self::Host(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_none() => {
+                let [a, b, c, d, ..] = ip.segments();
+                Self::Host(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
+            }
+            Self::Host(ip) => Self::Host(ip.to_canonical()),
+            Self::Here | Self::Known(_) => self,
+        }
+    }
 }
 
 impl fmt::Display for Origin {
@@ -38,13 +54,50 @@ impl fmt::Display for Origin {
 
 /// The most places, of each kind.
 const MOST_PLACES: usize = 1024;
+/// The most networks that are known.
+const MOST_KNOWN: usize = 4096;
 
 /// The places before the door.
 #[derive(Debug)]
 pub(super) struct Door {
     unproved: Places,
     proved: Places,
-    of: BTreeMap<PeerId, (bool, Origin)>,
+    of: BTreeMap<PeerId, Guest>,
+    turns: Turns,
+    known: Known,
+}
+
+/// One at the door.
+#[derive(Clone, Copy, Debug)]
+struct Guest {
+    /// Where it connects from.
+    host: Origin,
+    /// By what it is told from others: its host, or who it has proved to be.
+    origin: Origin,
+    is_proved: bool,
+}
+
+/// Networks from which one came that was taken in, the latest of them.
+#[derive(Debug, Default)]
+struct Known {
+    since: BTreeMap<Origin, u64>,
+    noted: u64,
+}
+
+impl Known {
+    fn note(&mut self, host: Origin) {
+        self.noted += 1;
+        self.since.insert(host.network(), self.noted);
+        if self.since.len() > MOST_KNOWN {
+            let first = self.since.iter().min_by_key(|&(_, noted)| noted);
+            let first = first.map(|(&host, _)| host);
+            first.map(|host| self.since.remove(&host));
+        }
+    }
+
+    fn has(&self, host: Origin) -> bool {
+        self.since.contains_key(&host.network())
+    }
 }
 
 #[derive(Debug)]
@@ -87,7 +140,13 @@ fn places() -> usize {
 
 impl Door {
     pub(super) fn new() -> Self {
-        Self { unproved: Places::new(), proved: Places::new(), of: BTreeMap::new() }
+        Self {
+            unproved: Places::new(),
+            proved: Places::new(),
+            of: BTreeMap::new(),
+            turns: Turns::default(),
+            known: Known::default(),
+        }
     }
 
     /// Whether a connection has not been taken in.
@@ -97,44 +156,79 @@ impl Door {
 
     /// Where one at the door comes from.
     pub(super) fn origin(&self, id: PeerId) -> Option<Origin> {
-        self.of.get(&id).map(|&(_, origin)| origin)
+        self.of.get(&id).map(|guest| guest.origin)
     }
 
-    /// Somebody has come; returns who must go for it.
-    pub(super) fn enter(&mut self, id: PeerId, origin: Origin) -> Option<PeerId> {
-        self.of.insert(id, (false, origin));
-        self.unproved.enter(origin, id)
+    /// A connection has come; returns the one that must go for it.
+    pub(super) fn enter(&mut self, id: PeerId, host: Origin) -> Option<PeerId> {
+        self.of.insert(id, Guest { host, origin: host, is_proved: false });
+        self.unproved.enter(host.network(), id)
     }
 
-    /// Somebody has proved who it is; returns who must go for it.
+    /// One has proved who it is; returns the one that must go for it.
     pub(super) fn prove(&mut self, id: PeerId, identity: Identity) -> Option<PeerId> {
-        let origin = self.leave(id)?;
-        let origin = if identity == Identity::Anyone { origin } else { Origin::Known(identity) };
-        self.of.insert(id, (true, origin));
-        self.proved.enter(origin, id)
+        let guest = self.of.get_mut(&id)?;
+        let (host, before) = (guest.host, guest.is_proved);
+        let origin = if identity == Identity::Anyone { host } else { Origin::Known(identity) };
+        let was = std::mem::replace(guest, Guest { host, origin, is_proved: true });
+        let places = if before { &mut self.proved } else { &mut self.unproved };
+        places.leave(was.origin.network(), id);
+        self.known.note(host);
+        self.proved.enter(origin.network(), id)
     }
 
-    /// A connection was taken in, or is gone; returns where it came from if it was at the door.
+    /// A connection is gone; returns where it came from if it was at the door.
     pub(super) fn leave(&mut self, id: PeerId) -> Option<Origin> {
-        let (is_proved, origin) = self.of.remove(&id)?;
-        let places = if is_proved { &mut self.proved } else { &mut self.unproved };
-        places.leave(origin, id);
-        Some(origin)
+        self.take_out(id).map(|(guest, _)| guest.origin)
     }
 
-    /// Who must go so that there is room.
+    /// A connection was taken in; returns what has happened to it meanwhile, if it was at the door.
+    pub(super) fn take_in(&mut self, id: PeerId) -> Option<Ready> {
+        let (guest, ready) = self.take_out(id)?;
+        self.known.note(guest.host);
+        ready
+    }
+
+    fn take_out(&mut self, id: PeerId) -> Option<(Guest, Option<Ready>)> {
+        let guest = self.of.remove(&id)?;
+        let places = if guest.is_proved { &mut self.proved } else { &mut self.unproved };
+        places.leave(guest.origin.network(), id);
+        Some((guest, self.turns.leave(id)))
+    }
+
+    /// The one that must go so that there is room.
     pub(super) fn first_to_go(&self) -> Option<PeerId> {
         self.unproved.first_to_go()
     }
+
+    /// Takes note of what has happened to one at the door, which is at this step; returns the one that
+    /// should go for it.
+    pub(super) fn call(&mut self, id: PeerId, step: Step, ready: Ready) -> Option<PeerId> {
+        let guest = self.of.get(&id)?;
+        let is_known = guest.is_proved || self.known.has(guest.host);
+        let standing = if is_known { Standing::Known } else { Standing::Stranger };
+        self.turns.call(id, (standing, guest.origin.network()), step, ready)
+    }
+
+    /// Whether something has happened that was not seen to.
+    pub(super) fn is_called(&self) -> bool {
+        !self.turns.is_empty()
+    }
+
+    /// The one whose turn it is to be seen to, and what has happened to it.
+    pub(super) fn next(&mut self) -> Option<(PeerId, Ready)> {
+        self.turns.next()
+    }
 }
 
-/// Time between two things that are told, so that a flood is told of in few words.
-const PAUSE: Duration = Duration::from_secs(1);
+/// A flood is told of in few words: in such a time so many different things, each of them once.
+const PERIOD: Duration = Duration::from_secs(10);
+const MOST_TOLD: u32 = 10;
 
 /// Tells somebody who was turned away, and why.
 pub(super) struct Notices {
     tell: Box<dyn FnMut(&str) + Send>,
-    sparing: Sparing,
+    sparing: SparingBy<String>,
 }
 
 impl fmt::Debug for Notices {
@@ -145,16 +239,17 @@ impl fmt::Debug for Notices {
 
 impl Notices {
     pub(super) fn new(tell: impl FnMut(&str) + Send + 'static) -> Self {
-        Self { tell: Box::new(tell), sparing: Sparing::new(1, PAUSE) }
+        let [each, all] = [1, MOST_TOLD].map(|most| Sparing::new(most, PERIOD));
+        Self { tell: Box::new(tell), sparing: SparingBy::new(each, all) }
     }
 
     /// The same by a clock that begins anew.
     pub(super) fn anew(self) -> Self {
-        Self { sparing: self.sparing.anew(), ..self }
+        Self { sparing: self.sparing.restarted(), ..self }
     }
 
     pub(super) fn tell(&mut self, now: Time, what: &str) {
-        if let Some(what) = self.sparing.say(now, what) {
+        if let Some(what) = self.sparing.say(now, what.to_owned(), what) {
             (self.tell)(&what);
         }
     }
@@ -183,5 +278,22 @@ mod tests {
         assert_eq!(door.unproved.taken as u64, most - 1);
         assert_eq!(door.leave(PeerId(0)), Some(Origin::Known(Identity::Worker(None))));
         assert!(!door.has(PeerId(0)) && door.proved.by_origin.is_empty());
+    }
+
+    #[test]
+    fn a_host_from_which_a_member_came_is_known_and_so_is_its_network() {
+        let [first, second, other] = ["2001:db8:1:2::1", "2001:db8:1:2:3::9", "2001:db8:1:3::1"]
+            .map(|ip| Origin::Host(ip.parse().unwrap()));
+        let mut known = Known::default();
+        known.note(first);
+        assert!(known.has(first) && known.has(second) && !known.has(other));
+        let [host, next] = [1, 2].map(|last| Origin::Host(IpAddr::from([10, 0, 0, last])));
+        known.note(host);
+        assert!(known.has(host) && !known.has(next));
+        for ip in 0..MOST_KNOWN as u32 {
+            known.note(Origin::Host(IpAddr::V4(ip.into())));
+            known.note(host);
+        }
+        assert!(known.has(host) && !known.has(first) && known.since.len() == MOST_KNOWN);
     }
 }

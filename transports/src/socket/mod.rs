@@ -10,6 +10,7 @@ mod secure;
 mod stream;
 mod tcp_info;
 mod traffic;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,7 +31,7 @@ use door::{Door, Notices};
 pub use files::allow_more_files;
 use listener::Listener;
 use secure::{Broken, Layer};
-pub use secure::{Security, SecurityError};
+pub use secure::{KeyAccess, Security, SecurityError};
 use stream::Stream;
 
 pub use traffic::Traffic;
@@ -65,13 +66,13 @@ pub struct SocketTransport {
     refresh_at: Time,
     notices: Option<Notices>,
     door: Door,
-    /// What has happened to those at the door and was not seen to.
-    calls: BTreeMap<PeerId, Ready>,
-    /// When they are seen to again.
+    /// When those at the door are seen to again.
     door_at: Time,
     /// When one of those inside was heard last.
     member_at: Option<Time>,
+    /// When connections are accepted, if there are any, and from when on that may be.
     accept_at: Option<Time>,
+    accepts_at: Time,
     target: Option<Address>,
     dials: usize,
     connections: BTreeMap<PeerId, Connection>,
@@ -130,10 +131,10 @@ impl SocketTransport {
             refresh_at: Time::ZERO,
             notices: None,
             door: Door::new(),
-            calls: BTreeMap::new(),
             door_at: Time::ZERO,
             member_at: None,
             accept_at: None,
+            accepts_at: Time::ZERO,
             target: None,
             dials: 0,
             connections: BTreeMap::new(),
@@ -198,7 +199,7 @@ impl SocketTransport {
     }
 
     /// The same transport, which tells `tell` who was turned away before its node has heard of it,
-    /// and why; once a second at most.
+    /// and why: each thing once in ten seconds, and ten things at most.
     #[must_use]
     pub fn telling(mut self, tell: impl FnMut(&str) + Send + 'static) -> Self {
         self.notices = Some(Notices::new(tell));
@@ -268,7 +269,6 @@ impl SocketTransport {
     /// Takes note that a connection is gone.
     fn lose(&mut self, id: PeerId, broken: Broken) {
         self.unread.remove(&id);
-        self.calls.remove(&id);
         self.set_end(id, None);
         let origin = self.door.leave(id);
         let Some(mut connection) = self.connections.remove(&id) else { return };
@@ -328,7 +328,8 @@ impl SocketTransport {
         if ready.writable
             && let Err(error) = connection.write()
         {
-            return self.fail(id, error.into());
+            let broken = connection.broken(error);
+            return self.fail(id, broken);
         }
         if ready.readable || ready.closed || connection.wants_more() {
             self.read(id);
@@ -350,7 +351,7 @@ impl SocketTransport {
         match progress {
             Ok(Progress::Drained) => {}
             Ok(Progress::More) if self.door.has(id) => {
-                self.calls.entry(id).or_default().readable = true;
+                self.call(id, Ready { readable: true, ..Ready::default() });
             }
             Ok(Progress::More) => drop(self.unread.insert(id)),
             Err(broken) => self.fail(id, broken),
@@ -363,8 +364,8 @@ impl SocketTransport {
             return Some(Time::ZERO);
         }
         let first = self.deadlines.first().map(|&(at, _)| at);
-        let calls = (!self.calls.is_empty()).then_some(self.door_at);
-        let accept = self.accept_at.map(|at| at.max(self.door_at));
+        let calls = self.door.is_called().then_some(self.door_at);
+        let accept = self.accept_at.map(|at| at.max(self.accepts_at));
         [first, calls, accept].into_iter().flatten().min()
     }
 
@@ -388,7 +389,7 @@ impl SocketTransport {
                 Token(token) => {
                     let (id, ready) = (PeerId((token - FIRST_PEER) as u64), Ready::of(event));
                     if self.door.has(id) {
-                        self.calls.entry(id).or_default().add(ready);
+                        self.call(id, ready);
                     } else {
                         self.member_at = Some(now);
                         self.on_ready(id, ready);
@@ -432,15 +433,18 @@ impl Transport for SocketTransport {
     fn send(&mut self, id: PeerId, message: Message) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Err(error) = connection.send(message) {
-            self.lose(id, error.into());
+            let broken = connection.broken(error);
+            self.lose(id, broken);
         }
     }
 
     fn limit(&mut self, id: PeerId, limits: Limits) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.limit(limits);
-            if limits != Limits::STRANGER {
-                self.door.leave(id);
+            if limits != Limits::STRANGER
+                && let Some(ready) = self.door.take_in(id)
+            {
+                self.on_ready(id, ready);
             }
         }
     }
@@ -455,7 +459,7 @@ impl Transport for SocketTransport {
         // bytes would reset the connection and could destroy the last words under way to it.
         connection.linger();
         if self.door.has(id) {
-            self.calls.entry(id).or_default().readable = true;
+            self.call(id, Ready { readable: true, ..Ready::default() });
         } else {
             self.unread.insert(id);
         }
@@ -489,6 +493,10 @@ impl Transport for SocketTransport {
 
     fn link(&self, id: PeerId) -> Option<LinkFigures> {
         self.connections.get(&id).map(Connection::figures)
+    }
+
+    fn origin(&self, id: PeerId) -> Option<String> {
+        self.connections.get(&id)?.origin().map(|origin| origin.to_string())
     }
 
     fn partial_push(&self, id: PeerId, least: usize) -> Option<PartialPush<'_>> {

@@ -11,7 +11,10 @@ use crate::time::Time;
 
 /// Share of its time that a worker should spend computing: more than that is not worth more
 /// staleness.
-const BUSY: f64 = 0.9;
+const BUSY: f64 = 0.95;
+/// A larger window helps if it brings this share of what it would with nothing else to wait for. Not
+/// more, because the measurement before it may have begun when the link was another.
+const HELPS: f64 = 0.25;
 /// Measurements for which a window rests after a larger one did not help.
 const REST: u32 = 32;
 /// Share of a push in the running mean of a worker's loss.
@@ -31,8 +34,8 @@ pub(super) struct Pace {
     before: Option<(u32, f64)>,
     /// Measurements for which a larger window is not tried.
     rest: u32,
-    /// Whether the last measurement asked for no other window.
-    pub(super) is_settled: bool,
+    /// Whether a larger window did not help before: then it at most doubles.
+    is_careful: bool,
     /// Mean loss of its latest mini-batches.
     pub(super) loss: Option<f64>,
     /// Examples in its partition.
@@ -49,18 +52,19 @@ pub(super) struct Measured {
 }
 
 impl Pace {
-    pub(super) const fn new() -> Self {
+    /// One of a worker that has pushed its first gradient, on parameters that were `given` then.
+    pub(super) const fn new(given: Time) -> Self {
         Self {
             window: 1,
             skip: 0,
-            // Two cycles show the order of magnitude, and a slow link is slow to show more.
-            wanted: 2,
-            since: None,
+            // One cycle shows the order of magnitude, and a slow link is slow to show more.
+            wanted: 1,
+            since: Some(given),
             pushes: 0,
             computing: Duration::ZERO,
             before: None,
             rest: 0,
-            is_settled: false,
+            is_careful: false,
             loss: None,
             rows: 0,
         }
@@ -75,9 +79,8 @@ impl Pace {
 
     /// Begins with another window.
     pub(super) fn set_window(&mut self, window: u32) {
-        self.skip = self.window.max(window) + 1;
+        self.skip = self.window;
         self.window = window;
-        self.is_settled = false;
         self.wanted = (2 * window).max(4);
         self.since = None;
     }
@@ -109,20 +112,18 @@ impl Pace {
         let Measured { busy, rate } = measured;
         if let Some((window, before)) = self.before.take() {
             let (growth, hoped) = (rate / before, f64::from(self.window) / f64::from(window));
-            if busy < BUSY && growth < 1.0 + (hoped - 1.0) / 2.0 {
+            if busy < BUSY && growth < 1.0 + (hoped - 1.0) * HELPS {
                 return self.go_back(window, growth);
             }
         }
         if self.rest > 0 {
             self.rest -= 1;
-            self.is_settled = true;
             return None;
         }
-        self.is_settled = busy >= BUSY;
         let wanted = libm::ceil(f64::from(self.window) / busy.max(1e-3)) as u32;
-        let wanted = wanted.min(2 * self.window).min(ceiling);
+        let most = if self.is_careful { (2 * self.window).min(ceiling) } else { ceiling };
+        let wanted = wanted.min(most);
         if busy >= BUSY || wanted <= self.window {
-            self.is_settled |= ceiling > 0;
             return None;
         }
         self.before = Some((self.window, rate));
@@ -138,6 +139,7 @@ impl Pace {
     fn go_back(&mut self, window: u32, growth: f64) -> Option<String> {
         let enough = libm::ceil(f64::from(window) * growth.max(1.0)) as u32;
         self.rest = REST;
+        self.is_careful = true;
         let (tried, enough) = (self.window, enough.min(self.window));
         if enough == tried {
             return None;

@@ -194,3 +194,38 @@ fn what_is_carried_is_bounded_and_gets_through() {
     }
     assert!(carrier.carried() < 200.0);
 }
+
+#[test]
+fn what_is_carried_over_a_change_of_the_rate_makes_the_step_it_would_have_made() {
+    let schedule = Schedule::Step { every: 7, factor: 0.1 };
+    for (chain, drops) in [("top-k:0.1", 0), ("one-bit", 0), ("top-k:0.1", 3), ("one-bit", 3)] {
+        let mut carrier = carrier(chain, ErrorFeedback::On, 60).at(0.5, schedule);
+        let mut random = Stream::new(4).rng();
+        let (mut made, mut owed) = (vec![0.0_f64; 60], vec![0.0_f64; 60]);
+        let mut decided = None;
+        for number in 1..=40 {
+            carrier.turn_to(Version(number));
+            let rate = f64::from(schedule.rate(0.5, Version(number)));
+            let given = gradient(&mut random, 60);
+            let sent = carrier.filter(given.clone(), Sequence(number), task(number), None, &[]);
+            let dropped = (drops > 0 && number % drops == 0).then_some(DropReason::Stale);
+            decided = Some(Decided::after(decided, Sequence(number), dropped));
+            // It hears of two at once.
+            if number % 2 == 0 {
+                decided.iter().for_each(|decided| carrier.decided(decided));
+            }
+            if dropped.is_none() {
+                let values = given.iter().zip(sent.gradient.iter());
+                for ((owed, made), (given, sent)) in owed.iter_mut().zip(&mut made).zip(values) {
+                    *owed += rate * f64::from(*given);
+                    *made += rate * f64::from(*sent);
+                }
+            }
+        }
+        let rate = f64::from(carrier.residual_rate());
+        for ((made, owed), carried) in made.iter().zip(&owed).zip(carrier.residual()) {
+            let off = made + rate * f64::from(*carried) - owed;
+            assert!(off.abs() < 1e-4, "{chain}: off by {off} of {owed}");
+        }
+    }
+}

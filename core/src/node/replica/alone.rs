@@ -107,6 +107,10 @@ impl Primary {
         let mut effects = self.unsettled.release();
         effects.retain(|effect| !matches!(effect, Effect::Report(Event::StandbyJoined { .. })));
         self.obey(now, effects.into_iter(), out);
+        if self.copy.server.coordinator().is_none() {
+            let told = self.tell_standby();
+            self.obey(now, told.into_iter(), out);
+        }
         self.renew_electorate();
     }
 }

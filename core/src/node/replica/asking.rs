@@ -4,7 +4,7 @@ use alloc::string::ToString;
 
 use serde::{Deserialize, Serialize};
 
-use super::grace;
+use super::loss::Search;
 use super::standby::Standby;
 use crate::id::{PeerId, Term};
 use crate::node::{Effect, Outbox, Target};
@@ -23,18 +23,32 @@ impl Round {
 }
 
 impl Standby {
-    /// Whom it dials next. The primary may ask before it does: if it is there, it goes on.
-    pub(super) fn next_target(&mut self, now: Time) -> Target {
-        let is_due = |since: Time| now >= since + 2 * grace(self.lease());
-        let may = self.can_lead() && self.lost.as_ref().is_some_and(|(since, _)| is_due(*since));
+    /// Turns to the next place to dial; whether that is the first elector, for the first time since
+    /// it has lost the primary.
+    pub(super) fn turn(&mut self, now: Time) -> bool {
+        let lease = self.lease();
+        let may = self.can_lead() && self.lost.as_ref().is_some_and(|it| now >= it.goes_at(lease));
         let subject = self.subject().filter(|_| may);
         let places = subject.map(|it| it.places_of_electors()).unwrap_or_default();
         let next = (self.round.0 + 1) % (places.len() + 1);
         self.round = Round(next);
-        match next.checked_sub(1) {
+        let target = match next.checked_sub(1) {
             Some(place) => places.into_iter().nth(place).unwrap_or(Target::Server),
             None => Target::Server,
-        }
+        };
+        self.dialler.turn_to(target);
+        let lost = self.lost.as_mut().filter(|_| next > 0);
+        lost.is_some_and(|lost| {
+            core::mem::replace(&mut lost.search, Search::GoesRound) != Search::GoesRound
+        })
+    }
+
+    /// When it goes to the electors even if the primary has not refused it, unless it has been
+    /// there, or they come here.
+    pub(super) fn goes_at(&self) -> Option<Time> {
+        let lost = self.lost.as_ref().filter(|lost| lost.search != Search::GoesRound)?;
+        let may = self.can_lead() && !self.is_coordinator() && !self.dialler.is_dialling();
+        may.then(|| lost.goes_at(self.lease()))
     }
 
     pub(super) fn on_elector_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {

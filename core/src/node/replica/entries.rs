@@ -14,9 +14,9 @@ use super::fail;
 use super::standby::Standby;
 use crate::filter::Encoded;
 use crate::node::{Effect, Event, Input, Outbox, WorkerError, decode_input};
+use crate::protocol::Message;
 use crate::protocol::message::Push;
 use crate::protocol::replica::{Combined, Entry, EntryKind, Shape};
-use crate::protocol::{Message, Refusal};
 use crate::time::Time;
 
 /// Entries that count only together, as far as they have come.
@@ -78,8 +78,9 @@ impl Standby {
             return;
         }
         self.contest = None;
+        let refusal = self.not_leading();
         for (peer, _) in core::mem::take(&mut self.attending) {
-            out.push(Effect::Send(peer, Message::Refused(Refusal::Standby)));
+            out.push(Effect::Send(peer, Message::Refused(refusal.clone())));
             out.push(Effect::Close(peer));
         }
     }
@@ -158,6 +159,7 @@ impl Standby {
             match effect {
                 Effect::Report(mut event) => {
                     event.is_told_later(sent.since(at));
+                    event.translate(|_| None);
                     out.push(Effect::Report(event));
                 }
                 Effect::Done(Ok(reason)) => self.over = Some((now, reason)),

@@ -48,6 +48,7 @@ mod dials;
 mod entries;
 mod following;
 mod held;
+mod loss;
 mod other;
 mod pairing;
 mod primary;
@@ -68,6 +69,7 @@ use super::{Effect, Incoming, Input, Node, Outbox, Server, ServerError, Shard, W
 use crate::id::{PeerId, ServerId, Term};
 use crate::job::{Job, heartbeat};
 use crate::params::KeyRange;
+use crate::protocol::Status;
 use crate::rng::Stream;
 use crate::time::Time;
 
@@ -78,6 +80,8 @@ pub struct ReplicaConfig {
     pub id: u64,
     /// Where workers reach it.
     pub address: String,
+    /// Where the server is that it stands by for; empty if it leads from the beginning.
+    pub leader: String,
     /// For the jitter of its back-off.
     pub stream: Stream,
     /// What of gradients it sends to its standby, while it has one.
@@ -238,6 +242,13 @@ impl Node for Replica {
         match &mut self.role {
             Role::Leads(primary) => primary.look_ahead(incoming),
             Role::StandsBy(_) => false,
+        }
+    }
+
+    fn outlook(&self, now: Time) -> Option<Status> {
+        match &self.role {
+            Role::Leads(primary) => primary.outlook(now),
+            Role::StandsBy(standby) => standby.outlook(now),
         }
     }
 }

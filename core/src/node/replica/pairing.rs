@@ -1,6 +1,7 @@
 //! How somebody comes to be the standby of a primary, goes and comes back.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::following::{Follower, Link};
 use super::primary::Primary;
@@ -168,14 +169,16 @@ impl Primary {
         follower.paired = true;
         let address = follower.address.clone();
         self.write(now, EntryKind::Paired(electorate), out);
-        let told = Standby { address: address.clone() };
-        let told = self
-            .copy
-            .server
-            .followers()
-            .into_iter()
-            .map(|peer| Effect::Send(peer, Message::Standby(told.clone())));
-        self.unsettled.hold(told.chain([Effect::Report(Event::StandbyJoined { address })]));
+        let told = self.tell_standby();
+        self.unsettled
+            .hold(told.into_iter().chain([Effect::Report(Event::StandbyJoined { address })]));
+    }
+
+    /// Tells where the standby is, or that there is none; with peers of the server.
+    pub(super) fn tell_standby(&self) -> Vec<Effect> {
+        let told = Standby { address: self.standby() };
+        let those = self.copy.server.told_of_standby().into_iter();
+        those.map(|peer| Effect::Send(peer, Message::Standby(told.clone()))).collect()
     }
 
     /// The connection to the standby is gone, or closed for a reason.

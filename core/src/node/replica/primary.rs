@@ -17,7 +17,7 @@ use crate::node::dialler::Dialler;
 use crate::node::{Effect, Incoming, Input, Outbox, Server, encode_input};
 use crate::protocol::message::{End, Heartbeat};
 use crate::protocol::replica::{Electorate, EntryKind};
-use crate::protocol::{Message, PartialPush};
+use crate::protocol::{Message, PartialPush, Status};
 use crate::rng::Stream;
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
@@ -325,20 +325,45 @@ impl Primary {
                 enlisted.standby = self.standby();
                 Effect::Send(outer(peer)?, Message::Enlisted(enlisted))
             }
+            Effect::Send(peer, Message::Enlist(mut enlist)) => {
+                enlist.standby = self.standby();
+                Effect::Send(outer(peer)?, Message::Enlist(enlist))
+            }
             Effect::Send(peer, message) => Effect::Send(outer(peer)?, message),
             Effect::Limit(peer, limits) => Effect::Limit(outer(peer)?, limits),
             Effect::Close(peer) => Effect::Close(outer(peer)?),
             Effect::SendExamples { peer, part, from } => {
                 Effect::SendExamples { peer: outer(peer)?, part, from }
             }
+            Effect::Report(mut event) => {
+                event.translate(outer);
+                Effect::Report(event)
+            }
             Effect::SendStatus { peer, mut status, links } => {
-                status.standby = self.standby();
-                status.wait = self.wait(now).or(status.wait);
+                self.complete(now, &mut status);
                 let links = links.into_iter().map(|link| link.and_then(outer)).collect();
                 Effect::SendStatus { peer: outer(peer)?, status, links }
             }
             other => other,
         })
+    }
+
+    /// Adds what the server does not know of its standby.
+    fn complete(&self, now: Time, status: &mut Status) {
+        status.standby = self.standby();
+        if let Some(first) = status.servers.first_mut() {
+            first.standby.clone_from(&status.standby);
+        }
+        if let Some(wait) = self.wait(now) {
+            status.wait = Some(wait);
+        }
+    }
+
+    /// How the job is doing, if the server knows.
+    pub(super) fn outlook(&self, now: Time) -> Option<Status> {
+        let mut status = self.copy.server.status(self.copy.stream_time(now))?;
+        self.complete(now, &mut status);
+        Some(status)
     }
 
     pub(super) fn is_paired(&self) -> bool {

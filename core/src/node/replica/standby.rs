@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::asking::Round;
 use super::contest::Contest;
 use super::entries::Together;
+use super::loss::{Loss, Search};
 use super::subject::Subject;
-use super::{Copy, ReplicaConfig, fail};
+use super::{Copy, ReplicaConfig, fail, silence};
 use crate::id::{PeerId, Term, Version};
 use crate::job::Job;
 use crate::node::dialler::{Dialler, Due, Unreachable};
@@ -59,8 +60,8 @@ pub(super) struct Standby {
     pub(super) strangers: BTreeMap<PeerId, (Time, Identity)>,
     /// Workers that have lost the primary, too.
     pub(super) attending: BTreeMap<PeerId, Attending>,
-    /// Since when nobody leads, as far as it knows, and why.
-    pub(super) lost: Option<(Time, String)>,
+    /// The primary, if it is lost.
+    pub(super) lost: Option<Loss>,
     pub(super) over: Option<(Time, EndReason)>,
 }
 
@@ -124,10 +125,13 @@ impl Standby {
             }
             Input::DialFailed { why, .. } => self.redial(now, self.dialler.name(why), out),
             Input::Message(from, message) if self.dialler.heard(now, from) => {
+                self.hear();
                 self.on_primary(now, message, out);
             }
             Input::Receiving(from) => {
-                let _is_primary = self.dialler.heard(now, from);
+                if self.dialler.heard(now, from) {
+                    self.hear();
+                }
             }
             Input::Message(from, message) => self.on_message(now, from, message, out),
             Input::Garbage(peer, error) if self.dialler.peer() == Some(peer) => {
@@ -222,16 +226,42 @@ impl Standby {
     pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.arriving = None;
         self.together = Together::default();
-        self.lost.get_or_insert_with(|| (now, why.clone()));
+        let lost = self.lost.get_or_insert_with(|| Loss::new(now, why.clone(), Search::Dials));
+        if lost.search == Search::Listens {
+            lost.search = Search::Dials;
+        }
         if !self.paired {
             self.copy = None;
         }
-        let next = self.next_target(now);
-        self.dialler.turn_to(next);
+        let is_first = self.turn(now);
         if let Err(Unreachable { why, attempts, tried }) =
             self.dialler.redial(now, why, self.lease(), out)
         {
-            fail(WorkerError::Unreachable { why, attempts, tried }, out);
+            return fail(WorkerError::Unreachable { why, attempts, tried }, out);
+        }
+        if is_first {
+            self.dialler.hasten(now); // it has waited long enough
+        }
+    }
+
+    /// The primary is silent for so long that it may be gone: electors that come may decide that
+    /// this one leads. It may speak again all the same, on the same connection.
+    fn notice_silence(&mut self, now: Time) {
+        let is_silent = |silent: &Duration| *silent >= silence(self.lease());
+        if let Some(silent) = self.dialler.silent(now).filter(is_silent)
+            && self.paired
+            && self.lost.is_none()
+        {
+            let why = alloc::format!("it has been silent for {silent:?}");
+            self.lost = Some(Loss::new(now, why, Search::Listens));
+        }
+    }
+
+    /// The primary is not silent any more. If electors were asked to follow this one, the next
+    /// entry says which of the two leads.
+    fn hear(&mut self) {
+        if self.contest.is_none() && self.attending.is_empty() {
+            self.lost.take_if(|lost| lost.search == Search::Listens);
         }
     }
 
@@ -325,30 +355,43 @@ impl Standby {
             Message::Hello(hello) if self.can_lead() && self.is_coordinator() => {
                 self.attend(now, from, Attending { identity, hello, since: now }, out);
             }
-            Message::PullStatus(_) if identity.may_control().is_ok() && self.copy.is_some() => {
-                let status = self.copy.as_ref();
-                let status = status.and_then(|it| it.server.status(it.stream_time(now)));
-                let wait = self.wait(now);
-                let status = status.map(|status| Status {
-                    stands_by: true,
-                    wait: wait.or_else(|| status.wait.clone()),
-                    ..status
-                });
-                let status = status.map(|status| Message::Status(Box::new(status)));
-                out.extend(status.map(|status| Effect::Send(from, status)));
+            Message::PullStatus(_) if identity.may_control().is_ok() => {
+                let answer = self.outlook(now).map(|status| Message::Status(Box::new(status)));
+                let answer = answer.unwrap_or_else(|| Message::Refused(self.refusal(&message)));
+                out.push(Effect::Send(from, answer));
                 out.push(Effect::Close(from));
             }
-            _ => {
-                out.push(Effect::Send(from, Message::Refused(Refusal::Standby)));
+            message => {
+                out.push(Effect::Send(from, Message::Refused(self.refusal(&message))));
                 out.push(Effect::Close(from));
             }
         }
     }
 
+    /// Turns away a message that only the server that leads answers.
+    fn refusal(&self, message: &Message) -> Refusal {
+        match self.subject().and_then(|subject| subject.elsewhere(message)) {
+            Some(elsewhere) => elsewhere,
+            None => self.not_leading(),
+        }
+    }
+
+    /// Names the server that leads.
+    pub(super) fn not_leading(&self) -> Refusal {
+        Refusal::Standby { leader: self.config.leader.clone() }
+    }
+
+    /// How the job is doing, as far as the stream tells.
+    pub(super) fn outlook(&self, now: Time) -> Option<Status> {
+        let copy = self.copy.as_ref()?;
+        let status = copy.server.status(copy.stream_time(now))?;
+        let wait = self.wait(now).or_else(|| status.wait.clone());
+        Some(Status { leader: Some(self.config.leader.clone()), wait, ..status })
+    }
+
     /// For whom it waits, once it has lost its primary.
     fn wait(&self, now: Time) -> Option<Wait> {
-        let (since, _) = self.lost.as_ref()?;
-        let (reason, waited) = (WaitReason::Primary, now.since(*since));
+        let (reason, waited) = (WaitReason::Primary, now.since(self.lost.as_ref()?.since));
         Some(Wait { reason, workers: Vec::new(), waited, left: None })
     }
 
@@ -363,6 +406,12 @@ impl Standby {
         let lease = self.lease();
         if self.owed_since.is_some() {
             self.keep(now, out);
+        }
+        self.notice_silence(now);
+        if let Some(lost) =
+            self.lost.as_ref().filter(|_| self.goes_at().is_some_and(|at| now >= at))
+        {
+            return self.redial(now, lost.why.clone(), out);
         }
         match self.dialler.wake(now, lease, out) {
             Due::Nothing => {}
@@ -380,8 +429,9 @@ impl Standby {
             return self.end(reason, out);
         }
         let on_time = |since: Time| now < since + lease;
+        let refusal = self.not_leading();
         let mut close = |peer: &PeerId| {
-            out.push(Effect::Send(*peer, Message::Refused(Refusal::Standby)));
+            out.push(Effect::Send(*peer, Message::Refused(refusal.clone())));
             out.push(Effect::Close(*peer));
             false
         };
@@ -397,15 +447,15 @@ impl Standby {
     pub(super) fn deadline(&self) -> Option<Time> {
         let lease = self.lease();
         let link = self.dialler.deadline(lease);
+        let silent = self.dialler.silent_at(silence(lease));
+        let silent = silent.filter(|_| self.paired && self.lost.is_none());
         let contest = self.contest.as_ref().map(Contest::ask_at);
         let strangers = self.strangers.values().map(|(since, _)| *since + lease).min();
         let attending = self.attending.values().map(|worker| worker.since + lease).min();
         let over = self.over.map(|(since, _)| since + lease);
         let ends = self.ends_at().filter(|_| self.can_lead() && self.over.is_none());
-        [link, self.owed_since, contest, strangers, attending, over, ends]
-            .into_iter()
-            .flatten()
-            .min()
+        let own = [link, silent, self.goes_at(), self.owed_since, contest, over, ends];
+        own.into_iter().chain([strangers, attending]).flatten().min()
     }
 }
 

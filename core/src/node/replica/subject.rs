@@ -15,7 +15,7 @@ use crate::node::{
 use crate::params::KeyRange;
 use crate::protocol::group::Place;
 use crate::protocol::replica::{Combined, Elector, Electorate};
-use crate::protocol::{Status, job_digest};
+use crate::protocol::{Message, Refusal, Status, job_digest};
 use crate::saved::{Archive, Saved, SavedError};
 use crate::time::Time;
 
@@ -205,14 +205,14 @@ impl Subject {
         }
     }
 
-    /// Those of whoever must know where the standby is: who follows a server that does not coordinate
-    /// hears from the one that does where that is.
-    pub(super) fn followers(&self) -> Vec<PeerId> {
+    /// The connections on which it is told where the standby is. Workers need not know it of a
+    /// server that does not coordinate: the coordinator tells them where that server is.
+    pub(super) fn told_of_standby(&self) -> Vec<PeerId> {
         match self {
             Self::Coordinator(server) => {
                 server.worker_peers().chain(server.server_peers()).collect()
             }
-            Self::Shard(_) => Vec::new(),
+            Self::Shard(shard) => shard.coordinator().into_iter().collect(),
         }
     }
 
@@ -256,6 +256,16 @@ impl Subject {
         match self {
             Self::Coordinator(_) => Vec::new(),
             Self::Shard(shard) => shard.coordinators().all().cloned().collect(),
+        }
+    }
+
+    /// A refusal for a message that a server which does not coordinate never answers.
+    pub(super) fn elsewhere(&self, message: &Message) -> Option<Refusal> {
+        match self {
+            Self::Shard(shard) if !matches!(message, Message::Attach(_) | Message::Follow(_)) => {
+                Some(shard.elsewhere(message))
+            }
+            Self::Coordinator(_) | Self::Shard(_) => None,
         }
     }
 

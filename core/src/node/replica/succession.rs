@@ -102,7 +102,8 @@ impl Standby {
         let ends = self.ends_at().is_some_and(|at| now >= at);
         let term = self.won(out).or_else(|| ends.then(|| self.latest.next()))?;
         let Copy { mut server, entries, clock } = self.copy.take()?;
-        let (since, why) = self.lost.take().unwrap_or((now, String::new()));
+        let lost = self.lost.take();
+        let (since, why) = lost.map_or((now, String::new()), |lost| (lost.since, lost.why));
         let version = version_of(&server);
         out.extend(self.dialler.peer().map(Effect::Close));
         out.push(Effect::Report(Event::TookOver { term, version, stood: now.since(since), why }));
@@ -140,7 +141,7 @@ impl Standby {
 
     /// When it sees a run to its end that has ended already: nothing changes any more, whoever leads.
     pub(super) fn ends_at(&self) -> Option<Time> {
-        let (since, _) = self.lost.as_ref()?;
-        self.subject()?.has_ended().then(|| *since + silence(self.lease()))
+        let since = self.lost.as_ref()?.since;
+        self.subject()?.has_ended().then(|| since + silence(self.lease()))
     }
 }

@@ -1,7 +1,7 @@
 //! The other servers as peers: taken in, heard, lost, let go.
 
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::Server;
@@ -10,31 +10,48 @@ use super::group::Other;
 use super::moving::Change;
 use crate::id::{PeerId, ServerId};
 use crate::node::{Effect, Evaluate, Event, Outbox};
-use crate::protocol::group::{Enlist, Enlisted, Followed, MOST_ADDRESS_BYTES, Place};
+use crate::protocol::group::{Enlist, Enlisted, Followed, Place, is_address};
 use crate::protocol::message::{End, EndReason, Heartbeat};
-use crate::protocol::replica::{Candidacy, Elector};
+use crate::protocol::replica::{Candidacy, Elector, Standby};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 use crate::time::Time;
 
 impl Server {
     /// A server says which of the job's it is.
     pub(super) fn on_enlist(&mut self, now: Time, peer: PeerId, enlist: Enlist, out: &mut Outbox) {
-        if let Err(why) = self.check_enlist(&enlist).and_then(|()| self.check_server(peer)) {
-            return self.refuse(now, peer, why, out);
-        }
         let server = match enlist.place {
             Place::First { server, .. } | Place::Given { server } => Some(server),
             Place::Wanted => None,
         };
+        if let Err(why) = self.take_enlist(now, peer, server, enlist, out) {
+            let who = server.map_or_else(
+                || String::from("one more server"),
+                |server| alloc::format!("server {server}"),
+            );
+            self.refuse_as(now, peer, Some(who), why, out);
+        }
+    }
+
+    fn take_enlist(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        server: Option<ServerId>,
+        enlist: Enlist,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        self.check_enlist(&enlist)?;
+        self.check_server(peer)?;
         if server.is_some_and(|server| self.group.gone.contains(&server)) {
             // It was cut off when it was told that others have its keys now.
-            return self.send_away(peer, out);
+            self.send_away(peer, out);
+            return Ok(());
         }
         match server.filter(|server| self.group.get(*server).is_some()) {
             Some(server) => match self.standing(server, &enlist) {
                 Ok(Standing::GoesOn) => {
                     self.count_on(server);
-                    self.take_back(now, peer, server, enlist, out);
+                    self.take_back(now, peer, server, enlist, out)?;
                 }
                 Ok(Standing::NotNeeded) => {
                     self.note_told(server);
@@ -42,17 +59,19 @@ impl Server {
                 }
                 Ok(_) if self.group.peer_of(server).is_some() => {
                     // Or the two would take turns for ever.
-                    self.refuse(now, peer, Refusal::ServerTaken { server }, out);
+                    return Err(Refusal::ServerTaken { server });
                 }
                 Ok(Standing::Behind(checkpoint)) => self.send_back(peer, checkpoint, out),
                 Ok(Standing::Lost(checkpoint)) => {
-                    return self.go_back_with(server, checkpoint, out);
+                    self.go_back_with(server, checkpoint, out);
+                    return Ok(());
                 }
-                Err(what) => return self.refuse(now, peer, Refusal::Server { what }, out),
+                Err(what) => return Err(Refusal::Server { what }),
             },
-            None => self.take_in(now, peer, enlist.address, out),
+            None => self.take_in(now, peer, enlist, out)?,
         }
         self.settle(now, out);
+        Ok(())
     }
 
     /// Tells one that is not needed any more that it can go; if that may not be told yet, it comes again.
@@ -73,7 +92,7 @@ impl Server {
         server: ServerId,
         enlist: Enlist,
         out: &mut Outbox,
-    ) {
+    ) -> Result<(), Refusal> {
         let (first, next) = (self.group.first, self.group.next());
         let followed = enlist.followed.map_or(0, |(_, followed)| followed);
         let is_known = (first..=next).contains(&followed);
@@ -82,10 +101,12 @@ impl Server {
                 "it has followed {followed} decisions, but {first} to {next} are known here: its \
                  part of the parameters is lost, if no other process has it"
             );
-            return self.refuse(now, peer, Refusal::Server { what }, out);
+            return Err(Refusal::Server { what });
         };
         let before = other.peer.replace(peer);
+        let has_moved = !other.address.is_empty() && other.address != enlist.address;
         (other.address, other.heard, other.away_since) = (enlist.address, now, None);
+        other.standby = enlist.standby;
         other.followed = followed;
         out.extend(before.map(Effect::Close));
         self.stay(server);
@@ -95,17 +116,38 @@ impl Server {
             None => Event::ServerWaits { server },
         }));
         self.group.send(followed..self.group.sent, peer, out);
+        if has_moved {
+            self.call_workers_back(now, server, out);
+        }
+        Ok(())
+    }
+
+    /// Another process has taken the place of a server, elsewhere. Workers that have not noticed
+    /// that the one before is gone would wait there for a lease: they come back, and are told where
+    /// it is now.
+    fn call_workers_back(&mut self, now: Time, server: ServerId, out: &mut Outbox) {
+        for peer in self.worker_peers().collect::<Vec<_>>() {
+            let why = Refusal::ServerMoved { server };
+            let said = why.to_string();
+            out.extend([Effect::Send(peer, Message::Refused(why)), Effect::Close(peer)]);
+            self.on_disconnected(now, peer, said, out);
+        }
     }
 
     /// One more server wants keys.
-    fn take_in(&mut self, now: Time, peer: PeerId, address: String, out: &mut Outbox) {
-        if let Err(what) = self.check_join() {
-            return self.refuse(now, peer, Refusal::Server { what }, out);
-        }
-        let server = self.group.add(now, peer, address);
+    fn take_in(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        enlist: Enlist,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        self.check_join().map_err(|what| Refusal::Server { what })?;
+        let server = self.group.add(now, peer, (enlist.address, enlist.standby));
         self.group.changes.want(Change::Join(server), now);
         self.enlisted(peer, server, out);
         out.push(Effect::Report(Event::ServerWaits { server }));
+        Ok(())
     }
 
     fn enlisted(&mut self, peer: PeerId, server: ServerId, out: &mut Outbox) {
@@ -118,7 +160,7 @@ impl Server {
     }
 
     fn check_enlist(&self, enlist: &Enlist) -> Result<(), Refusal> {
-        let Enlist { protocol, build, place, address, followed, on_disk: _ } = enlist;
+        let Enlist { protocol, build, place, address, followed, .. } = enlist;
         if *protocol != PROTOCOL_VERSION {
             return Err(Refusal::Protocol {
                 theirs: (*protocol, *protocol),
@@ -137,9 +179,8 @@ impl Server {
             && (*server == ServerId::COORDINATOR || server.0 >= *servers)
         {
             alloc::format!("there is no other server {server} of {servers}")
-        } else if address.is_empty()
-            || address.len() > MOST_ADDRESS_BYTES
-            || address.chars().any(char::is_control)
+        } else if !is_address(address)
+            || enlist.standby.as_deref().is_some_and(|it| !is_address(it))
         {
             String::from("its address is no address")
         } else if followed.is_some_and(|(run, _)| run != self.run) && !self.takes_checkpoints() {
@@ -173,6 +214,11 @@ impl Server {
                 self.group.prune();
             }
             Message::Candidacy(asked) => self.on_candidacy(now, peer, asked, out),
+            Message::Standby(Standby { address }) => {
+                if let Some(other) = self.group.other(server) {
+                    other.standby = address.filter(|address| is_address(address));
+                }
+            }
             Message::Arrived(arrived) => self.on_arrived(now, server, arrived, out),
             Message::Measured(measured) => self.on_measured(now, peer, server, &measured, out),
             Message::Portion(portion) => self.on_portion(now, server, portion, out),

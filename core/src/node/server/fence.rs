@@ -12,9 +12,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Server;
 use super::measuring::What;
-use super::{Server, controller};
-use crate::consistency::{Choice, ConsistencySpec, Seen};
+use crate::consistency::{Auto, Choice, ConsistencySpec, Seen};
 use crate::id::{PeerId, Version, WorkerId};
 use crate::mode::Mode;
 use crate::node::{Cause, Effect, Event, Outbox};
@@ -27,6 +27,9 @@ use crate::work::Redundancy;
 
 /// The order that a server shall go, as [`Control::key`]; its value is the server's number.
 pub const LEAVE_SERVER: &str = "leave-server";
+
+/// The order that the run shall end, as [`Control::key`]; its value is empty.
+pub const STOP: &str = "stop";
 
 /// A mode that was ordered and has not begun.
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,8 +67,14 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         self.forget_stranger(peer);
+        if let Some(reason) = self.end {
+            return answer(peer, Err(alloc::format!("the run has ended: {reason}")), out);
+        }
+        if control.key == STOP {
+            return self.order_stop(now, peer, &control, out);
+        }
         if !self.may_change() {
-            return answer(peer, Err("the run is over, or about to be".into()), out);
+            return answer(peer, Err("the run drains: nothing changes any more".into()), out);
         }
         if control.key == LEAVE_SERVER {
             return self.order_leave(now, peer, &control, out);
@@ -97,6 +106,18 @@ impl Server {
                 self.settle(now, out);
             }
         }
+    }
+
+    /// A client wants the run to end, as by [`Input::Drain`](crate::node::Input::Drain). It is
+    /// answered at once: what is under way may take long to come back.
+    fn order_stop(&mut self, now: Time, peer: PeerId, control: &Control, out: &mut Outbox) {
+        if !control.value.is_empty() {
+            let why = alloc::format!("stop takes no value, and was given {:?}", control.value);
+            return answer(peer, Err(why), out);
+        }
+        let begun = Begun { version: self.version(), mode: self.mode_in_words() };
+        answer(peer, Ok(begun), out);
+        self.drain(now, out);
     }
 
     /// Orders what the job says shall be ordered by now.
@@ -137,6 +158,7 @@ impl Server {
         &mut self,
         worker: WorkerId,
         now: Time,
+        given: Time,
         compute: Duration,
         loss: f32,
         out: &mut Outbox,
@@ -147,7 +169,7 @@ impl Server {
         }
         let rows = self.roster.slot(worker).map_or(0, |slot| slot.rows);
         let version = self.cohort.version();
-        let seen = Seen { worker, now, compute, loss, rows, version };
+        let seen = Seen { worker, now, given, compute, loss, rows, version };
         let choice = auto.pushed(&self.mode, seen);
         self.follow_auto(now, choice, out);
     }
@@ -228,10 +250,10 @@ impl Server {
     fn begin_mode(&mut self, ordered: Ordered, out: &mut Outbox) {
         let Ordered { mode, cause, restore, anew, askers, .. } = ordered;
         if !matches!(cause, Cause::Chosen(_)) {
-            self.auto = (mode.consistency == ConsistencySpec::Auto).then(|| controller(&self.job));
+            self.auto = (mode.consistency == ConsistencySpec::Auto).then(Auto::new);
         }
         let keeps_looks = matches!(cause, Cause::Chosen(_));
-        let (wished, mode) = (mode, mode.at_start());
+        let (wished, mode) = (mode, self.job.at_start(mode));
         let anew = anew || !mode.counts_like(&self.mode);
         self.mode = mode;
         if self.job.redundancy == Redundancy::None {

@@ -23,7 +23,7 @@ use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
 use crate::params::{KeyMap, KeyRange};
 use crate::protocol::group::{Decisions, Holders, MOST_DECISION_BYTES, MOST_DECISIONS, Slice};
 use crate::protocol::message::Push;
-use crate::protocol::{Message, ServerStatus};
+use crate::protocol::{Message, ServerStatus, Successor};
 use crate::saved::{Archive, SavedError};
 use crate::store::{Contribution, Decision};
 use crate::time::Time;
@@ -65,6 +65,8 @@ pub(super) struct Other {
     /// Since when it has not been there.
     pub(super) away_since: Option<Time>,
     pub(super) followed: u64,
+    /// Where its standby is, if it says that it has one.
+    pub(super) standby: Option<String>,
     /// What was promised to those who want to lead it, where it has a standby.
     pub(super) vote: Vote,
 }
@@ -128,6 +130,7 @@ impl Group {
             heard: Time::ZERO,
             away_since: Some(Time::ZERO),
             followed: 0,
+            standby: None,
             vote: Vote::default(),
         });
         let others: Vec<Other> = others.collect();
@@ -158,18 +161,34 @@ impl Group {
         Holders { map: self.map.clone(), addresses }
     }
 
-    /// The servers and their keys, if this one is not alone.
-    pub(super) fn status(&self, now: Time) -> Vec<ServerStatus> {
+    /// The servers and their keys, if this one is not alone. The job began with `first` of them.
+    pub(super) fn status(
+        &self,
+        now: Time,
+        first: u32,
+        takes_checkpoints: bool,
+    ) -> Vec<ServerStatus> {
+        let of = |server: ServerId| (server.0 < first).then_some(first);
         let others = self.others.iter().map(|other| ServerStatus {
             server: other.server,
+            of: of(other.server),
             address: other.address.clone(),
             keys: self.map.keys_of(other.server),
             away: other.away_since.map(|since| now.since(since)),
+            successor: if other.address.is_empty() || self.next() == 0 {
+                Successor::Any
+            } else if takes_checkpoints {
+                Successor::Checkpoint
+            } else {
+                Successor::Heir
+            },
+            standby: other.standby.clone(),
         });
         let server = ServerId::COORDINATOR;
         let first = || {
             let (address, keys) = (String::new(), self.map.keys_of(server));
-            ServerStatus { server, address, keys, away: None }
+            let (successor, standby) = (Successor::Heir, None);
+            ServerStatus { server, of: of(server), address, keys, away: None, successor, standby }
         };
         let first = (!self.others.is_empty()).then(first);
         first.into_iter().chain(others).collect()
@@ -232,7 +251,12 @@ impl Group {
     }
 
     /// Takes a server in that wants keys; gives its number.
-    pub(super) fn add(&mut self, now: Time, peer: PeerId, address: String) -> ServerId {
+    pub(super) fn add(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        (address, standby): (String, Option<String>),
+    ) -> ServerId {
         let server = ServerId(self.numbered);
         self.numbered += 1;
         self.others.push(Other {
@@ -243,6 +267,7 @@ impl Group {
             heard: now,
             away_since: None,
             followed: 0,
+            standby,
             vote: Vote::default(),
         });
         server

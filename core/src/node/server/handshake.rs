@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 use super::arriving::Arriving;
 use super::roster::{Presence, Seat, Slot};
@@ -16,6 +17,10 @@ use crate::protocol::message::{
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 use crate::store::Decision;
 use crate::time::Time;
+
+/// Incarnations of a worker that may be lost with the end of a log, at most: a worker that claims
+/// more says something else than the truth.
+const MOST_LOST: u64 = 1 << 32;
 
 impl Server {
     /// Forgets that nothing is known of a connection: it has said who it is, or is gone.
@@ -42,43 +47,55 @@ impl Server {
         Err(Refusal::Identity { is, wanted: Identity::Server })
     }
 
-    pub(super) fn on_hello(&mut self, now: Time, peer: PeerId, mut hello: Hello, out: &mut Outbox) {
+    pub(super) fn on_hello(&mut self, now: Time, peer: PeerId, hello: Hello, out: &mut Outbox) {
+        let name = Some(&hello.name).filter(|name| is_presentable(name));
+        let who = name.map(|name| alloc::format!("worker {name}"));
+        if let Err(why) = self.take_hello(now, peer, hello, out) {
+            self.refuse_as(now, peer, who, why, out);
+        }
+    }
+
+    fn take_hello(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        mut hello: Hello,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
         if self.roster.worker_of(peer).is_some() {
-            let hello = Message::Hello(hello);
-            return self.refuse(now, peer, unexpected("a worker's message", &hello), out);
+            return Err(unexpected("a worker's message", &Message::Hello(hello)));
         }
-        if let Err(why) = self.check_hello(&hello) {
-            return self.refuse(now, peer, why, out);
-        }
+        self.check_hello(&hello)?;
         if let Some(server) = self.group.missing() {
-            let servers = self.job.servers;
-            return self.refuse(now, peer, Refusal::ServersMissing { server, servers }, out);
+            return Err(Refusal::ServersMissing { server, servers: self.job.servers });
         }
         let resumed = hello.resume.and_then(|resume| self.resumable(resume));
         let identity = self.identities.get(&peer).copied().unwrap_or_default();
-        match identity.claim(resumed.or(hello.worker)) {
-            Ok(worker) if resumed.is_none() => hello.worker = worker,
-            Ok(_) => {}
-            Err(why) => return self.refuse(now, peer, why, out),
+        let claimed = identity.claim(resumed.or(hello.worker))?;
+        if resumed.is_none() {
+            hello.worker = claimed;
         }
         if self.phase == Phase::Ending && resumed.is_none() {
             return self.send_home(now, peer, hello.resume, out);
         }
-        match resumed.map_or_else(|| self.choose(&hello, identity), Ok) {
-            Ok(worker) => {
-                if let Some(slot) = self.roster.slot_mut(worker).filter(|_| resumed.is_none()) {
-                    slot.roams = hello.worker.is_none();
-                }
-                self.welcome(now, peer, worker, hello, resumed.is_some(), out);
-            }
-            Err(why) => self.refuse(now, peer, why, out),
+        let worker = resumed.map_or_else(|| self.choose(&hello, identity), Ok)?;
+        if let Some(slot) = self.roster.slot_mut(worker).filter(|_| resumed.is_none()) {
+            slot.roams = hello.worker.is_none();
         }
+        self.welcome(now, peer, worker, hello, resumed.is_some(), out);
+        Ok(())
     }
 
     /// The run is over. One that was of it before all servers went back may have missed that.
-    fn send_home(&mut self, now: Time, peer: PeerId, was: Option<Resume>, out: &mut Outbox) {
+    fn send_home(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        was: Option<Resume>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
         let (Some(was), true) = (was, self.takes_checkpoints()) else {
-            return self.refuse(now, peer, Refusal::Over, out);
+            return Err(Refusal::Over);
         };
         let is_its = |slot: &Slot| slot.peer.is_none() && was.incarnation >= slot.incarnation;
         let slot = self.roster.slot(was.worker).filter(|slot| slot.presence.is_alive());
@@ -87,6 +104,7 @@ impl Server {
         }
         self.send_away(peer, out);
         self.settle(now, out);
+        Ok(())
     }
 
     fn check_hello(&self, hello: &Hello) -> Result<(), Refusal> {
@@ -125,7 +143,19 @@ impl Server {
     fn resumable(&self, resume: Resume) -> Option<WorkerId> {
         let slot = self.roster.slot(resume.worker)?;
         let alive = slot.presence.is_alive() && slot.incarnation == resume.incarnation;
-        (resume.run == self.run && alive).then_some(resume.worker)
+        let goes_on = resume.run == self.run && alive && slot.seat.has_all_of(&resume);
+        goes_on.then_some(resume.worker)
+    }
+
+    /// Whether a worker knows more of this run than this server does. A worker is told nothing that
+    /// is not kept, so the end of what was kept is lost.
+    fn is_behind(&self, resume: &Resume) -> bool {
+        let slot = self.roster.slot(resume.worker).filter(|_| resume.run == self.run);
+        slot.is_some_and(|slot| match resume.incarnation.cmp(&slot.incarnation) {
+            Ordering::Less => false,
+            Ordering::Equal => slot.presence.is_alive() && !slot.seat.has_all_of(resume),
+            Ordering::Greater => resume.incarnation.0 - slot.incarnation.0 <= MOST_LOST,
+        })
     }
 
     /// The worker id for a newcomer.
@@ -163,6 +193,10 @@ impl Server {
         resumed: bool,
         out: &mut Outbox,
     ) {
+        let was = hello.resume.filter(|was| was.worker == worker && self.is_behind(was));
+        if let Some(Resume { incarnation, .. }) = was {
+            out.push(Effect::Report(Event::Behind { worker, incarnation }));
+        }
         if !resumed && self.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive()) {
             self.depart(now, worker, Departure::Replaced, out);
         }
@@ -187,7 +221,9 @@ impl Server {
         slot.seat.remapping = false;
         slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
         if !resumed {
-            slot.incarnation = slot.incarnation.next();
+            // One that it was, and that is lost here, may not come again.
+            let last = was.map_or(slot.incarnation, |was| was.incarnation.max(slot.incarnation));
+            slot.incarnation = last.next();
             slot.seat = Seat::default();
             slot.name.clone_from(&hello.name);
         }

@@ -11,7 +11,7 @@ use crate::id::{PeerId, WorkerId};
 use crate::job::OnLoss;
 use crate::node::{Departure, Effect, Event, Outbox};
 use crate::protocol::message::{End, EndReason, Heartbeat};
-use crate::protocol::{Message, Phase, Refusal};
+use crate::protocol::{FrameError, Message, Phase, Refusal};
 use crate::time::Time;
 
 impl Server {
@@ -38,6 +38,25 @@ impl Server {
             out.push(Effect::Report(Event::CutOff { worker, why }));
             self.settle(now, out);
         }
+    }
+
+    /// Bytes that are no frame. A member did not mean them: they were damaged on the way, and its
+    /// connection is lost. A stranger is refused.
+    pub(super) fn on_garbage(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        error: FrameError,
+        out: &mut Outbox,
+    ) {
+        let is_member = self.roster.worker_of(peer).is_some() || self.group.of_peer(peer).is_some();
+        if !is_member {
+            return self.refuse(now, peer, error.into(), out);
+        }
+        let why = alloc::format!("a message was damaged on the way: {error}");
+        out.push(Effect::Send(peer, Message::Refused(error.into())));
+        out.push(Effect::Close(peer));
+        self.on_disconnected(now, peer, why, out);
     }
 
     /// A worker that is long about a message is alive. It is told now and then that it is heard,
@@ -265,7 +284,8 @@ impl Server {
             self.forget_stranger(peer);
             let what = alloc::format!("no hello came within {lease:?}");
             let why = Refusal::Unexpected { what };
-            out.push(Effect::Report(Event::Refused { peer, worker: None, why }));
+            let (from, worker, who) = (None, None, None);
+            out.push(Effect::Report(Event::Refused { peer, from, worker, who, why }));
             out.push(Effect::Close(peer));
         }
     }

@@ -29,8 +29,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use checkpoints::Checkpoints;
-pub use fence::LEAVE_SERVER;
 use fence::Ordered;
+pub use fence::{LEAVE_SERVER, STOP};
 use group::Group;
 use measuring::Measuring;
 use pushed::Pushes;
@@ -43,16 +43,16 @@ use waiting::Waiting;
 use super::{Effect, Evaluate, Event, Identity, Incoming, Input, Node, Outbox, Point};
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, ServerId, Version, WorkerId};
-use crate::job::{BudgetKind, Job, JobError, OnLoss};
+use crate::job::{BudgetKind, Job, JobError};
 use crate::mode::Mode;
 use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
 use crate::params::{KeyMap, KeyRange};
 use crate::protocol::message::EndReason;
-use crate::protocol::{self, Limits, Message, Phase, Refusal, job_digest};
+use crate::protocol::{self, Limits, Message, Phase, Refusal, Status, job_digest};
 use crate::store::Store;
 use crate::time::Time;
-use crate::work::{Dealer, WorkError, WorkSpec};
+use crate::work::{Dealer, WorkError};
 
 /// The parameter server as a state machine.
 #[derive(Debug)]
@@ -197,9 +197,9 @@ impl Server {
             store,
             keys: all,
             group: Group::new(map),
-            mode: job.mode.at_start(),
+            mode: job.at_start(job.mode),
             window: job.window(),
-            auto: (job.mode.consistency == ConsistencySpec::Auto).then(|| controller(&job)),
+            auto: (job.mode.consistency == ConsistencySpec::Auto).then(Auto::new),
             ordered: None,
             switched: 0,
             policy: job.policy(),
@@ -387,8 +387,21 @@ impl Server {
 
     /// Tells a peer why, closes its connection and, if it was a worker, lets it count no more.
     fn refuse(&mut self, now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
+        self.refuse_as(now, peer, None, why, out);
+    }
+
+    /// The same with the name that the peer gave, if it is not known yet.
+    fn refuse_as(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        who: Option<String>,
+        why: Refusal,
+        out: &mut Outbox,
+    ) {
         let worker = self.roster.worker_of(peer);
-        out.push(Effect::Report(Event::Refused { peer, worker, why: why.clone() }));
+        let event = Event::Refused { peer, from: None, worker, who, why: why.clone() };
+        out.push(Effect::Report(event));
         out.push(Effect::Send(peer, Message::Refused(why)));
         out.push(Effect::Close(peer));
         self.forget_stranger(peer);
@@ -402,14 +415,6 @@ impl Server {
         if was_server || worker.is_some() {
             self.settle(now, out);
         }
-    }
-}
-
-/// Who chooses the mode of `job`. Where everybody has all data, nobody's count for more.
-fn controller(job: &Job) -> Auto {
-    match (job.work, job.membership.on_loss) {
-        (WorkSpec::Shards { .. }, _) | (_, OnLoss::Reassign) => Auto::new().without_shares(),
-        (WorkSpec::Equal | WorkSpec::Speed, _) => Auto::new(),
     }
 }
 
@@ -439,7 +444,7 @@ impl Node for Server {
             }
             Input::Message(peer, message) => self.on_message(now, peer, message, out),
             Input::Receiving(peer) => self.on_receiving(now, peer, out),
-            Input::Garbage(peer, error) => self.refuse(now, peer, error.into(), out),
+            Input::Garbage(peer, error) => self.on_garbage(now, peer, error, out),
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {
                 let version = evaluated.point.version;
@@ -460,6 +465,10 @@ impl Node for Server {
         }
         self.take_due(now, out);
         self.group.flush(out);
+    }
+
+    fn outlook(&self, now: Time) -> Option<Status> {
+        Some(self.status(now))
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -374,7 +374,7 @@ impl Server {
                 };
                 let factor = self.shortening(&push.gradient, elsewhere);
                 self.contribute(now, contribution, push, factor);
-                self.show_auto(worker, now, compute, header.loss, out);
+                self.show_auto(worker, now, granted, compute, header.loss, out);
             }
             Some(reason) => {
                 slot.account.dropped += 1;

@@ -11,7 +11,7 @@ use super::arriving::Arriving;
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::node::idle::Idle;
 use crate::protocol::group::Unreached;
-use crate::protocol::message::Decided;
+use crate::protocol::message::{Decided, Resume};
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 use crate::work::Task;
@@ -160,6 +160,12 @@ impl Seat {
     pub(super) fn next_sequence(&self) -> Sequence {
         let decided = self.decided.map_or(Sequence(0), |decided| decided.sequence);
         self.grants.back().map_or(decided, |grant| grant.sequence).next()
+    }
+
+    /// Whether a worker with the same incarnation knows no more than this one does.
+    pub(super) fn has_all_of(&self, resume: &Resume) -> bool {
+        let decided = self.decided.map_or(Sequence(0), |decided| decided.sequence);
+        resume.allowed < self.next_sequence() && resume.decided <= decided
     }
 
     /// Pushes that may be made now, and have not come.

@@ -3,7 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Server, ServerError, controller};
+use super::{Server, ServerError};
+use crate::consistency::Auto;
 use crate::id::{PeerId, ServerId};
 use crate::job::Job;
 use crate::node::{Durable, Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
@@ -179,7 +180,7 @@ impl Server {
         let mut has_auto = self.auto.is_some();
         archive.small(&mut has_auto)?;
         if archive.restores() {
-            self.auto = has_auto.then(|| controller(&self.job));
+            self.auto = has_auto.then(Auto::new);
         }
         if let Some(auto) = &mut self.auto {
             auto.archive(archive)?;

@@ -60,9 +60,10 @@ impl Server {
             evaluated: self.evaluated,
             wait: self.wait(now),
             standby: None,
-            stands_by: false,
-            servers: self.group.status(now),
+            leader: None,
+            servers: self.group.status(now, self.job.servers, self.takes_checkpoints()),
             members: members.collect(),
+            refused: Vec::new(),
         }
     }
 

@@ -20,6 +20,7 @@ use core::time::Duration;
 use moving::Moving;
 use workers::Workers;
 
+use super::damage::{Damage, is_foreign};
 use super::dialler::{Dialler, Due, Unreachable};
 use super::places::Places;
 use super::{Effect, Event, Identity, Incoming, Input, Node, Outbox, Target, WorkerError};
@@ -33,7 +34,7 @@ use crate::protocol::group::{
     SliceHeader,
 };
 use crate::protocol::message::{EndReason, Heartbeat, ParametersHeader, Push};
-use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, job_digest};
+use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
 use crate::rng::Stream;
 use crate::store::{Decision, Store};
 use crate::time::Time;
@@ -61,6 +62,7 @@ pub struct Shard {
     /// Where the coordinator is, and its standby.
     coordinators: Places,
     dialler: Dialler,
+    damage: Damage,
     /// Whether the coordinator has taken it in on this connection.
     welcome: bool,
     following: Option<Following>,
@@ -110,6 +112,7 @@ impl Shard {
     pub fn new(config: ShardConfig) -> Self {
         Self {
             dialler: Dialler::new(config.stream),
+            damage: Damage::default(),
             config,
             coordinators: Places::new(Target::Server),
             welcome: false,
@@ -193,6 +196,14 @@ impl Shard {
         }
     }
 
+    /// A message to or from the coordinator was damaged on the way: the connection is as good as lost.
+    fn on_damage(&mut self, now: Time, error: &str, out: &mut Outbox) {
+        match self.damage.again(error) {
+            Ok(why) => self.redial(now, why, out),
+            Err(error) => self.finish(Err(error), out),
+        }
+    }
+
     fn give_up(&mut self, Unreachable { why, attempts, tried }: Unreachable, out: &mut Outbox) {
         self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
     }
@@ -210,6 +221,7 @@ impl Shard {
                 (place, _) => place,
             },
             address: self.config.address.clone(),
+            standby: None,
             followed: begun.map(|begun| (begun.run, self.followed)),
             on_disk: self.on_disk.clone(),
         };
@@ -219,17 +231,25 @@ impl Shard {
     fn on_coordinator(&mut self, now: Time, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
+            Message::Refused(Refusal::Frame { what }) if self.following.is_some() => {
+                self.on_damage(now, &what, out);
+            }
             Message::Refused(why) if why.is_permanent() => {
                 self.finish(Err(WorkerError::Refused(why)), out);
             }
-            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            Message::Refused(why) => {
+                if let Refusal::Standby { leader } = &why {
+                    self.coordinators.note_other(Some(leader.clone()));
+                }
+                self.redial(now, why.to_string(), out);
+            }
             Message::End(end) => self.finish(Ok(end.reason), out),
             Message::Enlisted(enlisted) => self.on_enlisted(now, *enlisted, out),
             Message::Decisions(decisions) => self.on_decisions(now, decisions, out),
             Message::Begin(begin) => self.on_begin(begin, out),
             Message::Portion(portion) => self.on_portion(now, portion, out),
             Message::GoBack(go_back) => self.on_go_back(go_back, out),
-            Message::Standby(standby) => self.coordinators.note_standby(Some(standby.address)),
+            Message::Standby(standby) => self.coordinators.note_standby(standby.address),
             other => {
                 self.fail(alloc::format!("it sent a {:?} message to a server", other.kind()), out);
             }
@@ -261,7 +281,7 @@ impl Shard {
 
     fn take_place(&mut self, enlisted: Enlisted, out: &mut Outbox) -> Result<(), String> {
         let Enlisted { run, server, job, digest, standby, origin } = enlisted;
-        self.coordinators.note_standby(standby);
+        self.coordinators.leads(standby);
         self.check_origin(origin)?;
         if let Some(following) = &self.following {
             let (was, had, has_keys) = (following.run, following.server, following.store.is_some());
@@ -321,6 +341,7 @@ impl Shard {
                 return self.fail(what, out);
             }
             self.followed += 1;
+            self.damage.progressed();
             if let Some((number, oldest)) = checkpoint {
                 self.keep_state(number, oldest, out);
             }
@@ -490,12 +511,13 @@ impl Node for Shard {
                     self.workers.hear(now, from, self.lease(), out);
                 }
             }
-            Input::Garbage(peer, error) => {
-                if self.dialler.peer() == Some(peer) {
-                    return self.fail(error.to_string(), out);
-                }
+            Input::Garbage(peer, error) if self.dialler.peer() != Some(peer) => {
                 self.refuse(peer, error.into(), out);
             }
+            Input::Garbage(_, error) if self.following.is_none() && is_foreign(error) => {
+                self.fail(error.to_string(), out);
+            }
+            Input::Garbage(_, error) => self.on_damage(now, &error.to_string(), out),
             Input::Disconnected { peer, why } => {
                 self.forget_stranger(peer);
                 self.workers.detach(peer);

@@ -235,19 +235,28 @@ impl Shard {
             (None, Message::Follow(_)) if self.on_disk().is_some() => {
                 self.refuse(from, no_standby(), out);
             }
-            (_, message) => {
-                let there = match self.coordinators.all().next() {
-                    Some(Target::Address(address)) => alloc::format!(", at {address}"),
-                    _ => String::new(),
-                };
-                let what = alloc::format!(
-                    "a {:?} message came to a server that does not coordinate; ask the one that \
-                     does{there}",
-                    message.kind()
-                );
-                self.refuse(from, Refusal::Unexpected { what }, out);
-            }
+            (_, message) => self.refuse(from, self.elsewhere(&message), out),
         }
+    }
+
+    /// A refusal for a message that only the coordinator answers.
+    pub(in crate::node) fn elsewhere(&self, message: &Message) -> Refusal {
+        let there = match self.coordinators.all().next() {
+            Some(Target::Address(address)) => alloc::format!(", at {address}"),
+            _ => String::new(),
+        };
+        let what = match message {
+            Message::Hello(_) => alloc::format!(
+                "it does not coordinate; dial the server that does{there}, and that one names all \
+                 others"
+            ),
+            message => alloc::format!(
+                "a {:?} message came to a server that does not coordinate; ask the one that \
+                 does{there}",
+                message.kind()
+            ),
+        };
+        Refusal::Unexpected { what }
     }
 
     /// Forgets that nothing is known of a connection: it has said who it is, or is gone.

@@ -52,7 +52,7 @@ impl Allegiance {
         if !self.vote.follow(term) {
             return false;
         }
-        self.note_standby(standby);
+        self.places.leads(standby);
         true
     }
 
@@ -68,9 +68,14 @@ impl Allegiance {
         }
     }
 
-    /// Notes where the standby is.
+    /// Notes where the standby is, as the server that leads says.
     pub(super) fn note_standby(&mut self, standby: Option<String>) {
         self.places.note_standby(standby);
+    }
+
+    /// Notes where the server that leads is, as a standby says.
+    pub(super) fn note_leader(&mut self, leader: String) {
+        self.places.note_other(Some(leader));
     }
 }
 

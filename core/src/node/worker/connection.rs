@@ -34,6 +34,8 @@ impl Worker {
                 worker: member.worker,
                 incarnation: member.incarnation,
                 run: member.run,
+                allowed: self.work.allowed(),
+                decided: self.work.last_decided(),
             }),
             wants_examples: self.config.wants_examples,
             term: self.allegiance.term(),
@@ -62,7 +64,7 @@ impl Worker {
             }
         }
         // Once it has been welcome, whatever turns it away may be somebody else's doing.
-        if permanent && self.member.is_none() {
+        if permanent && self.member.is_none() && !self.dialler.is_elsewhere() {
             let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
             return self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
         }
@@ -72,9 +74,10 @@ impl Worker {
     /// Whoever answers has proved to be somebody else than a server.
     pub(super) fn on_impostor(&mut self, now: Time, identity: Identity, out: &mut Outbox) {
         let why = alloc::format!("who answers there is {identity}, which is no server");
-        match self.member {
-            Some(_) => self.redial(now, why, out),
-            None => self.finish(Err(WorkerError::Protocol(why)), out),
+        if self.member.is_some() || self.dialler.is_elsewhere() {
+            self.redial(now, why, out);
+        } else {
+            self.finish(Err(WorkerError::Protocol(why)), out);
         }
     }
 
@@ -82,6 +85,19 @@ impl Worker {
     pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.dialler.turn_to(self.allegiance.turn());
         self.come_back(now, why, out);
+    }
+
+    /// A message to or from `peer` was damaged on the way: the connection is as good as lost.
+    pub(super) fn on_damage(&mut self, now: Time, peer: PeerId, error: &str, out: &mut Outbox) {
+        let server = self.servers.behind(peer);
+        if server.is_none() && self.dialler.peer() != Some(peer) {
+            return; // a connection that is closed already
+        }
+        match (self.damage.again(error), server) {
+            (Ok(why), Some(server)) => self.come_back_from(now, server, why, out),
+            (Ok(why), None) => self.redial(now, why, out),
+            (Err(error), _) => self.finish(Err(error), out),
+        }
     }
 
     /// Goes away from all servers and comes back after a pause, or gives up.

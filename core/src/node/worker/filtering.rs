@@ -32,6 +32,7 @@ impl Worker {
     ) -> Push {
         let gradient = match carrier {
             Some(carrier) => {
+                carrier.turn_to(grant.version);
                 carrier.filter(gradient, grant.sequence, grant.task, block, parameters).gradient
             }
             None => Arc::new(gradient),

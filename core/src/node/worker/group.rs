@@ -18,7 +18,7 @@ use crate::node::{Effect, Identity, Outbox};
 use crate::params::{KeyList, KeyRange, emptied};
 use crate::protocol::group::{Attach, Attached, Holders, Mapped};
 use crate::protocol::message::{Heartbeat, Parameters, Push};
-use crate::protocol::{Limits, Message, PROTOCOL_VERSION};
+use crate::protocol::{Limits, Message, PROTOCOL_VERSION, Refusal};
 use crate::time::Time;
 
 /// The other servers, and what has come from some of them only.
@@ -176,6 +176,11 @@ impl Servers {
 
     fn by_peer(&self, peer: PeerId) -> Option<&Other> {
         self.others.iter().find(|other| other.link.as_ref().is_some_and(|link| link.peer == peer))
+    }
+
+    /// Which of these is behind `peer`.
+    pub(super) fn behind(&self, peer: PeerId) -> Option<ServerId> {
+        self.by_peer(peer).map(|other| other.server)
     }
 
     /// The keys of whoever is behind `peer`: the coordinator's if it is none of these.
@@ -347,8 +352,9 @@ impl Worker {
                 }
             }
             Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
+            Message::Refused(Refusal::Frame { what }) => self.on_damage(now, from, &what, out),
             // The coordinator says what is final.
-            Message::Refused(why) => match self.servers.by_peer(from).map(|other| other.server) {
+            Message::Refused(why) => match self.servers.behind(from) {
                 Some(server) => self.come_back_from(now, server, why.to_string(), out),
                 None => self.come_back(now, why.to_string(), out),
             },

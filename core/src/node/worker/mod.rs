@@ -22,6 +22,7 @@ use group::Servers;
 use keys::Unknown;
 use work::{Grant, Work};
 
+use super::damage::{Damage, is_foreign};
 use super::dialler::{Dialler, Due};
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use crate::examples::Examples;
@@ -67,6 +68,13 @@ pub enum WorkerError {
     Refused(Refusal),
     /// The server does not speak this protocol, or not correctly.
     Protocol(String),
+    /// Messages were damaged on the way, over one connection after the other.
+    Damaged {
+        /// Connections that ended so.
+        times: u32,
+        /// The error of the last of these messages, in words.
+        why: String,
+    },
     /// The data of the job cannot be had.
     Data(String),
     /// The job has another number of workers than it was started as one of.
@@ -101,6 +109,11 @@ impl fmt::Display for WorkerError {
             ),
             Self::Refused(why) => write!(f, "the server refused this worker: {why}"),
             Self::Protocol(what) => write!(f, "the server broke the protocol: {what}"),
+            Self::Damaged { times, why } => write!(
+                f,
+                "{times} connections in a row ended with a damaged message, the last one with: {why}; \
+                 something on the way to the server changes bytes: see to it, or use --tls or --psk"
+            ),
             Self::Data(what) => f.write_str(what),
             Self::Workers { wanted, workers } => write!(
                 f,
@@ -130,6 +143,7 @@ pub struct Worker {
     /// How many workers the job must have, if it matters.
     wanted: Option<u32>,
     dialler: Dialler,
+    damage: Damage,
     allegiance: Allegiance,
     /// The connections to the other servers.
     servers: Servers,
@@ -193,6 +207,7 @@ impl Worker {
     pub fn new(config: WorkerConfig) -> Self {
         Self {
             dialler: Dialler::new(config.stream),
+            damage: Damage::default(),
             allegiance: Allegiance::default(),
             config,
             wanted: None,
@@ -266,10 +281,13 @@ impl Worker {
     fn on_message(&mut self, now: Time, from: PeerId, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
+            Message::Refused(Refusal::Frame { what }) if self.member.is_some() => {
+                self.on_damage(now, from, &what, out);
+            }
             Message::Refused(why) if why.is_permanent() => {
                 self.finish(Err(WorkerError::Refused(why)), out);
             }
-            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            Message::Refused(why) => self.on_turned_away(now, &why, out),
             Message::End(end) => self.leave(now, end.reason, out),
             Message::Welcome(welcome) => self.on_welcome(now, *welcome, out),
             Message::Examples(chunk) => self.on_examples(now, &chunk, out),
@@ -277,13 +295,23 @@ impl Worker {
             Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
             Message::Ack(decided) => self.on_ack(now, decided, out),
             Message::Candidacy(asked) => self.on_candidacy(now, asked, out),
-            Message::Standby(standby) => self.allegiance.note_standby(Some(standby.address)),
+            Message::Standby(standby) => self.allegiance.note_standby(standby.address),
             Message::Holders(holders) => self.on_holders(now, holders, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(WorkerError::Protocol(what)), out);
             }
         }
+    }
+
+    /// The server does not take it now, or not here.
+    fn on_turned_away(&mut self, now: Time, why: &Refusal, out: &mut Outbox) {
+        match why {
+            Refusal::ServerMoved { .. } => return self.come_back(now, why.to_string(), out),
+            Refusal::Standby { leader } => self.allegiance.note_leader(leader.clone()),
+            _ => {}
+        }
+        self.redial(now, why.to_string(), out);
     }
 
     fn drain(&mut self, now: Time, out: &mut Outbox) {
@@ -338,9 +366,10 @@ impl Node for Worker {
             Input::Receiving(from) => {
                 let _is_known = self.dialler.heard(now, from) || self.servers.heard(now, from);
             }
-            Input::Garbage(_, error) => {
+            Input::Garbage(_, error) if self.member.is_none() && is_foreign(error) => {
                 self.finish(Err(WorkerError::Protocol(error.to_string())), out);
             }
+            Input::Garbage(peer, error) => self.on_damage(now, peer, &error.to_string(), out),
             Input::Disconnected { peer, why } => {
                 if self.dialler.lost(peer) {
                     self.redial(now, why, out);

@@ -80,6 +80,9 @@ impl Worker {
         let Some(member) = &self.member else { return };
         let incarnation = Some(member.incarnation);
         let following = |task| member.job.following(task);
+        if header.sequence > self.work.allowed() {
+            self.damage.progressed();
+        }
         let supersedes = self.work.permit(&header, parameters.values, following);
         self.begin(out);
         if supersedes {

@@ -16,6 +16,8 @@ use crate::work::Task;
 pub(super) struct Work {
     /// The last push that was ever allowed.
     highest: Sequence,
+    /// The last push that is known to be decided.
+    decided: Sequence,
     /// Pushes that are allowed and not begun.
     permits: VecDeque<(Sequence, Task)>,
     /// The newest parameters, while there is something to begin with them.
@@ -44,6 +46,11 @@ impl Work {
     /// The last push that was allowed.
     pub(super) const fn allowed(&self) -> Sequence {
         self.highest
+    }
+
+    /// The last push that is known to be decided.
+    pub(super) const fn last_decided(&self) -> Sequence {
+        self.decided
     }
 
     /// What is being computed.
@@ -128,6 +135,7 @@ impl Work {
     /// Takes note that every push up to `sequence` has been decided; whether any of them had not
     /// been known to be.
     pub(super) fn decided(&mut self, sequence: Sequence) -> bool {
+        self.decided = self.decided.max(sequence);
         let before = self.sent.len();
         while self.sent.front().is_some_and(|push| push.header.sequence <= sequence) {
             // Its memory is free if nobody else holds it.

@@ -38,6 +38,18 @@ enum Mode {
     Psk(noise::Key),
 }
 
+/// Who may be able to read a private key or a shared key, apart from the process that uses it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyAccess {
+    /// No other user.
+    #[default]
+    Owner,
+    /// The group of a file that root owns, for a process that is not root's: Kubernetes (`fsGroup`)
+    /// and systemd (`LoadCredential`) hand secrets over in this way. Every member of the group can
+    /// read the key.
+    RootsGroup,
+}
+
 /// Why transport security cannot be had, in words that name the file.
 #[derive(Debug)]
 pub struct SecurityError(String);
@@ -86,14 +98,15 @@ impl Security {
     }
 
     /// TLS 1.3 with the certificates in `folder`: `ca.pem`, `node.pem`, `node.key`, and
-    /// `revoked.pem` if there is one.
+    /// `revoked.pem` if there is one. `access` says who may be able to read `node.key`.
     ///
     /// # Errors
     /// [`SecurityError`] names the file and what is wrong with it, or says that this build has no
     /// TLS.
-    pub fn tls(folder: &Path) -> Result<Self, SecurityError> {
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "for TLS"))]
+    pub fn tls(folder: &Path, access: KeyAccess) -> Result<Self, SecurityError> {
         #[cfg(feature = "tls")]
-        return Ok(Self(Mode::Tls(Box::new(tls::Tls::load(folder)?))));
+        return Ok(Self(Mode::Tls(Box::new(tls::Tls::load(folder, access)?))));
         #[cfg(not(feature = "tls"))]
         Err(SecurityError(format!(
             "{}: this build has no TLS; build it with the feature `tls`",
@@ -101,14 +114,16 @@ impl Security {
         )))
     }
 
-    /// Noise with the key in `file`, which all who take part share.
+    /// Noise with the key in `file`, which all who take part share. `access` says who may be able to
+    /// read it.
     ///
     /// # Errors
     /// [`SecurityError`] names the file and what is wrong with it, or says that this build cannot
     /// do it.
-    pub fn psk(file: &Path) -> Result<Self, SecurityError> {
+    #[cfg_attr(not(feature = "psk"), expect(unused_variables, reason = "for shared keys"))]
+    pub fn psk(file: &Path, access: KeyAccess) -> Result<Self, SecurityError> {
         #[cfg(feature = "psk")]
-        return Ok(Self(Mode::Psk(noise::Key::load(file)?)));
+        return Ok(Self(Mode::Psk(noise::Key::load(file, access)?)));
         #[cfg(not(feature = "psk"))]
         Err(SecurityError(format!(
             "{}: this build knows no shared keys; build it with the feature `psk`",
@@ -176,6 +191,10 @@ pub(super) enum Layer {
     Noise(Box<noise::NoiseLayer>),
 }
 
+/// Why a stream ended before its handshake was over.
+pub(super) const UNPROVED: &str = "closed by the peer before both had proved who they are; run both \
+                                   with --tls, or both with --psk";
+
 impl Layer {
     /// Whether both sides have proved what they must: only then do plain bytes go in or out.
     pub(super) const fn is_open(&self) -> bool {
@@ -191,6 +210,27 @@ impl Layer {
     /// Whether bytes are what they are on the wire.
     pub(super) const fn is_plain(&self) -> bool {
         matches!(self, Self::Plain)
+    }
+
+    /// Why a peer that was dialled may have closed `stream` without a word.
+    pub(super) const fn unanswered(&self, stream: &Stream) -> &'static str {
+        match (self, stream) {
+            (Self::Plain, Stream::Tcp(_)) => {
+                "closed by the peer without a word; if it is run with --tls or --psk, run this side \
+                 with the same"
+            }
+            (Self::Plain, Stream::Unix(_)) => {
+                "closed by the peer without a word; run both as one user, and if it is run with --tls \
+                 or --psk, run this side with the same"
+            }
+            #[cfg(feature = "tls")]
+            (Self::Tls(_), _) => UNPROVED,
+            #[cfg(feature = "psk")]
+            (Self::Noise(_), _) => {
+                "closed by the peer at the first message: it has another shared key, or none; give \
+                 both sides the same file with --psk"
+            }
+        }
     }
 
     /// Who the peer has proved to be.

@@ -13,7 +13,7 @@ use std::path::Path;
 use snow::{Builder, HandshakeState, TransportState};
 
 use super::super::stream::Stream;
-use super::{Broken, SecurityError, files};
+use super::{Broken, KeyAccess, SecurityError, files};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// Both sides must mean the same by what follows.
@@ -39,8 +39,8 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    pub(super) fn load(file: &Path) -> Result<Self, SecurityError> {
-        let text = files::read_secret(file)?;
+    pub(super) fn load(file: &Path, access: KeyAccess) -> Result<Self, SecurityError> {
+        let text = files::read_secret(file, access)?;
         Self::parse(text.trim()).ok_or_else(|| {
             SecurityError(format!(
                 "{}: a shared key is 64 hexadecimal digits; make one with `pstrain cert psk FILE`",

@@ -174,7 +174,11 @@ fn of_certificate(error: &CertificateError) -> String {
 /// What a server that sends an alert says of this side's certificate.
 fn of_alert(alert: AlertDescription) -> (String, bool) {
     let why = match alert {
-        AlertDescription::CertificateExpired => "that it has expired",
+        // There is one alert for both.
+        AlertDescription::CertificateExpired => {
+            "that it is not valid now: it has expired (make a new one with `pstrain cert node`), or is \
+             not valid yet (is the clock right on both machines?)"
+        }
         AlertDescription::CertificateRevoked => "that it was revoked",
         AlertDescription::UnknownCA | AlertDescription::DecryptError => "that it is of another CA",
         AlertDescription::CertificateRequired => "that there is none",

@@ -14,7 +14,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use super::super::{Broken, SecurityError, files};
+use super::super::{Broken, KeyAccess, SecurityError, files};
 
 /// Both sides speak of the same protocol, or there is no connection.
 const ALPN: &[u8] = b"pstrain";
@@ -24,6 +24,7 @@ const REVOKED: &str = "revoked.pem";
 #[derive(Debug)]
 pub(in super::super) struct Tls {
     folder: PathBuf,
+    access: KeyAccess,
     /// When the list of those that were revoked was written.
     revoked_at: Option<SystemTime>,
     /// Who the certificate says this is.
@@ -33,19 +34,19 @@ pub(in super::super) struct Tls {
 }
 
 impl Tls {
-    pub(in super::super) fn load(folder: &Path) -> Result<Self, SecurityError> {
+    pub(in super::super) fn load(folder: &Path, access: KeyAccess) -> Result<Self, SecurityError> {
         let revoked_at = written_at(&folder.join(REVOKED));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = Arc::new(roots(&folder.join("ca.pem"))?);
         let revoked = revoked(&folder.join(REVOKED))?;
-        let own = Own::load(folder)?;
+        let own = Own::load(folder, access)?;
         let server = own.server(&provider, &roots, revoked.clone());
         let client = own.client(&provider, &roots, revoked);
         let wrong = |error: String| SecurityError(format!("{}: {error}", folder.display()));
         let (server, client) = (server.map_err(wrong)?, client.map_err(wrong)?);
         let folder = folder.to_path_buf();
         let (server, client) = (Arc::new(server), Arc::new(client));
-        Ok(Self { folder, revoked_at, identity: own.identity, server, client })
+        Ok(Self { folder, access, revoked_at, identity: own.identity, server, client })
     }
 
     pub(in super::super) const fn identity(&self) -> Identity {
@@ -67,7 +68,7 @@ impl Tls {
         if written_at != self.revoked_at {
             // One that is wrong is named once.
             self.revoked_at = written_at;
-            *self = Self::load(&self.folder)?;
+            *self = Self::load(&self.folder, self.access)?;
         }
         Ok(())
     }
@@ -118,7 +119,7 @@ struct Own {
 type Revoked = Vec<CertificateRevocationListDer<'static>>;
 
 impl Own {
-    fn load(folder: &Path) -> Result<Self, SecurityError> {
+    fn load(folder: &Path, access: KeyAccess) -> Result<Self, SecurityError> {
         let chain = certificates(&folder.join("node.pem"))?;
         let wrong = |broken: Broken| {
             SecurityError(format!("{}: {}", folder.join("node.pem").display(), broken.why))
@@ -126,7 +127,7 @@ impl Own {
         let own = chain.first().map(identity).transpose().map_err(wrong)?;
         let identity = own.unwrap_or_default();
         let path = folder.join("node.key");
-        let key = PrivateKeyDer::from_pem_slice(files::read_secret(&path)?.as_bytes())
+        let key = PrivateKeyDer::from_pem_slice(files::read_secret(&path, access)?.as_bytes())
             .map_err(|error| SecurityError(format!("{}: {error}", path.display())))?;
         Ok(Self { chain, identity, key })
     }

@@ -1,0 +1,190 @@
+//! The value that was probably meant by one that a setting does not have.
+
+use pstrain_core::consistency::ConsistencySpec;
+
+use super::settings::find;
+
+/// Words for settings that others use, or that lack their number, with ours.
+const WORDS: &[(&str, &str, &str)] = &[
+    ("consistency", "sync", "bsp"),
+    ("consistency", "synchronous", "bsp"),
+    ("consistency", "bulk-synchronous", "bsp"),
+    ("consistency", "dist-sync", "bsp"),
+    ("consistency", "async", "asp"),
+    ("consistency", "asynchronous", "asp"),
+    ("consistency", "dist-async", "asp"),
+    ("consistency", "hogwild", "asp"),
+    ("consistency", "ssp", "ssp:3"),
+    ("consistency", "stale", "ssp:3"),
+    ("consistency", "stale-synchronous", "ssp:3"),
+    ("consistency", "dssp", "dssp:2,8"),
+    ("consistency", "delay", "delay:4"),
+    ("consistency", "bounded-delay", "delay:4"),
+    ("consistency", "k-sync", "k-sync:2"),
+    ("consistency", "k-async", "k-async:2"),
+    ("consistency", "k-batch-sync", "k-batch-sync:4"),
+    ("consistency", "backup", "backup:1"),
+    ("consistency", "buffered", "buffered:4"),
+    ("consistency", "fedbuff", "buffered:4"),
+    ("consistency", "rennala", "rennala:4"),
+    ("consistency", "malenia", "malenia:4"),
+    ("consistency", "ringmaster", "ringmaster:8"),
+    ("model", "mlp", "mlp:21"),
+    ("model", "linear", "softmax"),
+    ("partition", "dirichlet", "dirichlet:0.1"),
+    ("partition", "non-iid", "paper-non-iid"),
+    ("partition", "mix", "mix:0.5"),
+    ("aggregation", "average", "mean"),
+    ("aggregation", "avg", "mean"),
+    ("aggregation", "trimmed", "trimmed:1"),
+    ("aggregation", "trimmed-mean", "trimmed:1"),
+    ("aggregation", "krum", "krum:1"),
+    ("redundancy", "coding", "cyclic:1"),
+    ("filters", "top-k", "top-k:0.01"),
+    ("filters", "topk", "top-k:0.01"),
+    ("filters", "random-k", "random-k:0.01"),
+    ("filters", "quantize", "int8"),
+];
+
+/// How alike two words are, at least, if one is meant by the other.
+const ALIKE: f64 = 0.86;
+
+/// The value that `accepts` and that was meant by `text`, if there is a likely one.
+pub(crate) fn meant(key: &str, text: &str, accepts: impl Fn(&str) -> bool) -> Option<String> {
+    // Any text is a name or a path.
+    if matches!(key, "name" | "data") || accepts(text) {
+        return None;
+    }
+    let candidates = if key == "switch" { switches(text) } else { candidates(key, text) };
+    candidates.into_iter().find(|candidate| accepts(candidate))
+}
+
+/// Values that `text` may mean, the most likely first.
+fn candidates(key: &str, text: &str) -> Vec<String> {
+    let lower = text.trim().to_lowercase();
+    let dashed = lower.replace('_', "-");
+    let tidy = dashed.replacen(['=', '(', ' '], ":", 1).replace(')', "");
+    let mut all = vec![lower, dashed, tidy.clone()];
+    let begin = tidy.find(|letter: char| letter.is_ascii_digit()).unwrap_or(tidy.len());
+    let (letters, digits) = tidy.split_at(begin);
+    all.push(format!("{letters}:{digits}"));
+    if key == "model" {
+        all.push(layers(digits));
+    }
+    let (word, numbers) = match tidy.split_once(':') {
+        Some((word, numbers)) => (word, format!(":{numbers}")),
+        None => (tidy.as_str(), String::new()),
+    };
+    let ours = WORDS.iter().filter(|(setting, theirs, _)| *setting == key && *theirs == word);
+    all.extend(ours.filter(|_| numbers.is_empty()).map(|(.., ours)| (*ours).to_owned()));
+    all.extend(alike(key, word).into_iter().map(|near| format!("{near}{numbers}")));
+    all
+}
+
+/// Hidden layers that are written as `64x32`, or as a whole network, `93-21-5`.
+fn layers(text: &str) -> String {
+    let widths = text.split(|letter: char| !letter.is_ascii_digit());
+    let widths: Vec<&str> = widths.filter(|width| !width.is_empty()).collect();
+    let hidden = match widths.as_slice() {
+        [_inputs, hidden @ .., _classes] if text.contains('-') && !hidden.is_empty() => hidden,
+        hidden => hidden,
+    };
+    format!("mlp:{}", hidden.join(","))
+}
+
+/// The words of the setting's help that are like `word`, the most alike first.
+fn alike(key: &str, word: &str) -> Vec<&'static str> {
+    let help = find(key).map_or("", |setting| setting.help);
+    let words = help.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+    let mut near: Vec<(f64, &str)> =
+        words.map(|known| (strsim::jaro_winkler(word, known), known)).collect();
+    near.retain(|(likeness, _)| *likeness >= ALIKE);
+    near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    near.into_iter().map(|(_, known)| known).collect()
+}
+
+/// The same of `switch`: each of its items names a consistency.
+fn switches(text: &str) -> Vec<String> {
+    let is_consistency = |text: &str| text.parse::<ConsistencySpec>().is_ok();
+    let item = |item: &str| match item.split_once('@') {
+        Some((to, at)) => match meant("consistency", to, is_consistency) {
+            Some(meant) => format!("{meant}@{at}"),
+            None => item.to_owned(),
+        },
+        None => item.to_owned(),
+    };
+    vec![text.split_whitespace().map(item).collect::<Vec<_>>().join(" ")]
+}
+
+#[cfg(test)]
+mod tests {
+    use pstrain_core::model::Activation;
+    use pstrain_data::PartitionSpec;
+
+    use super::super::words;
+    use super::*;
+
+    fn consistency(text: &str) -> Option<String> {
+        meant("consistency", text, |text| text.parse::<ConsistencySpec>().is_ok())
+    }
+
+    #[test]
+    fn words_of_others_and_words_without_their_number_are_known() {
+        for (text, wanted) in [
+            ("sync", "bsp"),
+            ("async", "asp"),
+            ("ASYNC", "asp"),
+            ("dist_sync", "bsp"),
+            ("BSP", "bsp"),
+            ("ssp", "ssp:3"),
+            ("ssp=3", "ssp:3"),
+            ("SSP(5)", "ssp:5"),
+            ("ssp 5", "ssp:5"),
+            ("ssp5", "ssp:5"),
+            ("K_Sync:2", "k-sync:2"),
+            ("round_robin", "round-robin"),
+            ("roundrobin", "round-robin"),
+            ("ringmastr:4", "ringmaster:4"),
+        ] {
+            assert_eq!(consistency(text).as_deref(), Some(wanted), "{text}");
+        }
+        let none: Option<String> = None;
+        for text in ["bsp", "ssp:-1", "tsp", "", "a:b:c", "ssp:"] {
+            assert_eq!(consistency(text), none, "{text}");
+        }
+        let optimizer = |text: &str| {
+            meant("optimizer", text, |text| words::optimizer(text).is_ok()).unwrap_or_default()
+        };
+        assert_eq!(optimizer("Adam"), "adam");
+        assert_eq!(optimizer("adamm"), "adam");
+        assert_eq!(optimizer("Momentum=0.9"), "momentum:0.9");
+        let partition =
+            |text: &str| meant("partition", text, |text| text.parse::<PartitionSpec>().is_ok());
+        assert_eq!(partition("IID").as_deref(), Some("iid"));
+        assert_eq!(partition("non-iid").as_deref(), Some("paper-non-iid"));
+    }
+
+    #[test]
+    fn layers_are_read_however_they_are_separated() {
+        let model =
+            |text: &str| meant("model", text, |text| words::model(text, Activation::Relu).is_ok());
+        for text in ["64x32", "mlp:64x32", "MLP:64,32", "64-32", "mlp:64;32", "mlp 64,32"] {
+            assert_eq!(model(text).as_deref(), Some("mlp:64,32"), "{text}");
+        }
+        assert_eq!(model("93-21-5").as_deref(), Some("mlp:21"));
+        assert_eq!(model("cnn"), None);
+    }
+
+    #[test]
+    fn each_consistency_of_a_switch_is_looked_at() {
+        let switch = |text: &str| meant("switch", text, |text| words::switches(text).is_ok());
+        assert_eq!(switch("async@1000 SSP=2@30s").as_deref(), Some("asp@1000 ssp:2@30s"));
+        assert_eq!(switch("async"), None);
+    }
+
+    #[test]
+    fn a_path_is_never_another_word() {
+        assert_eq!(meant("data", "libsvm:", |_| false), None);
+        assert_eq!(meant("data", "Sparse:x", |text| text == "sparse:x"), None);
+    }
+}

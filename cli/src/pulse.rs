@@ -1,0 +1,151 @@
+//! The line in a server's log that says how the run is doing, now and then.
+
+use std::time::Duration;
+
+use pstrain_core::id::WorkerId;
+use pstrain_core::protocol::{MemberState, MemberStatus, Status};
+use serde::Serialize;
+
+use crate::cmd::status::waiting;
+use crate::why::{span, workers_in_words};
+
+/// The fields of such a line.
+#[derive(Debug, Serialize)]
+pub(crate) struct Pulse {
+    phase: String,
+    updates: u64,
+    samples: u64,
+    samples_wanted: u64,
+    epoch: f64,
+    /// Mean of the last mini-batches.
+    loss: Option<f64>,
+    /// On the held-out data, the last time that it was evaluated.
+    accuracy: Option<f64>,
+    there: Vec<WorkerId>,
+    /// Workers that are not there and have not finished.
+    away: Vec<Away>,
+    /// Workers that the run waits for.
+    awaited: Vec<WorkerId>,
+    waits: Option<String>,
+    standby: Option<String>,
+    stands_by: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Away {
+    worker: WorkerId,
+    state: String,
+    silent_s: Option<f64>,
+}
+
+const fn is_away(member: &MemberStatus) -> bool {
+    use MemberState::{Awaited, CutOff, Left, Lost};
+    matches!(member.state, Awaited | CutOff | Lost | Left)
+}
+
+impl Pulse {
+    pub(crate) fn of(status: &Status) -> Self {
+        let away = |member: &MemberStatus| Away {
+            worker: member.worker,
+            state: member.state.to_string(),
+            silent_s: (member.state != MemberState::Awaited).then_some(member.silent.as_secs_f64()),
+        };
+        let members = || status.members.iter();
+        Self {
+            phase: status.phase.to_string(),
+            updates: status.version.0,
+            samples: status.samples,
+            samples_wanted: status.samples_wanted,
+            epoch: status.epoch,
+            loss: status.loss,
+            accuracy: status.evaluated.map(|evaluated| evaluated.accuracy),
+            there: members().filter(|it| !is_away(it)).map(|it| it.worker).collect(),
+            away: members().filter(|it| is_away(it)).map(away).collect(),
+            awaited: status.wait.iter().flat_map(|wait| wait.workers.iter().copied()).collect(),
+            waits: status.wait.as_ref().map(waiting),
+            standby: status.standby.clone(),
+            stands_by: status.leader.is_some(),
+        }
+    }
+
+    pub(crate) fn in_words(&self) -> String {
+        let mut text = if self.stands_by { "stands by; ".to_owned() } else { String::new() };
+        text += &format!(
+            "{}: update {}, {} of {} samples (epoch {:.2})",
+            self.phase, self.updates, self.samples, self.samples_wanted, self.epoch
+        );
+        if let Some(loss) = self.loss {
+            text += &format!(", loss {loss:.4}");
+        }
+        if let Some(accuracy) = self.accuracy {
+            text += &format!(", accuracy {:.2} %", 100.0 * accuracy);
+        }
+        text += &match self.there.as_slice() {
+            [] => "; no worker is there".to_owned(),
+            there if self.away.is_empty() => format!("; all {} workers are there", there.len()),
+            there => format!("; there: {}", workers_in_words(there)),
+        };
+        let away: Vec<String> = self.away.iter().map(Away::in_words).collect();
+        if !away.is_empty() {
+            text += &format!("; not there: {}", away.join(", "));
+        }
+        if let Some(waits) = &self.waits {
+            text += &format!("; waits {waits}");
+        }
+        if let Some(standby) = &self.standby {
+            text += &format!("; standby {standby}");
+        }
+        text
+    }
+}
+
+impl Away {
+    fn in_words(&self) -> String {
+        let silent = self.silent_s.map_or_else(String::new, |seconds| {
+            format!(", silent for {}", span(Duration::from_secs_f64(seconds)))
+        });
+        format!("worker {} ({}{silent})", self.worker, self.state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pstrain_core::id::Version;
+    use pstrain_core::protocol::{Evaluated, Wait, WaitReason};
+
+    use super::*;
+    use crate::why::tests::{member, status};
+
+    #[test]
+    fn a_line_says_how_far_the_run_is_who_is_there_and_who_is_awaited() {
+        let calm = status(vec![member(0, [10, 5, 85], None), member(1, [10, 5, 85], None)]);
+        let words = "training: update 10, 640 of 64000 samples (epoch 0.10), loss 0.5000; all 2 \
+                     workers are there";
+        assert_eq!(Pulse::of(&calm).in_words(), words);
+        let lost = MemberStatus {
+            state: MemberState::Lost,
+            silent: Duration::from_secs(12),
+            ..member(1, [10, 5, 85], None)
+        };
+        let wait = Wait {
+            reason: WaitReason::Gradients,
+            workers: vec![WorkerId(1)],
+            waited: Duration::from_secs(7),
+            left: None,
+        };
+        let accuracy = Evaluated { version: Version(9), accuracy: 0.912, loss: 0.4 };
+        let troubled = Status {
+            evaluated: Some(accuracy),
+            wait: Some(wait),
+            ..status(vec![member(0, [10, 5, 85], None), lost])
+        };
+        let pulse = Pulse::of(&troubled);
+        let words = "loss 0.5000, accuracy 91.20 %; there: worker 1; not there: worker 2 (lost, \
+                     silent for 12.0 s); waits for gradients of worker 2, since 7s ago";
+        assert!(pulse.in_words().ends_with(words), "{}", pulse.in_words());
+        let fields = serde_json::to_value(&pulse).unwrap();
+        assert_eq!(fields["there"], serde_json::json!([1]));
+        assert_eq!(fields["awaited"], serde_json::json!([2]));
+        assert_eq!(fields["away"][0]["silent_s"], 12.0);
+    }
+}

@@ -1,0 +1,166 @@
+//! Workers that are lost, cut off, silent or late.
+
+use std::cmp::Reverse;
+
+use pstrain_core::protocol::{MemberState, MemberStatus, Phase, Status, WaitReason};
+
+use super::verdict::{Cause, Finding};
+use super::{pace, span, stops};
+
+/// One finding for each such worker: first the workers that others wait for, then by severity and
+/// length of the silence.
+pub(super) fn findings(status: &Status, address: &str) -> Vec<Finding> {
+    if matches!(status.phase, Phase::Gathering | Phase::Ending) {
+        return Vec::new(); // the wait names them already
+    }
+    let mut found: Vec<_> = status
+        .members
+        .iter()
+        .filter_map(|member| {
+            let (severity, finding) = trouble(status, member, address)?;
+            let rank = (Reverse(is_awaited(status, member)), severity, Reverse(member.silent));
+            Some((rank, finding))
+        })
+        .collect();
+    found.sort_by_key(|(rank, _)| *rank);
+    found.into_iter().map(|(_, finding)| finding).collect()
+}
+
+/// The worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Severity {
+    Lost,
+    CutOff,
+    Silent,
+    Overdue,
+    /// It has left, or was never there: that may be intended.
+    Absent,
+}
+
+/// Whether others wait for what this worker owes.
+fn is_awaited(status: &Status, member: &MemberStatus) -> bool {
+    status.wait.as_ref().is_some_and(|wait| wait.workers.contains(&member.worker))
+}
+
+fn trouble(status: &Status, member: &MemberStatus, address: &str) -> Option<(Severity, Finding)> {
+    // While a server is away, workers come and go because of it.
+    let stands = stops::stand_still(status);
+    match member.state {
+        MemberState::Lost => Some((Severity::Lost, lost(status, member, address))),
+        MemberState::CutOff if !stands => Some((Severity::CutOff, cut_off(status, member))),
+        MemberState::Preparing | MemberState::Computing | MemberState::Waiting
+            if pace::is_silent(status, member) =>
+        {
+            Some((Severity::Silent, silent(status, member)))
+        }
+        MemberState::Computing if !stands => {
+            let usual = pace::overdue(status, member)?;
+            let times = member.since.as_secs_f64() / usual.as_secs_f64().max(f64::MIN_POSITIVE);
+            let worker = member.worker;
+            let says = format!(
+                "worker {worker} {}: its gradient is not there after {}, where it usually takes {} \
+                 ({times:.0} times as long); it was last heard {} ago",
+                if is_awaited(status, member) { "holds the others back" } else { "is late" },
+                span(member.since),
+                span(usual),
+                span(member.silent),
+            );
+            let cure = "look at its machine: stopped, swapping or busy with something else; \
+                        backup:B or redundancy let a run do without the slowest";
+            Some((Severity::Overdue, Finding::new(Cause::Overdue, Some(worker), says, cure)))
+        }
+        // Paused for want of workers: those are named with that.
+        MemberState::Left | MemberState::Awaited if !is_named(status, member) => {
+            Some((Severity::Absent, absent(status, member, address)))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the run as a whole is said to wait for this worker.
+fn is_named(status: &Status, member: &MemberStatus) -> bool {
+    let wait = status.wait.as_ref().filter(|wait| wait.reason == WaitReason::Workers);
+    wait.is_some_and(|wait| wait.workers.contains(&member.worker))
+}
+
+/// The fate of the run without this worker, in words.
+fn consequence(status: &Status, member: &MemberStatus) -> String {
+    if is_named(status, member) {
+        return String::new();
+    }
+    if is_awaited(status, member) {
+        let left = status.wait.as_ref().and_then(|wait| wait.left);
+        let left = left.map_or_else(String::new, |left| {
+            format!("; the run ends in {} without it", span(left))
+        });
+        return format!(", and on-worker-loss = wait keeps its place{left}");
+    }
+    let all: u64 = status.members.iter().map(|member| member.pushes).sum();
+    let share = 100.0 * member.pushes as f64 / all.max(1) as f64;
+    match member.pushes {
+        0 => "; the others go on without it".to_owned(),
+        pushes => format!(
+            "; the others go on without it ({pushes} of {all} gradients were its own, {share:.0} %)"
+        ),
+    }
+}
+
+fn lost(status: &Status, member: &MemberStatus, address: &str) -> Finding {
+    let worker = member.worker;
+    let cause = if is_awaited(status, member) { Cause::Missing } else { Cause::Lost };
+    let says = format!(
+        "worker {worker} is lost: it has not been heard for {}, and its lease is {}{}",
+        span(member.silent),
+        span(status.lease),
+        consequence(status, member)
+    );
+    let cure = format!(
+        "if its process lives, it joins again by itself once it runs and its link is up; if not, \
+         start it with `pstrain worker --server {address} --id {worker}`"
+    );
+    Finding::new(cause, Some(worker), says, cure)
+}
+
+fn absent(status: &Status, member: &MemberStatus, address: &str) -> Finding {
+    let worker = member.worker;
+    let says = match member.state {
+        MemberState::Left => format!(
+            "worker {worker} has left, {} ago{}",
+            span(member.since),
+            consequence(status, member)
+        ),
+        _ => format!("worker {worker} was never there{}", consequence(status, member)),
+    };
+    let cure = format!("start it with `pstrain worker --server {address} --id {worker}`");
+    Finding::new(Cause::Missing, Some(worker), says, cure)
+}
+
+fn cut_off(status: &Status, member: &MemberStatus) -> Finding {
+    let worker = member.worker;
+    let says = format!(
+        "worker {worker} is cut off and has not been heard for {}; its lease is over in {}",
+        span(member.silent),
+        span(status.lease.saturating_sub(member.silent))
+    );
+    let cure = "it comes back by itself once its network does; on-worker-loss says whether the \
+                others go on without it then";
+    Finding::new(Cause::CutOff, Some(worker), says, cure)
+}
+
+fn silent(status: &Status, member: &MemberStatus) -> Finding {
+    let worker = member.worker;
+    let (how, cure) = if is_awaited(status, member) {
+        ("holds the others back", "; a shorter lease would let the others go on sooner")
+    } else {
+        ("is silent", ", and its link")
+    };
+    let says = format!(
+        "worker {worker} {how}: it has not been heard for {}, and a living worker is heard every \
+         {}; its process is stopped, or its machine or link is down; its lease is over in {}",
+        span(member.silent),
+        span(status.lease / 5),
+        span(status.lease.saturating_sub(member.silent))
+    );
+    let cure = format!("look at the process and its machine{cure}");
+    Finding::new(Cause::Silent, Some(worker), says, cure)
+}

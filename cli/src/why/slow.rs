@@ -1,0 +1,176 @@
+//! Where the time of a run that goes on is spent.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pstrain_core::id::WorkerId;
+use pstrain_core::protocol::{MemberStatus, Status, TimeSpent};
+
+use super::verdict::{Cause, Finding};
+use super::{Usual, pace, span};
+
+/// Waiting for others is worth a word from this share of the time of all workers on.
+const WORTH_A_WORD: f64 = 0.1;
+/// A worker is far slower than the others from so many times their median on.
+const FAR_SLOWER: f64 = 2.0;
+/// And from so much time on: a busy machine has steps that take longer.
+const NOTICEABLE: Duration = Duration::from_millis(1);
+
+const CURE_OF_MACHINE: &str = "give it less to do (work = speed), let no other wait for it \
+                               (backup:1, ssp:3, asp), or have its part done twice (redundancy)";
+const CURE_OF_LINK: &str = "let no other wait for it (ssp:3, asp, auto), or have more under way \
+                            (in-flight); larger mini-batches need fewer round trips";
+/// Where no other waits for it anyway.
+const CURE_OF_SLOW_MACHINE: &str =
+    "give it less to do (work = speed), or look at what else its machine does";
+const CURE_OF_SLOW_LINK: &str =
+    "have more under way (in-flight); larger mini-batches need fewer round trips";
+
+/// The worker that the others wait for most, then workers that are far slower, the slowest first.
+pub(super) fn findings(status: &Status) -> Vec<Finding> {
+    let holder = holder(status);
+    let held_by = holder.as_ref().and_then(|finding| finding.worker);
+    let mut slower: Vec<_> = status
+        .members
+        .iter()
+        .filter(|member| Some(member.worker) != held_by && pace::is_there(member))
+        .filter_map(|member| {
+            let usual = Usual::of(member)?;
+            Some((times_slower(status, &usual)?, member, usual))
+        })
+        .collect();
+    slower.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
+    let slower =
+        slower.iter().map(|(times, member, usual)| far_slower(status, member, usual, *times));
+    holder.into_iter().chain(slower).collect()
+}
+
+/// How many times slower than the median a worker is, if that is far.
+fn times_slower(status: &Status, usual: &Usual) -> Option<f64> {
+    let median = pace::median(status, Usual::own)?;
+    let times = usual.own().as_secs_f64() / median.as_secs_f64().max(f64::MIN_POSITIVE);
+    (times >= FAR_SLOWER && usual.own() >= median + NOTICEABLE).then_some(times)
+}
+
+fn total(status: &Status) -> TimeSpent {
+    let mut total = TimeSpent::default();
+    status.members.iter().for_each(|member| total += member.recent.spent);
+    total
+}
+
+/// The worker that the others wait for most, if that takes much of their time.
+fn holder(status: &Status) -> Option<Finding> {
+    let there = || status.members.iter().filter(|member| pace::is_there(member));
+    let mut held = BTreeMap::<WorkerId, Duration>::new();
+    for member in there() {
+        for one in member.recent.held_by.iter().flatten().filter(|one| one.by != member.worker) {
+            *held.entry(one.by).or_default() += one.waited;
+        }
+    }
+    let of = |worker: WorkerId| there().find(|member| member.worker == worker);
+    held.retain(|&worker, _| of(worker).is_some());
+    let (&worker, &waited) =
+        held.iter().max_by_key(|(worker, waited)| (**waited, Reverse(**worker)))?;
+    let all: Duration = there().map(|member| member.recent.spent.total()).sum();
+    let theirs: Duration = there()
+        .filter(|member| member.worker != worker)
+        .map(|member| member.recent.spent.total())
+        .sum();
+    let of_all = waited.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
+    if of_all < WORTH_A_WORD {
+        return None;
+    }
+    let percent = 100.0 * waited.as_secs_f64() / theirs.as_secs_f64().max(f64::MIN_POSITIVE);
+    let (member, usual) = (of(worker)?, Usual::of(of(worker)?)?);
+    Some(of_holder(status, member, &usual, percent))
+}
+
+/// The larger of computing and network, where no worker is in the way.
+pub(super) fn bound(status: &Status) -> Finding {
+    let total = total(status);
+    let all = total.total().as_secs_f64();
+    if all == 0.0 {
+        let says = "no worker has made a step yet".to_owned();
+        return Finding::new(Cause::TooEarly, None, says, "ask again in a moment");
+    }
+    let percent = |part: Duration| 100.0 * part.as_secs_f64() / all;
+    let (network, compute) = (percent(total.network), percent(total.compute));
+    if network >= compute {
+        let says = format!(
+            "no worker holds the others back; {network:.0} % of the time goes to the network, \
+             {compute:.0} % to computing"
+        );
+        let cure = "larger mini-batches (batch-size) or more of them under way (in-flight) make \
+                    less of it";
+        return Finding::new(Cause::NetworkBound, None, says, cure);
+    }
+    let says = format!(
+        "no worker holds the others back; {compute:.0} % of the time goes to computing, \
+         {network:.0} % to the network"
+    );
+    Finding::new(Cause::ComputeBound, None, says, "all is well; more workers would make it faster")
+}
+
+/// A worker's link, as the kernel knows it.
+fn link_in_words(member: &MemberStatus) -> String {
+    let Some(tcp) = member.link.and_then(|link| link.tcp) else { return "its link".to_owned() };
+    let again = match tcp.retransmits {
+        0 => "nothing sent again".to_owned(),
+        times => format!("{times} segments sent again"),
+    };
+    format!("its link (round trip {}, {again})", span(tcp.rtt))
+}
+
+/// The part of its own time that is to blame, in words.
+fn blame(cause: Cause, member: &MemberStatus, usual: &Usual) -> String {
+    let (what, part) = match cause {
+        Cause::Machine => ("its machine computes".to_owned(), usual.compute),
+        _ => (format!("{} takes", link_in_words(member)), usual.network),
+    };
+    let own = usual.own();
+    let percent = 100.0 * part.as_secs_f64() / own.as_secs_f64().max(f64::MIN_POSITIVE);
+    format!(
+        "{what} {} of the {} from parameters to gradient ({percent:.0} %)",
+        span(part),
+        span(own)
+    )
+}
+
+/// The worker for whom the others wait `percent` of their time.
+fn of_holder(status: &Status, member: &MemberStatus, usual: &Usual, percent: f64) -> Finding {
+    let worker = member.worker;
+    let (cause, cure) = if usual.network < usual.compute {
+        (Cause::Machine, CURE_OF_MACHINE)
+    } else {
+        (Cause::Link, CURE_OF_LINK)
+    };
+    let times = times_slower(status, usual)
+        .map_or_else(String::new, |times| format!(", {times:.1} times the median"));
+    let says = format!(
+        "worker {worker} holds the others back, who wait {percent:.0} % of their time for it: \
+         {}{times}",
+        blame(cause, member, usual)
+    );
+    Finding::new(cause, Some(worker), says, cure)
+}
+
+/// A worker that is `times` slower than the median, and that the others do not wait for.
+fn far_slower(status: &Status, member: &MemberStatus, usual: &Usual, times: f64) -> Finding {
+    let worker = member.worker;
+    let median = |of| pace::median(status, of).unwrap_or_default();
+    let more = |of: fn(&Usual) -> Duration| of(usual).saturating_sub(median(of));
+    let (cause, cure) = if more(|usual| usual.compute) >= more(|usual| usual.network) {
+        (Cause::Machine, CURE_OF_SLOW_MACHINE)
+    } else {
+        (Cause::Link, CURE_OF_SLOW_LINK)
+    };
+    let says = format!(
+        "worker {worker} is {times:.1} times slower than the median of {}, and brings {:.1} % of \
+         the gradients: {}",
+        span(median(Usual::own)),
+        100.0 * pace::share(status, member),
+        blame(cause, member, usual)
+    );
+    Finding::new(cause, Some(worker), says, cure)
+}

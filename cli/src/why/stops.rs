@@ -1,0 +1,171 @@
+//! Waits of the whole run: for a server, a standby, workers that it needs.
+
+use pstrain_core::id::{ServerId, WorkerId};
+use pstrain_core::protocol::{
+    MemberStatus, Phase, ServerStatus, Status, Successor, Wait, WaitReason,
+};
+
+use super::pace::STUTTER;
+use super::verdict::{Cause, Finding};
+use super::{span, workers_in_words};
+
+/// Whether no worker can go on, whatever it does itself.
+pub(super) fn stand_still(status: &Status) -> bool {
+    let reason = status.wait.as_ref().map(|wait| wait.reason);
+    matches!(status.phase, Phase::Gathering | Phase::Ending)
+        || matches!(
+            reason,
+            Some(
+                WaitReason::Server(_)
+                    | WaitReason::Standby
+                    | WaitReason::Primary
+                    | WaitReason::Unreached(_)
+                    | WaitReason::Workers
+            )
+        )
+}
+
+pub(super) fn findings(status: &Status, address: &str) -> Vec<Finding> {
+    let Some(wait) = &status.wait else { return Vec::new() };
+    let finding = |cause, says, cure: &str| vec![Finding::new(cause, None, says, cure)];
+    let waited = span(wait.waited);
+    match wait.reason {
+        WaitReason::Server(server) => vec![missing_server(status, wait, server, address)],
+        WaitReason::Standby => finding(
+            Cause::Missing,
+            format!("the standby is gone, since {waited}"),
+            "nothing to do if most of the workers that it had are there still: they promise to \
+             follow the server alone (not if they were started again meanwhile); nor if the \
+             standby leads in its place: it is asked, and this one ends then",
+        ),
+        WaitReason::Primary => finding(
+            Cause::Missing,
+            format!(
+                "the server that this one stands by for is gone, since {waited}, and most of the \
+                 workers have not promised to follow this one"
+            ),
+            "start it again, or see that the workers run and can reach this one where it says it \
+             is (--advertise)",
+        ),
+        WaitReason::Unreached(_) => {
+            status.members.iter().filter_map(|member| unreached(status, member)).collect()
+        }
+        WaitReason::Part(server) if wait.waited > STUTTER => finding(
+            Cause::Overdue,
+            format!("server {server} is asked for its part of a norm, since {waited}"),
+            "look at its machine and its link to server 1; clip-norm and krum cost a turn between \
+             the servers for each update",
+        ),
+        _ if status.phase == Phase::Ending => finding(
+            Cause::Ending,
+            format!(
+                "the run is over, and {} did not say goodbye yet",
+                workers_in_words(&wait.workers)
+            ),
+            "nothing to do: the server waits one lease at most",
+        ),
+        WaitReason::Workers => vec![missing_workers(wait, address)],
+        _ => Vec::new(),
+    }
+}
+
+fn missing_workers(wait: &Wait, address: &str) -> Finding {
+    let whom = match wait.workers.as_slice() {
+        [] => "more workers".to_owned(),
+        workers => workers_in_words(workers),
+    };
+    let id = match wait.workers.as_slice() {
+        [worker] => format!(" --id {worker}"),
+        _ => String::new(),
+    };
+    let says =
+        format!("the run waits for {whom} to come, since {}{}", span(wait.waited), end(wait));
+    let cure = format!(
+        "start them with `pstrain worker --server {address}{id}`, or let the run do with fewer \
+         (workers, min-workers)"
+    );
+    Finding::new(Cause::Missing, None, says, cure)
+}
+
+/// When the run ends if what it waits for does not come.
+fn end(wait: &Wait) -> String {
+    wait.left.map_or_else(String::new, |left| format!("; without them it ends in {}", span(left)))
+}
+
+/// A server that is away, and which process can take its place.
+fn missing_server(status: &Status, wait: &Wait, server: ServerId, address: &str) -> Finding {
+    let left = wait
+        .left
+        .map_or_else(String::new, |left| format!("; the run ends in {} without it", span(left)));
+    let (waited, known) =
+        (span(wait.waited), status.servers.iter().find(|known| known.server == server));
+    let says = match known {
+        Some(ServerStatus { address: own, keys: Some(keys), .. }) if !own.is_empty() => format!(
+            "server {server} at {own} is not there, since {waited}, and it alone has keys \
+             {keys}{left}"
+        ),
+        _ => format!("server {server} is not there, since {waited}{left}"),
+    };
+    let place = known
+        .and_then(|known| known.of)
+        .map_or_else(|| "--join".to_owned(), |of| format!("--shard {server}/{of}"));
+    let command = format!("pstrain server {place} --coordinator {address}");
+    let cure = match known.map_or(Successor::Heir, |known| known.successor) {
+        Successor::Any => format!(
+            "start it with `{command}` and the flags of server 1 for security and durability, or \
+             look at its machine and its link"
+        ),
+        Successor::Checkpoint => format!(
+            "it comes back by itself if its process lives; if not, `{command} --resume DIR` with \
+             its --state folder: all servers go back to the last checkpoint"
+        ),
+        _ => format!(
+            "it comes back by itself if its process lives: look at that, its machine and its \
+             link. If not, only `{command} --resume DIR` with its --state folder (--durability \
+             log), or its standby, has its keys; any other process is refused"
+        ),
+    };
+    Finding::new(Cause::Missing, None, says, cure)
+}
+
+/// A worker cannot be with one of the other servers, which is there.
+fn unreached(status: &Status, member: &MemberStatus) -> Option<Finding> {
+    let (unreached, since) = member.unreached.as_ref()?;
+    let server = status.servers.iter().find(|server| server.server == unreached.server);
+    let address = server.map_or("", |server| &server.address);
+    let worker: WorkerId = member.worker;
+    let says = format!(
+        "worker {worker} cannot be with server {} at {address}, since {}: {}",
+        unreached.server,
+        span(*since),
+        unreached.why
+    );
+    let cure = "start that server with --advertise HOST:PORT where workers reach it, and with \
+                --tls a certificate for that HOST; see that nothing between the two blocks it";
+    Some(Finding::new(Cause::Unreached, Some(worker), says, cure))
+}
+
+/// A worker that was refused and tries again does so within so many leases.
+const STILL_TRIES: u32 = 3;
+
+/// Workers and servers that want to take part and are refused.
+pub(super) fn refused(status: &Status) -> Vec<Finding> {
+    if status.phase == Phase::Ending {
+        return Vec::new();
+    }
+    let recent = status.refused.iter().filter(|it| it.ago <= STILL_TRIES * status.lease);
+    recent
+        .map(|it| {
+            let from = it.from.as_deref().map_or_else(String::new, |from| format!(" at {from}"));
+            let times = match it.times {
+                1 => String::new(),
+                times => format!(" {times} times"),
+            };
+            let says =
+                format!("{}{from} was refused{times}, {} ago: {}", it.who, span(it.ago), it.why);
+            let cure = "the reason says what to change there; a place that is taken is free once \
+                        the lease of its worker is over";
+            Finding::new(Cause::Refused, None, says, cure)
+        })
+        .collect()
+}

@@ -1,0 +1,115 @@
+//! The rows that models are evaluated on, and where they are from.
+
+use std::fmt;
+
+use pstrain_core::examples::{Examples, ShapeError};
+use serde::Serialize;
+
+use crate::error::DataError;
+use crate::source::Source;
+
+/// Which rows models are evaluated on, in words that need no path.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EvaluationRows {
+    /// How many.
+    pub rows: u64,
+    /// The source that they are from, as [`Source::describe`](crate::Source::describe) calls it.
+    pub source: String,
+    /// The share of the source's rows that is held out for them, from 0 to 1; `None` if all of its
+    /// rows are evaluated on.
+    pub share: Option<f64>,
+}
+
+impl EvaluationRows {
+    /// All rows of `source`, which are `examples`.
+    #[must_use]
+    pub fn all(examples: &Examples, source: &Source) -> Self {
+        Self { rows: examples.len() as u64, source: source.describe(), share: None }
+    }
+
+    /// The examples to evaluate on, and which rows they are: all that are given, or else those held
+    /// out of `source`, which are a share of its rows.
+    pub(crate) fn of(
+        (source, held_out, share): (&Source, Examples, f64),
+        given: Option<(&Source, Examples)>,
+    ) -> (Examples, Self) {
+        if let Some((given, all)) = given {
+            let rows = Self::all(&all, given);
+            return (all, rows);
+        }
+        let rows = Self { share: Some(share), ..Self::all(&held_out, source) };
+        (held_out, rows)
+    }
+}
+
+/// Makes sure that rows of `given` can be evaluated on by a model of sparse rows, or of records.
+pub(crate) fn check_kind(given: &Source, sparse: bool) -> Result<(), DataError> {
+    let problem = match (given.is_sparse(), sparse) {
+        (true, false) => "its rows are sparse, the training rows are NSL-KDD records",
+        (false, true) => "its rows are NSL-KDD records, the training rows are sparse",
+        _ => return Ok(()),
+    };
+    Err(unfit(given, problem))
+}
+
+/// Makes sure that there are rows of `given`, and names it where they do not fit the model.
+pub(crate) fn check_rows(
+    given: &Source,
+    read: Result<Examples, DataError>,
+) -> Result<Examples, DataError> {
+    match read {
+        Ok(examples) if examples.is_empty() => Err(unfit(given, "it has no rows")),
+        Err(DataError::Shape(ShapeError::Entries { .. })) => {
+            Err(unfit(given, "a row has a feature past the last column of the training rows"))
+        }
+        other => other,
+    }
+}
+
+fn unfit(given: &Source, problem: &'static str) -> DataError {
+    DataError::Evaluation { source: given.describe(), problem }
+}
+
+impl fmt::Display for EvaluationRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, source, share } = self;
+        let rows = grouped(*rows);
+        match share {
+            Some(share) => {
+                // Shares are typed with few digits: none of them is lost, and none is made up.
+                let percent = (share * 1e6).round() / 1e4;
+                write!(f, "{rows} evaluation rows, {percent} % of {source}")
+            }
+            None => write!(f, "{rows} evaluation rows, all of {source}"),
+        }
+    }
+}
+
+/// A number with a comma between each three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_named_with_their_number_and_their_source() {
+        let words =
+            |rows, share| EvaluationRows { rows, source: "rows.csv".into(), share }.to_string();
+        assert_eq!(words(6298, Some(0.25)), "6,298 evaluation rows, 25 % of rows.csv");
+        assert_eq!(words(125_973, None), "125,973 evaluation rows, all of rows.csv");
+        assert_eq!(words(999, Some(0.125)), "999 evaluation rows, 12.5 % of rows.csv");
+        assert_eq!(words(1_000_000, Some(0.3)), "1,000,000 evaluation rows, 30 % of rows.csv");
+        assert_eq!(words(0, Some(0.0)), "0 evaluation rows, 0 % of rows.csv");
+    }
+}

@@ -1,0 +1,45 @@
+//! A path that damages bytes, between workers, servers, and the coordinator of a group, in plain text:
+//! connections are made again, and the run comes to the same parameters.
+
+use std::net::TcpListener;
+use std::ops::Range;
+
+use pstrain_core::rng::Stream;
+use pstrain_tests::{Disturbance, Proxy};
+
+use crate::cluster::{PACED, Server, check_undisturbed};
+use crate::process::Process;
+
+const JOB: [&str; 4] = ["--epochs", "4", "--lease", "10s"];
+
+/// A path to `address` that damages a byte of each of the next connections, after so many bytes.
+fn path_to(address: &str, name: &str, connections: u64, after: Range<u64>) -> Proxy {
+    let proxy = Proxy::new(&address.parse().unwrap(), Stream::new(5).fork(name, 0).rng());
+    proxy.disturb(connections, Disturbance::Flip, after);
+    proxy
+}
+
+#[test]
+fn a_damaged_byte_on_any_link_of_a_group_changes_nothing() {
+    let server = Server::tcp(&[&PACED, &JOB, &["--servers", "2"]]);
+    // Where the second server will listen.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    // If one of a worker's connections is lost, all are made again: the first connections to the second
+    // server are damaged, and later ones to the first.
+    let to_first = path_to(&server.address, "worker and first", 6, 500_000..900_000);
+    let to_second = path_to(&free, "worker and second", 2, 20_000..60_000);
+    // No values go here.
+    let between = path_to(&server.address, "second and first", 2, 4000..8000);
+    let [coordinator, advertised, first] =
+        [&between, &to_second, &to_first].map(|proxy| proxy.address().to_string());
+    let shard = ["server", "--shard", "2/2", "--coordinator", &coordinator, "--listen", &free];
+    let other = Process::start(&[&shard[..], &["--advertise", &advertised]].concat());
+    other.wait_to_say("listening on ");
+    let worker = |id| Process::start(&["worker", "--server", &first, "--id", id]);
+    let workers = vec![worker("1"), worker("2")];
+    check_undisturbed(&server.finish(workers), &[&PACED, &JOB]);
+    other.wait().with_code(0);
+    for (name, proxy) in [("first", to_first), ("second", to_second), ("between", between)] {
+        assert!(proxy.times_disturbed() > 0, "{name}: nothing was damaged");
+    }
+}

@@ -1,0 +1,125 @@
+//! Each command of README.md, docs/ and deploy/README.md works: it is run here, on small data and with
+//! all machines on this one, or listed here with the reason why it is not.
+
+mod page;
+mod stage;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use page::{Commands, Page, words};
+use stage::Stage;
+
+use crate::process::finish;
+
+/// Commands that are not run, by how they begin, and why.
+const LISTED: &[(&str, &str)] = &[
+    ("cargo ", "builds and tests the program itself"),
+    ("rustup ", "installs a compiler"),
+    ("apt-get ", "installs packages"),
+    ("tests/edge/", "builds for other processors: .ci/edge runs it"),
+    ("STATIC=1 tests/edge/", "builds for other processors: .ci/edge runs it"),
+    ("FEATURES=", "builds for other processors: .ci/edge runs it"),
+    ("tests/measure/", "measures for minutes"),
+    ("tests/netem/", "needs a virtual machine: .ci/netem runs it"),
+    ("PYTHON=", "needs the other systems in a Python environment"),
+    ("sbatch ", "needs Slurm: .ci/deploy runs it"),
+    ("srun ", "needs Slurm: .ci/deploy runs it"),
+    ("deploy/", "needs MPI or torchrun: .ci/deploy runs it"),
+    ("install ", "needs root and systemd: .ci/deploy runs the units"),
+    ("cp ", "needs root and systemd: .ci/deploy runs the units"),
+    ("systemctl ", "needs root and systemd: .ci/deploy runs the units"),
+    ("echo ", "needs root and systemd: .ci/deploy runs the units"),
+    ("podman ", "needs a container engine: .ci/deploy builds the image"),
+    ("kubectl ", "needs a cluster: .ci/deploy checks the manifest"),
+    ("pstrain cert psk key && kubectl ", "needs a cluster: .ci/deploy checks the manifest"),
+    ("sudo ", "needs root and a shaped network interface"),
+    ("pstrain bench", "measures for minutes: tools.rs runs a part of it"),
+    ("pstrain top ", "draws on a terminal: its picture has tests of its own"),
+    ("pstrain validate validation", "takes minutes of real time"),
+    ("pstrain run --data synthetic:1000 --model timing:100000000 ", "takes gigabytes of memory"),
+];
+
+fn is_listed(command: &str) -> bool {
+    LISTED.iter().any(|(begin, _)| command.starts_with(begin))
+}
+
+/// The commands of a page that are to be run, by block, each block with its place.
+fn played(page: &Page) -> Vec<(String, Vec<String>)> {
+    let of = |block: Commands| {
+        let Commands { place, mut commands } = block;
+        commands.retain(|command| !is_listed(command));
+        for command in &commands {
+            assert!(
+                command.starts_with("pstrain "),
+                "{place}: {command:?} is neither pstrain's nor listed in documented.rs; say in the \
+                 language of the block if it is no command (text)"
+            );
+        }
+        (place, commands)
+    };
+    let blocks = page.commands().into_iter().map(of);
+    blocks.filter(|(_, commands)| !commands.is_empty()).collect()
+}
+
+#[test]
+fn every_command_of_the_readme_works() {
+    let mut stage = Stage::new();
+    for (place, commands) in played(&Page::readme()) {
+        // Shown if the test fails.
+        println!("{place}: {commands:#?}");
+        stage.play(&commands);
+    }
+}
+
+#[test]
+fn every_command_of_the_other_pages_works() {
+    let mut stage = Stage::new();
+    for (place, commands) in Page::others().iter().flat_map(played) {
+        println!("{place}: {commands:#?}");
+        stage.play(&commands);
+    }
+}
+
+#[test]
+fn every_command_that_is_not_run_is_still_documented() {
+    let blocks = Page::all().into_iter().flat_map(|page| page.commands());
+    let all: Vec<String> = blocks.flat_map(|block| block.commands).collect();
+    for (begin, why) in LISTED {
+        assert!(
+            all.iter().any(|it| it.starts_with(begin)),
+            "no command begins with {begin:?} ({why})"
+        );
+    }
+}
+
+#[test]
+fn commands_in_running_text_exist_and_have_the_flags_that_are_named() {
+    let experiments = finish(&["experiment", "list"]).with_code(0).stdout;
+    let experiments: BTreeSet<&str> =
+        experiments.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let mut helps: BTreeMap<Vec<String>, String> = BTreeMap::new();
+    for (place, command) in Page::all().into_iter().flat_map(|page| page.named()) {
+        let words = words(&command);
+        let is_name = |word: &&String| word.bytes().all(|byte| byte.is_ascii_lowercase());
+        let nested = ["experiment", "data", "cert", "control"].contains(&words[1].as_str());
+        let chain = words[1..].iter().take_while(is_name).take(1 + usize::from(nested));
+        let chain: Vec<String> = chain.cloned().collect();
+        let help = helps.entry(chain.clone()).or_insert_with(|| {
+            let mut args: Vec<&str> = chain.iter().map(String::as_str).collect();
+            args.push("--help");
+            finish(&args).with_code(0).stdout
+        });
+        for flag in words.iter().filter(|word| word.starts_with("--")) {
+            assert!(help.contains(flag.as_str()), "{place}: `{command}`: there is no {flag}");
+        }
+        if let ["experiment", "run" | "show"] =
+            chain.iter().map(String::as_str).collect::<Vec<_>>()[..]
+            && let Some(name) = words.get(3).filter(|name| *name != "NAME")
+        {
+            assert!(
+                experiments.contains(name.as_str()),
+                "{place}: `{command}`: there is no {name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! A folder with all that the documentation takes for granted, where its commands are played.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::page::{Page, words};
+use crate::cluster::{number, path};
+use crate::process::{Process, eventually};
+
+/// Machines of the documentation. All are this one: their addresses are Unix sockets.
+const HOSTS: [&str; 6] = ["gw", "edge-gw", "127.0.0.1", "node2", "node3", "node4"];
+
+/// Rows of the data set's copy: more than 500 updates in ten epochs of mini-batches of 64.
+const ROWS: &str = "6000";
+
+/// Settings that keep a run going until it is told to end, at a pace that leaves the machine idle.
+const ENDLESS: [(&str, &str); 2] = [("--epochs", "1000000"), ("--compute", "5ms")];
+
+/// Flags of commands that would take long or much memory, by how the command begins.
+const SHORTENED: &[(&str, &[(&str, &str)])] = &[
+    ("pstrain data synth ", &[("--rows", "2000")]),
+    ("pstrain experiment run ", &[("--reps", "1"), ("--set", "epochs=1")]),
+    (
+        "pstrain simulate --data sparse:20000,1000000 ",
+        &[("--data", "sparse:500,5000"), ("--hash-features", "5000"), ("--epochs", "10")],
+    ),
+    ("pstrain run --data libsvm:part-0,part-1 ", &[("--hash-features", "10000")]),
+    ("pstrain run --data sparse:100000,10000000 ", &[("--data", "sparse:2000,100000")]),
+    ("pstrain validate job.toml", &[("--set", "epochs=1")]),
+];
+
+/// Placeholders, and values for them.
+const PLACEHOLDERS: [(&str, &str); 3] =
+    [("$seed", "2"), ("FILTERS", "top-k:0.1,fp16"), ("SETTINGS", "--proximal=l1:0.001")];
+
+/// A process that goes on while other commands are run.
+struct Running {
+    process: Process,
+    words: Vec<String>,
+}
+
+impl Running {
+    fn is(&self, command: &str) -> bool {
+        self.words[1] == command
+    }
+
+    /// Whether the others of its run come to it.
+    fn leads(&self) -> bool {
+        let follows = |flag: &str| self.words.iter().any(|word| word == flag);
+        self.is("server") && !["--shard", "--join", "--standby-of"].into_iter().any(follows)
+    }
+}
+
+/// The value of a flag.
+fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
+    let at = words.iter().position(|word| word == flag)?;
+    words.get(at + 1).map(String::as_str)
+}
+
+/// Gives a flag another value, or gives the command the flag; `--set` may be repeated.
+fn set(words: &mut Vec<String>, flag: &str, value: &str) {
+    match words.iter().position(|word| word == flag && flag != "--set") {
+        Some(at) => words[at + 1] = value.to_owned(),
+        None => words.extend([flag.to_owned(), value.to_owned()]),
+    }
+}
+
+/// The folder, and the processes of the block that is played.
+pub(super) struct Stage {
+    folder: TempDir,
+    running: Vec<Running>,
+    /// Updates that the run had when it was last looked at.
+    updates: u64,
+}
+
+impl Stage {
+    /// A folder with copies of the data, the job of the README and certificates of all nodes.
+    pub(super) fn new() -> Self {
+        let stage = Self { folder: TempDir::new().unwrap(), running: Vec::new(), updates: 0 };
+        let folder = stage.folder.path();
+        fs::create_dir_all(folder.join("path/to/nsl-kdd")).unwrap();
+        stage.run(&words(&format!("pstrain data synth --rows {ROWS} --out KDDTrain+.txt")));
+        for copy in
+            ["path/to/nsl-kdd/KDDTrain+.txt", "path/to/KDDTrain+.txt", "path/to/KDDTest+.txt"]
+        {
+            fs::copy(folder.join("KDDTrain+.txt"), folder.join(copy)).unwrap();
+        }
+        for sparse in ["path/to/a9a", "part-0", "part-1"] {
+            fs::write(folder.join(sparse), sparse_rows()).unwrap();
+        }
+        fs::write(folder.join("job.toml"), Page::readme().toml("# job.toml")).unwrap();
+        let sweep = Page::read("docs/experiments.md").toml("name = \"slack\"");
+        fs::write(folder.join("my-sweep.toml"), sweep).unwrap();
+        fs::write(folder.join("changes.txt"), "0 0.001\n7 -0.001\n").unwrap();
+        stage.run(&words("pstrain cert ca ca"));
+        for node in ["server", "gw", "node2", "node3", "node4"] {
+            stage.run(&words(&format!("pstrain cert node ca {node} --server localhost")));
+        }
+        for worker in 1..=2 {
+            let node = format!("pstrain cert node ca worker-{worker} --worker {worker}");
+            stage.run(&words(&node));
+        }
+        stage.run(&words("pstrain cert node ca client --client"));
+        stage
+    }
+
+    /// Plays the commands of one block, and ends what they have started.
+    pub(super) fn play(&mut self, commands: &[String]) {
+        let mut all: Vec<Vec<String>> = commands.iter().map(|it| self.adapted(it)).collect();
+        // It makes what is here already.
+        if commands.iter().any(|command| command.starts_with("pstrain cert ca ")) {
+            let elsewhere = TempDir::new().unwrap();
+            all.iter().for_each(|words| Self::run_in(elsewhere.path(), words));
+            return;
+        }
+        self.prepare(&all);
+        for words in &mut all {
+            match words[1].as_str() {
+                "server" | "worker" => self.start(std::mem::take(words)),
+                "status" | "why" | "pull" | "push" | "control" => {
+                    self.staff();
+                    self.run(words);
+                }
+                _ => self.run(words),
+            }
+        }
+        self.end(&all);
+    }
+
+    /// The words of a command, with what differs here.
+    fn adapted(&self, command: &str) -> Vec<String> {
+        let mut words = words(command);
+        for word in &mut words {
+            if let Some((_, stands)) = PLACEHOLDERS.iter().find(|(known, _)| known == word) {
+                *word = (*stands).to_owned();
+            }
+        }
+        let shortened = SHORTENED.iter().filter(|(begin, _)| command.starts_with(begin));
+        for (flag, value) in shortened.flat_map(|(_, flags)| *flags) {
+            set(&mut words, flag, value);
+        }
+        let trains = matches!(words[1].as_str(), "run" | "simulate")
+            || words[1] == "server" && value(&words, "--job").is_none();
+        let follows = ["--shard", "--join", "--resume"];
+        if trains && !follows.iter().any(|flag| words.iter().any(|word| word == flag)) {
+            match value(&words, "--data") {
+                None | Some("synthetic") => set(&mut words, "--data", "synthetic:4000"),
+                Some(_) => {}
+            }
+        }
+        // Each machine has a disk of its own.
+        if let Some(node) = value(&words, "--tls").map(str::to_owned) {
+            for flag in ["--state", "--resume"] {
+                if let Some(kept) = value(&words, flag).map(|kept| format!("{kept}-{node}")) {
+                    set(&mut words, flag, &kept);
+                }
+            }
+        }
+        let listens = value(&words, "--advertise").and_then(|it| it.split(':').next());
+        let listens = listens.unwrap_or("gw").to_owned();
+        if words[1] == "cert" {
+            for word in words.iter_mut().filter(|word| HOSTS.contains(&word.as_str())) {
+                *word = String::from("localhost");
+            }
+        }
+        words.into_iter().map(|word| self.address(word, &listens)).collect()
+    }
+
+    /// A word; if it is an address, where that is here.
+    fn address(&self, word: String, listens: &str) -> String {
+        let Some((host, port)) = word.split_once(':') else { return word };
+        let is_port = port.len() == 4 && port.bytes().all(|byte| byte.is_ascii_digit());
+        let host = match host {
+            "0.0.0.0" => listens,
+            host => host,
+        };
+        if !is_port || !HOSTS.contains(&host) {
+            return word;
+        }
+        let host = if ["edge-gw", "127.0.0.1"].contains(&host) { "gw" } else { host };
+        format!("unix:{}/{host}-{port}", path(self.folder.path()))
+    }
+
+    fn run(&self, words: &[String]) {
+        Self::run_in(self.folder.path(), words);
+    }
+
+    fn run_in(folder: &Path, words: &[String]) {
+        let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+        Process::start_in(folder, &args).wait().with_code(0);
+    }
+
+    /// Starts the servers that a block asks, or whose run it joins, and does not start itself.
+    fn prepare(&mut self, all: &[Vec<String>]) {
+        let leads = |words: &Vec<String>| {
+            words[1] == "server" && !words.iter().any(|word| word == "--join" || word == "--shard")
+        };
+        let asks = all.iter().find(|words| {
+            matches!(words[1].as_str(), "status" | "why" | "pull" | "push" | "control")
+        });
+        let Some(asks) = asks.filter(|_| !all.iter().any(leads)) else { return };
+        let address = asks.iter().find(|word| word.starts_with("unix:")).expect("an address");
+        let secured = if value(asks, "--tls").is_some() { "--tls gw" } else { "" };
+        let group = all.iter().flatten().any(|word| word == "leave-server");
+        let servers = if group { "--servers 2" } else { "" };
+        self.start(words(&format!(
+            "pstrain server --listen {address} {secured} --job job.toml {servers}"
+        )));
+        if group {
+            self.start(self.adapted(
+                "pstrain server --shard 2/2 --tls node2 --coordinator gw:7070 --listen 0.0.0.0:7071 \
+                 --advertise node2:7071",
+            ));
+        }
+        self.staff();
+    }
+
+    /// Starts a server or a worker. One that goes on with what another has kept takes its place.
+    fn start(&mut self, mut words: Vec<String>) {
+        if let Some(kept) = value(&words, "--resume").map(str::to_owned) {
+            self.staff();
+            let before = |it: &Running| value(&it.words, "--state") == Some(kept.as_str());
+            let before = self.running.iter().position(before).expect("whose place it takes");
+            drop(self.running.remove(before));
+        } else if words[1] == "server" && !words.iter().any(|it| it == "--shard" || it == "--join")
+        {
+            for (flag, value) in ENDLESS {
+                if !words.iter().any(|word| word == flag) {
+                    set(&mut words, flag, value);
+                }
+            }
+        }
+        let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+        let process = Process::start_in(self.folder.path(), &args);
+        if words[1] == "server" {
+            process.wait_to_say("listening on ");
+        }
+        self.running.push(Running { process, words });
+    }
+
+    /// The server that is asked, with how it is dialled.
+    fn leader(&self) -> Option<(&Running, Vec<String>)> {
+        let leader = self.running.iter().find(|it| it.leads())?;
+        let mut access = vec![value(&leader.words, "--listen")?.to_owned()];
+        if value(&leader.words, "--tls").is_some() {
+            access.extend(["--tls".to_owned(), "client".to_owned()]);
+        }
+        Some((leader, access))
+    }
+
+    /// Starts the workers of the job that the block has left out, and waits until all have brought it
+    /// further.
+    fn staff(&mut self) {
+        let Some((_, access)) = self.leader() else { return };
+        for worker in 1..=2 {
+            let node = format!("worker-{worker}");
+            let secured = access.len() > 1;
+            let workers = self.running.iter().filter(|it| it.is("worker"));
+            let is_there = if secured {
+                workers.clone().any(|it| value(&it.words, "--tls") == Some(node.as_str()))
+            } else {
+                workers.count() >= worker
+            };
+            if !is_there {
+                let secured = if secured { format!("--tls {node}") } else { String::new() };
+                let dialled = &access[0];
+                self.start(words(&format!(
+                    "pstrain worker --server {dialled} {secured} --data server"
+                )));
+            }
+        }
+        let wanted = self.updates + 5;
+        let ask = ["status", "--json", "--timeout", "40s"].map(str::to_owned);
+        let args: Vec<&str> = ask.iter().chain(&access).map(String::as_str).collect();
+        self.updates = eventually("update", || {
+            let ended = Process::start_in(self.folder.path(), &args).wait();
+            let status: Value = serde_json::from_str(&ended.stdout).ok()?;
+            Some(number(&status["updates"])).filter(|updates| *updates >= wanted)
+        });
+    }
+
+    /// Ends the run that the block has started, and all of its processes.
+    fn end(&mut self, all: &[Vec<String>]) {
+        let is_stopped = all.iter().any(|words| words.last().is_some_and(|word| word == "stop"));
+        if !is_stopped {
+            self.staff();
+            if let Some((leader, _)) = self.leader() {
+                leader.process.signal(Signal::INT);
+            }
+        }
+        for Running { process, .. } in self.running.drain(..) {
+            let ended = process.wait();
+            // 0: a server that has left before.
+            let code = if ended.code == Some(0) { 0 } else { 3 };
+            ended.with_code(code);
+        }
+        self.updates = 0;
+        for entry in fs::read_dir(self.folder.path()).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name().to_string_lossy().starts_with("state-") {
+                fs::remove_dir_all(entry.path()).unwrap();
+            }
+        }
+    }
+}
+
+/// Rows in the format of LIBSVM, of features that tell their class.
+fn sparse_rows() -> String {
+    let mut text = String::new();
+    for row in 0..300_u32 {
+        let label = if row % 3 == 0 { "+1" } else { "-1" };
+        let (first, second) = (1 + row % 3, 10 + row * 7 % 110);
+        let _infallible = writeln!(text, "{label} {first}:1 {second}:1 123:0.5");
+    }
+    text
+}

@@ -1,0 +1,228 @@
+//! In which order those at the door are seen to.
+//!
+//! A hello costs its sender nothing and the server a signature, so a flood of them takes all the time that
+//! the door has. That time is shared by where they come from: each origin has its turn, one step of a
+//! handshake, and a flood from some addresses costs the others no more than that many steps. Origins
+//! that are known have three of four turns, so a member that comes back waits for no stranger.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use pstrain_core::id::PeerId;
+
+use super::Ready;
+use super::door::Origin;
+
+/// Of so many turns one goes to strangers first, however many of the known wait.
+const STRANGERS_TURN: u64 = 4;
+/// The most hellos of one origin that wait. More of them than that would wait in vain: to be refused at once
+/// lets an honest dialler try again.
+const MOST_HELLOS: usize = 64;
+
+/// Whether an origin has been inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    /// It has proved who it is, or a member has come from there.
+    Known,
+    Stranger,
+}
+
+/// How far a connection at the door is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing has been read of it, and its first message asks for a signature.
+    Hello,
+    /// It has had a turn, or asks for nothing that costs much.
+    Later,
+}
+
+/// Where a connection stands in line.
+type Line = (Standing, Origin);
+
+/// Events of connections at the door that were not seen to.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    calls: BTreeMap<PeerId, Call>,
+    lines: BTreeMap<Line, Waiting>,
+    /// The origins of `lines`, each once, in the order of their turns.
+    known: VecDeque<Origin>,
+    strangers: VecDeque<Origin>,
+    turns: u64,
+}
+
+#[derive(Debug)]
+struct Call {
+    line: Line,
+    ready: Ready,
+}
+
+/// The connections of one origin.
+#[derive(Debug, Default)]
+struct Waiting {
+    hellos: BTreeSet<PeerId>,
+    later: BTreeSet<PeerId>,
+}
+
+impl Waiting {
+    /// The next to be seen to: the oldest that has begun, for it is nearest to being inside, or the
+    /// newest hello. If there are more hellos than can be answered the others wait in vain, and this
+    /// one need not have waited.
+    fn pop(&mut self) -> Option<PeerId> {
+        self.later.pop_first().or_else(|| self.hellos.pop_last())
+    }
+}
+
+impl Turns {
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Takes note that `ready` has happened to a connection; returns the hello that should be refused for
+    /// it, if there are too many from there.
+    pub(super) fn call(
+        &mut self,
+        id: PeerId,
+        (standing, origin): Line,
+        step: Step,
+        ready: Ready,
+    ) -> Option<PeerId> {
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.ready.add(ready);
+            return None;
+        }
+        let line = (standing, origin);
+        self.calls.insert(id, Call { line, ready });
+        let waiting = self.lines.entry(line).or_insert_with(|| {
+            match standing {
+                Standing::Known => self.known.push_back(origin),
+                Standing::Stranger => self.strangers.push_back(origin),
+            }
+            Waiting::default()
+        });
+        match step {
+            Step::Later => drop(waiting.later.insert(id)),
+            Step::Hello => drop(waiting.hellos.insert(id)),
+        }
+        let is_full = waiting.hellos.len() > MOST_HELLOS;
+        waiting.hellos.first().copied().filter(|_| is_full)
+    }
+
+    /// A connection is not at the door any more; returns what has happened to it.
+    pub(super) fn leave(&mut self, id: PeerId) -> Option<Ready> {
+        let Call { line, ready } = self.calls.remove(&id)?;
+        if let Some(waiting) = self.lines.get_mut(&line) {
+            waiting.later.remove(&id);
+            waiting.hellos.remove(&id);
+        }
+        Some(ready)
+    }
+
+    /// The connection whose turn it is, and what has happened to it.
+    pub(super) fn next(&mut self) -> Option<(PeerId, Ready)> {
+        self.turns += 1;
+        let order = if self.turns.is_multiple_of(STRANGERS_TURN) {
+            [Standing::Stranger, Standing::Known]
+        } else {
+            [Standing::Known, Standing::Stranger]
+        };
+        order.into_iter().find_map(|standing| self.next_of(standing))
+    }
+
+    fn next_of(&mut self, standing: Standing) -> Option<(PeerId, Ready)> {
+        let ring = match standing {
+            Standing::Known => &mut self.known,
+            Standing::Stranger => &mut self.strangers,
+        };
+        while let Some(origin) = ring.pop_front() {
+            let line = (standing, origin);
+            let Some(id) = self.lines.get_mut(&line).and_then(Waiting::pop) else {
+                self.lines.remove(&line);
+                continue;
+            };
+            ring.push_back(origin);
+            return self.calls.remove(&id).map(|call| (id, call.ready));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    const READY: Ready = Ready { readable: true, writable: false, closed: false };
+
+    fn host(last: u8) -> Origin {
+        Origin::Host(IpAddr::from([10, 0, 0, last]))
+    }
+
+    /// A flood of so many hellos from each of 50 addresses.
+    fn flooded(each: u64) -> Turns {
+        let mut turns = Turns::default();
+        for id in 0..50 * each {
+            let line = (Standing::Stranger, host((id % 50) as u8));
+            turns.call(PeerId(id), line, Step::Hello, READY);
+        }
+        turns
+    }
+
+    /// How many turns the connection `id` waits.
+    fn turns_until(turns: &mut Turns, id: PeerId) -> usize {
+        let order = std::iter::from_fn(|| turns.next());
+        order.take_while(|&(next, _)| next != id).count()
+    }
+
+    #[test]
+    fn one_that_is_known_waits_for_no_stranger() {
+        let mut turns = flooded(60);
+        turns.call(PeerId(9000), (Standing::Known, host(100)), Step::Hello, READY);
+        assert!(turns_until(&mut turns, PeerId(9000)) <= 1);
+        turns.call(PeerId(9000), (Standing::Known, host(100)), Step::Later, READY);
+        assert!(turns_until(&mut turns, PeerId(9000)) <= 1);
+    }
+
+    #[test]
+    fn a_stranger_waits_for_one_step_of_each_other_address() {
+        let mut turns = flooded(60);
+        turns.call(PeerId(9000), (Standing::Stranger, host(100)), Step::Hello, READY);
+        assert!(turns_until(&mut turns, PeerId(9000)) <= 50);
+        turns.call(PeerId(9000), (Standing::Stranger, host(100)), Step::Later, READY);
+        assert!(turns_until(&mut turns, PeerId(9000)) <= 50);
+    }
+
+    #[test]
+    fn a_flood_from_a_known_address_leaves_strangers_every_fourth_turn() {
+        let mut turns = Turns::default();
+        for id in 0..60 {
+            turns.call(PeerId(id), (Standing::Known, host(1)), Step::Hello, READY);
+        }
+        turns.call(PeerId(9000), (Standing::Stranger, host(2)), Step::Hello, READY);
+        assert!(turns_until(&mut turns, PeerId(9000)) < STRANGERS_TURN as usize);
+    }
+
+    #[test]
+    fn of_too_many_hellos_of_one_address_the_oldest_is_refused_and_the_newest_is_next() {
+        let mut turns = Turns::default();
+        let line = (Standing::Stranger, host(1));
+        for id in 0..MOST_HELLOS as u64 {
+            assert_eq!(turns.call(PeerId(id), line, Step::Hello, READY), None);
+        }
+        assert_eq!(turns.call(PeerId(9000), line, Step::Hello, READY), Some(PeerId(0)));
+        assert!(turns.leave(PeerId(0)).is_some_and(|ready| ready.readable));
+        // Another origin has as many places as this one.
+        assert_eq!(turns.call(PeerId(9001), (line.0, host(2)), Step::Hello, READY), None);
+        assert_eq!(turns.next().map(|(id, _)| id), Some(PeerId(9000)));
+    }
+
+    #[test]
+    fn all_that_has_happened_to_a_connection_is_seen_to_in_one_turn() {
+        let mut turns = Turns::default();
+        let line = (Standing::Stranger, host(1));
+        turns.call(PeerId(1), line, Step::Hello, READY);
+        turns.call(PeerId(1), line, Step::Hello, Ready { closed: true, ..Ready::default() });
+        let (id, ready) = turns.next().unwrap();
+        assert!(id == PeerId(1) && ready.readable && ready.closed && !ready.writable);
+        assert!(turns.is_empty() && turns.next().is_none() && turns.lines.is_empty());
+    }
+}
