@@ -13,29 +13,23 @@ use crate::args::SecurityArgs;
 use crate::messages;
 use crate::security::security;
 
-/// No server answers at an address.
+/// Why a server gave no answer.
 #[derive(Debug)]
-pub(super) struct Unreachable(String);
+pub(super) enum NoAnswer {
+    /// No server accepts connections at the address.
+    Unreachable(String),
+    /// The connection was lost before the answer came.
+    Lost(String),
+}
 
-impl fmt::Display for Unreachable {
+impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        let (Self::Unreachable(why) | Self::Lost(why)) = self;
+        f.write_str(why)
     }
 }
 
-impl std::error::Error for Unreachable {}
-
-/// The connection was lost before the answer came.
-#[derive(Debug)]
-pub(super) struct Lost(String);
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Lost {}
+impl std::error::Error for NoAnswer {}
 
 /// Asks the server at `address`, and waits for the first message that is an `answer`.
 pub(super) fn ask<T>(
@@ -182,7 +176,7 @@ impl Asking<'_> {
                     TransportEvent::DialFailed { why, .. } => {
                         let why =
                             format!("cannot reach {address}: {why}; is a server running there?");
-                        return Err(Unreachable(why).into());
+                        return Err(NoAnswer::Unreachable(why).into());
                     }
                     // A server with much to do may not have heard it in time. Asking twice changes
                     // nothing; an order might.
@@ -197,7 +191,7 @@ impl Asking<'_> {
                         transport.dial(&Target::Server);
                     }
                     TransportEvent::Disconnected { why, .. } => {
-                        return Err(Lost(format!("{address}: {why}")).into());
+                        return Err(NoAnswer::Lost(format!("{address}: {why}")).into());
                     }
                 }
             }

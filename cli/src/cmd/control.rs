@@ -12,7 +12,7 @@ use pstrain_core::time::Time;
 use pstrain_transports::WallClock;
 use serde::Serialize;
 
-use super::client::{Lost, Unreachable, ask_for_long};
+use super::client::{NoAnswer, ask_for_long};
 use super::status;
 use crate::args::{ControlArgs, ControlCommand};
 use crate::exit::Ending;
@@ -70,7 +70,7 @@ fn order(args: &ControlArgs, key: &str, value: &str) -> anyhow::Result<Controlle
     let address = (&args.address, &args.security);
     let answered = ask_for_long(address, args.timeout, &order, answer, || waits(args));
     answered.or_else(|error| {
-        if !error.is::<Lost>() {
+        if !matches!(error.downcast_ref(), Some(NoAnswer::Lost(_))) {
             return Err(error);
         }
         // A run that has ended says so as it does to `status`.
@@ -99,7 +99,9 @@ fn wait_for_end(args: &ControlArgs, clock: WallClock) -> anyhow::Result<()> {
         let asked = status::ask((&args.address, &args.security), args.timeout);
         let spent = clock.now().since(Time::ZERO);
         match asked {
-            Err(error) if error.is::<Unreachable>() => return Ok(()),
+            Err(error) if matches!(error.downcast_ref(), Some(NoAnswer::Unreachable(_))) => {
+                return Ok(());
+            }
             asked if spent >= timeout => {
                 let why = asked.ok().map_or_else(String::new, |status| doing(&status));
                 bail!("{}: it has not ended within {}{why}", args.address, args.timeout)
