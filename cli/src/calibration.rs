@@ -10,10 +10,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use nalgebra::DMatrix;
 use pstrain_core::id::{BatchId, Version, WorkerId};
 use pstrain_core::model::{Activation, Model, ModelSpec};
 use pstrain_core::optim::{UpdateSpec, Updater};
+use pstrain_core::reference::SquareProduct;
 use pstrain_core::rng::Stream;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::Task;
@@ -115,12 +115,8 @@ fn measure_with(effort: Effort) -> anyhow::Result<Calibration> {
 }
 
 fn products(effort: Effort) -> anyhow::Result<Times> {
-    let mut rng = Stream::new(SEED).fork("calibration", 0).rng();
-    let mut matrix =
-        || DMatrix::from_fn(effort.size, effort.size, |_, _| (2.0 * rng.unit() - 1.0) as f32);
-    let (a, b) = (matrix(), matrix());
-    let mut product = DMatrix::zeros(effort.size, effort.size);
-    times(effort.products, || black_box(&a).mul_to(black_box(&b), black_box(&mut product)))
+    let mut work = SquareProduct::new(effort.size, Stream::new(SEED));
+    times(effort.products, || work.multiply())
 }
 
 fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {

@@ -25,6 +25,7 @@ pub mod node;
 pub mod optim;
 pub mod params;
 pub mod protocol;
+pub mod reference;
 pub mod rng;
 pub mod saved;
 mod simd;

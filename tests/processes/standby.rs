@@ -41,7 +41,9 @@ fn bsp_with_servers_that_are_killed_one_after_the_other_has_the_parameters_of_on
     // What the next one sends is a matter of its own.
     for (updates, replicate) in [2, 20, 50].into_iter().zip(REPLICATE.iter().cycle()) {
         let standby = standby_of(&server, &[&SLOW, &JOB, replicate]);
-        server.wait_for_updates(updates);
+        // Updates after the standby has come: by then both workers have heard its address.
+        let now = number(&server.status()["updates"]);
+        server.wait_for_updates(updates.max(now + 2));
         kill(server);
         server = standby;
     }
@@ -262,12 +264,11 @@ fn who_comes_to_a_standby_is_sent_on_to_the_server_that_leads() {
     let said = finish(&["control", &known, "set", "consistency", "asp"]).with_code(0).stdout;
     assert!(said.contains("consistency = asp from version"), "{said}");
     // If neither leads, both places are named.
-    leader.process.signal(Signal::KILL);
-    for worker in &workers {
-        worker.signal(Signal::KILL);
-    }
+    drop(workers);
+    let gone = leader.address.clone();
+    kill(leader);
     finish(&["control", &known, "set", "consistency", "bsp"])
-        .refused(2, &[&format!("sent on by {known}, which stands by"), "cannot reach", of[1]]);
+        .refused(2, &[&format!("sent on by {known}, which stands by"), "cannot reach", &gone]);
 }
 
 /// A job in virtual time, with a standby.

@@ -75,7 +75,7 @@ fn order(args: &ControlArgs, key: &str, value: &str) -> anyhow::Result<Controlle
         }
         // A run that has ended says so as it does to `status`.
         let Status { phase, .. } = status::ask(address, args.timeout)?;
-        bail!("{error}, and whether the order came is not known; ask again (the job is {phase})")
+        bail!("{error:#}, and whether the order came is not known; ask again (the job is {phase})")
     })
 }
 
