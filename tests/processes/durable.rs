@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -287,6 +288,32 @@ fn kept(folder: &TempDir) -> PathBuf {
 fn resume(kept: &Path, more: &[&str]) -> Ended {
     let base = ["server", "--listen", "127.0.0.1:0", "--resume", path(kept)];
     finish(&[&base[..], more].concat())
+}
+
+#[test]
+fn a_named_pipe_in_the_folder_of_a_run_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let kept = kept(&folder);
+    for name in ["lock", "run.json", "job.toml", "inputs-0.log"] {
+        let (place, aside) = (kept.join(name), folder.path().join(name));
+        fs::rename(&place, &aside).unwrap();
+        assert!(Command::new("mkfifo").arg(&place).status().unwrap().success());
+        resume(&kept, &[]).refused(2, &[name, "is not an ordinary file"]);
+        fs::rename(&aside, &place).unwrap();
+    }
+    assert!(
+        Command::new("mkfifo")
+            .arg(kept.join("checkpoint-9.safetensors"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    let server = Process::start(&["server", "--listen", "127.0.0.1:0", "--resume", path(&kept)]);
+    let said = server.wait_to_say("resumed");
+    assert!(said.contains("checkpoint-9.safetensors is not an ordinary file"), "{said}");
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    resume(&pipe, &[]).refused(2, &[path(&pipe), "holds no run"]);
 }
 
 #[test]

@@ -57,6 +57,22 @@ impl Disk for Files {
     }
 }
 
+/// Makes sure that a file which is there can be opened without waiting: a named pipe would wait for a
+/// process at its other end.
+///
+/// # Errors
+/// If it is not an ordinary file, or the system says nothing of it.
+pub fn ordinary(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(there) if there.is_file() => Ok(()),
+        Ok(_) => {
+            let what = format!("{} is not an ordinary file", path.display());
+            Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes a file of `bytes` that is there as a whole or not at all, whatever happens meanwhile.
 ///
 /// # Errors

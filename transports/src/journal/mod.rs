@@ -21,7 +21,7 @@ use pstrain_core::time::Time;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Lineage};
 pub use checkpoints::{Beside, Checkpoints, Taken};
-pub use disk::{Disk, Files, replace};
+pub use disk::{Disk, Files, ordinary, replace};
 pub use folder::{FolderError, Found, Shelf, StateFolder};
 pub use log::{Log, LogError, Opened};
 pub use recovery::{Recovered, goes_on, recover};
