@@ -171,6 +171,33 @@ fn a_full_disk_costs_the_record_but_not_the_training() {
 }
 
 #[test]
+fn results_do_not_go_through_a_link_to_another_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (other, gone) = (folder.path().join("other"), folder.path().join("gone"));
+    fs::write(&other, "precious").unwrap();
+    for (name, target) in [("order.log", &other), ("summary.json", &other), ("curve.csv", &gone)] {
+        let out = folder.path().join(format!("out-{name}"));
+        fs::create_dir(&out).unwrap();
+        symlink(target, out.join(name)).unwrap();
+        let link = out.join(name);
+        let words = [path(&link), "is a link to", path(target), "remove the link"];
+        run(&out, &["--overwrite"]).refused(2, &words);
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 1, "{name}");
+    }
+    assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
+    assert!(!gone.exists());
+}
+
+#[test]
+fn a_job_file_without_bounds_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = folder.path().join("job.toml");
+    fs::write(&job, format!("workers = 2\nname = \"{}\"\n", "a".repeat(70_000))).unwrap();
+    finish(&["run", "--job", path(&job)]).refused(2, &["job.toml:2", "longer than 65536 bytes"]);
+    finish(&["run", "--job", "/dev/zero"]).refused(2, &["/dev/zero", "more than 1048576 bytes"]);
+}
+
+#[test]
 fn a_run_goes_on_when_nobody_reads_its_messages() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

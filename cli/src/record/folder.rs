@@ -22,6 +22,7 @@ use super::order::OrderLog;
 use super::report::Report;
 use super::timeline::{Open, Timeline};
 use super::workers::Seen;
+use crate::links::refuse_link;
 use crate::messages;
 
 /// A results folder that is being written.
@@ -163,6 +164,9 @@ impl Folder {
                  --overwrite",
                 path.display()
             );
+        }
+        for name in FILES {
+            refuse_link(&path.join(name))?;
         }
         std::fs::create_dir_all(path)
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
