@@ -430,7 +430,8 @@ impl Host {
                     .context("the server ended")
             }
             (Role::Replica(replica), Some(log)) => {
-                let journal = InputLog::new(log, checkpoints, warn);
+                let drain = self.drain.clone();
+                let journal = InputLog::new(log, checkpoints, warn).until(move || drain.is_asked());
                 #[cfg(feature = "metrics")]
                 let journal = Observed::new(journal, self.recorder.metrics().map(Metrics::commits));
                 let mut journal = journal;

@@ -222,6 +222,12 @@ impl StateFolder {
         }
     }
 
+    /// The bytes of all logs.
+    pub(super) fn bytes_of_logs(&self) -> Result<u64, FolderError> {
+        let bytes = |number: u64| fs::metadata(self.log(number)).map_or(0, |log| log.len());
+        Ok(self.numbers(LOG)?.into_iter().map(bytes).sum())
+    }
+
     /// The numbers of the files of one kind, in order.
     fn numbers(&self, (begin, end): (&str, &str)) -> Result<Vec<u64>, FolderError> {
         let failed = |why| FolderError::Io(self.path.clone(), why);
