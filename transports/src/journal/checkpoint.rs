@@ -23,7 +23,7 @@ const KEY: &str = "pstrain";
 /// The tensors of what is no array.
 const STATE: &str = "pstrain.state";
 const BESIDE: &str = "pstrain.beside";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// A server's state at some time.
 #[derive(Clone, Debug, PartialEq)]
