@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Most(pub(crate) Option<u64>);
 
-/// What the first lines of a record need.
+/// The least limit: the first lines of a record need some of it.
 const LEAST: u64 = 16 * 1024;
 
 const UNITS: [(&str, u64); 7] = [

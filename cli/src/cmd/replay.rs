@@ -301,7 +301,7 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
     Ok((gradients, None))
 }
 
-/// What the summary next to a record says of the end of the run.
+/// The end of the run, as the summary next to a record has it.
 #[derive(serde::Deserialize)]
 struct Summary {
     updates: u64,

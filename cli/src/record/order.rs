@@ -13,7 +13,7 @@
 //! last says that the version was made by a client, who had these values added to those keys or put in
 //! their place: `key,value` each, 0 for keys that are missing; what the optimiser remembered stayed. `missing` with two versions says that the updates from the first to the second
 //! are not in the record: they were made before the server that wrote it stood by, or while it could not. What filters made of a gradient is not written: they go by it, by the numbers of
-//! the mini-batch and by what they made of those that the worker sent before. The last line is `end` with the last version, or
+//! the mini-batch and by what they made of earlier gradients of the worker. The last line is `end` with the last version, or
 //! `full` if the file was not to grow, or its disk had no room: the run went on. Without either the run, or its
 //! record, broke off.
 

@@ -17,7 +17,7 @@ impl Space {
     /// The space of the file system that has `path`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's own.
     pub fn of(path: &Path) -> io::Result<Self> {
         let found = rustix::fs::statvfs(path)?;
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
@@ -55,7 +55,7 @@ pub trait Disk: Clone + Send + 'static {
     /// The bytes that are free where `folder` is.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's own.
     fn free(&self, folder: &Path) -> io::Result<u64> {
         Ok(Space::of(folder)?.free)
     }

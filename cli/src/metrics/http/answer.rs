@@ -3,7 +3,7 @@
 /// The longest request.
 const MOST_REQUEST_BYTES: usize = 4 * 1024;
 const MOST_HEADERS: usize = 32;
-/// What Prometheus calls the format.
+/// The format, under the name that Prometheus gives it.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// An answer as it goes out, and the fate of the connection after it.
