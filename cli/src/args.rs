@@ -5,6 +5,7 @@ mod bench;
 mod cert;
 #[cfg(feature = "pictures")]
 mod experiment;
+mod size;
 mod time;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub(crate) use bench::{BenchArgs, BenchWhat, CrowdArgs, Crowded};
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
 #[cfg(feature = "pictures")]
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
+use size::{Most, size_or_none};
 pub(crate) use time::Every;
 use time::{some_time, time_or_never};
 
@@ -105,6 +107,10 @@ pub(crate) struct Output {
     /// Replace the results that --out holds already
     #[arg(long, requires = "out")]
     pub(crate) overwrite: bool,
+    /// How large a file of --out may become that grows with each gradient. It ends there, or once little
+    /// of the disk is free; training goes on
+    #[arg(long, value_name = "SIZE|none", default_value = "1GiB", value_parser = size_or_none)]
+    pub(crate) out_limit: Most,
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,

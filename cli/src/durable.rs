@@ -14,7 +14,7 @@ use pstrain_core::protocol::job_digest;
 use pstrain_core::time::Time;
 use pstrain_data::Outline;
 use pstrain_transports::Begin;
-use pstrain_transports::journal::{Files, Found, Log, StateFolder};
+use pstrain_transports::journal::{Files, Found, Log, StateFolder, ordinary};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Durability;
@@ -134,7 +134,9 @@ impl DurableFolder {
         );
         let (state, identity): (_, Identity) =
             label::open(path, IDENTITY, "--durability log|checkpoint --state")?;
-        let layers = Layers::of_file(&path.join("job.toml"))?;
+        let job = path.join("job.toml");
+        ordinary(&job).with_context(|| format!("cannot read {}", job.display()))?;
+        let layers = Layers::of_file(&job)?;
         Ok((Self { state: state.of_run(identity.run), identity }, layers))
     }
 

@@ -14,6 +14,7 @@ mod experiment;
 #[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
 mod html;
 mod job;
+mod links;
 mod messages;
 #[cfg(feature = "metrics")]
 mod metrics;

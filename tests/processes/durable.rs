@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -287,6 +288,74 @@ fn kept(folder: &TempDir) -> PathBuf {
 fn resume(kept: &Path, more: &[&str]) -> Ended {
     let base = ["server", "--listen", "127.0.0.1:0", "--resume", path(kept)];
     finish(&[&base[..], more].concat())
+}
+
+#[test]
+fn a_server_whose_log_cannot_be_written_ends_at_a_signal_and_says_why() {
+    let folder = TempDir::new().unwrap();
+    let kept = folder.path().join("kept");
+    let log = ["--durability", "log", "--state", path(&kept)];
+    // A file that may not grow is a full disk to its writer.
+    let full = ["sh", "-c", "trap '' XFSZ; ulimit -f 300; exec \"$0\" \"$@\""];
+    let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "1"], &log, &NEVER];
+    let server = Server::under(&full, "127.0.0.1:0", &parts);
+    let _workers = server.workers(1);
+    server.process.wait_to_say("nothing is acknowledged until it can be");
+    server.process.signal(Signal::TERM);
+    let ended = server.process.wait();
+    let words = ["inputs-0.log cannot be written", "free some space and go on with --resume"];
+    ended.refused(2, &words);
+    let server = Process::start(&["server", "--listen", "127.0.0.1:0", "--resume", path(&kept)]);
+    server.wait_to_say("resumed after ");
+}
+
+#[test]
+#[cfg_attr(not(namespaces), ignore = "needs root: a disk of its own")]
+fn a_log_on_a_small_disk_never_fills_it() {
+    let folder = TempDir::new().unwrap();
+    let disk = path(folder.path());
+    let kept = folder.path().join("kept");
+    let mount = format!("mount -t tmpfs -o size=2m none '{disk}' && exec \"$0\" \"$@\"");
+    let log = ["--durability", "log", "--state", path(&kept)];
+    let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "2"], &log, &NEVER];
+    let server = Server::under(&["unshare", "--mount", "sh", "-c", &mount], "127.0.0.1:0", &parts);
+    let workers = server.workers(2);
+    // An update is of two gradients, which have 300 bytes and more each.
+    server.wait_for_updates(10_000);
+    server.process.signal(Signal::INT);
+    for worker in workers {
+        worker.wait().with_code(3);
+    }
+    let ended = server.process.wait().with_code(3);
+    assert!(!ended.stderr.contains("cannot be written"), "{}", ended.stderr);
+    let summary = ended.json();
+    assert!(number(&summary["workers"][0]["pushed_bytes"]) > 3_000_000, "{summary}");
+}
+
+#[test]
+fn a_named_pipe_in_the_folder_of_a_run_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let kept = kept(&folder);
+    for name in ["lock", "run.json", "job.toml", "inputs-0.log"] {
+        let (place, aside) = (kept.join(name), folder.path().join(name));
+        fs::rename(&place, &aside).unwrap();
+        assert!(Command::new("mkfifo").arg(&place).status().unwrap().success());
+        resume(&kept, &[]).refused(2, &[name, "is not an ordinary file"]);
+        fs::rename(&aside, &place).unwrap();
+    }
+    assert!(
+        Command::new("mkfifo")
+            .arg(kept.join("checkpoint-9.safetensors"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    let server = Process::start(&["server", "--listen", "127.0.0.1:0", "--resume", path(&kept)]);
+    let said = server.wait_to_say("resumed");
+    assert!(said.contains("checkpoint-9.safetensors is not an ordinary file"), "{said}");
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    resume(&pipe, &[]).refused(2, &[path(&pipe), "holds no run"]);
 }
 
 #[test]

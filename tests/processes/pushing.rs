@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -186,6 +187,14 @@ fn wrong_values_are_told_why_and_change_nothing() {
     let gone = folder.path().join("gone");
     finish(&["push", &server.address, "--from", path(&gone)])
         .refused(2, &["cannot read the values"]);
+    finish(&["push", &server.address, "--from", "/dev/zero"])
+        .refused(2, &["/dev/zero:1", "longer than 4096 bytes"]);
+    let link = folder.path().join("link");
+    symlink(&file, &link).unwrap();
+    let before = fs::read(&file).unwrap();
+    finish(&["pull", &server.address, "-o", path(&link)])
+        .refused(2, &[path(&link), "is a link to", path(&file)]);
+    assert_eq!(fs::read(&file).unwrap(), before);
     finish(&["push", &server.address]).refused(2, &["--from"]);
     finish(&["push", "127.0.0.1:1", "--from", path(&file)])
         .refused(2, &["cannot reach tcp://127.0.0.1:1"]);

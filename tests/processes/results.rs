@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::books::{called, check_books, events, timeline};
 use crate::cluster::{number, path, real};
-use crate::process::{Ended, finish};
+use crate::process::{Ended, Process, finish};
 
 /// Runs a small job with results in `out`.
 fn run(out: &Path, more: &[&str]) -> Ended {
@@ -168,6 +168,82 @@ fn a_full_disk_costs_the_record_but_not_the_training() {
         }
         assert!(!out.join("summary.json").exists(), "it would call the run complete");
     }
+}
+
+#[test]
+fn records_end_at_their_limit_and_replay_says_what_they_lack() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, out) = (folder.path().join("whole"), folder.path().join("out"));
+    let job = ["--batch-size", "4", "--consistency", "bsp"];
+    let unlimited = run(&whole, &[&job[..], &["--out-limit", "none"]].concat()).with_code(0).json();
+    assert!(unlimited["full_files"].is_null(), "{unlimited}");
+    let ended = run(&out, &[&job[..], &["--out-limit", "16KiB"]].concat()).with_code(0);
+    let summary = ended.json();
+    assert_eq!(summary["params_sha256"], unlimited["params_sha256"]);
+    assert_eq!(summary["full_files"], serde_json::json!(["timeline.csv", "order.log"]));
+    for name in ["timeline.csv", "order.log"] {
+        let bytes = fs::metadata(out.join(name)).unwrap().len();
+        assert!(bytes > 15_000 && bytes <= 16_384, "{name} has {bytes} bytes");
+        let said = format!("{name} ends here: --out-limit lets it have 16384 bytes");
+        assert_eq!(ended.stderr.matches(&said).count(), 1, "{}", ended.stderr);
+    }
+    let replayed = finish(&["replay", path(&out), "--json"]).with_code(0);
+    let found = replayed.json();
+    let last = number(&found["version"]);
+    let lacks = format!("updates {} to {} are not in it", last + 1, number(&summary["updates"]));
+    assert!(replayed.stderr.contains(&lacks), "{lacks}: {}", replayed.stderr);
+    assert_eq!(found["complete"], false);
+    let until = ["replay", path(&whole), "--json", "--until", &last.to_string()];
+    let wanted = finish(&until).with_code(0).json();
+    assert_eq!(found["params_sha256"], wanted["params_sha256"]);
+}
+
+#[test]
+#[cfg_attr(not(namespaces), ignore = "needs root: a disk of its own")]
+fn records_leave_room_on_a_small_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = path(folder.path());
+    let mount = format!("mount -t tmpfs -o size=2m none '{disk}' && exec \"$0\" \"$@\"");
+    let job =
+        ["run", "--json", "--data", "synthetic:2000", "--epochs", "200", "--batch-size", "16"];
+    let out = folder.path().join("out");
+    let args = [&job[..], &["--out", path(&out), "--out-limit", "none"]].concat();
+    let ended = Process::start_under(&["unshare", "--mount", "sh", "-c", &mount], &args).wait();
+    let ended = ended.with_code(0);
+    let summary = ended.json();
+    for name in ["timeline.csv", "order.log"] {
+        let full = summary["full_files"].as_array().unwrap();
+        assert!(full.iter().any(|file| file == name), "{summary}");
+        let said = format!("{name} ends here: little of its disk is free");
+        assert!(ended.stderr.contains(&said), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn results_do_not_go_through_a_link_to_another_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (other, gone) = (folder.path().join("other"), folder.path().join("gone"));
+    fs::write(&other, "precious").unwrap();
+    for (name, target) in [("order.log", &other), ("summary.json", &other), ("curve.csv", &gone)] {
+        let out = folder.path().join(format!("out-{name}"));
+        fs::create_dir(&out).unwrap();
+        symlink(target, out.join(name)).unwrap();
+        let link = out.join(name);
+        let words = [path(&link), "is a link to", path(target), "remove the link"];
+        run(&out, &["--overwrite"]).refused(2, &words);
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 1, "{name}");
+    }
+    assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
+    assert!(!gone.exists());
+}
+
+#[test]
+fn a_job_file_without_bounds_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = folder.path().join("job.toml");
+    fs::write(&job, format!("workers = 2\nname = \"{}\"\n", "a".repeat(70_000))).unwrap();
+    finish(&["run", "--job", path(&job)]).refused(2, &["job.toml:2", "longer than 65536 bytes"]);
+    finish(&["run", "--job", "/dev/zero"]).refused(2, &["/dev/zero", "more than 1048576 bytes"]);
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn hand_in<J: Journal<Server>>(server: &mut Server, journal: &mut J, now: Time, 
     let mut out = Outbox::new();
     journal.append(now, &input);
     server.handle(now, input, &mut out);
-    journal.commit();
+    journal.commit().unwrap();
     for effect in out {
         match effect {
             Effect::Checkpoint(checkpoint) => journal.take(now, *checkpoint),
@@ -248,6 +248,96 @@ fn a_full_disk_costs_checkpoints_and_nothing_else() {
         assert_eq!(&words(&mut again), states.last().unwrap(), "full at {done}");
         assert!(found.damaged.is_empty() && found.number() > 0, "full at {done}: {found:?}");
     }
+}
+
+/// A disk of so many bytes, all of which the files in the folder may take. It takes its time for a
+/// checkpoint.
+#[derive(Clone)]
+struct Small(u64, Duration);
+
+impl Small {
+    fn used(folder: &Path) -> u64 {
+        let files = std::fs::read_dir(folder).unwrap();
+        files.map(|file| file.unwrap().metadata().map_or(0, |file| file.len())).sum()
+    }
+}
+
+impl Disk for Small {
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        if self.free(path.parent().unwrap())? < bytes.len() as u64 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        sleep(self.1);
+        Files.write(path, bytes)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Files.rename(from, to)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        Files.sync_folder(path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        Files.remove(path)
+    }
+
+    fn free(&self, folder: &Path) -> io::Result<u64> {
+        Ok(self.0.saturating_sub(Self::used(folder)))
+    }
+}
+
+fn fail(why: &str) {
+    panic!("{why}");
+}
+
+/// Gives a server so much to keep that it fills a small disk some times; returns how many checkpoints it
+/// has taken.
+fn fills(disk: &Small, waits: bool) -> u64 {
+    let place = tempfile::tempdir().unwrap();
+    let folder = StateFolder::new(place.path());
+    let log = folder.begin_log(&Files, 0).unwrap();
+    let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
+    let when = (Duration::from_secs(3600), Time::ZERO);
+    let beside = beside as fn() -> Beside;
+    let kept = Checkpoints::new(folder.clone(), disk.clone(), when, &none, beside, fail);
+    let mut journal = InputLog::new(log, kept, fail);
+    let mut server = begun();
+    let mut written = 0;
+    for number in 0..1000 {
+        let input = match input(number) {
+            Input::Disconnected { peer, .. } => {
+                written += 25_000;
+                Input::Disconnected { peer, why: "gone ".repeat(5000) }
+            }
+            other => other,
+        };
+        hand_in(&mut server, &mut journal, Time::ZERO, input);
+        while journal.rest(Time::ZERO, &mut server).is_some()
+            || waits && journal.checkpoints().is_writing()
+        {
+            sleep(Duration::from_micros(50));
+        }
+        let used = Small::used(place.path());
+        assert!(used < disk.0, "{used} bytes after {number} inputs");
+    }
+    assert!(written > 3 * disk.0, "{written} bytes fill no disk");
+    journal.end(Time::ZERO, &mut server);
+    drop(journal);
+    let (mut again, found, _) = resumed(&folder, true);
+    assert_eq!(words(&mut again), words(&mut server));
+    found.number()
+}
+
+#[test]
+fn a_log_on_a_small_disk_is_checkpointed_before_it_fills_the_disk() {
+    let size = 2 * 1024 * 1024;
+    let checkpoints = fills(&Small(size, Duration::ZERO), true);
+    assert!((3..100).contains(&checkpoints), "{checkpoints} checkpoints");
+    // Nor does it where checkpoints take their time.
+    let checkpoints = fills(&Small(size, Duration::from_millis(100)), false);
+    assert!((3..100).contains(&checkpoints), "{checkpoints} checkpoints");
 }
 
 #[test]

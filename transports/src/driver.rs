@@ -1,5 +1,6 @@
 //! The loop that drives a node over a transport.
 
+use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -78,6 +79,54 @@ impl Mailbox {
     }
 }
 
+/// Inputs cannot be kept: the system's words. No effect of theirs was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unkept(pub String);
+
+/// A node that could not be driven to its end.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DriveError {
+    /// The transport fails as a whole.
+    Transport(TransportError),
+    /// The inputs cannot be kept.
+    Unkept(Unkept),
+}
+
+impl From<TransportError> for DriveError {
+    fn from(error: TransportError) -> Self {
+        Self::Transport(error)
+    }
+}
+
+impl From<Unkept> for DriveError {
+    fn from(error: Unkept) -> Self {
+        Self::Unkept(error)
+    }
+}
+
+impl fmt::Display for DriveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Transport(error) => error.fmt(f),
+            Self::Unkept(Unkept(why)) => write!(
+                f,
+                "{why}, and it is to end: all that was acknowledged is kept; free some space and go on \
+                 with --resume"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DriveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Transport(error) => error.source(),
+            Self::Unkept(_) => None,
+        }
+    }
+}
+
 /// Keeps the inputs of a node, so that one that begins anew can be handed them again.
 pub trait Journal<N> {
     /// Whether anything is kept: then effects wait for the inputs before them to be.
@@ -87,7 +136,10 @@ pub trait Journal<N> {
     fn append(&mut self, now: Time, input: &Input);
 
     /// Returns once everything that was appended is kept.
-    fn commit(&mut self);
+    ///
+    /// # Errors
+    /// [`Unkept`] if it cannot be, and is not to be waited for.
+    fn commit(&mut self) -> Result<(), Unkept>;
 
     /// The node rests: all effects of its inputs so far have been obeyed. It may be looked at, or
     /// saved. Gives what it is to be handed next, if anything.
@@ -121,19 +173,21 @@ impl<N> Journal<N> for NoJournal {
 
     fn append(&mut self, _now: Time, _input: &Input) {}
 
-    fn commit(&mut self) {}
+    fn commit(&mut self) -> Result<(), Unkept> {
+        Ok(())
+    }
 }
 
 /// Runs `node` until it has finished, and returns how it did.
 ///
 /// # Errors
-/// [`TransportError`] if the transport fails as a whole; a connection that fails is an input.
+/// [`DriveError`] if the transport fails as a whole; a connection that fails is an input.
 pub fn drive<N: Node, T: Transport, S: Services>(
     node: &mut N,
     transport: &mut T,
     services: &mut S,
     mailbox: &Mailbox,
-) -> Result<Result<EndReason, WorkerError>, TransportError> {
+) -> Result<Result<EndReason, WorkerError>, DriveError> {
     drive_from(node, transport, services, mailbox, &mut NoJournal, Begin::start())
 }
 
@@ -158,7 +212,7 @@ impl Begin {
 /// of inputs that `journal` has not committed; all that came at once are committed at once.
 ///
 /// # Errors
-/// As [`drive`].
+/// As [`drive`], and if the journal gives up.
 pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
     node: &mut N,
     transport: &mut T,
@@ -166,7 +220,7 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
     mailbox: &Mailbox,
     journal: &mut J,
     begin: Begin,
-) -> Result<Result<EndReason, WorkerError>, TransportError> {
+) -> Result<Result<EndReason, WorkerError>, DriveError> {
     let mut driver = Driver {
         node,
         transport,
@@ -184,7 +238,7 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
     let (mut events, mut may_look) = (Vec::new(), false);
     let now = driver.transport.now();
     driver.held.extend(begin.effects.into_iter().map(|effect| (now, effect)));
-    begin.inputs.into_iter().for_each(|input| driver.input(input));
+    begin.inputs.into_iter().try_for_each(|input| driver.input(input))?;
     loop {
         if let Some(result) = driver.finished()? {
             return Ok(result);
@@ -205,23 +259,23 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
         driver.closed.clear();
         let overslept = driver.late(deadline).is_some_and(|late| late >= OVERSLEPT);
         if overslept {
-            driver.input(Input::Overslept);
+            driver.input(Input::Overslept)?;
         }
         may_look |= events.iter().any(|it| matches!(it, TransportEvent::Receiving(_)));
         for event in events.drain(..) {
             if peer_of(&event).is_some_and(|peer| driver.closed.contains(&peer)) {
                 continue;
             }
-            driver.input(input_of(event));
+            driver.input(input_of(event))?;
         }
         while let Ok(input) = driver.mailbox.inputs.try_recv() {
-            driver.input(input);
+            driver.input(input)?;
         }
         // What has come is handed in before the wake-up: it may be what the deadline waits for.
         // And if the process was stopped since the wait, the node must hear of that first.
         let late = driver.late(driver.node.deadline());
         if late.is_some_and(|late| late < OVERSLEPT || overslept) {
-            driver.input(Input::Wake);
+            driver.input(Input::Wake)?;
         }
     }
 }
@@ -287,11 +341,9 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
 
     /// Hands one input in. What follows from it is obeyed now, or by [`Self::obey`] once the input
     /// is kept.
-    fn input(&mut self, input: Input) {
+    fn input(&mut self, input: Input) -> Result<(), Unkept> {
         self.handle(input);
-        if !J::KEEPS {
-            self.obey();
-        }
+        if J::KEEPS { Ok(()) } else { self.obey() }
     }
 
     fn handle(&mut self, input: Input) {
@@ -312,9 +364,9 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
     }
 
     /// Obeys all that is held, and what follows from answers that are there at once.
-    fn obey(&mut self) {
+    fn obey(&mut self) -> Result<(), Unkept> {
         while !self.held.is_empty() {
-            self.journal.commit();
+            self.journal.commit()?;
             let mut held = std::mem::take(&mut self.held);
             held.drain(..).for_each(|(now, effect)| self.perform(now, effect));
             self.held = held;
@@ -322,6 +374,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
             answers.drain(..).for_each(|answer| self.handle(answer));
             self.answers = answers;
         }
+        Ok(())
     }
 
     fn perform(&mut self, now: Time, effect: Effect) {
@@ -379,14 +432,14 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
     }
 
     /// What the node has finished with, once its last messages are out.
-    fn finished(&mut self) -> Result<Option<Result<EndReason, WorkerError>>, TransportError> {
-        self.obey();
+    fn finished(&mut self) -> Result<Option<Result<EndReason, WorkerError>>, DriveError> {
+        self.obey()?;
         let mut now = self.transport.now();
         while self.done.is_none()
             && let Some(input) = self.journal.rest(now, self.node)
         {
-            self.input(input);
-            self.obey();
+            self.input(input)?;
+            self.obey()?;
             now = self.transport.now();
         }
         if self.done.is_some() {

@@ -33,7 +33,9 @@ mod transport;
 pub use address::{Address, AddressError};
 pub use clock::{WallClock, calendar_time};
 pub use compute::Computer;
-pub use driver::{Begin, Handle, Journal, Mailbox, NoJournal, Services, drive, drive_from};
+pub use driver::{
+    Begin, DriveError, Handle, Journal, Mailbox, NoJournal, Services, Unkept, drive, drive_from,
+};
 pub use evaluate::Evaluator;
 pub use memory::{MemoryHub, MemoryTransport};
 pub use punctuality::{Lateness, Punctuality};

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{client, range, status};
 use crate::args::{PullArgs, SecurityArgs};
 use crate::exit::Ending;
+use crate::links::refuse_link;
 use crate::messages;
 
 /// What is said of a range, as `--json` prints it.
@@ -27,6 +28,9 @@ struct View {
 }
 
 pub(crate) fn run(args: &PullArgs) -> anyhow::Result<Ending> {
+    if let Some(path) = &args.out {
+        refuse_link(path)?;
+    }
     let way = (&args.address, &args.security);
     let keys = args.keys.unwrap_or_default().range(|| total(way, args.timeout))?;
     let answer = ask(way, args.timeout, keys, args.out.is_some())?;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
 use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
@@ -15,6 +15,9 @@ use anyhow::{Context as _, bail};
 use pstrain_core::params::KeyRange;
 
 use crate::record::{check_finite, read_model};
+
+/// Bytes of a line; the longest value that `pull` writes has about 50.
+const MOST_LINE: usize = 4096;
 
 /// Keys as they are typed: `A..B`, `A..`, `..B` or `..`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,11 +118,22 @@ impl Values {
     /// The values in a file of lines, whose keys must all be `allowed`.
     fn read(path: &Path, allowed: Keys) -> anyhow::Result<Self> {
         let cannot = || format!("cannot read the values in {}", path.display());
-        let file = File::open(path).with_context(cannot)?;
-        let mut read = Self::default();
-        for (line, text) in (1..).zip(BufReader::new(file).lines()) {
-            let text = text.with_context(cannot)?;
-            let text = text.trim();
+        let mut file = BufReader::new(File::open(path).with_context(cannot)?);
+        let (mut read, mut bytes) = (Self::default(), Vec::new());
+        for line in 1.. {
+            bytes.clear();
+            let most = MOST_LINE as u64 + 1;
+            if file.by_ref().take(most).read_until(b'\n', &mut bytes).with_context(cannot)? == 0 {
+                break;
+            }
+            if bytes.len() > MOST_LINE {
+                bail!(
+                    "{}:{line}: the line is longer than {MOST_LINE} bytes; give a key and its value \
+                     on each, as pull writes them",
+                    path.display()
+                );
+            }
+            let text = str::from_utf8(&bytes).with_context(cannot)?.trim();
             if !text.is_empty() && !text.starts_with('#') {
                 let place = || format!("{}:{line}", path.display());
                 let pair = pair(text).map_err(|why| anyhow::anyhow!("{}: {why}", place()))?;
@@ -249,6 +263,7 @@ mod tests {
             ("3 1 2\n", &["values:1", "is not KEY VALUE"]),
             ("-3 1\n", &["values:1", "is not KEY VALUE"]),
             ("3 nan\n", &["values:1", "key 3 is not finite"]),
+            (&format!("# {}\n3 1\n", "a".repeat(4094)), &["values:1", "longer than 4096 bytes"]),
             ("3 1\n4 1e39\n", &["values:2", "key 4 is not finite"]),
         ] {
             let error = format!("{:#}", read(text, "2..9").unwrap_err());

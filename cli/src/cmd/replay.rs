@@ -55,14 +55,18 @@ struct Survey {
     uses: Uses,
     /// The updates after the last that are not in the record, if it goes on after them.
     missing: Option<Stretch>,
+    /// Whether the record was full then.
+    full: bool,
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     let args = &ReplayArgs { log: file_of(&args.log, ORDER), ..args.clone() };
     let (header, _) = OrderReader::open(&args.log)?;
-    let Survey { last, complete, uses, missing } = survey(args)?;
+    let Survey { last, complete, uses, missing, full } = survey(args)?;
     if let Some(missing) = missing {
         tell_missing(args, missing)?;
+    } else if full {
+        tell_full(args, last)?;
     } else if !complete {
         messages::warn(&format!(
             "{} breaks off after version {last}: the run or its record was cut short",
@@ -132,7 +136,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
 fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
     let (_, mut reader) = OrderReader::open(&args.log)?;
     let (last, uses) = (Version(0), Uses::default());
-    let mut survey = Survey { last, complete: false, uses, missing: None };
+    let mut survey = Survey { last, complete: false, uses, missing: None, full: false };
     let mut contributions = Vec::new();
     loop {
         match reader.next(&mut contributions)? {
@@ -156,6 +160,7 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
             }
             ending => {
                 survey.complete = ending == Step::End;
+                survey.full = ending == Step::Full;
                 return Ok(survey);
             }
         }
@@ -176,6 +181,22 @@ fn tell_missing(args: &ReplayArgs, missing: Stretch) -> anyhow::Result<()> {
     }
     messages::warn(&format!(
         "{log}: {seen} updates {missing}: the parameters are computed as far as the one before"
+    ));
+    Ok(())
+}
+
+/// Says what a record lacks that was full before the run was over.
+fn tell_full(args: &ReplayArgs, last: Version) -> anyhow::Result<()> {
+    let first = last.next();
+    let updates = summary(&args.log)?.map(|summary| Version(summary.updates));
+    let lacks = match updates.filter(|end| *end > last) {
+        Some(last) => format!("updates {} are", Stretch { first, last }),
+        None => format!("updates from {first} on are"),
+    };
+    messages::warn(&format!(
+        "{}: {lacks} not in it, since it was as large as --out-limit lets it be, or its disk was full: the \
+         parameters are computed as far as version {last}",
+        args.log.display()
     ));
     Ok(())
 }
@@ -263,7 +284,7 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
                 replay.push(&pushed).with_context(place)?;
                 continue;
             }
-            Step::Missing(..) | Step::End | Step::BrokeOff => break,
+            Step::Missing(..) | Step::Full | Step::End | Step::BrokeOff => break,
         };
         let place = || format!("cannot make version {version} of {}", args.log.display());
         replay.combine(&contributions, closing).with_context(place)?;
@@ -280,13 +301,15 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
     Ok((gradients, None))
 }
 
-/// The digest in the summary beside the record, if it is of this version.
-fn recorded(log: &Path, version: Version) -> anyhow::Result<Option<String>> {
-    #[derive(serde::Deserialize)]
-    struct Summary {
-        updates: u64,
-        params_sha256: Option<String>,
-    }
+/// The end of the run, as the summary next to a record has it.
+#[derive(serde::Deserialize)]
+struct Summary {
+    updates: u64,
+    params_sha256: Option<String>,
+}
+
+/// The summary next to the record, if there is one.
+fn summary(log: &Path) -> anyhow::Result<Option<Summary>> {
     let path = log.with_file_name(SUMMARY);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
@@ -295,9 +318,14 @@ fn recorded(log: &Path, version: Version) -> anyhow::Result<Option<String>> {
             return Err(error).with_context(|| format!("cannot read {}", path.display()));
         }
     };
-    let summary: Summary = serde_json::from_str(&text)
-        .with_context(|| format!("{} is no summary of a run", path.display()))?;
-    Ok(summary.params_sha256.filter(|_| summary.updates == version.0))
+    let summary = serde_json::from_str(&text);
+    Ok(Some(summary.with_context(|| format!("{} is no summary of a run", path.display()))?))
+}
+
+/// The digest in the summary next to the record, if it is of this version.
+fn recorded(log: &Path, version: Version) -> anyhow::Result<Option<String>> {
+    let summary = summary(log)?.filter(|summary| summary.updates == version.0);
+    Ok(summary.and_then(|summary| summary.params_sha256))
 }
 
 /// Makes sure that the model file next to the record is whole and has the parameters computed again, if

@@ -108,10 +108,10 @@ fn records(
     output: &Output,
 ) -> anyhow::Result<(Summary, Option<Folder>)> {
     let mut summary = Summary::new(server.job());
-    let before = folder.identity().out.clone();
+    let (before, most) = (folder.identity().out.clone(), output.out_limit.0);
     let Some(out) = output.out.as_deref().or(before.as_deref()) else {
         if let Some(checkpoint) = &found.checkpoint {
-            Kept::of_bytes(&checkpoint.beside)?.go_on(&mut summary, None)?;
+            Kept::of_bytes(&checkpoint.beside)?.go_on(&mut summary, None, None)?;
         }
         return Ok((summary, None));
     };
@@ -119,7 +119,7 @@ fn records(
         None => {
             // All that was written is reported once more.
             let own = before.as_deref().is_some_and(|before| is_same(before, out));
-            Some(Folder::create(out, own || output.overwrite, job_file, server)?)
+            Some(Folder::create(out, own || output.overwrite, job_file, server, most)?)
         }
         Some(checkpoint) => {
             let kept = Kept::of_bytes(&checkpoint.beside)?;
@@ -140,7 +140,7 @@ fn records(
                     "the records of this run broke off before; they are not gone on with",
                 );
             }
-            kept.go_on(&mut summary, Some(out))?
+            kept.go_on(&mut summary, Some(out), most)?
         }
     };
     folder.set_out(out)?;

@@ -229,7 +229,10 @@ impl Host {
         guests: bool,
     ) -> anyhow::Result<Self> {
         let folder = match &output.out {
-            Some(path) => Some(Folder::create(path, output.overwrite, job_file, &server)?),
+            Some(path) => {
+                let (overwrite, most) = (output.overwrite, output.out_limit.0);
+                Some(Folder::create(path, overwrite, job_file, &server, most)?)
+            }
             None => None,
         };
         let (job, summary) = (server.job().clone(), Summary::new(server.job()));
@@ -430,7 +433,8 @@ impl Host {
                     .context("the server ended")
             }
             (Role::Replica(replica), Some(log)) => {
-                let journal = InputLog::new(log, checkpoints, warn);
+                let drain = self.drain.clone();
+                let journal = InputLog::new(log, checkpoints, warn).until(move || drain.is_asked());
                 #[cfg(feature = "metrics")]
                 let journal = Observed::new(journal, self.recorder.metrics().map(Metrics::commits));
                 let mut journal = journal;
@@ -457,6 +461,7 @@ impl Host {
         report.shaping = Shaping::of(&punctuality);
         tell_missing(&report);
         if let Some(folder) = folder {
+            report.full_files = folder.full_files();
             let about = ModelFile {
                 model: job.model.clone(),
                 shape: job.data.shape,

@@ -25,8 +25,9 @@ use crate::args::{Durability, ServerArgs};
 use crate::durable::{Keeping, ShardFolder, find};
 use crate::exit::{self, Ending, Failed};
 use crate::security::{in_words, security};
+use crate::signals::Drain;
 use crate::troubles::Troubles;
-use crate::{messages, progress, signals};
+use crate::{messages, progress};
 
 /// How long the coordinator may be silent, until the job says another time.
 const LEASE: Duration = Duration::from_secs(5);
@@ -102,13 +103,14 @@ fn serve(
 ) -> anyhow::Result<Result<EndReason, WorkerError>> {
     let mut services = services(args);
     let mailbox = Mailbox::new(transport);
-    signals::drain_on_signal(mailbox.handle())?;
+    let drain = Drain::default();
+    drain.turn_to(mailbox.handle())?;
     Ok(match kept {
         Some(Keeping { folder, checkpoint_every, found, log: Some(log), begin, now }) => {
             let (when, warn) = ((checkpoint_every, now), messages::warn);
             // Records are the coordinator's.
             let checkpoints = Checkpoints::new(folder, Files, when, &found, Beside::default, warn);
-            let mut journal = InputLog::new(log, checkpoints, warn);
+            let mut journal = InputLog::new(log, checkpoints, warn).until(move || drain.is_asked());
             drive_from(node, transport, &mut services, &mailbox, &mut journal, begin)?
         }
         _ => drive(node, transport, &mut services, &mailbox)?,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use pstrain_core::protocol::BUILD;
-use pstrain_transports::journal::{Files, StateFolder, replace};
+use pstrain_transports::journal::{Files, StateFolder, ordinary, replace};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -65,8 +65,9 @@ pub(super) fn open<T: DeserializeOwned>(
         path.display()
     );
     let folder = StateFolder::lock(path)?;
-    let text =
-        fs::read_to_string(&place).with_context(|| format!("cannot read {}", place.display()))?;
+    let text = ordinary(&place)
+        .and_then(|()| fs::read_to_string(&place))
+        .with_context(|| format!("cannot read {}", place.display()))?;
     let Label { build, what } = serde_json::from_str(&text)
         .with_context(|| format!("{} is not what a server wrote", place.display()))?;
     ensure!(

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -16,6 +18,10 @@ pub(crate) const ENVIRONMENT: &str = "PSTRAIN_JOB_";
 
 const HEADING: &str = "Job settings: flags overrule variables such as PSTRAIN_JOB_LEARNING_RATE, which overrule \
                        keys of the job file (without the dashes)";
+
+/// Bytes of a job file, and of a line of it, which an error may quote.
+const MOST_BYTES: usize = 1024 * 1024;
+const MOST_LINE: usize = 64 * 1024;
 
 /// The settings given as flags.
 #[derive(Clone, Debug, Default)]
@@ -213,9 +219,21 @@ impl Layers {
 
 /// A job file's name and text.
 fn read(path: &Path) -> anyhow::Result<(String, String)> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the job file {}", path.display()))?;
-    Ok((path.display().to_string(), text))
+    let cannot = || format!("cannot read the job file {}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).with_context(cannot)?;
+    file.take(MOST_BYTES as u64 + 1).read_to_string(&mut text).with_context(cannot)?;
+    let path = path.display().to_string();
+    if text.len() > MOST_BYTES {
+        bail!("{path} is no job file: it has more than {MOST_BYTES} bytes");
+    }
+    if let Some((line, _)) = (1..).zip(text.lines()).find(|(_, text)| text.len() > MOST_LINE) {
+        bail!(
+            "{path}:{line}: the line is longer than {MOST_LINE} bytes; a long setting may be an array \
+             of texts, each on a line"
+        );
+    }
+    Ok((path, text))
 }
 
 /// A value as TOML: a number bare if it comes back as the same text, anything else quoted.

@@ -2,7 +2,7 @@
 
 use pstrain_core::node::{Checkpoint, Input};
 use pstrain_core::time::Time;
-use pstrain_transports::{Journal, WallClock};
+use pstrain_transports::{Journal, Unkept, WallClock};
 
 use prometheus_client::metrics::histogram::Histogram;
 
@@ -30,14 +30,15 @@ impl<N, J: Journal<N>> Journal<N> for Observed<J> {
         self.inner.append(now, input);
     }
 
-    fn commit(&mut self) {
+    fn commit(&mut self) -> Result<(), Unkept> {
         let before = self.clock.now();
-        self.inner.commit();
+        self.inner.commit()?;
         if std::mem::take(&mut self.is_open)
             && let Some(seconds) = &self.seconds
         {
             seconds.observe((self.clock.now() - before).as_secs_f64());
         }
+        Ok(())
     }
 
     fn rest(&mut self, now: Time, node: &mut N) -> Option<Input> {

@@ -1,5 +1,5 @@
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use pstrain_core::consistency::{Closing, DropReason};
@@ -8,12 +8,13 @@ use pstrain_core::node::{Departure, Event, Point};
 use pstrain_core::protocol::TimeSpent;
 
 use super::Metrics;
-use super::http::answer;
+use super::http::{Endpoint, Then, answer};
 
 fn ask(metrics: &Metrics, request: &str) -> String {
     let place = metrics.serve("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(place).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
@@ -117,4 +118,89 @@ fn part_of_a_request_has_no_answer_yet() {
 fn an_address_that_is_none_is_named() {
     let error = Metrics::new(false).serve("nowhere").unwrap_err();
     assert!(error.to_string().starts_with("--metrics nowhere: cannot listen there"), "{error}");
+}
+
+/// An endpoint and one connection to it, both in this thread.
+struct Kept<F> {
+    endpoint: Endpoint<F>,
+    client: TcpStream,
+}
+
+impl<F: Fn() -> String> Kept<F> {
+    fn connect((endpoint, place): (Endpoint<F>, SocketAddr)) -> Self {
+        let client = TcpStream::connect(place).unwrap();
+        client.set_nonblocking(true).unwrap();
+        Self { endpoint, client }
+    }
+
+    /// Sends `request`, and reads so many bytes while the endpoint takes its turns.
+    fn ask(&mut self, request: &[u8], bytes: usize) -> String {
+        self.client.write_all(request).unwrap();
+        let mut answer = Vec::new();
+        while answer.len() < bytes {
+            self.endpoint.turn(Some(Duration::from_millis(10))).unwrap();
+            match (&self.client).take((bytes - answer.len()) as u64).read_to_end(&mut answer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => assert!(read.unwrap() > 0, "closed: {answer:?}"),
+            }
+        }
+        String::from_utf8(answer).unwrap()
+    }
+
+    /// The turns that something woke the endpoint for, until nothing does.
+    fn wakes(&mut self) -> usize {
+        let woken = |_: &usize| self.endpoint.turn(Some(Duration::from_millis(20))).unwrap() > 0;
+        (0..1000).take_while(woken).count()
+    }
+}
+
+const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n";
+
+#[test]
+fn a_client_that_keeps_its_connection_has_an_answer_to_each_get_and_wakes_no_one() {
+    let text = || "numbers\n".to_owned();
+    let length = answer(GET, &text).unwrap().bytes.len();
+    let mut kept = Kept::connect(Endpoint::listen("127.0.0.1:0", text).unwrap());
+    for _ in 0..3 {
+        let answer = kept.ask(GET, length);
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("numbers\n"), "{answer}");
+        let wakes = kept.wakes();
+        assert!(wakes < 10, "{wakes} wakes after an answer");
+    }
+    // Several at once are answered in order.
+    let both = kept.ask(&[GET, b"GET / HTTP/1.1\r\n\r\n", GET].concat(), 2 * length + 50);
+    assert_eq!(both.matches("200 OK").count(), 2, "{both}");
+    assert_eq!(both.matches("404 Not Found").count(), 1, "{both}");
+}
+
+#[test]
+fn a_client_that_stays_after_the_last_answer_wakes_no_one() {
+    let text = String::new;
+    for request in [&b"GET /metrics HTTP/1.0\r\n\r\n"[..], b"POST /metrics HTTP/1.1\r\n\r\n"] {
+        let length = answer(request, &text).unwrap().bytes.len();
+        let mut kept = Kept::connect(Endpoint::listen("127.0.0.1:0", text).unwrap());
+        kept.ask(request, length);
+        let wakes = kept.wakes();
+        assert!(wakes < 10, "{wakes} wakes after the last answer");
+    }
+}
+
+#[test]
+fn what_may_have_a_body_is_the_last_request() {
+    let then = |headers: &str| {
+        let request = format!("GET /metrics HTTP/1.1\r\n{headers}\r\n");
+        let answer = answer(request.as_bytes(), &String::new).unwrap();
+        let says = String::from_utf8(answer.bytes).unwrap().contains("\r\nConnection: close\r\n");
+        assert_eq!(answer.then == Then::Close, says, "{headers}");
+        (answer.then, request.len())
+    };
+    for headers in ["", "Content-Length: 0\r\n", "connection: Keep-Alive\r\n"] {
+        let (then, length) = then(headers);
+        assert_eq!(then, Then::Next(length), "{headers}");
+    }
+    for headers in
+        ["content-length: 3\r\n", "Transfer-Encoding: chunked\r\n", "Connection: te, Close\r\n"]
+    {
+        assert_eq!(then(headers).0, Then::Close, "{headers}");
+    }
 }

@@ -17,11 +17,12 @@ use pstrain_transports::Sparing;
 use serde::{Deserialize, Serialize};
 
 use super::histograms::Histograms;
-use super::lines::{Lines, cut, so_far};
+use super::lines::{Full, Lines, Written, cut, so_far};
 use super::order::OrderLog;
 use super::report::Report;
 use super::timeline::{Open, Timeline};
 use super::workers::Seen;
+use crate::links::refuse_link;
 use crate::messages;
 
 /// A results folder that is being written.
@@ -43,6 +44,10 @@ pub(crate) struct Folder {
     /// begins again when a run is resumed.
     claimants: Sparing,
     trouble: Option<(&'static str, io::Error)>,
+    /// How large a file may become that grows with each gradient, or whenever a worker comes or goes.
+    most: Option<u64>,
+    /// Of each of [`Self::full`] what has been said.
+    told: [Option<Full>; 3],
 }
 
 const EVENTS: &str = "events.jsonl";
@@ -58,6 +63,9 @@ pub(crate) const MODEL: &str = "model.safetensors";
 pub(crate) fn file_of(path: &Path, name: &str) -> PathBuf {
     if path.is_dir() { path.join(name) } else { path.to_owned() }
 }
+
+/// The files that grow without end as a run goes on.
+const GROWING: [&str; 3] = [EVENTS, TIMELINE, ORDER];
 
 const FILES: [&str; 8] = [SUMMARY, EVENTS, CURVE, TIMELINE, STALENESS, ORDER, JOB, MODEL];
 
@@ -78,10 +86,10 @@ struct Line<'a> {
 /// How far a folder was written, and what had no line in it yet.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptFolder {
-    events: u64,
+    events: Written,
     curve: u64,
-    timeline: (u64, Open),
-    order: (u64, Version),
+    timeline: (Written, Open),
+    order: (Written, Version),
     histograms: Histograms,
     lambda: f32,
     strangers: Sparing,
@@ -90,7 +98,7 @@ pub(super) struct KeptFolder {
 impl Folder {
     /// Goes on with the records of a run that is resumed where they were `kept`. What was recorded
     /// since is cut off: it comes again, or has not happened.
-    pub(super) fn go_on(path: &Path, kept: KeptFolder) -> anyhow::Result<Self> {
+    pub(super) fn go_on(path: &Path, kept: KeptFolder, most: Option<u64>) -> anyhow::Result<Self> {
         let place = |name: &str| path.join(name);
         let cannot = |name: &str| {
             format!(
@@ -101,20 +109,24 @@ impl Folder {
         let KeptFolder { events, curve, timeline, order, histograms, lambda, strangers } = kept;
         std::fs::remove_file(place(SUMMARY)).unwrap_or_default();
         let curve = cut(&place(CURVE), curve).with_context(|| cannot(CURVE))?;
-        Ok(Self {
+        let events = Lines::go_on(&place(EVENTS), events, most).with_context(|| cannot(EVENTS))?;
+        let mut folder = Self {
             path: path.to_owned(),
-            events: Lines::go_on(&place(EVENTS), events).with_context(|| cannot(EVENTS))?,
+            events,
             curve: csv::Writer::from_writer(curve),
-            timeline: Timeline::go_on(&place(TIMELINE), timeline.0, timeline.1)
+            timeline: Timeline::go_on(&place(TIMELINE), timeline, most)
                 .with_context(|| cannot(TIMELINE))?,
-            order: OrderLog::go_on(&place(ORDER), order.0, order.1)
-                .with_context(|| cannot(ORDER))?,
+            order: OrderLog::go_on(&place(ORDER), order, most).with_context(|| cannot(ORDER))?,
             histograms,
             lambda,
             strangers,
             claimants: STRANGERS,
             trouble: None,
-        })
+            most,
+            told: [None; 3],
+        };
+        folder.told = folder.full();
+        Ok(folder)
     }
 
     /// What [`Self::go_on`] needs, and the files that it needs on the disk. None once the record
@@ -154,6 +166,7 @@ impl Folder {
         overwrite: bool,
         job: &str,
         server: &Server,
+        most: Option<u64>,
     ) -> anyhow::Result<Self> {
         if let Some(name) = FILES.iter().find(|name| path.join(name).exists())
             && !overwrite
@@ -163,6 +176,9 @@ impl Folder {
                  --overwrite",
                 path.display()
             );
+        }
+        for name in FILES {
+            refuse_link(&path.join(name))?;
         }
         std::fs::create_dir_all(path)
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
@@ -187,13 +203,13 @@ impl Folder {
             ])
             .with_context(|| cannot(CURVE))?;
         let timeline =
-            Timeline::create(&place(TIMELINE), workers).with_context(|| cannot(TIMELINE))?;
-        let order = OrderLog::create(&place(ORDER), server).with_context(|| cannot(ORDER))?;
+            Timeline::create(&place(TIMELINE), workers, most).with_context(|| cannot(TIMELINE))?;
+        let order = OrderLog::create(&place(ORDER), server, most).with_context(|| cannot(ORDER))?;
         // Written at the end; until then, nothing of an earlier run.
         File::create(place(STALENESS)).with_context(|| cannot(STALENESS))?;
         Ok(Self {
             path: path.to_owned(),
-            events: Lines::create(&place(EVENTS)).with_context(|| cannot(EVENTS))?,
+            events: Lines::create(&place(EVENTS), most).with_context(|| cannot(EVENTS))?,
             curve,
             timeline,
             order,
@@ -202,7 +218,39 @@ impl Folder {
             strangers: STRANGERS,
             claimants: STRANGERS,
             trouble: None,
+            most,
+            told: [None; 3],
         })
+    }
+
+    /// Why each of [`GROWING`] is full, if it is.
+    const fn full(&self) -> [Option<Full>; 3] {
+        [self.events.full(), self.timeline.full(), self.order.full()]
+    }
+
+    /// The files that end before the run does.
+    pub(crate) fn full_files(&self) -> Vec<&'static str> {
+        let full = GROWING.into_iter().zip(self.full());
+        full.filter_map(|(name, full)| full.map(|_| name)).collect()
+    }
+
+    /// Says which files have become full.
+    fn tell_full(&mut self) {
+        let full = self.full();
+        let news = GROWING.into_iter().zip(full).zip(self.told);
+        for (name, full) in
+            news.filter_map(|((name, now), told)| (now != told).then_some((name, now)))
+        {
+            let why = match full {
+                Some(Full::Disk) => String::from("little of its disk is free"),
+                _ => format!("--out-limit lets it have {} bytes", self.most.unwrap_or_default()),
+            };
+            messages::warn(&format!(
+                "{} ends here: {why}; training goes on, and nothing after this is in the file",
+                self.file(name).display()
+            ));
+        }
+        self.told = full;
     }
 
     /// Where the model belongs.
@@ -221,6 +269,8 @@ impl Folder {
         }
         if let Err((file, error)) = self.write(now, event, seen) {
             self.broke_off(file, error);
+        } else if self.full() != self.told {
+            self.tell_full();
         }
     }
 

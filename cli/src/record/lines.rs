@@ -2,32 +2,77 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use pstrain_transports::journal::Space;
+use serde::{Deserialize, Serialize};
 
 /// Bytes that are written at once.
 const BLOCK: usize = 128 * 1024;
 
-/// A file that grows line by line. Only whole lines are handed to the system.
+/// Bytes at the end of a file that may only be taken by its last words.
+const LAST_WORDS: u64 = 64;
+
+/// A disk keeps so many bytes, or this share if that is less, for others than records.
+const RESERVE: u64 = 64 * 1024 * 1024;
+const SHARE: u64 = 16;
+
+/// Why a file ends before the run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Full {
+    /// It is as large as it may be.
+    Limit,
+    /// Little of the disk is free.
+    Disk,
+}
+
+/// How far a file was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Written {
+    length: u64,
+    full: Option<Full>,
+}
+
+/// A file that grows line by line, until it is full. Only whole lines are handed to the system.
 #[derive(Debug)]
 pub(super) struct Lines {
+    path: PathBuf,
     file: File,
     block: Vec<u8>,
+    /// Where in the block the line begins that has no end yet.
+    line: usize,
+    /// Bytes of the file.
+    length: u64,
+    most: Option<u64>,
+    full: Option<Full>,
 }
 
 impl Lines {
-    pub(super) fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::create(path)?, block: Vec::with_capacity(BLOCK + BLOCK / 4) })
+    /// A new file, of at most so many bytes.
+    pub(super) fn create(path: &Path, most: Option<u64>) -> io::Result<Self> {
+        Ok(Self::new(path, File::create(path)?, most))
     }
 
-    /// Goes on with a file after its first `length` bytes; what follows them is cut off.
-    pub(super) fn go_on(path: &Path, length: u64) -> io::Result<Self> {
-        Ok(Self { file: cut(path, length)?, block: Vec::with_capacity(BLOCK + BLOCK / 4) })
+    /// Goes on with a file as far as it was `written`; what follows that is cut off.
+    pub(super) fn go_on(path: &Path, written: Written, most: Option<u64>) -> io::Result<Self> {
+        let Written { length, full } = written;
+        Ok(Self { length, full, ..Self::new(path, cut(path, length)?, most) })
     }
 
-    /// How long the file is once all lines so far are with the system, and the file.
-    pub(super) fn so_far(&mut self) -> io::Result<(u64, File)> {
+    fn new(path: &Path, file: File, most: Option<u64>) -> Self {
+        let block = Vec::with_capacity(BLOCK + BLOCK / 4);
+        Self { path: path.to_owned(), file, block, line: 0, length: 0, most, full: None }
+    }
+
+    /// How far the file goes once all lines so far are with the system, and the file.
+    pub(super) fn so_far(&mut self) -> io::Result<(Written, File)> {
         self.flush()?;
-        so_far(&self.file)
+        Ok((Written { length: self.length, full: self.full }, self.file.try_clone()?))
+    }
+
+    /// Why no more lines become part of the file, if none do.
+    pub(super) const fn full(&self) -> Option<Full> {
+        self.full
     }
 
     /// Appends a number.
@@ -45,16 +90,41 @@ impl Lines {
         &mut self.block
     }
 
-    /// Ends the line.
+    /// Ends the line, which becomes part of the file if there is room for it.
     pub(super) fn end(&mut self) -> io::Result<()> {
         self.block.push(b'\n');
-        if self.block.len() >= BLOCK { self.flush() } else { Ok(()) }
+        let length = self.length + self.block.len() as u64 + LAST_WORDS;
+        if self.full.is_none() && self.most.is_some_and(|most| length > most) {
+            self.full = Some(Full::Limit);
+        }
+        if self.full.is_some() {
+            self.block.truncate(self.line);
+            return self.flush();
+        }
+        self.line = self.block.len();
+        if self.line >= BLOCK { self.flush() } else { Ok(()) }
     }
 
     /// Hands the lines so far to the system.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.file.write_all(&self.block)?;
-        self.block.clear();
+        if self.line == 0 {
+            return Ok(());
+        }
+        self.file.write_all(&self.block[..self.line])?;
+        self.length += self.line as u64;
+        self.block.drain(..self.line);
+        self.line = 0;
+        if self.full.is_none() && !has_room(&self.path) {
+            self.full = Some(Full::Disk);
+        }
+        Ok(())
+    }
+
+    /// Ends the file with a line for which there always is room; it must be short.
+    pub(super) fn last_words(&mut self, line: &str) -> io::Result<()> {
+        self.flush()?;
+        self.file.write_all(line.as_bytes())?;
+        self.length += line.len() as u64;
         Ok(())
     }
 
@@ -63,6 +133,12 @@ impl Lines {
         self.flush()?;
         self.file.sync_all()
     }
+}
+
+/// Whether the disk that has `path` has room for the next blocks of all files of a record.
+fn has_room(path: &Path) -> bool {
+    Space::of(path)
+        .map_or(true, |Space { total, free }| free >= RESERVE.min(total / SHARE) + 4 * BLOCK as u64)
 }
 
 /// A file to go on with after its first `length` bytes; what follows them is cut off.
@@ -81,4 +157,41 @@ pub(super) fn cut(path: &Path, length: u64) -> io::Result<File> {
 /// How much has been written to a file, and the file.
 pub(super) fn so_far(mut file: &File) -> io::Result<(u64, File)> {
     Ok((file.stream_position()?, file.try_clone()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(lines: &mut Lines, number: u64) {
+        lines.number(number);
+        lines.end().unwrap();
+    }
+
+    #[test]
+    fn a_full_file_has_whole_lines_its_last_words_and_nothing_after_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines");
+        let mut lines = Lines::create(&path, Some(20_000)).unwrap();
+        (1000..2000).for_each(|number| line(&mut lines, number));
+        assert_eq!(lines.full(), None);
+        (2000..9000).for_each(|number| line(&mut lines, number));
+        assert_eq!(lines.full(), Some(Full::Limit));
+        lines.last_words("full\n").unwrap();
+        let (written, _) = lines.so_far().unwrap();
+        line(&mut lines, 9999);
+        lines.finish().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.len() > 19_900 && text.len() <= 20_000, "{}", text.len());
+        let wanted: Vec<String> = (1000..9000).map(|number| number.to_string()).collect();
+        let found: Vec<&str> = text.lines().collect();
+        let (last, before) = found.split_last().unwrap();
+        assert_eq!(*last, "full");
+        assert!(before.iter().eq(wanted.iter().take(before.len())), "{before:?}");
+        // Nor is there more after it once the run is resumed.
+        let mut lines = Lines::go_on(&path, written, Some(1_000_000)).unwrap();
+        line(&mut lines, 9999);
+        lines.finish().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
 }

@@ -87,9 +87,10 @@ impl Kept {
         self,
         summary: &mut Summary,
         out: Option<&Path>,
+        most: Option<u64>,
     ) -> anyhow::Result<Option<Folder>> {
         summary.go_on(self.summary);
-        out.zip(self.folder).map(|(out, folder)| Folder::go_on(out, folder)).transpose()
+        out.zip(self.folder).map(|(out, folder)| Folder::go_on(out, folder, most)).transpose()
     }
 }
 

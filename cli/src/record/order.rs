@@ -13,8 +13,9 @@
 //! last says that the version was made by a client, who had these values added to those keys or put in
 //! their place: `key,value` each, 0 for keys that are missing; what the optimiser remembered stayed. `missing` with two versions says that the updates from the first to the second
 //! are not in the record: they were made before the server that wrote it stood by, or while it could not. What filters made of a gradient is not written: they go by it, by the numbers of
-//! the mini-batch and by what they made of those that the worker sent before. The last line is `end` with the last version; without it
-//! the run, or its record, broke off.
+//! the mini-batch and by what they made of earlier gradients of the worker. The last line is `end` with the last version, or
+//! `full` if the file was not to grow, or its disk had no room: the run went on. Without either the run, or its
+//! record, broke off.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -29,13 +30,16 @@ use pstrain_data::DataSpec;
 use serde::{Deserialize, Serialize};
 
 use super::digest::{hexadecimal, sha256};
-use super::lines::Lines;
+use super::lines::{Full, Lines, Written};
 use super::pushed::{self, Pushed};
 
 const FORMAT: &str = "pstrain order of updates";
-const FORMAT_VERSION: u32 = 6;
-/// The oldest that is read: it has no `missing`, and the one after it no `push`.
+const FORMAT_VERSION: u32 = 7;
+/// The oldest that is read: it has no `missing`, the one after it no `push`, and the next no `full`.
 const OLDEST_VERSION: u32 = 4;
+
+/// The last line of a file that is full.
+const FULL_LINE: &str = "full\n";
 
 /// The run that an order of updates is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,28 +78,56 @@ pub(super) struct OrderLog {
     version: Version,
     /// Whether the line of the next update has begun.
     begun: bool,
+    /// Whether the last line has been written, for want of room.
+    closed: bool,
 }
 
 impl OrderLog {
-    pub(super) fn create(path: &Path, server: &Server) -> io::Result<Self> {
-        let mut lines = Lines::create(path)?;
+    pub(super) fn create(path: &Path, server: &Server, most: Option<u64>) -> io::Result<Self> {
+        let mut lines = Lines::create(path, most)?;
         serde_json::to_writer(lines.writer(), &Header::of(server))?;
         lines.end()?;
-        Ok(Self { lines, version: server.version(), begun: false })
+        Ok(Self { lines, version: server.version(), begun: false, closed: false })
     }
 
-    /// Goes on with a file of that length, which ends with `version`.
-    pub(super) fn go_on(path: &Path, length: u64, version: Version) -> io::Result<Self> {
-        Ok(Self { lines: Lines::go_on(path, length)?, version, begun: false })
+    /// Goes on with a file that was written so far, up to `version`.
+    pub(super) fn go_on(
+        path: &Path,
+        (written, version): (Written, Version),
+        most: Option<u64>,
+    ) -> io::Result<Self> {
+        let lines = Lines::go_on(path, written, most)?;
+        let closed = lines.full().is_some();
+        Ok(Self { lines, version, begun: false, closed })
+    }
+
+    /// Why no more updates become part of the file, if none do.
+    pub(super) const fn full(&self) -> Option<Full> {
+        self.lines.full()
     }
 
     /// What [`Self::go_on`] needs, and the file. Between two inputs of a server no line is begun.
-    pub(super) fn so_far(&mut self) -> io::Result<((u64, Version), File)> {
-        let (length, file) = self.lines.so_far()?;
-        Ok(((length, self.version), file))
+    pub(super) fn so_far(&mut self) -> io::Result<((Written, Version), File)> {
+        self.flush()?;
+        let (written, file) = self.lines.so_far()?;
+        Ok(((written, self.version), file))
     }
 
     pub(super) fn note(&mut self, event: &Event) -> io::Result<()> {
+        self.write(event)?;
+        self.close_if_full()
+    }
+
+    /// Ends the file if it is full.
+    fn close_if_full(&mut self) -> io::Result<()> {
+        if self.closed || self.lines.full().is_none() {
+            return Ok(());
+        }
+        self.closed = true;
+        self.lines.last_words(FULL_LINE)
+    }
+
+    fn write(&mut self, event: &Event) -> io::Result<()> {
         match event {
             Event::Applied {
                 worker,
@@ -170,13 +202,15 @@ impl OrderLog {
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.lines.flush()
+        self.lines.flush()?;
+        self.close_if_full()
     }
 
     pub(super) fn finish(mut self) -> io::Result<()> {
-        self.lines.text(b"end ");
-        self.lines.number(self.version.0);
-        self.lines.end()?;
+        self.flush()?;
+        if !self.closed {
+            self.lines.last_words(&format!("end {}\n", self.version.0))?;
+        }
         self.lines.finish()
     }
 }
@@ -210,6 +244,8 @@ pub(crate) enum Step {
     Push(Version, Pushed),
     /// The updates from the first to the second are not in the record.
     Missing(Version, Version),
+    /// The end of a record that was full before the run was over.
+    Full,
     /// The end of the run.
     End,
     /// The end of a record that broke off.
@@ -315,6 +351,9 @@ impl<R: BufRead> OrderReader<R> {
             self.version = last;
             return Ok(Step::Missing(first, last));
         }
+        if line == FULL_LINE.trim_end() {
+            return Ok(Step::Full);
+        }
         let mut words = line.split(' ');
         let first = words.next().unwrap_or_default();
         if first == "end" {
@@ -417,7 +456,7 @@ mod tests {
         let (mut steps, mut contributions) = (Vec::new(), Vec::new());
         loop {
             let step = reader.next(&mut contributions)?;
-            let is_last = matches!(step, Step::End | Step::BrokeOff);
+            let is_last = matches!(step, Step::End | Step::Full | Step::BrokeOff);
             steps.push((step, contributions.len()));
             if is_last {
                 return Ok(steps);
@@ -495,6 +534,12 @@ mod tests {
             let error = steps(&format!("1 1,1,1,0,0,0,64\n{damaged}\n")).unwrap_err().to_string();
             assert!(error.contains("order.log:3"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_full_record_is_known_as_such() {
+        let read = steps("1 1,1,1,0,0,0,64\nfull\n").unwrap();
+        assert_eq!(read, [(Step::Update(Version(1), Closing::Everything), 1), (Step::Full, 1)]);
     }
 
     #[test]

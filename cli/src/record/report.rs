@@ -55,6 +55,10 @@ pub(crate) struct Report {
     /// server stood by, or while it could not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) missing_updates: Vec<Stretch>,
+    /// Files of the results folder that end before the run does: they may not be larger, or little of the
+    /// disk is free.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) full_files: Vec<&'static str>,
     pub(crate) peak_rss_mib: Option<f64>,
     pub(crate) workers: Vec<WorkerReport>,
     /// What only virtual time can say.
@@ -227,6 +231,7 @@ impl Summary {
             batches: server.ledger(),
             params_sha256: is_whole.then(|| sha256(server.parameters())),
             missing_updates,
+            full_files: Vec::new(),
             peak_rss_mib: peak_rss_mib(),
             workers,
             virtual_time: None,

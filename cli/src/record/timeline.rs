@@ -11,7 +11,7 @@ use pstrain_core::node::Event;
 use pstrain_core::time::Time;
 use serde::{Deserialize, Serialize};
 
-use super::lines::Lines;
+use super::lines::{Full, Lines, Written};
 use super::workers::Seen;
 
 /// Times are nanoseconds since the run began; fields that are not known stay empty.
@@ -82,23 +82,32 @@ impl Lane {
 const UNKNOWN: Incarnation = Incarnation(0);
 
 impl Timeline {
-    pub(super) fn create(path: &Path, workers: usize) -> io::Result<Self> {
-        let mut lines = Lines::create(path)?;
+    pub(super) fn create(path: &Path, workers: usize, most: Option<u64>) -> io::Result<Self> {
+        let mut lines = Lines::create(path, most)?;
         lines.text(HEADER.as_bytes());
         lines.end()?;
         let lanes = (0..workers).map(|_| Lane::default()).collect();
         Ok(Self { lines, open: Open { lanes, ended: false } })
     }
 
-    /// Goes on with a file of that length and what had no line in it yet.
-    pub(super) fn go_on(path: &Path, length: u64, open: Open) -> io::Result<Self> {
-        Ok(Self { lines: Lines::go_on(path, length)?, open })
+    /// Goes on with a file that was written so far and what had no line in it yet.
+    pub(super) fn go_on(
+        path: &Path,
+        (written, open): (Written, Open),
+        most: Option<u64>,
+    ) -> io::Result<Self> {
+        Ok(Self { lines: Lines::go_on(path, written, most)?, open })
+    }
+
+    /// Why no more rows become part of the file, if none do.
+    pub(super) const fn full(&self) -> Option<Full> {
+        self.lines.full()
     }
 
     /// What [`Self::go_on`] needs, and the file.
-    pub(super) fn so_far(&mut self) -> io::Result<((u64, Open), File)> {
-        let (length, file) = self.lines.so_far()?;
-        Ok(((length, self.open.clone()), file))
+    pub(super) fn so_far(&mut self) -> io::Result<((Written, Open), File)> {
+        let (written, file) = self.lines.so_far()?;
+        Ok(((written, self.open.clone()), file))
     }
 
     pub(super) fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) -> io::Result<()> {

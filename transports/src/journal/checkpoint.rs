@@ -15,6 +15,7 @@ use pstrain_core::time::Time;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
+use super::disk::ordinary;
 use super::sealed::{UNSEALED, is_sealed, seal};
 
 /// The metadata key of what belongs to pstrain.
@@ -22,7 +23,7 @@ const KEY: &str = "pstrain";
 /// The tensors of what is no array.
 const STATE: &str = "pstrain.state";
 const BESIDE: &str = "pstrain.beside";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// A server's state at some time.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,7 +116,8 @@ impl Checkpoint {
     /// [`CheckpointError`] if it cannot be read, is not as it was written, or is another.
     pub fn read(path: &Path, mark: u64) -> Result<Self, CheckpointError> {
         let failed = |problem| CheckpointError { path: path.to_owned(), problem };
-        let bytes = std::fs::read(path).map_err(|why| failed(Problem::Io(why)))?;
+        let bytes = ordinary(path).and_then(|()| std::fs::read(path));
+        let bytes = bytes.map_err(|why| failed(Problem::Io(why)))?;
         let checkpoint = Self::of_bytes(bytes).map_err(failed)?;
         if checkpoint.mark != mark {
             return Err(failed(Problem::Another));

@@ -14,6 +14,7 @@ use super::checkpoint::{Checkpoint, Lineage};
 use super::disk::{Disk, replace};
 use super::folder::{Found, StateFolder};
 use super::log::Log;
+use super::room::{Room, Usage};
 
 /// After a checkpoint that failed the next is tried this much later, if it is not due later still.
 pub(super) const PAUSE: Duration = Duration::from_secs(5);
@@ -48,6 +49,9 @@ pub struct Checkpoints<B, D> {
     due: Time,
     writing: Option<Writing>,
     has_failed: bool,
+    room: Room,
+    /// Whether the last one was taken for want of room.
+    for_room: bool,
 }
 
 /// A state that is to be a checkpoint.
@@ -91,8 +95,21 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
     ) -> Self {
         let (newest, whole) = (found.newest, found.number());
         let due = now + every;
-        let (bytes, writing, has_failed) = (0, None, false);
-        Self { folder, disk, every, beside, warn, newest, whole, bytes, due, writing, has_failed }
+        Self {
+            folder,
+            disk,
+            every,
+            beside,
+            warn,
+            newest,
+            whole,
+            bytes: 0,
+            due,
+            writing: None,
+            has_failed: false,
+            room: Room::default(),
+            for_room: false,
+        }
     }
 
     /// Whether [`Self::rest`] has anything to do.
@@ -101,8 +118,23 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
             return writing.thread.as_ref().map_or(true, JoinHandle::is_finished);
         }
         let most = LEAST_LOG.max(self.bytes.saturating_mul(MOST_LOG));
-        let is_long = log.is_some_and(|log| log.committed() > most) && !self.has_failed;
-        now >= self.due || is_long
+        let is_long = log.is_some_and(|log| log.committed() > most || self.room.is_tight());
+        now >= self.due || is_long && !self.has_failed
+    }
+
+    /// Sees how much room `log` leaves on the disk, if that is to be asked again, and waits for the
+    /// checkpoint that is being written if it is too little to go on meanwhile.
+    pub(super) fn look(&mut self, now: Time, log: &Log) {
+        if !self.room.asks(log.committed()) {
+            return;
+        }
+        let free = self.disk.free(self.folder.path()).ok();
+        let usage = free.zip(self.folder.bytes_of_logs().ok());
+        let usage = usage.map(|(free, logs)| Usage { logs, state: self.bytes, free });
+        self.room.note(log.committed(), usage);
+        if self.writing.is_some() && self.room.waits() {
+            self.settle(now);
+        }
     }
 
     /// Whether one is being written.
@@ -152,7 +184,10 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         let number = self.begin(now);
         if let Some(log) = log {
             match self.folder.begin_log(&self.disk, number) {
-                Ok(next) => *log = next,
+                Ok(next) => {
+                    *log = next;
+                    self.for_room = std::mem::take(&mut self.room).is_tight();
+                }
                 Err(error) => return self.failed(now, &error.to_string()),
             }
         }
@@ -181,6 +216,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
             Ok(bytes) => {
                 self.folder.clear(&self.disk, taken.oldest.unwrap_or(self.whole));
                 (self.whole, self.bytes) = (number, bytes);
+                self.room = Room::default(); // there is more now
                 if std::mem::take(&mut self.has_failed) {
                     (self.warn)("checkpoints can be written again");
                 }
@@ -195,7 +231,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
     }
 
     fn failed(&mut self, now: Time, why: &str) {
-        self.due = now + self.every.max(PAUSE);
+        self.due = now + if self.for_room { PAUSE } else { self.every.max(PAUSE) };
         if !std::mem::replace(&mut self.has_failed, true) {
             (self.warn)(&format!(
                 "no checkpoint: {why}; training goes on from what is kept, and it is tried again"

@@ -4,6 +4,27 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+/// Bytes of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All.
+    pub total: u64,
+    /// Free for this user.
+    pub free: u64,
+}
+
+impl Space {
+    /// The space of the file system that has `path`.
+    ///
+    /// # Errors
+    /// The system's own.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let found = rustix::fs::statvfs(path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Ok(Self { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
+    }
+}
+
 /// What is done with whole files. A file system may do it in any order until it is told otherwise.
 pub trait Disk: Clone + Send + 'static {
     /// Makes a file of `bytes`, in place of one that may be there, and returns once it is on the
@@ -30,6 +51,14 @@ pub trait Disk: Clone + Send + 'static {
     /// # Errors
     /// What the system says.
     fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// The bytes that are free where `folder` is.
+    ///
+    /// # Errors
+    /// The system's own.
+    fn free(&self, folder: &Path) -> io::Result<u64> {
+        Ok(Space::of(folder)?.free)
+    }
 }
 
 /// The disk as it is.
@@ -54,6 +83,22 @@ impl Disk for Files {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
+    }
+}
+
+/// Makes sure that a file which is there can be opened without waiting: a named pipe would wait for a
+/// process at its other end.
+///
+/// # Errors
+/// If it is not an ordinary file, or the system says nothing of it.
+pub fn ordinary(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(there) if there.is_file() => Ok(()),
+        Ok(_) => {
+            let what = format!("{} is not an ordinary file", path.display());
+            Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -14,7 +14,7 @@ use pstrain_core::id::CheckpointId;
 use pstrain_core::protocol::checkpoint::OnDisk;
 
 use super::checkpoint::{Checkpoint, CheckpointError, Lineage};
-use super::disk::Disk;
+use super::disk::{Disk, ordinary};
 use super::log::{Log, LogError};
 
 /// The folder of a run that is kept.
@@ -78,7 +78,11 @@ impl StateFolder {
     /// [`FolderError`] if another process has locked it, or it cannot be locked.
     pub fn lock(path: &Path) -> Result<Self, FolderError> {
         let failed = |why| FolderError::Lock(path.to_owned(), why);
-        let open = File::options().create(true).truncate(false).write(true).open(path.join(LOCK));
+        let place = path.join(LOCK);
+        if place.exists() {
+            ordinary(&place).map_err(failed)?;
+        }
+        let open = File::options().create(true).truncate(false).write(true).open(place);
         let file = open.map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), run: 0, _lock: Some(Arc::new(file)) }),
@@ -216,6 +220,12 @@ impl StateFolder {
                 drop(disk.remove(&self.path.join(format!("{}{old}{}", kind.0, kind.1))));
             }
         }
+    }
+
+    /// The bytes of all logs.
+    pub(super) fn bytes_of_logs(&self) -> Result<u64, FolderError> {
+        let bytes = |number: u64| fs::metadata(self.log(number)).map_or(0, |log| log.len());
+        Ok(self.numbers(LOG)?.into_iter().map(bytes).sum())
     }
 
     /// The numbers of the files of one kind, in order.

@@ -8,7 +8,7 @@ use pstrain_core::node::{Input, encode_input};
 use pstrain_core::time::Time;
 
 use super::log::Log;
-use crate::driver::Journal;
+use crate::driver::{Journal, Unkept};
 
 /// How long after a commit that failed the next is tried.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -19,6 +19,8 @@ pub(super) struct Inputs {
     head: Vec<u8>,
     /// Told once when the log cannot be written, and once when it can be again.
     warn: fn(&str),
+    /// Whether a log that cannot be written is not to be waited for any longer.
+    pub(super) is_over: Box<dyn Fn() -> bool>,
 }
 
 impl fmt::Debug for Inputs {
@@ -30,8 +32,8 @@ impl fmt::Debug for Inputs {
 impl Inputs {
     /// Keeps inputs in `log`.
     #[must_use]
-    pub(super) const fn new(log: Log, warn: fn(&str)) -> Self {
-        Self { log, head: Vec::new(), warn }
+    pub(super) fn new(log: Log, warn: fn(&str)) -> Self {
+        Self { log, head: Vec::new(), warn, is_over: Box::new(|| false) }
     }
 }
 
@@ -45,9 +47,12 @@ impl<N> Journal<N> for Inputs {
     }
 
     /// While the disk is full nothing is acknowledged, and nothing more is read.
-    fn commit(&mut self) {
+    fn commit(&mut self) -> Result<(), Unkept> {
         let mut failed = false;
         while let Err(error) = self.log.commit() {
+            if failed && (self.is_over)() {
+                return Err(Unkept(error.to_string()));
+            }
             if !failed {
                 (self.warn)(&format!("{error}; nothing is acknowledged until it can be"));
             }
@@ -57,5 +62,6 @@ impl<N> Journal<N> for Inputs {
         if failed {
             (self.warn)("the log can be written again");
         }
+        Ok(())
     }
 }

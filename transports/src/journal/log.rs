@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use pstrain_core::protocol::crc32c;
 
-use super::disk::{Disk, replace};
+use super::disk::{Disk, ordinary, replace};
 
 /// What a log begins with: its name and the version of its form. Its mark follows.
 const MAGIC: [u8; 8] = *b"PSTRLOG3";
@@ -108,6 +108,7 @@ impl Log {
         mut take: impl FnMut(&[u8]) -> Result<(), String>,
     ) -> Result<Opened, LogError> {
         let failed = |why| LogError::new(path, Problem::Io("cannot be read", why));
+        ordinary(path).map_err(failed)?;
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         let mut bytes = [0; BEGIN];

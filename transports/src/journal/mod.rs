@@ -13,6 +13,7 @@ mod folder;
 mod inputs;
 mod log;
 mod recovery;
+mod room;
 mod sealed;
 mod snapshots;
 
@@ -21,14 +22,14 @@ use pstrain_core::time::Time;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Lineage};
 pub use checkpoints::{Beside, Checkpoints, Taken};
-pub use disk::{Disk, Files, replace};
+pub use disk::{Disk, Files, Space, ordinary, replace};
 pub use folder::{FolderError, Found, Shelf, StateFolder};
 pub use log::{Log, LogError, Opened};
 pub use recovery::{Recovered, goes_on, recover};
 pub use sealed::{UNSEALED, is_sealed, seal};
 pub use snapshots::Snapshots;
 
-use crate::driver::Journal;
+use crate::driver::{Journal, Unkept};
 use inputs::Inputs;
 
 /// Keeps a server's inputs in a log, and begins that anew after each checkpoint.
@@ -42,8 +43,15 @@ impl<B, D> InputLog<B, D> {
     /// Keeps inputs in `log`; `warn` is told once when it cannot be written, and once when it can be
     /// again.
     #[must_use]
-    pub const fn new(log: Log, checkpoints: Checkpoints<B, D>, warn: fn(&str)) -> Self {
+    pub fn new(log: Log, checkpoints: Checkpoints<B, D>, warn: fn(&str)) -> Self {
         Self { inputs: Inputs::new(log, warn), checkpoints }
+    }
+
+    /// The same, which gives up a log that cannot be written once it `is_over`.
+    #[must_use]
+    pub fn until(mut self, is_over: impl Fn() -> bool + 'static) -> Self {
+        self.inputs.is_over = Box::new(is_over);
+        self
     }
 
     /// The checkpoints that go with it.
@@ -57,14 +65,18 @@ impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for InputLog<B, D> {
         Journal::<N>::append(&mut self.inputs, now, input);
     }
 
-    fn commit(&mut self) {
-        Journal::<N>::commit(&mut self.inputs);
+    fn commit(&mut self) -> Result<(), Unkept> {
+        Journal::<N>::commit(&mut self.inputs)
     }
 
     fn rest(&mut self, now: Time, server: &mut N) -> Option<Input> {
-        // Inputs without effects wait for the next that has some.
-        if self.checkpoints.is_due(now, Some(&self.inputs.log)) && server.can_save() {
-            Journal::<N>::commit(&mut self.inputs);
+        self.checkpoints.look(now, &self.inputs.log);
+        // Inputs without effects wait for the next that has some. Where they cannot be kept the next
+        // commit says so.
+        if self.checkpoints.is_due(now, Some(&self.inputs.log))
+            && server.can_save()
+            && Journal::<N>::commit(&mut self.inputs).is_ok()
+        {
             self.checkpoints.rest(now, server, Some(&mut self.inputs.log));
         }
         None

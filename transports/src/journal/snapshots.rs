@@ -8,7 +8,7 @@ use pstrain_core::time::Time;
 
 use super::checkpoints::{Beside, Checkpoints, PAUSE, Taken};
 use super::disk::Disk;
-use crate::driver::Journal;
+use crate::driver::{Journal, Unkept};
 
 /// Keeps checkpoints of a server and no inputs.
 #[derive(Debug)]
@@ -60,7 +60,9 @@ impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for Snapshots<B, D> {
 
     fn append(&mut self, _now: Time, _input: &Input) {}
 
-    fn commit(&mut self) {}
+    fn commit(&mut self) -> Result<(), Unkept> {
+        Ok(())
+    }
 
     fn take(&mut self, now: Time, checkpoint: node::Checkpoint) {
         self.taken = Some(Arc::new(self.checkpoints.of_node(now, checkpoint)));

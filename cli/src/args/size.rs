@@ -1,0 +1,53 @@
+//! Sizes of files on the command line.
+
+/// How large a file may become; none: as large as its disk lets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Most(pub(crate) Option<u64>);
+
+/// The least limit: the first lines of a record need some of it.
+const LEAST: u64 = 16 * 1024;
+
+const UNITS: [(&str, u64); 7] = [
+    ("B", 1),
+    ("kB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+];
+
+/// A size, or none.
+pub(super) fn size_or_none(text: &str) -> Result<Most, String> {
+    if text == "none" {
+        return Ok(Most(None));
+    }
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, name) = text.split_at(end);
+    let unit = UNITS.iter().find(|(unit, _)| unit.eq_ignore_ascii_case(name));
+    let bytes =
+        number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, unit))| n.checked_mul(*unit));
+    match bytes {
+        Some(bytes) if bytes >= LEAST => Ok(Most(Some(bytes))),
+        Some(_) => Err(String::from("must be 16KiB or more, or none")),
+        None => {
+            Err(String::from("must be a whole number with a unit, such as 200MB or 1GiB, or none"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size_or_none("none"), Ok(Most(None)));
+        assert_eq!(size_or_none("16KiB"), Ok(Most(Some(16_384))));
+        assert_eq!(size_or_none("20kb"), Ok(Most(Some(20_000))));
+        assert_eq!(size_or_none("3GiB"), Ok(Most(Some(3 << 30))));
+        for wrong in ["", "1", "1.5GB", "-1GB", "1 GB", "GB", "99999999999999GiB", "1KiB"] {
+            assert!(size_or_none(wrong).unwrap_err().contains("or none"), "{wrong}");
+        }
+    }
+}

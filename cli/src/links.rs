@@ -1,0 +1,24 @@
+//! Files that are written where a link may have been put.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+/// Makes sure that no other file is written through a link at `path`. A link to a device or a pipe may
+/// stay: nothing is lost there.
+pub(crate) fn refuse_link(path: &Path) -> anyhow::Result<()> {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink());
+    let keeps_nothing = fs::metadata(path).is_ok_and(|there| !there.is_file());
+    // /dev/stdout may be a file.
+    if is_link && !keeps_nothing && !path.starts_with("/dev") {
+        let target =
+            fs::read_link(path).with_context(|| format!("cannot read {}", path.display()))?;
+        bail!(
+            "{} is a link to {}, which would be overwritten; remove the link, or name another place",
+            path.display(),
+            target.display()
+        );
+    }
+    Ok(())
+}
