@@ -3,6 +3,7 @@
 //! How many, and which: [`pstrain_tests::for_seeds`].
 
 mod by_hand;
+mod called_off;
 mod checkpoints_by_hand;
 mod moving;
 mod pushed;

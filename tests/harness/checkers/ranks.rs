@@ -126,6 +126,9 @@ impl Ranks {
                     _ => None,
                 };
                 self.check_admission(*worker, *base, dropped);
+                if books.came_late {
+                    return; // another takes its place
+                }
                 self.pushed(*worker, dropped.is_some(), books);
             }
             Event::Applied { worker, incarnation, clock, staleness, .. } => {

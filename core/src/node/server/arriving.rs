@@ -143,6 +143,13 @@ impl Arriving {
         Some(PartialPush { header: *header, body: seen.body?, values: gradient })
     }
 
+    /// The header of the part of this server, if that has come, and its bytes on the wire.
+    pub(super) fn into_late(self) -> Option<(PushHeader, u64)> {
+        let Own { header, gradient, encoded, seen, .. } = self.own?;
+        let push = Push { header, gradient, encoded: encoded.map(Arc::new), seen };
+        Some((header, push.bytes()))
+    }
+
     /// The connection over which this server's part came is gone.
     pub(super) fn cut_off(&mut self) {
         self.own = None;

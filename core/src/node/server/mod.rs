@@ -377,7 +377,7 @@ impl Server {
             Message::Push(push) => self.on_push(now, peer, worker, push, out),
             Message::Heartbeat(heartbeat) => {
                 out.push(Effect::Send(peer, Message::Heartbeat(heartbeat)));
-                self.supersede_for(worker, out);
+                self.supersede_for(now, worker, out);
             }
             Message::Mapped(mapped) => self.on_mapped(now, worker, mapped, out),
             Message::Bye(_) => self.on_bye(now, peer, worker, out),

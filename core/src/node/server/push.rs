@@ -158,7 +158,16 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         if slot.seat.decided.is_some_and(|decided| header.sequence <= decided.sequence) {
-            return self.on_repeated_push(now, peer, worker, header, out);
+            if header.sequence <= slot.seat.came {
+                return self.on_repeated_push(now, peer, worker, header, out);
+            }
+            if let Err(why) = self.check_late(worker, &header) {
+                return self.refuse(now, peer, why, out);
+            }
+            self.take_late(now, worker, (header, push.bytes()), out);
+            // The answer was on its way before it came, unless that was lost.
+            self.make_up(now, peer, worker, header.allowed, out);
+            return self.supersede_for(now, worker, out);
         }
         if !self.group.is_alone() {
             return self.on_own_part(now, peer, worker, push, out);
@@ -193,6 +202,60 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         self.take_push(now, peer, worker, push, &elsewhere, out);
+    }
+
+    /// A push that was called off before it came. The call gave its mini-batch out again, so the ledger counts
+    /// one more assigned and discarded.
+    pub(super) fn take_late(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        (header, bytes): (PushHeader, u64),
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let granted = slot.seat.came_late(header.sequence);
+        slot.account.dropped += 1;
+        self.note_push(now, worker, &header, (granted, bytes), out);
+        self.ledger.assigned += 1;
+        self.ledger.discarded += 1;
+        let (sequence, reason) = (header.sequence, DropReason::Stale);
+        out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
+    }
+
+    /// Notes that a gradient came for parameters that were given out at `granted`.
+    fn note_push(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        header: &PushHeader,
+        (granted, bytes): (Time, u64),
+        out: &mut Outbox,
+    ) -> Duration {
+        let turnaround = now.since(granted);
+        let compute = Duration::from_nanos(header.compute_ns).min(turnaround);
+        let Some(slot) = self.roster.slot_mut(worker) else { return compute };
+        slot.since = now;
+        let spent = slot.account.pushed(now, compute, header.loss);
+        out.push(Effect::Report(Event::Pushed {
+            worker,
+            sequence: header.sequence,
+            base: header.base,
+            part: header.task.part,
+            batch: header.task.batch,
+            loss: header.loss,
+            bytes,
+            unfiltered: self.store.keys().len() * size_of::<f32>() as u64,
+            turnaround,
+            ago: Duration::ZERO,
+            compute,
+            spent,
+        }));
+        if let Some(dealer) = &mut self.dealer {
+            let timed = Timed { granted, now, compute, samples: header.samples };
+            dealer.timed(worker, header.task, timed);
+        }
+        compute
     }
 
     /// A push that was decided before: answered again, never applied again.
@@ -259,19 +322,38 @@ impl Server {
         if header.keys != wanted || values != wanted.len() {
             return Err(Refusal::Keys { given: header.keys, values, wanted });
         }
-        let most = self.job.most_samples(grant.task);
-        if header.samples == 0 || header.samples > most {
-            let what = alloc::format!(
-                "push {} counts {} examples, but it can have 1 to {most}",
-                header.sequence,
-                header.samples,
-            );
-            return Err(Refusal::Unexpected { what });
-        }
+        self.check_samples(header, grant.task)?;
         if let Some(key) = push.first_not_finite() {
             return Err(Refusal::NotFinite { sequence: header.sequence, key });
         }
         Ok(())
+    }
+
+    fn check_samples(&self, header: &PushHeader, task: Task) -> Result<(), Refusal> {
+        let most = self.job.most_samples(task);
+        if (1..=most).contains(&header.samples) {
+            return Ok(());
+        }
+        let what = alloc::format!(
+            "push {} counts {} examples, but it can have 1 to {most}",
+            header.sequence,
+            header.samples,
+        );
+        Err(Refusal::Unexpected { what })
+    }
+
+    /// Checks a push that was called off: only what is noted of it.
+    fn check_late(&self, worker: WorkerId, header: &PushHeader) -> Result<(), Refusal> {
+        let given = self.roster.slot(worker).map(|slot| slot.seat.given).unwrap_or_default();
+        if header.base >= given {
+            let what = alloc::format!(
+                "push {} is for version {}, but was called off by version {given}",
+                header.sequence,
+                header.base
+            );
+            return Err(Refusal::Unexpected { what });
+        }
+        self.check_samples(header, header.task)
     }
 
     /// Whether the parameters are no longer finite numbers.
@@ -313,34 +395,14 @@ impl Server {
     ) {
         let header = push.header;
         self.mover = Some(worker);
-        let bytes = push.bytes();
         let admission = self.admit(worker, &header);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let grant = slot.seat.grants.pop_front();
+        slot.seat.came = header.sequence;
         let granted = grant.map_or(now, |grant| grant.at);
         self.busy -= 1;
-        slot.since = now;
-        let turnaround = now.since(granted);
-        let compute = Duration::from_nanos(header.compute_ns).min(turnaround);
-        let spent = slot.account.pushed(now, compute, header.loss);
-        out.push(Effect::Report(Event::Pushed {
-            worker,
-            sequence: header.sequence,
-            base: header.base,
-            part: header.task.part,
-            batch: header.task.batch,
-            loss: header.loss,
-            bytes,
-            unfiltered: self.store.keys().len() * size_of::<f32>() as u64,
-            turnaround,
-            ago: Duration::ZERO,
-            compute,
-            spent,
-        }));
-        if let Some(dealer) = &mut self.dealer {
-            let timed = Timed { granted, now, compute, samples: header.samples };
-            dealer.timed(worker, header.task, timed);
-        }
+        let compute = self.note_push(now, worker, &header, (granted, push.bytes()), out);
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
         let dropped = match admission {
             Admission::Contribute => {
                 slot.batches.accept();
