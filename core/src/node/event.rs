@@ -200,7 +200,8 @@ pub enum Event {
     },
     /// A worker was given a newer version in the place of an earlier one, on which its gradients
     /// would be of no use. Its pushes that have not come are called off, and it may make as many
-    /// others for the same mini-batches. One that was on its way comes all the same, and is dropped.
+    /// others for the same mini-batches. One that was on its way comes all the same, and is
+    /// dropped.
     Superseded {
         /// The worker.
         worker: WorkerId,

@@ -99,6 +99,18 @@ impl Account {
         assert_eq!(batch, expected, "{worker} skips or repeats a mini-batch");
     }
 
+    fn joins(&mut self, incarnation: Incarnation, resumed: bool) {
+        if resumed {
+            assert_eq!(incarnation, self.incarnation, "resumed as somebody else");
+        } else {
+            assert!(incarnation > self.incarnation, "an old incarnation again");
+            assert!(self.granted.is_empty(), "its place was not given up");
+            self.incarnation = incarnation;
+            self.decided = Sequence(0);
+            self.called_off.clear();
+        }
+    }
+
     /// The worker may make others, from `first` on, in the place of the pushes that have not come.
     fn call_off(&mut self, first: Sequence) {
         let mut next = first;
@@ -196,16 +208,7 @@ impl Books {
     pub(super) fn event(&mut self, event: &Event, next: Option<&Event>) {
         match event {
             Event::Joined { worker, incarnation, resumed, .. } => {
-                let account = &mut self.workers[worker.0 as usize];
-                if *resumed {
-                    assert_eq!(*incarnation, account.incarnation, "resumed as somebody else");
-                } else {
-                    assert!(*incarnation > account.incarnation, "an old incarnation again");
-                    assert!(account.granted.is_empty(), "its place was not given up");
-                    account.incarnation = *incarnation;
-                    account.decided = Sequence(0);
-                    account.called_off.clear();
-                }
+                self.workers[worker.0 as usize].joins(*incarnation, *resumed);
             }
             Event::Granted { worker, sequence, version, part, batch, .. } => {
                 let account = &mut self.workers[worker.0 as usize];
@@ -343,6 +346,12 @@ impl Books {
             account.accepted += 1;
             self.open.push(key);
         }
+    }
+
+    /// Whether the gradient of a push is finite.
+    pub(super) fn is_finite(&self, worker: WorkerId, sequence: Sequence, base: Version) -> bool {
+        let key = (worker, self.workers[worker.0 as usize].incarnation, sequence);
+        self.computed[&(key, base)].gradient.iter().all(|value| value.is_finite())
     }
 
     /// A mini-batch is to be computed again.

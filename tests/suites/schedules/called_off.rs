@@ -33,8 +33,8 @@ fn push(header: &ParametersHeader) -> Push {
     Push::new(PushHeader { samples: 4, loss: 1.0, ..answering }, Arc::new(values))
 }
 
-/// A server under k-batch-sync with one gradient to an update, after the first worker's. The second is
-/// still computing on version 0. Returns its push for that, and what it is to do now.
+/// A server under k-batch-sync with one gradient to an update, after the first worker's. The second
+/// is still computing on version 0. Returns its push for that, and what it is to do now.
 fn after_an_update() -> (Hand<Server>, Push, ParametersHeader) {
     let mut job = Toy::new(2, 8).job;
     job.mode = Mode::of(ConsistencySpec::KBatchSync { gradients: 1 });
@@ -58,11 +58,8 @@ fn after_an_update() -> (Hand<Server>, Push, ParametersHeader) {
 }
 
 fn drops(out: &Outbox) -> usize {
-    let late = Event::Dropped {
-        worker: WorkerId(1),
-        sequence: Sequence(1),
-        reason: DropReason::Stale,
-    };
+    let late =
+        Event::Dropped { worker: WorkerId(1), sequence: Sequence(1), reason: DropReason::Stale };
     out.iter().filter(|it| matches!(it, Effect::Report(event) if *event == late)).count()
 }
 

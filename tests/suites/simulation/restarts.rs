@@ -1,5 +1,5 @@
-//! Policies that drop what was computed on an earlier version: a run takes the time of the definition, in
-//! which every worker begins on a new version as soon as it has it.
+//! Policies that drop what was computed on an earlier version: a run takes the time of the
+//! definition, in which every worker begins on a new version as soon as it has it.
 
 use std::collections::BTreeMap;
 
@@ -28,9 +28,9 @@ enum Happening {
     Pushed(usize, u64),
 }
 
-/// The definition (Dutta et al. 2018; Tyurin and Richtarik 2023), written out on its own: the server
-/// sends a new version to all, and the version that there is to a worker whose gradient it takes. A
-/// worker that is given a newer version starts over on it.
+/// The definition (Dutta et al. 2018; Tyurin and Richtarik 2023), written out on its own: the
+/// server sends a new version to all, and the version that there is to a worker whose gradient it
+/// takes. A worker that is given a newer version starts over on it.
 #[derive(Debug)]
 struct Definition {
     policy: ConsistencySpec,
@@ -172,7 +172,8 @@ fn a_gradient_on_its_way_keeps_no_worker_from_the_new_version() {
         late += run.events.iter().filter(|(.., event)| is_drop(event)).count();
     }
     assert!(late > 10_000, "only {late} gradients were on their way when a round closed");
-    // A worker is sent the next version once it has been heard, so a few schedules are not the same.
+    // A worker is sent the next version once it has been heard, so a few schedules are not the
+    // same.
     assert!(
         exact >= 50,
         "only {exact} of 60 runs took the time of the definition, update by update"

@@ -143,11 +143,10 @@ impl Arriving {
         Some(PartialPush { header: *header, body: seen.body?, values: gradient })
     }
 
-    /// The header of the part of this server, if that has come, and its bytes on the wire.
-    pub(super) fn into_late(self) -> Option<(PushHeader, u64)> {
+    /// The part of this server, if that has come.
+    pub(super) fn into_own(self) -> Option<Push> {
         let Own { header, gradient, encoded, seen, .. } = self.own?;
-        let push = Push { header, gradient, encoded: encoded.map(Arc::new), seen };
-        Some((header, push.bytes()))
+        Some(Push { header, gradient, encoded: encoded.map(Arc::new), seen })
     }
 
     /// The connection over which this server's part came is gone.

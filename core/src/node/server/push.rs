@@ -10,7 +10,7 @@ use crate::consistency::{Admission, DropReason};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::group::Fault;
-use crate::protocol::message::{Decided, EndReason, ParametersHeader, Pull, Push, PushHeader};
+use crate::protocol::message::{Decided, ParametersHeader, Pull, Push, PushHeader};
 use crate::protocol::{Message, Phase, Refusal};
 use crate::store::{Contribution, Decision};
 use crate::time::Time;
@@ -164,10 +164,11 @@ impl Server {
             if let Err(why) = self.check_late(worker, &header) {
                 return self.refuse(now, peer, why, out);
             }
-            self.take_late(now, worker, (header, push.bytes()), out);
+            self.take_late(now, worker, &push, out);
             // The answer was on its way before it came, unless that was lost.
             self.make_up(now, peer, worker, header.allowed, out);
-            return self.supersede_for(now, worker, out);
+            self.supersede_for(now, worker, out);
+            return self.settle_doubt(now, out);
         }
         if !self.group.is_alone() {
             return self.on_own_part(now, peer, worker, push, out);
@@ -191,35 +192,60 @@ impl Server {
             Some(Fault { key, .. }) => Err(Refusal::NotFinite { sequence, key }),
             None => Ok(()),
         });
-        if let Err(why) = checked {
-            let has_diverged = fault.is_some_and(|fault| fault.has_diverged) || self.has_diverged();
-            // With nobody left who computes finite numbers, it is not one worker's data.
-            let alone = self.roster.ready() <= 1;
-            if matches!(why, Refusal::NotFinite { .. }) && (alone || has_diverged) {
-                self.end(now, EndReason::Diverged(self.version()), out);
-                return self.take_push(now, peer, worker, push, &elsewhere, out); // others may follow it
+        match checked {
+            Ok(()) => {
+                self.note_finite(worker, &push.header);
+                let admission = match self.admit(worker, &push.header) {
+                    // Later gradients must not take the place of the one that was dropped.
+                    Admission::Contribute if self.is_suspect(worker) => {
+                        Admission::Drop(DropReason::NotFinite)
+                    }
+                    admission => admission,
+                };
+                self.take_push(now, peer, worker, push, (admission, &elsewhere), out);
             }
-            return self.refuse(now, peer, why, out);
+            Err(Refusal::NotFinite { key, .. }) => {
+                self.suspect(worker, &push.header, key);
+                if fault.is_some_and(|fault| fault.has_diverged) || self.has_diverged() {
+                    self.diverge(now, out);
+                }
+                let is_over = self.phase == Phase::Ending;
+                let reason = if is_over { DropReason::Over } else { DropReason::NotFinite };
+                let dropped = Admission::Drop(reason);
+                self.take_push(now, peer, worker, push, (dropped, &elsewhere), out);
+            }
+            Err(why) => self.refuse(now, peer, why, out),
         }
-        self.take_push(now, peer, worker, push, &elsewhere, out);
     }
 
-    /// A push that was called off before it came. The call gave its mini-batch out again, so the ledger counts
-    /// one more assigned and discarded.
-    pub(super) fn take_late(
-        &mut self,
-        now: Time,
-        worker: WorkerId,
-        (header, bytes): (PushHeader, u64),
-        out: &mut Outbox,
-    ) {
+    /// Notes that a gradient of `worker` is finite.
+    fn note_finite(&mut self, worker: WorkerId, header: &PushHeader) {
+        if let Some(slot) = self.roster.slot_mut(worker) {
+            slot.seat.finite = slot.seat.finite.max(Some(header.base));
+        }
+    }
+
+    /// A push that was called off before it came. The call gave its mini-batch out again, so the
+    /// ledger counts one more assigned and discarded.
+    pub(super) fn take_late(&mut self, now: Time, worker: WorkerId, push: &Push, out: &mut Outbox) {
+        let header = push.header;
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let granted = slot.seat.came_late(header.sequence);
         slot.account.dropped += 1;
-        self.note_push(now, worker, &header, (granted, bytes), out);
+        self.note_push(now, worker, &header, (granted, push.bytes()), out);
         self.ledger.assigned += 1;
         self.ledger.discarded += 1;
-        let (sequence, reason) = (header.sequence, DropReason::Stale);
+        let reason = match push.first_not_finite() {
+            Some(key) => {
+                self.suspect(worker, &header, key);
+                DropReason::NotFinite
+            }
+            None => {
+                self.note_finite(worker, &header);
+                DropReason::Stale
+            }
+        };
+        let sequence = header.sequence;
         out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
     }
 
@@ -390,12 +416,11 @@ impl Server {
         peer: PeerId,
         worker: WorkerId,
         push: Push,
-        elsewhere: &Elsewhere,
+        (admission, elsewhere): (Admission, &Elsewhere),
         out: &mut Outbox,
     ) {
         let header = push.header;
         self.mover = Some(worker);
-        let admission = self.admit(worker, &header);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let grant = slot.seat.grants.pop_front();
         slot.seat.came = header.sequence;

@@ -59,8 +59,8 @@ pub(super) struct Slot {
 pub(super) struct Seat {
     /// What became of its last push.
     pub(super) decided: Option<Decided>,
-    /// The last push that came. Later pushes up to [`Self::decided`] were called off on their way, or before
-    /// they were sent.
+    /// The last push that came. Later pushes up to [`Self::decided`] were called off on their way,
+    /// or before they were sent.
     pub(super) came: Sequence,
     /// The pushes it may make now, in order.
     pub(super) grants: VecDeque<Grant>,
@@ -78,6 +78,8 @@ pub(super) struct Seat {
     pub(super) remapping: bool,
     /// Whether its connection broke since it was last heard of what it knows to be allowed.
     pub(super) unsure: bool,
+    /// The version that its last finite gradient was computed on.
+    pub(super) finite: Option<Version>,
     /// Messages without a gradient of late.
     pub(super) idle: Idle,
 }
@@ -179,8 +181,8 @@ impl Seat {
         self.grants.len() as u32
     }
 
-    /// Calls off the pushes that have not come and allows as many on `version` for the same tasks. Returns the
-    /// parts of called-off pushes that are here.
+    /// Calls off the pushes that have not come and allows as many on `version` for the same tasks.
+    /// Returns the parts of called-off pushes that are here.
     pub(super) fn call_off(&mut self, version: Version, now: Time) -> BTreeMap<Sequence, Arriving> {
         let mut next = self.next_sequence();
         for grant in &mut self.grants {
@@ -193,8 +195,8 @@ impl Seat {
         core::mem::take(&mut self.arriving)
     }
 
-    /// Notes that push `sequence` came after it was called off. Returns the time its parameters were given out.
-    /// The push in its place counts from the time of the call.
+    /// Notes that push `sequence` came after it was called off. Returns the time its parameters
+    /// were given out. The push in its place counts from the time of the call.
     pub(super) fn came_late(&mut self, sequence: Sequence) -> Time {
         self.came = sequence;
         let superseded = self.superseded;

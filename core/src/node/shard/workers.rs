@@ -113,8 +113,8 @@ impl Workers {
         })
     }
 
-    /// Notes that pushes up to `last` are decided. Parts that are still held belong to pushes that were called
-    /// off.
+    /// Notes that pushes up to `last` are decided. Parts that are still held belong to pushes that
+    /// were called off.
     pub(super) fn decide(&mut self, worker: WorkerId, last: Sequence) {
         let Some(seat) = self.seat(worker) else { return };
         seat.decided = seat.decided.max(last);

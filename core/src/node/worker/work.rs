@@ -133,8 +133,8 @@ impl Work {
     }
 
     /// Takes note that every push up to `sequence` has been decided; whether any of them had not
-    /// been known to be. A decision about a push that was not sent calls it off: the server has given out a
-    /// newer version, and another push in its place.
+    /// been known to be. A decision about a push that was not sent calls it off: the server has
+    /// given out a newer version, and another push in its place.
     pub(super) fn decided(&mut self, sequence: Sequence) -> bool {
         self.decided = self.decided.max(sequence);
         self.computing.take_if(|grant| grant.sequence <= sequence);
