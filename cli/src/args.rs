@@ -34,7 +34,7 @@ pub(crate) use time::Every;
 use time::{some_time, time_or_never};
 
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 13, ", env!("PSTRAIN_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (protocol 14, ", env!("PSTRAIN_TARGET"), ")");
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]

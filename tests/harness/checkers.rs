@@ -5,6 +5,7 @@
 
 mod books;
 mod deck;
+mod doubts;
 mod promises;
 mod ranks;
 mod timesheet;
@@ -26,6 +27,7 @@ use pstrain_core::work::WorkSpec;
 
 use books::Books;
 use deck::Deck;
+use doubts::Doubts;
 use ranks::Ranks;
 use timesheet::Timesheet;
 
@@ -41,9 +43,12 @@ pub(crate) struct Checker {
     rows: Vec<u64>,
     books: Books,
     ranks: Ranks,
+    doubts: Doubts,
     timesheet: Timesheet,
     /// Connections that have not said who they are, with the time they came.
     strangers: BTreeMap<PeerId, Time>,
+    /// Connections that the server has closed.
+    closed: BTreeSet<PeerId>,
     attached: BTreeMap<WorkerId, (PeerId, Time)>,
     /// Clients that ordered a mode and have not been answered, with what they ordered.
     askers: BTreeMap<PeerId, Control>,
@@ -86,8 +91,10 @@ impl Checker {
             books: Books::new(server, &rows),
             rows,
             ranks: Ranks::new(server.job()),
+            doubts: Doubts::default(),
             timesheet: Timesheet::default(),
             strangers: BTreeMap::new(),
+            closed: BTreeSet::new(),
             attached: BTreeMap::new(),
             askers: BTreeMap::new(),
             pushers: BTreeSet::new(),
@@ -222,6 +229,7 @@ impl Checker {
 
     /// A connection is closed, at the server's end.
     pub(crate) fn closed(&mut self, peer: PeerId) {
+        self.closed.insert(peer);
         self.strangers.remove(&peer);
         self.attached.retain(|_, (attached, _)| *attached != peer);
     }
@@ -269,6 +277,7 @@ impl Checker {
             self.books.event(event, next);
             self.ranks.event(event, &events[place + 1..], &self.books);
             self.attendance(now, event, peer);
+            self.doubts.event(event, next, &self.books);
         }
         self.books.balance(server);
         self.ranks.check();
@@ -316,6 +325,8 @@ impl Checker {
                 self.strangers.remove(&peer);
                 let older = self.attached.insert(*worker, (peer, now));
                 assert_eq!(older, None, "the older connection of {worker} was left open");
+                // It may be refused in the same step.
+                self.attached.retain(|_, (attached, _)| !self.closed.contains(attached));
                 self.alive.insert(*worker, now);
             }
             Event::Ready { worker, rows } => {
@@ -440,9 +451,9 @@ impl Checker {
                 let gathering = now >= Time::ZERO + membership.start_patience();
                 assert!(gathering || waited(*since), "it did not wait for server {server}");
             }
-            EndReason::Diverged(_) => {
+            EndReason::Diverged(version) => {
                 assert!(self.books.saw_bad_gradient, "every gradient was finite");
-                assert!(self.ranks.ready() <= 1, "others were there whose gradients were finite");
+                self.doubts.check_diverged(version);
             }
             _ => panic!("an end for no reason: {reason}"),
         }

@@ -1,7 +1,8 @@
 //! Nothing twice, nothing unaccounted for: what a server's events and its ledger must agree on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use pstrain_core::id::{Sequence, WorkerId};
 use pstrain_core::node::{Event, Ledger};
 
 /// Checks that every push was applied at most once and that the ledger balances with the events of
@@ -13,6 +14,7 @@ pub fn check_exactly_once(events: &[Event], ledger: &Ledger) {
     let mut applied = BTreeSet::new();
     let mut accepted = BTreeMap::new();
     let (mut granted, mut dropped) = (0, 0);
+    let mut allowed = BTreeMap::<WorkerId, VecDeque<Sequence>>::new();
     for event in events {
         match event {
             Event::Applied { worker, incarnation, sequence, .. } => {
@@ -21,8 +23,24 @@ pub fn check_exactly_once(events: &[Event], ledger: &Ledger) {
             }
             Event::Pushed { worker, sequence, batch, .. } => {
                 accepted.insert((*worker, *batch), *sequence);
+                let allowed = allowed.entry(*worker).or_default();
+                if allowed.front() == Some(sequence) {
+                    allowed.pop_front();
+                } else {
+                    granted += 1; // called off, and so given out again before it came
+                }
             }
-            Event::Granted { .. } => granted += 1,
+            Event::Granted { worker, sequence, .. } => {
+                granted += 1;
+                allowed.entry(*worker).or_default().push_back(*sequence);
+            }
+            Event::Superseded { worker, sequence, .. } => {
+                let mut next = *sequence;
+                for allowed in allowed.entry(*worker).or_default() {
+                    (*allowed, next) = (next, next.next());
+                }
+            }
+            Event::Departed { worker, .. } => drop(allowed.remove(worker)),
             Event::Dropped { .. } => dropped += 1,
             _ => {}
         }

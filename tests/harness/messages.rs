@@ -501,7 +501,8 @@ impl Messages {
     }
 
     fn decided(&mut self) -> Decided {
-        let reason = if self.coin() { DropReason::Redundant } else { DropReason::Over };
+        let reasons = [DropReason::Redundant, DropReason::NotFinite, DropReason::Over];
+        let reason = reasons[usize::from(self.coin()) + usize::from(self.coin())];
         let mut decided = None;
         for _ in 0..self.count() {
             let dropped = self.coin().then_some(reason);

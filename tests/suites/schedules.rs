@@ -3,8 +3,10 @@
 //! How many, and which: [`pstrain_tests::for_seeds`].
 
 mod by_hand;
+mod called_off;
 mod checkpoints_by_hand;
 mod moving;
+mod not_finite;
 mod pushed;
 mod pushed_by_hand;
 mod reassigned;

@@ -7,6 +7,7 @@ mod closed_forms;
 mod equivalence;
 mod fault_schedules;
 mod links;
+mod restarts;
 mod round_robin;
 mod standby;
 mod time_spent;

@@ -221,6 +221,7 @@ impl Metrics {
                 let reason = match reason {
                     DropReason::Stale => "stale",
                     DropReason::Redundant => "redundant",
+                    DropReason::NotFinite => "not-finite",
                     DropReason::Over => "over",
                 };
                 self.dropped.get_or_create(&ByReason { worker, reason }).inc();

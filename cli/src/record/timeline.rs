@@ -36,6 +36,8 @@ pub(super) struct Open {
 struct Lane {
     incarnation: Incarnation,
     granted: VecDeque<Row>,
+    /// The first push that replaced pushes which were called off.
+    reissued: Sequence,
     pushed: Vec<Row>,
 }
 
@@ -75,6 +77,28 @@ impl Lane {
             let rows = self.granted.iter_mut().chain(&mut self.pushed);
             rows.for_each(|row| row.incarnation = incarnation);
         }
+    }
+
+    /// The pushes that have not come are called off; those from `first` on take their places.
+    fn call_off(&mut self, first: Sequence) {
+        self.reissued = first;
+        let mut next = first;
+        for row in &mut self.granted {
+            row.sequence = next;
+            next = next.next();
+        }
+    }
+
+    /// The row of a push that has come.
+    fn came(&mut self, sequence: Sequence) -> Option<Row> {
+        let first = *self.granted.front()?;
+        if first.sequence <= sequence {
+            return self.granted.pop_front();
+        }
+        // A push that was called off comes before the one in its place. Other earlier ones were
+        // allowed before this server stood by.
+        let called_off = sequence < self.reissued;
+        called_off.then_some(Row { sequence, waited: Duration::ZERO, ..first })
     }
 }
 
@@ -119,6 +143,9 @@ impl Timeline {
                         lane.is_of(incarnation);
                     }
                     lane.incarnation = incarnation;
+                    if !resumed {
+                        lane.reissued = Sequence(0);
+                    }
                 }
             }
             Event::Granted { worker, sequence, version, batch, waited, .. } => {
@@ -134,11 +161,14 @@ impl Timeline {
                     pushed: None,
                 });
             }
+            Event::Superseded { worker, sequence, .. } => {
+                if let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) {
+                    lane.call_off(sequence);
+                }
+            }
             Event::Pushed { worker, sequence, base, batch, turnaround, ago, compute, .. } => {
                 let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
-                // Those after it were given out later; its own was before this server stood by.
-                let is_its = lane.granted.front().is_some_and(|row| row.sequence <= sequence);
-                let row = is_its.then(|| lane.granted.pop_front()).flatten();
+                let row = lane.came(sequence);
                 let Some(mut row) = row else { return Ok(()) };
                 // After a reconnect the parameters may have been given out once more.
                 let came = Time::ZERO + now.since(Time::ZERO + ago);
@@ -182,7 +212,7 @@ impl Timeline {
             for row in lane.pushed.drain(..).chain(lane.granted.drain(..)) {
                 write(&mut self.lines, worker, &row, Outcome::Unknown)?;
             }
-            lane.incarnation = UNKNOWN;
+            (lane.incarnation, lane.reissued) = (UNKNOWN, Sequence(0));
         }
         Ok(())
     }

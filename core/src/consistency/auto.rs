@@ -25,11 +25,12 @@
 //!
 //! # When staleness does harm
 //! Before it does, the parameters begin to swing ([`course`]). Windows grow only while they move on
-//! where they went before, and are halved when they swing. Should the loss climb all the same,
-//! the last parameters under which it was low are restored, and the windows halved, again and again
-//! down to one mini-batch. Then gradients count alike, if they did not, for a worker that counts for
-//! more than it sends takes larger steps; and then the workers go in step (BSP). After each cut the
-//! windows rest, longer each time, before they may grow again.
+//! where they went before, and are halved when they swing. Should the loss climb all the same, the
+//! last parameters under which it was low are restored, and the windows halved, again and again
+//! down to one mini-batch. The same happens, a few times at most, when a version has diverged: most
+//! of the workers find no finite gradient on it. Then gradients count alike, if they did not, for a
+//! worker that counts for more than it sends takes larger steps; and then the workers go in step
+//! (BSP). After each cut the windows rest, longer each time, before they may grow again.
 //!
 //! Knows the times and losses of pushes, and how parameters moved; gradients, messages and clocks it
 //! does not.
@@ -66,6 +67,8 @@ const UNEASY: f64 = 0.5;
 const REST: u32 = 2;
 /// ... and parameters are worth being kept while it is not by a quarter.
 const EASY: f64 = 0.25;
+/// How often a version may diverge before the run ends.
+const DIVERGENCES: u32 = 8;
 
 /// The controller.
 #[derive(Debug, Serialize, Deserialize)]
@@ -79,6 +82,8 @@ pub struct Auto {
     course: Course,
     /// Pushes since a window grew.
     settled: u64,
+    /// How often a version has diverged.
+    divergences: u32,
     /// Whether windows may grow: until they are cut, and again once the effect of that is known.
     grows: bool,
     /// The look that is being taken.
@@ -168,6 +173,7 @@ impl Auto {
             climb: Climb::default(),
             course: Course::default(),
             settled: 0,
+            divergences: 0,
             grows: true,
             looking: None,
         }
@@ -220,6 +226,17 @@ impl Auto {
         self.watch_loss(mode)
             .or_else(|| self.look(&seen, measured))
             .or_else(|| self.resize(seen.worker, measured))
+    }
+
+    /// Takes note that `version` has diverged under `mode`; says how to go back, if that may help.
+    pub fn diverged(&mut self, mode: &Mode, version: Version) -> Option<Choice> {
+        let restore = self.course.good().filter(|good| *good < version)?;
+        if mode.consistency == ConsistencySpec::Bsp || self.divergences == DIVERGENCES {
+            return None;
+        }
+        self.divergences += 1;
+        let story = format!("most workers find no finite gradient on version {version}");
+        Some(self.cut(mode, Some(restore), &story))
     }
 
     /// Gives a worker the window that would do, by what came out of a measurement, if one ended.

@@ -193,6 +193,8 @@ pub enum DropReason {
     Stale,
     /// What it was computed from is in the open round already.
     Redundant,
+    /// It is not finite, or an earlier one of its worker is not and has no verdict.
+    NotFinite,
     /// The run was over when it came.
     Over,
 }

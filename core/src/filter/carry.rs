@@ -276,6 +276,9 @@ impl Carrier {
     /// Adds what a push that was dropped had brought of earlier gradients to what is carried, now
     /// and before each push since.
     fn take_back(&mut self, push: &UnderWay) {
+        if push.filtered.coded.is_none() {
+            return; // it is not finite, and nothing was added to it
+        }
         let states = self.under_way.iter_mut().map(|later| &mut later.before);
         for state in states.chain([&mut self.state]) {
             if state.residual.is_empty() {

@@ -198,12 +198,14 @@ pub enum Event {
         /// The push.
         sequence: Sequence,
     },
-    /// A worker was given a newer version for a gradient that it may still be computing on an
-    /// earlier one, which would be of no use.
+    /// A worker was given a newer version in the place of an earlier one, on which its gradients
+    /// would be of no use. Its pushes that have not come are called off, and it may make as many
+    /// others for the same mini-batches. One that was on its way comes all the same, and is
+    /// dropped.
     Superseded {
         /// The worker.
         worker: WorkerId,
-        /// The push.
+        /// The first of the other pushes: they follow the last that was called off.
         sequence: Sequence,
         /// The version to compute it on.
         version: Version,

@@ -165,7 +165,7 @@ impl Dealer for BySpeed {
         self.pushes += 1;
         // The last of a pass is smaller, and says less.
         let slope = compute.as_secs_f64() / f64::from(samples);
-        if samples < task.examples || slope <= 0.0 {
+        if samples < task.examples || slope <= 0.0 || !slope.is_finite() {
             return;
         }
         let start = now.since(began).saturating_sub(compute).as_secs_f64();

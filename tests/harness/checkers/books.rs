@@ -55,6 +55,8 @@ pub(super) struct Books {
     applied: BTreeSet<(PartId, BatchId)>,
     ledger: Ledger,
     pub(super) samples: u64,
+    /// Whether the push that came last had been called off.
+    pub(super) came_late: bool,
     /// Whether a gradient that is not finite was sent.
     pub(super) saw_bad_gradient: bool,
     ended: bool,
@@ -77,6 +79,8 @@ struct Account {
     decided: Sequence,
     /// The pushes it may make, with their mini-batches.
     granted: VecDeque<(Sequence, PartId, BatchId)>,
+    /// Pushes that were called off and have not come.
+    called_off: BTreeMap<Sequence, (PartId, BatchId)>,
     /// The first mini-batch that it was never given.
     next: u64,
     /// Those it was given in vain.
@@ -93,6 +97,29 @@ impl Account {
             BatchId(self.next - 1)
         });
         assert_eq!(batch, expected, "{worker} skips or repeats a mini-batch");
+    }
+
+    fn joins(&mut self, incarnation: Incarnation, resumed: bool) {
+        if resumed {
+            assert_eq!(incarnation, self.incarnation, "resumed as somebody else");
+        } else {
+            assert!(incarnation > self.incarnation, "an old incarnation again");
+            assert!(self.granted.is_empty(), "its place was not given up");
+            self.incarnation = incarnation;
+            self.decided = Sequence(0);
+            self.called_off.clear();
+        }
+    }
+
+    /// The worker may make others, from `first` on, in the place of the pushes that have not come.
+    fn call_off(&mut self, first: Sequence) {
+        let mut next = first;
+        for (sequence, part, batch) in &mut self.granted {
+            let void = std::mem::replace(sequence, next);
+            self.called_off.insert(void, (*part, *batch));
+            (self.decided, next) = (void, next.next());
+        }
+        assert_eq!(first, self.decided.next(), "pushes are skipped, or none was called off");
     }
 }
 
@@ -133,6 +160,7 @@ impl Books {
             applied: BTreeSet::new(),
             ledger: Ledger::default(),
             samples: 0,
+            came_late: false,
             saw_bad_gradient: false,
             ended: false,
             job,
@@ -180,15 +208,7 @@ impl Books {
     pub(super) fn event(&mut self, event: &Event, next: Option<&Event>) {
         match event {
             Event::Joined { worker, incarnation, resumed, .. } => {
-                let account = &mut self.workers[worker.0 as usize];
-                if *resumed {
-                    assert_eq!(*incarnation, account.incarnation, "resumed as somebody else");
-                } else {
-                    assert!(*incarnation > account.incarnation, "an old incarnation again");
-                    assert!(account.granted.is_empty(), "its place was not given up");
-                    account.incarnation = *incarnation;
-                    account.decided = Sequence(0);
-                }
+                self.workers[worker.0 as usize].joins(*incarnation, *resumed);
             }
             Event::Granted { worker, sequence, version, part, batch, .. } => {
                 let account = &mut self.workers[worker.0 as usize];
@@ -205,6 +225,10 @@ impl Books {
                 account.granted.push_back((*sequence, *part, *batch));
                 self.ledger.assigned += 1;
                 self.ledger.outstanding += 1;
+            }
+            Event::Superseded { worker, sequence, version } => {
+                assert_eq!(version.0 as usize, self.history.len() - 1, "not the current version");
+                self.workers[worker.0 as usize].call_off(*sequence);
             }
             Event::Pushed { worker, sequence, base, part, batch, .. } => {
                 let dropped = matches!(next, Some(Event::Dropped { worker: w, sequence: s, .. })
@@ -299,6 +323,17 @@ impl Books {
     ) {
         let account = &mut self.workers[worker.0 as usize];
         let key = (worker, account.incarnation, sequence);
+        let called_off = account.called_off.remove(&sequence);
+        self.came_late = called_off.is_some();
+        if self.came_late {
+            assert!(dropped, "{key:?} was accepted, but had been called off");
+            assert_eq!(called_off, Some((part, batch)), "{key:?} was not asked for");
+            assert_eq!(self.sent.get(&key).map(|sent| sent.0), Some(base), "{key:?}");
+            // Its mini-batch was given out again when it was called off.
+            self.ledger.assigned += 1;
+            self.ledger.outstanding += 1;
+            return;
+        }
         let asked = account.granted.pop_front();
         assert_eq!(asked, Some((sequence, part, batch)), "{key:?} was not asked for");
         let sent = self.sent.get(&key).unwrap_or_else(|| panic!("{key:?} was never pushed"));
@@ -311,6 +346,12 @@ impl Books {
             account.accepted += 1;
             self.open.push(key);
         }
+    }
+
+    /// Whether the gradient of a push is finite.
+    pub(super) fn is_finite(&self, worker: WorkerId, sequence: Sequence, base: Version) -> bool {
+        let key = (worker, self.workers[worker.0 as usize].incarnation, sequence);
+        self.computed[&(key, base)].gradient.iter().all(|value| value.is_finite())
     }
 
     /// A mini-batch is to be computed again.

@@ -126,6 +126,9 @@ impl Ranks {
                     _ => None,
                 };
                 self.check_admission(*worker, *base, dropped);
+                if books.came_late {
+                    return; // another takes its place
+                }
                 self.pushed(*worker, dropped.is_some(), books);
             }
             Event::Applied { worker, incarnation, clock, staleness, .. } => {
@@ -252,6 +255,7 @@ impl Ranks {
         match dropped {
             Some(DropReason::Over) => assert!(self.ended, "it is not over for {worker}"),
             Some(DropReason::Stale) => assert!(too_stale, "{worker}: dropped at {stale}"),
+            Some(DropReason::NotFinite) => {} // checked with the doubts
             Some(DropReason::Redundant) => panic!("{worker}: nobody computes its mini-batches too"),
             None => assert!(!too_stale, "{worker}: accepted at {stale}"),
         }
@@ -432,11 +436,6 @@ impl Ranks {
     /// Workers that are there with their data, or have done their share.
     pub(super) fn present(&self) -> u32 {
         self.ranks.iter().filter(|rank| rank.ready || rank.finished).count() as u32
-    }
-
-    /// Workers that are there with their data.
-    pub(super) fn ready(&self) -> usize {
-        self.ranks.iter().filter(|rank| rank.ready).count()
     }
 
     /// Whether everybody who is there has done their share.

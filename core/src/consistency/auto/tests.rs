@@ -121,6 +121,29 @@ fn workers_with_data_of_their_own_count_by_their_shares_from_their_first_gradien
 }
 
 #[test]
+fn a_version_that_diverges_is_gone_back_from_with_smaller_windows_until_nothing_is_left_to_cut() {
+    let mut bench = Bench::new(&[link(4.5, 20.0); 3]);
+    assert_eq!(
+        bench.auto.diverged(&bench.mode, Version(1)),
+        None,
+        "there is nothing to go back to"
+    );
+    bench.go(200, |_| 0.5);
+    let (before, kept) = (bench.auto.widest(), bench.auto.course.good().unwrap());
+    assert_eq!(bench.auto.diverged(&bench.mode, kept), None, "what is kept has diverged itself");
+    let choice = bench.auto.diverged(&bench.mode, Version(200));
+    let Some(Choice::Mode { restore, mode, .. }) = choice else { panic!("{choice:?}") };
+    assert_eq!((restore, mode.in_flight), (Some(kept), Some(before / 2)));
+    bench.mode = mode;
+    let mut times = 1;
+    while let Some(Choice::Mode { mode, .. }) = bench.auto.diverged(&bench.mode, Version(200)) {
+        bench.mode = mode;
+        times += 1;
+    }
+    assert!((3..=DIVERGENCES).contains(&times), "{times} times, then {}", bench.mode);
+}
+
+#[test]
 fn the_windows_of_all_workers_grow_at_once() {
     let mut bench = Bench::new(&[link(4.5, 100.0); 8]);
     bench.go(100, |_| 0.5);

@@ -179,6 +179,19 @@ fn all_of_a_long_window_is_heard_of_at_once() {
 }
 
 #[test]
+fn a_dropped_gradient_that_is_not_finite_is_not_carried() {
+    let mut carrier = carrier("top-k:0.1666", ErrorFeedback::Auto, 60);
+    for number in 1..=3_u64 {
+        let value = if number == 2 { f32::NAN } else { 1.0 };
+        carrier.filter(vec![value; 60], Sequence(number), task(number), None, &[]);
+    }
+    let decided = Decided::after(None, Sequence(1), None);
+    carrier.decided(&Decided::after(Some(decided), Sequence(2), Some(DropReason::NotFinite)));
+    let residual = carrier.residual();
+    assert!(!residual.is_empty() && residual.iter().all(|value| value.is_finite()), "{residual:?}");
+}
+
+#[test]
 fn what_is_carried_is_bounded_and_gets_through() {
     // Ten of sixty values a step: none waits for ever.
     let mut carrier = carrier("top-k:0.1666", ErrorFeedback::Auto, 60);

@@ -93,8 +93,11 @@ pub(super) fn fates(effects: &[Effect]) -> Vec<(PushId, Fate)> {
                 let fate = Fate::Applied(Version(point.version.0.saturating_sub(1)));
                 fates.extend(applied.drain(..).map(|push| (push, fate)));
             }
-            // Once the run is over it is not said whether they were in order.
-            Event::Dropped { worker, sequence, reason } if *reason != DropReason::Over => {
+            // Once the run is over it is not said whether they were in order, and a push without
+            // its values is finite.
+            Event::Dropped { worker, sequence, reason }
+                if !matches!(reason, DropReason::Over | DropReason::NotFinite) =>
+            {
                 fates.push(((*worker, *sequence), Fate::Dropped));
             }
             _ => {}

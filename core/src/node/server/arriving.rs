@@ -143,6 +143,12 @@ impl Arriving {
         Some(PartialPush { header: *header, body: seen.body?, values: gradient })
     }
 
+    /// The part of this server, if that has come.
+    pub(super) fn into_own(self) -> Option<Push> {
+        let Own { header, gradient, encoded, seen, .. } = self.own?;
+        Some(Push { header, gradient, encoded: encoded.map(Arc::new), seen })
+    }
+
     /// The connection over which this server's part came is gone.
     pub(super) fn cut_off(&mut self) {
         self.own = None;

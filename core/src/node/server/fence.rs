@@ -182,6 +182,21 @@ impl Server {
         self.follow_auto(now, choice.filter(|_| self.ordered.is_none()), out);
     }
 
+    /// Lets `auto` go back from `version`, which has diverged; whether the run goes on.
+    pub(super) fn outlives(&mut self, now: Time, version: Version, out: &mut Outbox) -> bool {
+        let may = self.phase == Phase::Training && self.ordered.is_none();
+        let Some(auto) = self.auto.as_mut().filter(|_| may) else { return self.is_going_back() };
+        let choice = auto.diverged(&self.mode, version);
+        let goes_on = choice.is_some();
+        self.follow_auto(now, choice, out);
+        goes_on
+    }
+
+    /// Whether earlier parameters take the place of the current ones once nothing is under way.
+    pub(super) fn is_going_back(&self) -> bool {
+        self.ordered.as_ref().is_some_and(|ordered| ordered.restore.is_some())
+    }
+
     fn follow_auto(&mut self, now: Time, choice: Option<Choice>, out: &mut Outbox) {
         match choice {
             None => {}
@@ -296,6 +311,7 @@ impl Server {
     /// Makes a new version of the parameters of an earlier one. Nothing is under way.
     fn go_back(&mut self, from: Version, out: &mut Outbox) {
         self.store.go_back();
+        self.doubt = None; // it was about the parameters before
         self.group.tell(|| Decision::GoBack);
         self.cohort.renew();
         let point = self.point();

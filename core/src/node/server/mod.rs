@@ -3,6 +3,7 @@
 mod account;
 mod arriving;
 mod checkpoints;
+mod doubt;
 mod enlist;
 mod fence;
 mod group;
@@ -29,6 +30,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use checkpoints::Checkpoints;
+use doubt::Doubt;
 use fence::Ordered;
 pub use fence::{LEAVE_SERVER, STOP};
 use group::Group;
@@ -125,6 +127,8 @@ pub struct Server {
     mover: Option<WorkerId>,
     /// Checkpoints, if they are all that is kept.
     checkpoints: Option<Checkpoints>,
+    /// The version that may admit no finite gradient.
+    doubt: Option<Doubt>,
     end: Option<EndReason>,
     done: bool,
 }
@@ -235,6 +239,7 @@ impl Server {
             pushes: Pushes::default(),
             mover: None,
             checkpoints: None,
+            doubt: None,
             end: None,
             done: false,
             job,
@@ -377,7 +382,7 @@ impl Server {
             Message::Push(push) => self.on_push(now, peer, worker, push, out),
             Message::Heartbeat(heartbeat) => {
                 out.push(Effect::Send(peer, Message::Heartbeat(heartbeat)));
-                self.supersede_for(worker, out);
+                self.supersede_for(now, worker, out);
             }
             Message::Mapped(mapped) => self.on_mapped(now, worker, mapped, out),
             Message::Bye(_) => self.on_bye(now, peer, worker, out),

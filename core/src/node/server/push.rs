@@ -10,7 +10,7 @@ use crate::consistency::{Admission, DropReason};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::group::Fault;
-use crate::protocol::message::{Decided, EndReason, ParametersHeader, Pull, Push, PushHeader};
+use crate::protocol::message::{Decided, ParametersHeader, Pull, Push, PushHeader};
 use crate::protocol::{Message, Phase, Refusal};
 use crate::store::{Contribution, Decision};
 use crate::time::Time;
@@ -158,7 +158,17 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         if slot.seat.decided.is_some_and(|decided| header.sequence <= decided.sequence) {
-            return self.on_repeated_push(now, peer, worker, header, out);
+            if header.sequence <= slot.seat.came {
+                return self.on_repeated_push(now, peer, worker, header, out);
+            }
+            if let Err(why) = self.check_late(worker, &header) {
+                return self.refuse(now, peer, why, out);
+            }
+            self.take_late(now, worker, &push, out);
+            // The answer was on its way before it came, unless that was lost.
+            self.make_up(now, peer, worker, header.allowed, out);
+            self.supersede_for(now, worker, out);
+            return self.settle_doubt(now, out);
         }
         if !self.group.is_alone() {
             return self.on_own_part(now, peer, worker, push, out);
@@ -182,17 +192,96 @@ impl Server {
             Some(Fault { key, .. }) => Err(Refusal::NotFinite { sequence, key }),
             None => Ok(()),
         });
-        if let Err(why) = checked {
-            let has_diverged = fault.is_some_and(|fault| fault.has_diverged) || self.has_diverged();
-            // With nobody left who computes finite numbers, it is not one worker's data.
-            let alone = self.roster.ready() <= 1;
-            if matches!(why, Refusal::NotFinite { .. }) && (alone || has_diverged) {
-                self.end(now, EndReason::Diverged(self.version()), out);
-                return self.take_push(now, peer, worker, push, &elsewhere, out); // others may follow it
+        match checked {
+            Ok(()) => {
+                self.note_finite(worker, &push.header);
+                let admission = match self.admit(worker, &push.header) {
+                    // Later gradients must not take the place of the one that was dropped.
+                    Admission::Contribute if self.is_suspect(worker) => {
+                        Admission::Drop(DropReason::NotFinite)
+                    }
+                    admission => admission,
+                };
+                self.take_push(now, peer, worker, push, (admission, &elsewhere), out);
             }
-            return self.refuse(now, peer, why, out);
+            Err(Refusal::NotFinite { key, .. }) => {
+                self.suspect(worker, &push.header, key);
+                if fault.is_some_and(|fault| fault.has_diverged) || self.has_diverged() {
+                    self.diverge(now, out);
+                }
+                let is_over = self.phase == Phase::Ending;
+                let reason = if is_over { DropReason::Over } else { DropReason::NotFinite };
+                let dropped = Admission::Drop(reason);
+                self.take_push(now, peer, worker, push, (dropped, &elsewhere), out);
+            }
+            Err(why) => self.refuse(now, peer, why, out),
         }
-        self.take_push(now, peer, worker, push, &elsewhere, out);
+    }
+
+    /// Notes that a gradient of `worker` is finite.
+    fn note_finite(&mut self, worker: WorkerId, header: &PushHeader) {
+        if let Some(slot) = self.roster.slot_mut(worker) {
+            slot.seat.finite = slot.seat.finite.max(Some(header.base));
+        }
+    }
+
+    /// A push that was called off before it came. The call gave its mini-batch out again, so the
+    /// ledger counts one more assigned and discarded.
+    pub(super) fn take_late(&mut self, now: Time, worker: WorkerId, push: &Push, out: &mut Outbox) {
+        let header = push.header;
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let granted = slot.seat.came_late(header.sequence);
+        slot.account.dropped += 1;
+        self.note_push(now, worker, &header, (granted, push.bytes()), out);
+        self.ledger.assigned += 1;
+        self.ledger.discarded += 1;
+        let reason = match push.first_not_finite() {
+            Some(key) => {
+                self.suspect(worker, &header, key);
+                DropReason::NotFinite
+            }
+            None => {
+                self.note_finite(worker, &header);
+                DropReason::Stale
+            }
+        };
+        let sequence = header.sequence;
+        out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
+    }
+
+    /// Notes that a gradient came for parameters that were given out at `granted`.
+    fn note_push(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        header: &PushHeader,
+        (granted, bytes): (Time, u64),
+        out: &mut Outbox,
+    ) -> Duration {
+        let turnaround = now.since(granted);
+        let compute = Duration::from_nanos(header.compute_ns).min(turnaround);
+        let Some(slot) = self.roster.slot_mut(worker) else { return compute };
+        slot.since = now;
+        let spent = slot.account.pushed(now, compute, header.loss);
+        out.push(Effect::Report(Event::Pushed {
+            worker,
+            sequence: header.sequence,
+            base: header.base,
+            part: header.task.part,
+            batch: header.task.batch,
+            loss: header.loss,
+            bytes,
+            unfiltered: self.store.keys().len() * size_of::<f32>() as u64,
+            turnaround,
+            ago: Duration::ZERO,
+            compute,
+            spent,
+        }));
+        if let Some(dealer) = &mut self.dealer {
+            let timed = Timed { granted, now, compute, samples: header.samples };
+            dealer.timed(worker, header.task, timed);
+        }
+        compute
     }
 
     /// A push that was decided before: answered again, never applied again.
@@ -259,19 +348,38 @@ impl Server {
         if header.keys != wanted || values != wanted.len() {
             return Err(Refusal::Keys { given: header.keys, values, wanted });
         }
-        let most = self.job.most_samples(grant.task);
-        if header.samples == 0 || header.samples > most {
-            let what = alloc::format!(
-                "push {} counts {} examples, but it can have 1 to {most}",
-                header.sequence,
-                header.samples,
-            );
-            return Err(Refusal::Unexpected { what });
-        }
+        self.check_samples(header, grant.task)?;
         if let Some(key) = push.first_not_finite() {
             return Err(Refusal::NotFinite { sequence: header.sequence, key });
         }
         Ok(())
+    }
+
+    fn check_samples(&self, header: &PushHeader, task: Task) -> Result<(), Refusal> {
+        let most = self.job.most_samples(task);
+        if (1..=most).contains(&header.samples) {
+            return Ok(());
+        }
+        let what = alloc::format!(
+            "push {} counts {} examples, but it can have 1 to {most}",
+            header.sequence,
+            header.samples,
+        );
+        Err(Refusal::Unexpected { what })
+    }
+
+    /// Checks a push that was called off: only what is noted of it.
+    fn check_late(&self, worker: WorkerId, header: &PushHeader) -> Result<(), Refusal> {
+        let given = self.roster.slot(worker).map(|slot| slot.seat.given).unwrap_or_default();
+        if header.base >= given {
+            let what = alloc::format!(
+                "push {} is for version {}, but was called off by version {given}",
+                header.sequence,
+                header.base
+            );
+            return Err(Refusal::Unexpected { what });
+        }
+        self.check_samples(header, header.task)
     }
 
     /// Whether the parameters are no longer finite numbers.
@@ -308,39 +416,18 @@ impl Server {
         peer: PeerId,
         worker: WorkerId,
         push: Push,
-        elsewhere: &Elsewhere,
+        (admission, elsewhere): (Admission, &Elsewhere),
         out: &mut Outbox,
     ) {
         let header = push.header;
         self.mover = Some(worker);
-        let bytes = push.bytes();
-        let admission = self.admit(worker, &header);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let grant = slot.seat.grants.pop_front();
+        slot.seat.came = header.sequence;
         let granted = grant.map_or(now, |grant| grant.at);
         self.busy -= 1;
-        slot.since = now;
-        let turnaround = now.since(granted);
-        let compute = Duration::from_nanos(header.compute_ns).min(turnaround);
-        let spent = slot.account.pushed(now, compute, header.loss);
-        out.push(Effect::Report(Event::Pushed {
-            worker,
-            sequence: header.sequence,
-            base: header.base,
-            part: header.task.part,
-            batch: header.task.batch,
-            loss: header.loss,
-            bytes,
-            unfiltered: self.store.keys().len() * size_of::<f32>() as u64,
-            turnaround,
-            ago: Duration::ZERO,
-            compute,
-            spent,
-        }));
-        if let Some(dealer) = &mut self.dealer {
-            let timed = Timed { granted, now, compute, samples: header.samples };
-            dealer.timed(worker, header.task, timed);
-        }
+        let compute = self.note_push(now, worker, &header, (granted, push.bytes()), out);
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
         let dropped = match admission {
             Admission::Contribute => {
                 slot.batches.accept();

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::account::Account;
 use super::arriving::Arriving;
+use crate::consistency::DropReason;
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::node::idle::Idle;
 use crate::protocol::group::Unreached;
@@ -58,6 +59,9 @@ pub(super) struct Slot {
 pub(super) struct Seat {
     /// What became of its last push.
     pub(super) decided: Option<Decided>,
+    /// The last push that came. Later pushes up to [`Self::decided`] were called off on their way,
+    /// or before they were sent.
+    pub(super) came: Sequence,
     /// The pushes it may make now, in order.
     pub(super) grants: VecDeque<Grant>,
     /// The pushes that have come in part.
@@ -68,10 +72,14 @@ pub(super) struct Seat {
     pub(super) given: Version,
     /// Whether it was sent a newer version for what it computes, and has not been heard since.
     pub(super) is_superseding: bool,
+    /// When it was last sent a newer version for what it computes.
+    pub(super) superseded: Time,
     /// Whether it was told of a key map, and has not said that it goes by it.
     pub(super) remapping: bool,
     /// Whether its connection broke since it was last heard of what it knows to be allowed.
     pub(super) unsure: bool,
+    /// The version that its last finite gradient was computed on.
+    pub(super) finite: Option<Version>,
     /// Messages without a gradient of late.
     pub(super) idle: Idle,
 }
@@ -171,6 +179,29 @@ impl Seat {
     /// Pushes that may be made now, and have not come.
     pub(super) fn under_way(&self) -> u32 {
         self.grants.len() as u32
+    }
+
+    /// Calls off the pushes that have not come and allows as many on `version` for the same tasks.
+    /// Returns the parts of called-off pushes that are here.
+    pub(super) fn call_off(&mut self, version: Version, now: Time) -> BTreeMap<Sequence, Arriving> {
+        let mut next = self.next_sequence();
+        for grant in &mut self.grants {
+            let void = core::mem::replace(&mut grant.sequence, next);
+            self.decided = Some(Decided::after(self.decided, void, Some(DropReason::Stale)));
+            grant.version = version;
+            next = next.next();
+        }
+        self.superseded = now;
+        core::mem::take(&mut self.arriving)
+    }
+
+    /// Notes that push `sequence` came after it was called off. Returns the time its parameters
+    /// were given out. The push in its place counts from the time of the call.
+    pub(super) fn came_late(&mut self, sequence: Sequence) -> Time {
+        self.came = sequence;
+        let superseded = self.superseded;
+        let it = self.grants.iter_mut().find(|grant| grant.at < superseded);
+        it.map_or(superseded, |grant| core::mem::replace(&mut grant.at, superseded))
     }
 }
 

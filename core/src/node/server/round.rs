@@ -135,14 +135,13 @@ impl Server {
             }
         }
         self.next_turn = None;
-        let is_fenced = self.ordered.is_some() || self.is_fenced() || self.awaits_push();
-        let is_open = !is_fenced && !self.is_measuring();
-        if self.phase == Phase::Training && !self.is_short() && is_open {
+        if self.may_give_out() {
             if (made || self.version() > before) && self.policy.cancels() {
-                self.supersede(out);
+                self.supersede(now, out);
             }
             self.give_out(now, out);
         }
+        self.settle_doubt(now, out);
         if self.phase == Phase::Draining && self.busy == 0 && !self.is_measuring() {
             self.end(now, EndReason::Stopped, out);
         }
@@ -150,6 +149,13 @@ impl Server {
             self.dismiss_gone(out);
         }
         self.finish_if_done(now, out);
+    }
+
+    /// Whether parameters are given to workers that wait for them.
+    pub(super) fn may_give_out(&self) -> bool {
+        let is_fenced = self.ordered.is_some() || self.is_fenced() || self.awaits_push();
+        let is_open = !is_fenced && !self.is_measuring();
+        self.phase == Phase::Training && !self.is_short() && is_open
     }
 
     fn begin(&mut self, now: Time, out: &mut Outbox) {
@@ -407,6 +413,9 @@ impl Server {
         let (version, window) = (self.version(), self.window(worker));
         let Some(slot) = self.roster.slot(worker) else { return };
         let (Some(peer), true) = (slot.peer, self.cohort.contains(worker)) else { return };
+        if self.is_suspect(worker) {
+            return;
+        }
         let first = slot.seat.next_sequence();
         let quota = self.quota(slot.rows);
         let asked = slot.seat.asked;
@@ -471,34 +480,40 @@ impl Server {
     }
 
     /// Gives the current version to those who compute on an earlier one in vain.
-    fn supersede(&mut self, out: &mut Outbox) {
+    fn supersede(&mut self, now: Time, out: &mut Outbox) {
         let version = self.version();
         let is_behind = |slot: &Slot| slot.seat.under_way() > 0 && slot.seat.given < version;
         let all = self.roster.iter().filter(|(_, slot)| is_behind(slot));
         let behind: Vec<WorkerId> = all.map(|(worker, _)| worker).collect();
         for worker in behind {
-            self.supersede_for(worker, out);
+            self.supersede_for(now, worker, out);
         }
     }
 
-    /// Gives `worker` the current version if it computes on an earlier one in vain. Until it has
-    /// been heard again nothing more is sent: over a slow link versions would pile up.
-    pub(super) fn supersede_for(&mut self, worker: WorkerId, out: &mut Outbox) {
+    /// Gives `worker` the current version if it computes on an earlier one in vain. Its pushes are
+    /// called off, and new ones allowed in their place: it begins at once, even while a gradient is
+    /// on its way. Until it has been heard again nothing more is sent: over a slow link versions
+    /// would pile up.
+    pub(super) fn supersede_for(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let version = self.version();
         if self.phase != Phase::Training || !self.policy.cancels() || self.is_measuring() {
             return;
         }
         let Some(slot) = self.roster.slot_mut(worker) else { return };
-        let (Some(peer), Some(first)) = (slot.peer, slot.seat.grants.front()) else { return };
+        let Some(peer) = slot.peer.filter(|_| !slot.seat.grants.is_empty()) else { return };
         if slot.seat.unsure && !self.group.is_alone() {
             return; // it may not be connected to all servers yet
         }
-        let sequence = first.sequence;
         if slot.seat.given < version && !slot.seat.is_superseding {
             slot.seat.is_superseding = true;
             // It will say that they have come.
             slot.seat.idle.asked();
+            let sequence = slot.seat.next_sequence();
+            let here = slot.seat.call_off(version, now);
             out.push(Effect::Report(Event::Superseded { worker, sequence, version }));
+            for late in here.into_values().filter_map(Arriving::into_own) {
+                self.take_late(now, worker, &late, out);
+            }
             self.send_parameters(peer, worker, sequence, out);
         }
     }

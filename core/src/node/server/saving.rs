@@ -220,6 +220,7 @@ impl Server {
         archive.small(&mut self.pullers)?;
         archive.small(&mut self.pushes)?;
         archive.small(&mut self.mover)?;
+        archive.small(&mut self.doubt)?;
         archive.small(&mut self.end)?;
         archive.small(&mut self.done)?;
         let mut asked: Vec<ExactPoint> =

@@ -428,6 +428,9 @@ impl Shard {
         let Some(Following { store: Some(store), .. }) = &mut self.following else { return };
         for header in headers {
             store.gave(worker, header.version);
+            if let Some(decided) = header.decided {
+                self.workers.decide(worker, decided.sequence);
+            }
             let last = Sequence(header.sequence.0.saturating_add(u64::from(header.ahead)));
             if let Some(peer) = self.workers.allow(worker, last) {
                 let Some(answer) = store.answer(worker) else { continue };

@@ -113,6 +113,14 @@ impl Workers {
         })
     }
 
+    /// Notes that pushes up to `last` are decided. Parts that are still held belong to pushes that
+    /// were called off.
+    pub(super) fn decide(&mut self, worker: WorkerId, last: Sequence) {
+        let Some(seat) = self.seat(worker) else { return };
+        seat.decided = seat.decided.max(last);
+        seat.held.retain(|&sequence, _| sequence > last);
+    }
+
     /// Takes a part of a push out, to be done with as was decided.
     pub(super) fn take(&mut self, worker: WorkerId, sequence: Sequence) -> Option<Push> {
         let seat = self.seat(worker)?;

@@ -68,9 +68,11 @@ impl Worker {
         if let Err(what) = member.check_tasks(&header) {
             return self.finish(Err(WorkerError::Protocol(what)), out);
         }
+        let was_computing = self.work.computing().is_some();
         if let Some(decided) = header.decided {
             self.on_decided(decided);
         }
+        let called_off = was_computing && self.work.computing().is_none();
         if self.draining {
             if self.work.computing().is_none() {
                 self.leave(now, EndReason::Stopped, out);
@@ -85,7 +87,7 @@ impl Worker {
         }
         let supersedes = self.work.permit(&header, parameters.values, following);
         self.begin(out);
-        if supersedes {
+        if called_off || supersedes {
             // The server sends no newer ones before it has heard that these have come.
             self.send(now, Message::Heartbeat(Heartbeat { incarnation }), out);
         }

@@ -133,9 +133,12 @@ impl Work {
     }
 
     /// Takes note that every push up to `sequence` has been decided; whether any of them had not
-    /// been known to be.
+    /// been known to be. A decision about a push that was not sent calls it off: the server has
+    /// given out a newer version, and another push in its place.
     pub(super) fn decided(&mut self, sequence: Sequence) -> bool {
         self.decided = self.decided.max(sequence);
+        self.computing.take_if(|grant| grant.sequence <= sequence);
+        self.permits.retain(|&(permit, _)| permit > sequence);
         let before = self.sent.len();
         while self.sent.front().is_some_and(|push| push.header.sequence <= sequence) {
             // Its memory is free if nobody else holds it.

@@ -1,0 +1,275 @@
+//! Gradients that are not finite, by hand: the fault of one worker, or of the parameters.
+
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+
+use std::sync::Arc;
+
+use pstrain_core::consistency::{ConsistencySpec, DropReason};
+use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
+use pstrain_core::job::OnLoss;
+use pstrain_core::mode::Mode;
+use pstrain_core::node::{Effect, Event, Input, Outbox, Server};
+use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::message::{EndReason, Parameters, Pull, Push, PushHeader, Ready};
+use pstrain_core::protocol::{Message, Refusal};
+use pstrain_tests::Toy;
+
+use super::by_hand::{Hand, RUN};
+
+/// The values of a worker's gradient, for its number and the parameters it is computed on.
+type Gradient = fn(u32, &[f32]) -> f32;
+
+/// Values of a worker that computes with what it is given: there is no finite gradient far out.
+const HONEST: Gradient = |_, parameters| {
+    if parameters.iter().any(|value| value.abs() > 1e20) { f32::NAN } else { 0.01 }
+};
+/// A worker that sends a huge gradient until one counts.
+const POISONS: Gradient = |number, _| if number >= 5 { 1e30 } else { 0.01 };
+/// A worker with bad data.
+const BROKEN: Gradient =
+    |number, parameters| if number >= 5 { f32::NAN } else { HONEST(number, parameters) };
+
+/// Policies under which workers wait for one another in different ways.
+const POLICIES: [ConsistencySpec; 6] = [
+    ConsistencySpec::Bsp,
+    ConsistencySpec::Asp,
+    ConsistencySpec::Ssp { slack: 1 },
+    ConsistencySpec::KBatchSync { gradients: 2 },
+    ConsistencySpec::Ringmaster { staleness: 4 },
+    ConsistencySpec::RoundRobin,
+];
+
+/// A server and its workers, each with the pushes it may make.
+struct Crew {
+    server: Hand<Server>,
+    gradients: Vec<Gradient>,
+    allowed: Vec<Option<Parameters>>,
+    /// Gradients of each worker so far.
+    answers: Vec<u32>,
+    /// The last push with a huge gradient.
+    huge: Option<Sequence>,
+    events: Vec<Event>,
+}
+
+impl Crew {
+    fn new(consistency: ConsistencySpec, on_loss: OnLoss, gradients: &[Gradient]) -> Self {
+        let workers = gradients.len() as u32;
+        let mut job = Toy::new(workers, 4 * gradients.len()).job;
+        job.mode = Mode::of(consistency);
+        job.budget.epochs = 1000;
+        job.membership.on_loss = on_loss;
+        job.membership.min_workers = Some(1);
+        let mut crew = Self {
+            server: Hand::new(Server::new(job, RUN).unwrap()),
+            gradients: gradients.to_vec(),
+            allowed: vec![None; gradients.len()],
+            answers: vec![0; gradients.len()],
+            huge: None,
+            events: Vec::new(),
+        };
+        let keys = KeyRange::new(0, crew.server.node.parameters().len() as u64).unwrap();
+        for worker in 0..workers {
+            let peer = PeerId(worker.into());
+            crew.server.greet(peer, None);
+            let ready = Ready { rows: [(PartId(worker), 4)].into(), train: None };
+            crew.tell(peer, Message::Ready(ready));
+            let pull = Pull { incarnation: Incarnation(1), keys, allowed: Sequence(0) };
+            crew.tell(peer, Message::Pull(pull));
+        }
+        crew
+    }
+
+    fn tell(&mut self, peer: PeerId, message: Message) {
+        self.give(Input::Message(peer, message));
+    }
+
+    fn give(&mut self, input: Input) {
+        let out: Outbox = self.server.give(input);
+        for effect in out {
+            match effect {
+                Effect::Send(peer, Message::Parameters(given)) => {
+                    assert_eq!(given.header.ahead, 0, "{given:?}");
+                    // A newer version takes the place of what was allowed.
+                    self.allowed[peer.0 as usize] = Some(given);
+                }
+                Effect::Close(peer) => self.allowed[peer.0 as usize] = None,
+                Effect::Report(event) => self.events.push(event),
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets a worker answer, if it may.
+    fn answer(&mut self, worker: usize) {
+        let Some(given) = self.allowed[worker].take() else { return };
+        let header = PushHeader::answering(&given.header, Incarnation(1));
+        self.answers[worker] += 1;
+        let mut value = self.gradients[worker](self.answers[worker], &given.values);
+        if value > 1e20 && self.poisoned().is_some() {
+            value = 0.01;
+        } else if value > 1e20 {
+            self.huge = Some(header.sequence);
+        }
+        // It computes all the time, so that no larger window would help it.
+        let push = Push::new(
+            PushHeader { samples: 4, loss: 1.0, compute_ns: u64::MAX, ..header },
+            Arc::new(vec![value; given.values.len()]),
+        );
+        self.tell(PeerId(worker as u64), Message::Push(push));
+    }
+
+    /// Lets the last worker answer `pace` times as often as the others, for so many turns or to the
+    /// end.
+    fn go(&mut self, turns: usize, pace: usize) {
+        for _ in 0..turns {
+            if self.end().is_some() {
+                return;
+            }
+            let last = self.gradients.len() - 1;
+            (0..pace).for_each(|_| self.answer(last));
+            (0..last).for_each(|worker| self.answer(worker));
+            // Round-robin has slots.
+            self.give(Input::Wake);
+        }
+    }
+
+    fn end(&self) -> Option<EndReason> {
+        self.events.iter().find_map(|event| match event {
+            Event::Ended { reason } => Some(*reason),
+            _ => None,
+        })
+    }
+
+    fn refused(&self) -> Vec<WorkerId> {
+        let all = self.events.iter().filter_map(|event| match event {
+            Event::Refused { worker, why: Refusal::NotFinite { .. }, .. } => *worker,
+            _ => None,
+        });
+        all.collect()
+    }
+
+    /// The version that the huge gradient became part of.
+    fn poisoned(&self) -> Option<Version> {
+        let it = (WorkerId(self.gradients.len() as u32 - 1), self.huge?);
+        let is_it = |event: &Event| match event {
+            Event::Applied { worker, sequence, .. } => (*worker, *sequence) == it,
+            _ => false,
+        };
+        let place = self.events.iter().position(is_it)?;
+        self.events[place..].iter().find_map(|event| match event {
+            Event::Updated { point, .. } => Some(point.version),
+            _ => None,
+        })
+    }
+
+    /// The versions on which gradients were not finite.
+    fn in_doubt(&self) -> Vec<Version> {
+        let pairs = self.events.windows(2).filter_map(|pair| match pair {
+            [Event::Pushed { base, .. }, Event::Dropped { reason: DropReason::NotFinite, .. }] => {
+                Some(*base)
+            }
+            _ => None,
+        });
+        pairs.collect()
+    }
+}
+
+#[test]
+fn after_one_huge_gradient_the_run_ends_at_that_version_and_no_honest_worker_is_refused() {
+    for policy in POLICIES {
+        for (workers, pace) in [(3, 1), (3, 10), (4, 3), (7, 1)] {
+            let mut gradients = vec![HONEST; workers - 1];
+            gradients.push(POISONS);
+            let mut crew = Crew::new(policy, OnLoss::Continue, &gradients);
+            crew.go(300, pace);
+            let what = format!("{policy}, {workers} workers, pace {pace}");
+            let Some(EndReason::Diverged(version)) = crew.end() else {
+                panic!("{what}: {:?}", crew.end())
+            };
+            assert_eq!(crew.in_doubt().into_iter().min(), Some(version), "{what}");
+            assert!(Some(version) >= crew.poisoned(), "{what}");
+            if policy == ConsistencySpec::Bsp {
+                assert_eq!(Some(version), crew.poisoned(), "{what}");
+            }
+            // Under policies that wait for the suspects there may be nothing else to go by at
+            // first.
+            let most = usize::from(matches!(
+                policy,
+                ConsistencySpec::Ssp { .. } | ConsistencySpec::RoundRobin
+            ));
+            assert!(crew.refused().len() <= most, "{what}: {:?}", crew.refused());
+        }
+    }
+}
+
+#[test]
+fn a_worker_whose_gradients_alone_are_not_finite_is_refused_and_the_others_go_on() {
+    for policy in POLICIES {
+        for workers in [2, 3, 5] {
+            for on_loss in [OnLoss::Continue, OnLoss::Wait, OnLoss::Stop] {
+                let mut gradients = vec![HONEST; workers - 1];
+                gradients.push(BROKEN);
+                let mut crew = Crew::new(policy, on_loss, &gradients);
+                crew.go(50, 1);
+                let what = format!("{policy}, {workers} workers, {on_loss}");
+                let broken = WorkerId(workers as u32 - 1);
+                assert_eq!(crew.refused(), [broken], "{what}");
+                let stops = on_loss == OnLoss::Stop;
+                let end = stops.then_some(EndReason::WorkerLost(broken));
+                assert_eq!(crew.end(), end, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_worker_alone_whose_gradients_are_not_finite_has_diverged() {
+    let mut crew = Crew::new(ConsistencySpec::Asp, OnLoss::Continue, &[BROKEN]);
+    crew.go(50, 1);
+    assert_eq!(crew.end(), Some(EndReason::Diverged(Version(4))));
+    assert!(crew.refused().is_empty());
+}
+
+#[test]
+fn a_worker_in_doubt_is_given_no_parameters_before_the_verdict() {
+    let mut crew = Crew::new(ConsistencySpec::Asp, OnLoss::Continue, &[HONEST, HONEST, BROKEN]);
+    crew.go(4, 1);
+    crew.answer(2);
+    assert_eq!(crew.in_doubt().len(), 1, "{:?}", crew.events);
+    // The parameters that the first holds are older.
+    crew.answer(0);
+    assert!(crew.allowed[2].is_none() && crew.refused().is_empty());
+    crew.answer(0);
+    assert!(crew.allowed[2].is_none() && crew.refused().is_empty());
+    crew.answer(1);
+    crew.answer(1);
+    assert_eq!(crew.refused(), [WorkerId(2)]);
+}
+
+#[test]
+fn auto_goes_back_where_another_policy_ends_when_a_version_has_diverged() {
+    for policy in [ConsistencySpec::Auto, ConsistencySpec::Asp] {
+        let bad: Gradient = |number, _| if number == 2 { f32::NAN } else { 0.01 };
+        let mut crew = Crew::new(policy, OnLoss::Continue, &[bad]);
+        crew.go(2, 1);
+        let is_auto = policy == ConsistencySpec::Auto;
+        let goes_back = |event: &Event| matches!(event, Event::Restored { from: Version(0), .. });
+        assert_eq!(crew.events.iter().any(goes_back), is_auto, "{:?}", crew.events);
+        assert_eq!(crew.end().is_none(), is_auto, "{:?}", crew.end());
+        // It computes on what was restored, and its gradient counts.
+        crew.answer(0);
+        let ledger = crew.server.node.ledger();
+        assert_eq!((ledger.applied, ledger.discarded), (1 + u64::from(is_auto), 1));
+    }
+}
+
+#[test]
+fn auto_ends_too_when_it_has_gone_back_to_no_avail() {
+    let bad: Gradient = |number, _| if number > 1 { f32::NAN } else { 0.01 };
+    let mut crew = Crew::new(ConsistencySpec::Auto, OnLoss::Continue, &[bad; 3]);
+    crew.go(100, 1);
+    assert!(matches!(crew.end(), Some(EndReason::Diverged(_))), "{:?}", crew.end());
+    let back = crew.events.iter().filter(|event| matches!(event, Event::Restored { .. })).count();
+    assert!((1..10).contains(&back), "{back}");
+    assert!(crew.refused().is_empty());
+}
