@@ -67,6 +67,8 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
     for run in runs.iter().filter(|run| run.rep == 0) {
         check_settings(run)?;
     }
+    let virtual_time = VirtualTime::default();
+    virtual_time.check(&spec, &cells, mode)?;
     let store = Store::create(&out, &spec, &about, args.overwrite)?;
     let there = store.records(cells.len(), spec.reps)?;
     let all = runs.len();
@@ -89,7 +91,7 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
         }
         Box::new(RealTime::new(about.calibration)?)
     } else {
-        Box::new(VirtualTime::default())
+        Box::new(virtual_time)
     };
     let stop: &AtomicBool = &stop;
     let runner = Runner { spec: &spec, cells: &cells, store: &store, jobs, quiet, stop };
