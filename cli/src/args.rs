@@ -33,8 +33,14 @@ use size::{Most, size_or_none};
 pub(crate) use time::Every;
 use time::{some_time, time_or_never};
 
-const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (protocol 14, ", env!("PSTRAIN_TARGET"), ")");
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (protocol 14, ",
+    env!("PSTRAIN_TARGET"),
+    ", ",
+    env!("PSTRAIN_BUILD"),
+    ")"
+);
 
 /// Parameter-server training across slow, uneven networks.
 #[derive(Debug, Parser)]

@@ -5,30 +5,51 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::picture::Picture;
 
-/// Dark on light, narrow enough to read, wide tables scroll, nothing breaks apart when printed.
+/// Light or dark as the reader's system is, narrow enough to read, wide tables scroll, nothing breaks apart
+/// when printed. Pictures are drawn in black on white; their ink, paper and grid follow the scheme, but
+/// for those of heat maps, whose numbers are written to be read on the colours.
 const STYLE: &str = "
-:root { color-scheme: light; }
-body { margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: #1a1a1a; background: #fff;
-  font: 1rem/1.5 system-ui, 'DejaVu Sans', Verdana, sans-serif; }
-h1, h2, h3 { line-height: 1.2; margin: 2rem 0 .75rem; }
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --quiet: #555; --rule: #ccc;
+  --grid: #d9d9d9; --code: #f4f4f4; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e4e4; --paper: #17191c; --quiet: #a6a6a6;
+  --rule: #4a4d52; --grid: #3a3d42; --code: #23262a; } }
+@media print { :root { color-scheme: light; --ink: #1a1a1a; --paper: #fff; --quiet: #555; --rule: #ccc;
+  --grid: #d9d9d9; --code: #f4f4f4; } }
+body { margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: var(--ink);
+  background: var(--paper); font: 1rem/1.5 system-ui, 'DejaVu Sans', Verdana, sans-serif; }
+h1, h2, h3 { line-height: 1.2; margin: 2rem 0 .75rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; margin-top: 0; }
-h2 { font-size: 1.25rem; border-bottom: 1px solid #ccc; padding-bottom: .25rem; }
+h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .25rem; }
 h3 { font-size: 1.05rem; }
-p { max-width: 44rem; }
+p { max-width: 44rem; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; margin: .75rem 0; }
-caption { text-align: left; color: #555; padding-bottom: .35rem; }
+caption { text-align: left; color: var(--quiet); padding-bottom: .35rem; }
 th, td { padding: .3rem .9rem .3rem 0; text-align: left; vertical-align: top; }
-thead th { border-bottom: 2px solid #1a1a1a; }
-tbody td { border-bottom: 1px solid #ddd; }
+thead th { border-bottom: 2px solid var(--ink); }
+tbody td { border-bottom: 1px solid var(--rule); }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; font-size: .9rem; }
-dt { color: #555; }
+dl { display: grid; grid-template-columns: minmax(min-content, max-content) minmax(0, 1fr);
+  gap: .2rem 1.2rem; font-size: .9rem; }
+dt { color: var(--quiet); }
 dd { margin: 0; overflow-wrap: anywhere; }
-pre { background: #f4f4f4; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; }
+pre { background: var(--code); padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; }
 figure { display: inline-block; margin: .75rem 1rem .75rem 0; max-width: 100%; }
 figure svg { max-width: 100%; height: auto; }
-figcaption { font-size: .85rem; color: #555; max-width: 30rem; }
+.drawn svg [fill='#000000'] { fill: var(--ink); }
+.drawn svg [stroke='#000000'] { stroke: var(--ink); }
+.drawn svg [fill='#FFFFFF'] { fill: var(--paper); }
+.drawn svg [stroke='#FFFFFF'] { stroke: var(--paper); }
+.drawn svg [stroke='#D9D9D9'] { stroke: var(--grid); }
+@media (max-width: 40rem) {
+  .stacked thead { display: none; }
+  .stacked, .stacked tbody, .stacked tr, .stacked td, .stacked caption { display: block; }
+  .stacked tr { border-bottom: 1px solid var(--rule); padding: .5rem 0; }
+  .stacked td { border: 0; padding: .1rem 0; overflow-wrap: anywhere; }
+  .stacked td:empty { display: none; }
+  .stacked td::before { content: attr(data-name) ': '; color: var(--quiet); }
+}
+figcaption { font-size: .85rem; color: var(--quiet); max-width: 30rem; }
 @media print { body { margin: 0; max-width: none; font-size: .8rem; } a { color: inherit; }
   figure, tr, pre { break-inside: avoid; } h1, h2, h3 { break-after: avoid; }
   pre { white-space: pre-wrap; } .wide { overflow: visible; } }
@@ -69,7 +90,8 @@ impl Page {
         });
     }
 
-    /// A table; all columns but the first `text` ones are numbers. An empty caption is left out.
+    /// A table; all columns but the first `text` ones are numbers. An empty caption is left out. On a
+    /// narrow screen a table of texts has its cells one under the other.
     pub(crate) fn table(
         &mut self,
         caption: &str,
@@ -78,14 +100,16 @@ impl Page {
         rows: &[Vec<String>],
     ) {
         let class = |column: usize| (column >= text).then_some("number");
+        let stacked = header.len() > 2 && text >= header.len();
+        let name = |column: usize| header.get(column).filter(|_| stacked);
         self.body.push(html! {
-            div.wide { table {
+            div.wide { table class=[stacked.then_some("stacked")] {
                 @if !caption.is_empty() { caption { (caption) } }
                 thead { tr { @for (column, name) in header.iter().enumerate() {
                     th scope="col" class=[class(column)] { (name) }
                 } } }
                 tbody { @for row in rows { tr { @for (column, cell) in row.iter().enumerate() {
-                    td class=[class(column)] { (cell) }
+                    td class=[class(column)] data-name=[name(column)] { (cell) }
                 } } } }
             } }
         });
@@ -103,8 +127,12 @@ impl Page {
     /// As [`Picture::svg`].
     pub(crate) fn picture(&mut self, picture: &Picture, caption: &str) -> anyhow::Result<()> {
         let svg = picture.svg()?;
+        let class = match picture {
+            Picture::Chart(_) | Picture::Bars(_) => "drawn",
+            Picture::HeatMap(_) => "map",
+        };
         self.body.push(html! {
-            figure {
+            figure class=(class) {
                 (PreEscaped(svg))
                 @if !caption.is_empty() { figcaption { (caption) } }
             }
@@ -149,6 +177,8 @@ mod tests {
         page.facts(&[("seed", "1"), ("CPU", "a & b")]);
         let row = vec!["<b>bsp</b>".to_owned(), "10.0".to_owned()];
         page.table("Times", &["policy", "time (s)"], 1, &[row]);
+        let row = ["it is faster", "2.0 times", "holds"].map(str::to_owned);
+        page.table("", &["claim", "measured", "verdict"], 3, &[row.to_vec()]);
         page.code("pstrain run --workers 2 && echo \"<done>\"");
         let marks = vec![Mark::at(0.0, 1.0), Mark::at(1.0, 2.0)];
         let series = vec![Series { name: "a".into(), marks }];
@@ -169,6 +199,73 @@ mod tests {
             assert!(!html.contains(tag), "{tag}");
         }
         assert_eq!((html.matches("<svg").count(), html.matches("</svg>").count()), (1, 1));
+    }
+
+    /// The declarations of a rule of the style, such as `color: var(--ink)`, but for those of variables.
+    fn declarations() -> impl Iterator<Item = &'static str> {
+        let inner = STYLE.split(['{', '}']).filter(|part| part.contains(':') && part.contains(';'));
+        inner.flat_map(|rule| rule.split(';')).map(str::trim).filter(|it| !it.starts_with("--"))
+    }
+
+    #[test]
+    fn no_part_of_a_page_is_wider_than_a_narrow_screen() {
+        for declaration in declarations() {
+            let Some((name, value)) = declaration.split_once(':') else { continue };
+            // Widths are limits, which give way; nothing has one that it keeps.
+            assert!(!["width", "min-width"].contains(&name.trim()), "{declaration}");
+            if name.trim() == "max-width" {
+                assert!(
+                    ["rem", "100%", "none"].iter().any(|unit| value.ends_with(unit)),
+                    "{value}"
+                );
+            }
+        }
+        let html = page().render();
+        assert!(html.contains("width=device-width"));
+        // What may be too wide is in a box that scrolls, or shrinks.
+        let tables = html.matches("<table").count();
+        assert!(tables == 2 && tables == html.matches("<div class=\"wide\"><table").count());
+        assert!(html.contains("<td data-name=\"verdict\">holds</td>"), "{html}");
+        for rule in [".wide { overflow-x: auto; }", "figure svg { max-width: 100%; height: auto; }"]
+        {
+            assert!(STYLE.contains(rule), "{rule}");
+        }
+        let scrolls = STYLE.lines().find(|line| line.starts_with("pre {")).unwrap();
+        assert!(scrolls.contains("overflow-x: auto"), "{scrolls}");
+    }
+
+    #[test]
+    fn colours_are_variables_that_both_schemes_have() {
+        let of = |from: &str| {
+            let rule = STYLE.split_once(from).unwrap().1.split('}').next().unwrap();
+            let names = rule.split(';').filter_map(|part| part.trim().split_once(": "));
+            let names = names.filter(|(name, _)| name.starts_with("--"));
+            names.map(|(name, _)| name.to_owned()).collect::<std::collections::BTreeSet<_>>()
+        };
+        let light = of(":root { color-scheme: light dark;");
+        assert_eq!(light, of("(prefers-color-scheme: dark) { :root {"));
+        assert_eq!(light, of("@media print { :root {"));
+        for declaration in declarations() {
+            assert!(!declaration.contains('#'), "{declaration}");
+            if let Some((_, name)) = declaration.split_once("var(") {
+                let name = name.split(')').next().unwrap();
+                assert!(light.contains(name), "{declaration}");
+            }
+        }
+        // Each colour of a picture that follows the scheme is one that pictures have.
+        let html = page().render();
+        let (style, picture) = html.split_once("</style>").unwrap();
+        let selectors = style.split(".drawn svg [").skip(1);
+        let mut count = 0;
+        for colour in selectors.filter_map(|rule| rule.split(']').next()) {
+            let (name, value) = colour.split_once('=').unwrap();
+            let attribute = format!("{name}=\"{}\"", value.trim_matches('\''));
+            // White lines are those between bars.
+            assert!(picture.contains(&attribute) || colour == "stroke='#FFFFFF'", "{attribute}");
+            count += 1;
+        }
+        assert_eq!(count, 5);
+        assert!(picture.contains("<figure class=\"drawn\">"), "{picture}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_core::trainer::Trainer;
 use pstrain_core::work::Task;
-use pstrain_data::{Encoded, Prepared, Settings, Source};
+use pstrain_data::{Encoded, Outline, Prepared, Settings, Source};
 use pstrain_transports::WallClock;
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
@@ -31,6 +31,7 @@ use crate::record::hexadecimal;
 #[derive(Debug, Default)]
 pub(crate) struct DataCache {
     files: Mutex<BTreeMap<String, Arc<Encoded>>>,
+    outlines: Mutex<BTreeMap<String, Outline>>,
     measured: Mutex<BTreeMap<String, Duration>>,
 }
 
@@ -54,6 +55,40 @@ impl DataCache {
         };
         drop(read);
         Prepared::of(&encoded, settings)
+    }
+
+    /// What a job says of data as settings say; prepares them if that is not known yet.
+    fn outline(
+        &self,
+        source: &Source,
+        settings: &Settings,
+    ) -> Result<Outline, pstrain_data::DataError> {
+        let key = format!("{source:?} {settings:?}");
+        let mut known = self.outlines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outline) = known.get(&key) {
+            return Ok(outline.clone());
+        }
+        let outline = self.prepare(source, settings)?.outline();
+        known.insert(key, outline.clone());
+        Ok(outline)
+    }
+
+    /// Puts a job together that is to run in virtual time, and throws it away: settings that do not go
+    /// together are errors.
+    pub(crate) fn check_virtual(&self, layers: &Layers) -> anyhow::Result<()> {
+        let mut job = self.outlined(layers)?;
+        fitted(&mut job, &layers.scenario()?)?;
+        begins(job)
+    }
+
+    /// As [`Self::check_virtual`], of a job that is to run in real time.
+    pub(crate) fn check_real(&self, layers: &Layers) -> anyhow::Result<()> {
+        layers.real_time()?;
+        begins(self.outlined(layers)?)
+    }
+
+    fn outlined(&self, layers: &Layers) -> anyhow::Result<Job> {
+        layers.outlined(|source, settings| self.outline(source, settings))
     }
 
     /// How long a mini-batch of the job takes on this machine. Whoever else asks waits meanwhile:
@@ -207,28 +242,8 @@ impl Virtual {
         let cache = data;
         let Resolved { mut job, data } =
             layers.resolve_with(|source, settings| cache.prepare(source, settings))?;
-        SimulationError::check(&scenario, job.membership.workers)?;
-        scenario.check_servers(job.servers)?;
         let job_sha256 = hexadecimal(&job_digest(&job));
-        Model::new(&job.model, job.data.shape)?;
-        // Messages and times without arithmetic: the real size is a number, not memory.
-        let weight = match &mut job.model {
-            ModelSpec::Timing { .. } if job.servers > 1 => bail!(
-                "servers = {}: a model of times alone has no parameters to share out; use another \
-                 model, or one server",
-                job.servers
-            ),
-            ModelSpec::Timing { .. } if scenario.links.standby().is_some() => bail!(
-                "link = standby.*: a model of times alone has nothing that a standby could keep; \
-                 use another model, or no standby"
-            ),
-            ModelSpec::Timing { layers } => {
-                let parameters: u64 = layers.iter().map(|&layer| u64::from(layer)).sum();
-                *layers = vec![1];
-                Some(parameters * size_of::<f32>() as u64)
-            }
-            _ => None,
-        };
+        let weight = fitted(&mut job, &scenario)?;
         let measured = (0..job.membership.workers)
             .filter_map(|worker| scenario.compute.of(WorkerId(worker)))
             .any(|spec| spec.needs_measurement())
@@ -267,6 +282,38 @@ impl Virtual {
         };
         Ok(simulation::simulate(setup, &mut host)?)
     }
+}
+
+/// Checks that there can be a server for a job.
+fn begins(job: Job) -> anyhow::Result<()> {
+    let seed = job.seed;
+    Server::new(job, seed)?;
+    Ok(())
+}
+
+/// Checks that a job can run in virtual time. A model of times alone becomes a small one; its real
+/// size, which is returned, is a number and no memory.
+fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Option<u64>> {
+    SimulationError::check(scenario, job.membership.workers)?;
+    scenario.check_servers(job.servers)?;
+    Model::new(&job.model, job.data.shape)?;
+    Ok(match &mut job.model {
+        ModelSpec::Timing { .. } if job.servers > 1 => bail!(
+            "servers = {}: a model of times alone has no parameters to share out; use another \
+             model, or one server",
+            job.servers
+        ),
+        ModelSpec::Timing { .. } if scenario.links.standby().is_some() => bail!(
+            "link = standby.*: a model of times alone has nothing that a standby could keep; use \
+             another model, or no standby"
+        ),
+        ModelSpec::Timing { layers } => {
+            let parameters: u64 = layers.iter().map(|&layer| u64::from(layer)).sum();
+            *layers = vec![1];
+            Some(parameters * size_of::<f32>() as u64)
+        }
+        _ => None,
+    })
 }
 
 /// How long a mini-batch of the job takes on this machine: the median of many.

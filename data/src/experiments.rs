@@ -40,5 +40,6 @@ pub fn experiments() -> &'static [Shipped] {
         "straggler-coding",
         "straggler-partial",
         "validation",
+        "validation-policies",
     ]
 }

@@ -79,7 +79,7 @@ impl Pacing {
         let late = self.clock.now() - due;
         let mut punctuality = self.punctuality.lock().unwrap_or_else(PoisonError::into_inner);
         if is_late && !self.measured {
-            punctuality.overruns += 1;
+            punctuality.overruns.note(late);
         } else {
             punctuality.batches.note(late);
         }

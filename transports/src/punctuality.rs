@@ -33,6 +33,19 @@ impl Lateness {
         self.count
     }
 
+    /// How many were late by `limit` or more, and by how much all of these together.
+    #[must_use]
+    pub fn beyond(&self, limit: Duration) -> (u64, Duration) {
+        let limit = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        self.micros.range(limit..).fold((0, Duration::ZERO), |(count, sum), (micros, times)| {
+            let times32 = u32::try_from(*times).unwrap_or(u32::MAX);
+            (
+                count + times,
+                sum.saturating_add(Duration::from_micros(*micros).saturating_mul(times32)),
+            )
+        })
+    }
+
     /// The lateness that a `share` of all did not exceed; none if nothing was counted.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
@@ -52,8 +65,8 @@ pub struct Punctuality {
     pub messages: Lateness,
     /// Gradients that were there in time.
     pub batches: Lateness,
-    /// Gradients that took longer to compute than the model says.
-    pub overruns: u64,
+    /// Gradients that took longer to compute than the model says, and by how much.
+    pub overruns: Lateness,
 }
 
 impl Punctuality {
@@ -61,13 +74,13 @@ impl Punctuality {
     pub fn merge(&mut self, other: &Self) {
         self.messages.merge(&other.messages);
         self.batches.merge(&other.batches);
-        self.overruns += other.overruns;
+        self.overruns.merge(&other.overruns);
     }
 
     /// Whether anything was modelled.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.messages.count() == 0 && self.batches.count() == 0 && self.overruns == 0
+        self.messages.count() == 0 && self.batches.count() == 0 && self.overruns.count() == 0
     }
 }
 
@@ -91,5 +104,8 @@ mod tests {
         assert_eq!(lateness.quantile(0.5), Some(Duration::from_micros(50)));
         assert_eq!(lateness.quantile(0.99), Some(Duration::from_micros(99)));
         assert_eq!(lateness.quantile(1.0), Some(Duration::from_micros(100)));
+        let (count, sum) = lateness.beyond(Duration::from_micros(99));
+        assert_eq!((count, sum), (2, Duration::from_micros(199)));
+        assert_eq!(lateness.beyond(Duration::from_micros(101)), (0, Duration::ZERO));
     }
 }

@@ -67,6 +67,8 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
     for run in runs.iter().filter(|run| run.rep == 0) {
         check_settings(run)?;
     }
+    let virtual_time = VirtualTime::default();
+    virtual_time.check(&spec, &cells, mode)?;
     let store = Store::create(&out, &spec, &about, args.overwrite)?;
     let there = store.records(cells.len(), spec.reps)?;
     let all = runs.len();
@@ -89,7 +91,7 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
         }
         Box::new(RealTime::new(about.calibration)?)
     } else {
-        Box::new(VirtualTime::default())
+        Box::new(virtual_time)
     };
     let stop: &AtomicBool = &stop;
     let runner = Runner { spec: &spec, cells: &cells, store: &store, jobs, quiet, stop };
@@ -181,25 +183,34 @@ fn show(findings: &[Finding]) -> String {
         };
         line(&format!("{number}."), &finding.claim);
         line("reported", &finding.reported);
-        line("measured", &finding.measured);
+        line("measured", &with(&finding.measured, &finding.confidence()));
         line("expected", &finding.expected);
         line("holds if", &finding.condition);
-        line("verdict", finding.verdict.text());
+        let kind = if finding.self_check { "self-check" } else { "" };
+        line("verdict", &with(finding.verdict.text(), kind));
         line("because", &finding.why);
         line("note", &finding.note);
         text.push('\n');
     }
-    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
-    if !findings.is_empty() {
-        let _infallible = writeln!(
-            text,
-            "claims    {} hold, {} do not hold, {} cannot be told",
-            count(Verdict::Holds),
-            count(Verdict::DoesNotHold),
-            count(Verdict::CannotBeTold)
-        );
+    for (name, self_check) in [("claims", false), ("checks", true)] {
+        let some = || findings.iter().filter(|finding| finding.self_check == self_check);
+        let count = |verdict| some().filter(|finding| finding.verdict == verdict).count();
+        if some().next().is_some() {
+            let _infallible = writeln!(
+                text,
+                "{name}    {} hold, {} do not hold, {} cannot be told",
+                count(Verdict::Holds),
+                count(Verdict::DoesNotHold),
+                count(Verdict::CannotBeTold)
+            );
+        }
     }
     text
+}
+
+/// A text with more in brackets, if there is more.
+fn with(text: &str, more: &str) -> String {
+    if more.is_empty() { text.to_owned() } else { format!("{text} ({more})") }
 }
 
 fn verdict(report: &Report, check: bool) -> anyhow::Result<Ending> {

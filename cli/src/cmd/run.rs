@@ -14,7 +14,7 @@ use pstrain_transports::{
     WorkerServices, drive,
 };
 
-use super::server::{Host, fresh_run, gather, real_time};
+use super::server::{Host, fresh_run, gather};
 use super::shard;
 use crate::args::{RunArgs, ShardPlace, Transport};
 use crate::exit::{self, Ending, Failed};
@@ -31,7 +31,7 @@ type Worked = (Result<EndReason, WorkerError>, Punctuality);
 
 pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
-    let is_shaped = !real_time(&layers)?.links.is_none();
+    let is_shaped = !layers.real_time()?.links.is_none();
     let Resolved { job, data } = layers.resolve()?;
     let data = Arc::new(data);
     let workers = job.membership.workers;

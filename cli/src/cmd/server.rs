@@ -64,7 +64,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
             None => return Ok(Ending::Done),
         },
     };
-    real_time(&layers)?;
+    layers.real_time()?;
     // Listening comes first: workers may dial while the data are read, and an address that is
     // taken is known at once.
     let transport = listen(args)?;
@@ -171,26 +171,6 @@ pub(crate) fn gather(args: &JobArgs) -> anyhow::Result<Option<Layers>> {
         return Ok(None);
     }
     Ok(Some(layers))
-}
-
-/// What is modelled in real time.
-pub(crate) fn real_time(layers: &Layers) -> anyhow::Result<Scenario> {
-    let scenario = layers.scenario()?;
-    if !scenario.faults.is_none() {
-        bail!(
-            "faults = {:?}: they happen in virtual time only; use `pstrain simulate`, or \
-             --faults none",
-            layers.text("faults")
-        );
-    }
-    if scenario.links.standby().is_some() {
-        bail!(
-            "link = {:?}: the link of a standby is modelled in virtual time only; start a standby \
-             with `pstrain server --standby-of`, and leave standby.* out",
-            layers.text("link")
-        );
-    }
-    Ok(scenario)
 }
 
 /// A server with everything around it: evaluation, records, progress.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::args::ValidateArgs;
 use crate::exit::{Ending, Failed};
 use crate::experiment::{Spec, cells, resolve};
-use crate::validate::{Agreement, Comparison, Row, SHORTEST_S, TOLERANCE, World, compare};
+use crate::validate::{Agreement, BUSY, Comparison, Row, SHORTEST_S, TOLERANCE, World, compare};
 use crate::{messages, progress, signals, table};
 
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
@@ -30,6 +30,11 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
         show(&comparison)
     })?;
     let good = comparison.shaped.good && comparison.netem.is_none_or(|netem| netem.good);
+    let busy = comparison.shaped.busy;
+    if args.check && busy > 0 {
+        let why = format!("the machine was too busy for {busy} jobs: run again when it is idle");
+        return Err(Failed(why).into());
+    }
     if args.check && !good {
         return Err(Failed("virtual time does not agree with the other worlds".into()).into());
     }
@@ -59,6 +64,7 @@ fn show(comparison: &Comparison) -> String {
         text += &agreement("netem", netem);
     }
     text += &too_short(&comparison.jobs);
+    text += &too_busy(&comparison.jobs);
     text += &not_measured(&comparison.jobs);
     for row in &comparison.jobs {
         if let Some(why) = &row.closed_form_missing {
@@ -75,7 +81,7 @@ fn cells_of(row: &Row, with_netem: bool) -> Vec<String> {
     let world = |world: &World| {
         [
             seconds(world.time_s),
-            share(world.error),
+            if world.is_busy() { "too busy".into() } else { share(world.error) },
             number(Some(world.staleness_mean)),
             number(world.staleness_variation),
         ]
@@ -116,6 +122,23 @@ fn too_short(jobs: &[Row]) -> String {
     )
 }
 
+/// For which jobs the machine was too busy.
+fn too_busy(jobs: &[Row]) -> String {
+    let lost = |row: &Row| row.shaped.stalled.unwrap_or(0.0);
+    let busy: Vec<&Row> = jobs.iter().filter(|row| row.shaped.is_busy()).collect();
+    let Some(worst) = busy.iter().map(|row| lost(row)).max_by(f64::total_cmp) else {
+        return String::new();
+    };
+    let names: Vec<&str> = busy.iter().map(|row| row.job.as_str()).collect();
+    format!(
+        "machine too busy: up to {:.0} % of the workers' time was lost in stalls, and times say nothing \
+         from {:.0} % on; run again when nothing else runs, or with fewer workers: {}\n",
+        100.0 * worst,
+        100.0 * BUSY,
+        names.join(", ")
+    )
+}
+
 /// Why jobs were not measured over netem: one line where it is the same for all.
 fn not_measured(jobs: &[Row]) -> String {
     let reasons: Vec<_> =
@@ -137,6 +160,7 @@ fn agreement(name: &str, agreement: Agreement) -> String {
         Some(tau) => format!(", ranks agree to {tau:.3} (Kendall's tau)"),
     };
     let verdict = match agreement {
+        Agreement { busy: 1.., .. } => "the machine was too busy",
         Agreement { judged: 0, .. } => "too short to judge",
         Agreement { good: true, .. } => "good",
         Agreement { good: false, .. } => "not good",

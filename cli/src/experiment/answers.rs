@@ -3,9 +3,11 @@
 use anyhow::Context;
 use serde::Serialize;
 
+use super::bounds::readable;
 use super::claims::evaluate;
 use super::quantity::Quantity;
 use super::runs::{Place, Runs};
+use super::sampled::Interval;
 use super::spec::{Column, Spec, TableSpec};
 
 /// A table with what is in it.
@@ -13,11 +15,27 @@ use super::spec::{Column, Spec, TableSpec};
 pub(crate) struct Answers {
     pub(crate) file: String,
     pub(crate) title: String,
+    /// A column with a value has two more, for the ends of its 95 % confidence interval.
+    pub(crate) header: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+    /// The same for people: the interval stands next to the value.
+    #[serde(skip)]
+    pub(crate) shown: Shown,
+}
+
+/// A table as the page has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
     pub(crate) header: Vec<String>,
     /// How many of the columns say where.
-    #[serde(skip)]
     pub(crate) places: usize,
     pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// What the runs say in a column.
+enum Said {
+    Value(String, Option<Interval>),
+    Which(String),
 }
 
 /// Fills all tables of the specification.
@@ -35,17 +53,63 @@ fn one(runs: &Runs<'_>, table: &TableSpec) -> Answers {
         "" => axis.title().to_owned(),
         unit => format!("{} ({unit})", axis.title()),
     });
-    let rows = runs.places(&table.rows);
-    let row = |place: &Place| {
-        let values = table.rows.iter().map(|axis| value_label(runs.spec, axis, place));
-        values.chain(table.column.iter().map(|column| said(runs, column, place))).collect()
+    let axes: Vec<String> = axes.collect();
+    let rows: Vec<(Vec<String>, Vec<Said>)> = runs
+        .places(&table.rows)
+        .iter()
+        .map(|place| {
+            let values = table.rows.iter().map(|axis| value_label(runs.spec, axis, place));
+            (
+                values.collect(),
+                table.column.iter().map(|column| said(runs, column, place)).collect(),
+            )
+        })
+        .collect();
+    let titles = || table.column.iter().map(titled);
+    let ends = |column: &Column| {
+        let title = titled(column);
+        let ends = [format!("{title} low"), format!("{title} high")];
+        let ends = column.which.is_empty().then_some(ends);
+        std::iter::once(title).chain(ends.into_iter().flatten()).collect::<Vec<_>>()
+    };
+    let all = |cell: fn(&Said) -> Vec<String>| {
+        let row = |(place, said): &(Vec<String>, Vec<Said>)| {
+            place.iter().cloned().chain(said.iter().flat_map(cell)).collect()
+        };
+        rows.iter().map(row).collect()
     };
     Answers {
         file: table.file.clone(),
         title: table.title.clone(),
-        header: axes.chain(table.column.iter().map(titled)).collect(),
-        places: table.rows.len(),
-        rows: rows.iter().map(row).collect(),
+        header: axes.iter().cloned().chain(table.column.iter().flat_map(ends)).collect(),
+        rows: all(Said::fields),
+        shown: Shown {
+            header: axes.iter().cloned().chain(titles()).collect(),
+            places: axes.len(),
+            rows: all(|said| vec![said.shown()]),
+        },
+    }
+}
+
+impl Said {
+    /// Its columns: a value that does not vary has no interval.
+    fn fields(&self) -> Vec<String> {
+        match self {
+            Self::Which(text) => vec![text.clone()],
+            Self::Value(text, interval) => {
+                let ends = interval.map_or_else(Default::default, |interval| {
+                    [interval.low, interval.high].map(readable)
+                });
+                [text.clone()].into_iter().chain(ends).collect()
+            }
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Which(text) | Self::Value(text, None) => text.clone(),
+            Self::Value(text, Some(interval)) => format!("{text} ({interval})"),
+        }
     }
 }
 
@@ -57,13 +121,18 @@ fn value_label(spec: &Spec, axis: &str, place: &Place) -> String {
     label.unwrap_or_default()
 }
 
-fn said(runs: &Runs<'_>, column: &Column, place: &Place) -> String {
-    let said = if column.which.is_empty() {
-        evaluate(runs, &column.value, &[], place).map(|value| value.to_string())
+fn said(runs: &Runs<'_>, column: &Column, place: &Place) -> Said {
+    let unknown = || "unknown".to_owned();
+    if column.which.is_empty() {
+        match evaluate(runs, &column.value, &[], place) {
+            Ok(value) => Said::Value(value.observed().to_string(), value.interval()),
+            Err(_) => Said::Value(unknown(), None),
+        }
     } else {
-        column.which.parse().and_then(|quantity: Quantity| quantity.at(place).which(runs))
-    };
-    said.unwrap_or_else(|_| "unknown".into())
+        let which = column.which.parse();
+        let which = which.and_then(|quantity: Quantity| quantity.at(place).which(runs));
+        Said::Which(which.unwrap_or_else(|_| unknown()))
+    }
 }
 
 impl Answers {

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::bounds::Bounds;
 use super::expression;
 use super::quantity::Quantity;
 use super::runs::{Place, Runs};
+use super::sampled::{Interval, Sampled, Truth};
 use super::spec::{Claim, Worst};
 
 /// Whether a claim holds.
@@ -36,12 +36,23 @@ pub(crate) struct Finding {
     pub(crate) measured: String,
     /// The number, where it is known.
     pub(crate) value: Option<f64>,
+    /// Its 95 % confidence interval, where repetitions differ; with `each`, at the worst place.
+    pub(crate) interval: Option<Interval>,
     pub(crate) expected: String,
     pub(crate) condition: String,
     pub(crate) verdict: Verdict,
     /// Why it cannot be told.
     pub(crate) why: String,
     pub(crate) note: String,
+    /// Whether it says nothing of training, since it follows from the times that are set.
+    pub(crate) self_check: bool,
+}
+
+impl Finding {
+    /// The interval, for people.
+    pub(crate) fn confidence(&self) -> String {
+        self.interval.map_or_else(String::new, |interval| format!("95 %: {interval}"))
+    }
 }
 
 /// Decides all claims.
@@ -51,14 +62,14 @@ pub(crate) fn decide(runs: &Runs<'_>) -> Vec<Finding> {
 
 /// What a claim comes to at one place.
 struct Decision {
-    measured: Result<Bounds, String>,
-    expected: Option<Result<Bounds, String>>,
+    measured: Result<Sampled, String>,
+    expected: Option<Result<Sampled, String>>,
     verdict: Verdict,
     why: String,
 }
 
 fn finding(runs: &Runs<'_>, claim: &Claim) -> Finding {
-    let show = |value: &Result<Bounds, String>| match value {
+    let show = |value: &Result<Sampled, String>| match value.as_ref().map(Sampled::observed) {
         Ok(value) if claim.unit.is_empty() => value.to_string(),
         Ok(value) => format!("{value} {}", claim.unit),
         Err(_) => "unknown".into(),
@@ -67,12 +78,14 @@ fn finding(runs: &Runs<'_>, claim: &Claim) -> Finding {
         claim: claim.text.clone(),
         reported: claim.reported.clone(),
         measured,
-        value: found.measured.as_ref().ok().and_then(|value| value.exact()),
+        value: found.measured.as_ref().ok().and_then(|value| value.observed().exact()),
+        interval: found.measured.as_ref().ok().and_then(Sampled::interval),
         expected: found.expected.as_ref().map(show).unwrap_or_default(),
         condition: claim.holds.clone(),
         verdict: found.verdict,
         why: found.why,
         note: claim.note.clone(),
+        self_check: claim.self_check,
     };
     if claim.each.is_empty() {
         let found = decision(runs, claim, &Place::default());
@@ -128,7 +141,9 @@ fn elsewhere(runs: &Runs<'_>, found: &[(&Place, Decision)]) -> String {
 
 /// The worst of what is known, else anything.
 fn worst(wanted: Worst, mut found: Vec<(&Place, Decision)>) -> Option<(&Place, Decision)> {
-    let key = |(_, one): &(&Place, Decision)| match &one.measured {
+    let observed =
+        |one: &Decision| one.measured.as_ref().map(Sampled::observed).map_err(String::clone);
+    let key = |(_, one): &(&Place, Decision)| match observed(one) {
         Ok(value) if value.is_no_number() => f64::NEG_INFINITY,
         Ok(value) if wanted == Worst::Most => value.low,
         Ok(value) => -value.high,
@@ -145,29 +160,41 @@ fn decision(runs: &Runs<'_>, claim: &Claim, place: &Place) -> Decision {
         text => Some(evaluate(runs, text, &[], place)),
     };
     let decided = decided(runs, claim, (&measured, expected.as_ref()), place);
-    let (verdict, why) = match decided.map(Bounds::truth) {
-        Ok(Some(true)) => (Verdict::Holds, String::new()),
-        Ok(Some(false)) => (Verdict::DoesNotHold, String::new()),
-        Ok(None) => (Verdict::CannotBeTold, undecided(&measured, expected.as_ref())),
+    let (verdict, why) = match decided.map(|decided| decided.truth()) {
+        Ok(Truth::Is(true)) => (Verdict::Holds, String::new()),
+        Ok(Truth::Is(false)) => (Verdict::DoesNotHold, String::new()),
+        Ok(Truth::Varies(share)) => (Verdict::CannotBeTold, varies(share)),
+        Ok(Truth::Unknown) => (Verdict::CannotBeTold, undecided(&measured, expected.as_ref())),
         Err(why) => (Verdict::CannotBeTold, why),
     };
     Decision { measured, expected, verdict, why }
 }
 
+/// Why repetitions that differ do not decide a claim that is true in a share of the draws.
+fn varies(share: f64) -> String {
+    format!(
+        "the repetitions differ too much: it holds in {:.0} % of the draws, and 97.5 % or 2.5 % \
+         decide it; more repetitions (--reps) tell more",
+        100.0 * share
+    )
+}
+
 /// Why the numbers of the runs do not decide a claim.
 fn undecided(
-    measured: &Result<Bounds, String>,
-    expected: Option<&Result<Bounds, String>>,
+    measured: &Result<Sampled, String>,
+    expected: Option<&Result<Sampled, String>>,
 ) -> String {
-    let is_none =
-        |value: &Result<Bounds, String>| value.as_ref().is_ok_and(|value| value.is_no_number());
+    let is_none = |value: &Result<Sampled, String>| {
+        value.as_ref().is_ok_and(|value| value.observed().is_no_number())
+    };
+    let is_exact = |value: &Result<Sampled, String>| {
+        value.as_ref().is_ok_and(|value| value.observed().exact().is_some())
+    };
     let what = if is_none(measured) {
         "what is measured"
     } else if expected.is_some_and(is_none) {
         "what is expected"
-    } else if measured.as_ref().is_ok_and(|value| value.exact().is_some())
-        && expected.is_none_or(|value| value.as_ref().is_ok_and(|value| value.exact().is_some()))
-    {
+    } else if is_exact(measured) && expected.is_none_or(is_exact) {
         "a part of the condition"
     } else {
         return "runs ended before they reached what is asked for: the bounds that follow do not \
@@ -180,9 +207,9 @@ fn undecided(
 fn decided(
     runs: &Runs<'_>,
     claim: &Claim,
-    (measured, expected): (&Result<Bounds, String>, Option<&Result<Bounds, String>>),
+    (measured, expected): (&Result<Sampled, String>, Option<&Result<Sampled, String>>),
     place: &Place,
-) -> Result<Bounds, String> {
+) -> Result<Sampled, String> {
     let mut own = vec![("measured", measured.clone()?)];
     if let Some(expected) = expected {
         own.push(("expected", expected.clone()?));
@@ -197,7 +224,9 @@ pub(super) fn filled(runs: &Runs<'_>, text: &str) -> String {
     while let Some((before, inner, after)) = bracketed(rest) {
         filled.push_str(before);
         let value = evaluate(runs, inner, &[], &Place::default());
-        filled.push_str(&value.map_or_else(|_| "unknown".into(), |value| value.to_string()));
+        filled.push_str(
+            &value.map_or_else(|_| "unknown".into(), |value| value.observed().to_string()),
+        );
         rest = after;
     }
     filled + rest
@@ -225,12 +254,12 @@ fn bracketed(text: &str) -> Option<(&str, &str, &str)> {
 pub(super) fn evaluate(
     runs: &Runs<'_>,
     text: &str,
-    own: &[(&str, Bounds)],
+    own: &[(&str, Sampled)],
     place: &Place,
-) -> Result<Bounds, String> {
+) -> Result<Sampled, String> {
     expression::evaluate(text, |name| {
         if let Some((_, value)) = own.iter().find(|(other, _)| *other == name) {
-            return Ok(*value);
+            return Ok(value.clone());
         }
         match runs.spec.define.get(name) {
             Some(text) => evaluate(runs, text, &[], place),

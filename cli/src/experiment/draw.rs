@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::bounds::Bounds;
 use super::claims::{evaluate, filled};
 use super::grid::Cell;
 use super::metric::{Answer, Field, Metric};
 use super::runs::Runs;
+use super::sampled::Sampled;
 use super::spec::{Axis as SpecAxis, Kind, PictureSpec, Text};
 use crate::picture::{Axis, Bar, BarSeries, Bars, Chart, HeatMap, Mark, Names, Picture, Series};
 use crate::statistics;
@@ -332,12 +332,16 @@ impl Panel<'_> {
         }
     }
 
-    /// The bar of a cell: with the interval of a metric, without one of an expression.
+    /// The bar of a cell, with its interval.
     fn bar(&self, cell: &Cell) -> Result<Option<Bar>, String> {
         let wanted = &self.wanted.y;
         if is_expression(wanted) {
-            let value = self.expressed(wanted, cell);
-            return Ok(value.map(|value| Bar { value, low: value, high: value }));
+            return Ok(self.expressed(wanted, cell).and_then(|sampled| {
+                let value = sampled.observed().exact()?;
+                let interval = sampled.interval();
+                let (low, high) = interval.map_or((value, value), |it| (it.low, it.high));
+                Some(Bar { value, low, high })
+            }));
         }
         let y: Metric = wanted.parse()?;
         let values = self.answers(&y, cell);
@@ -370,7 +374,7 @@ impl Panel<'_> {
     fn colour(&self, cell: &Cell) -> Result<Option<f64>, String> {
         let wanted = &self.wanted.value;
         if is_expression(wanted) {
-            return Ok(self.expressed(wanted, cell));
+            return Ok(self.expressed(wanted, cell).and_then(|value| value.observed().exact()));
         }
         let metric: Metric = wanted.parse()?;
         let answers = self.answers(&metric, cell);
@@ -381,7 +385,7 @@ impl Panel<'_> {
 
     /// What an expression says at the place of a cell, as far as the picture shows it: the values
     /// on the picture's own axes. Nothing if the runs do not say it.
-    fn expressed(&self, text: &str, cell: &Cell) -> Option<f64> {
+    fn expressed(&self, text: &str, cell: &Cell) -> Option<Sampled> {
         let wanted = self.wanted;
         let shown =
             |name: &String| *name == wanted.x || *name == wanted.y || wanted.lines.contains(name);
@@ -389,7 +393,7 @@ impl Panel<'_> {
         let values = axes
             .map(|(number, axis)| (axis.name.clone(), cell.value(self.runs.spec, number).into()));
         let place = self.place.clone().into_iter().chain(values).collect();
-        evaluate(self.runs, text, &[], &place).ok().and_then(Bounds::exact)
+        evaluate(self.runs, text, &[], &place).ok()
     }
 
     /// The place of an axis among the axes.

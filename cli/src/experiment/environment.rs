@@ -3,9 +3,12 @@
 use pstrain_transports::calendar_time;
 use serde::{Deserialize, Serialize};
 
+use crate::record::BUILD;
+
 /// Facts about the making of results, for those who read them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Environment {
+    /// Version and commit of the program.
     pub(crate) pstrain: String,
     pub(crate) target: String,
     pub(crate) cpu: String,
@@ -29,7 +32,7 @@ impl Environment {
             text => text.to_owned(),
         };
         Self {
-            pstrain: env!("CARGO_PKG_VERSION").into(),
+            pstrain: BUILD.into(),
             target: env!("PSTRAIN_TARGET").into(),
             cpu: known(cpu.map_or("", |(_, model)| model)),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -39,10 +42,9 @@ impl Environment {
         }
     }
 
-    /// The facts, named.
-    pub(crate) fn rows(&self) -> [(&'static str, String); 6] {
+    /// The facts, named, but for the program: each run says which made it.
+    pub(crate) fn rows(&self) -> [(&'static str, String); 5] {
         [
-            ("pstrain", self.pstrain.clone()),
             ("built for", self.target.clone()),
             ("CPU", self.cpu.clone()),
             ("cores", self.cores.to_string()),

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use super::grid::Cell;
 use super::record::{CurvePoint, LinkUse, Record};
 use super::spec::Spec;
+use super::store::Mode;
 use pstrain_core::job::Job;
 use pstrain_core::node::Event;
 use pstrain_data::{DataError, Settings, Source};
@@ -67,7 +68,44 @@ impl VirtualTime {
         let load = |source: &Source, settings: &Settings| self.data.prepare(source, settings);
         Ok(run.layers()?.resolve_with(load)?.job)
     }
+
+    /// Puts the job of each cell together, in the mode in which it is to run, so that settings that do
+    /// not go with each other or with the data are refused before the first run. The data are
+    /// read for the runs that follow, too.
+    ///
+    /// # Errors
+    /// Names the cells, and of each why it cannot be run.
+    pub(crate) fn check(&self, spec: &Spec, cells: &[Cell], mode: Mode) -> anyhow::Result<()> {
+        let mut refused = Vec::new();
+        for cell in cells {
+            let layers = Run::new(spec, cell, 0)?.layers()?;
+            let checked = match mode {
+                Mode::VirtualTime => self.data.check_virtual(&layers),
+                Mode::RealTime => self.data.check_real(&layers),
+            };
+            if let Err(why) = checked {
+                refused.push(format!("  {}: {why:#}", cell.describe(spec)));
+            }
+        }
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let count = refused.len();
+        if count > NAMED {
+            refused.truncate(NAMED);
+            refused.push(format!("  and {} more", count - NAMED));
+        }
+        bail!(
+            "{count} of {} cells cannot be run; change their settings, or leave them out with \
+             [[exclude]]:\n{}",
+            cells.len(),
+            refused.join("\n")
+        )
+    }
 }
+
+/// So many cells that cannot be run are named.
+const NAMED: usize = 5;
 
 impl Execute for VirtualTime {
     fn execute(&self, run: &Run<'_>, _stop: &AtomicBool) -> anyhow::Result<Option<Record>> {

@@ -1,40 +1,47 @@
 //! Expressions of claims: arithmetic and comparisons over `{quantities}` of the runs and over the
-//! names that a specification defines. The parser is exmex's; the numbers are [`Bounds`].
+//! names that a specification defines. The parser is exmex's; the numbers are [`Sampled`]: each is
+//! calculated as observed, and in each draw.
 
 use exmex::prelude::{Express, FlatEx};
 use exmex::{BinOp, MakeOperators, MatchLiteral, Operator, literal_matcher_from_pattern};
 
 use super::bounds::Bounds;
+use super::sampled::Sampled;
 
 #[derive(Clone, Debug)]
 struct Operators;
 
 literal_matcher_from_pattern!(Numbers, r"^[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?");
 
-type Parsed<'a> = FlatEx<Bounds, Operators, Numbers>;
+type Parsed<'a> = FlatEx<Sampled, Operators, Numbers>;
 
-impl MakeOperators<Bounds> for Operators {
-    fn make<'a>() -> Vec<Operator<'a, Bounds>> {
-        let binary = |apply, prio| BinOp { apply, prio, is_commutative: false };
+impl MakeOperators<Sampled> for Operators {
+    fn make<'a>() -> Vec<Operator<'a, Sampled>> {
+        let binary = |apply: fn(Sampled, Sampled) -> Sampled, prio| BinOp {
+            apply,
+            prio,
+            is_commutative: false,
+        };
+        let negated = |a: Sampled| a.map(Bounds::negated);
         vec![
-            Operator::make_bin("||", binary(Bounds::or, 0)),
-            Operator::make_bin("&&", binary(Bounds::and, 1)),
-            Operator::make_bin("<", binary(Bounds::below, 2)),
-            Operator::make_bin("<=", binary(Bounds::at_most, 2)),
-            Operator::make_bin(">", binary(|a, b| b.below(a), 2)),
-            Operator::make_bin(">=", binary(|a, b| b.at_most(a), 2)),
-            Operator::make_bin("+", binary(Bounds::plus, 3)),
-            Operator::make_bin_unary("-", binary(Bounds::minus, 3), Bounds::negated),
-            Operator::make_bin("*", binary(Bounds::times, 4)),
-            Operator::make_bin("/", binary(Bounds::over, 4)),
-            Operator::make_bin("^", binary(Bounds::to_the, 5)),
-            Operator::make_bin("min", binary(Bounds::lesser, 6)),
-            Operator::make_bin("max", binary(Bounds::greater, 6)),
-            Operator::make_unary("!", Bounds::not),
-            Operator::make_unary("abs", Bounds::abs),
-            Operator::make_unary("sqrt", Bounds::sqrt),
-            Operator::make_unary("ln", Bounds::ln),
-            Operator::make_unary("exp", Bounds::exp),
+            Operator::make_bin("||", binary(|a, b| a.with(b, Bounds::or), 0)),
+            Operator::make_bin("&&", binary(|a, b| a.with(b, Bounds::and), 1)),
+            Operator::make_bin("<", binary(|a, b| a.with(b, Bounds::below), 2)),
+            Operator::make_bin("<=", binary(|a, b| a.with(b, Bounds::at_most), 2)),
+            Operator::make_bin(">", binary(|a, b| a.with(b, |a, b| b.below(a)), 2)),
+            Operator::make_bin(">=", binary(|a, b| a.with(b, |a, b| b.at_most(a)), 2)),
+            Operator::make_bin("+", binary(|a, b| a.with(b, Bounds::plus), 3)),
+            Operator::make_bin_unary("-", binary(|a, b| a.with(b, Bounds::minus), 3), negated),
+            Operator::make_bin("*", binary(|a, b| a.with(b, Bounds::times), 4)),
+            Operator::make_bin("/", binary(|a, b| a.with(b, Bounds::over), 4)),
+            Operator::make_bin("^", binary(|a, b| a.with(b, Bounds::to_the), 5)),
+            Operator::make_bin("min", binary(|a, b| a.with(b, Bounds::lesser), 6)),
+            Operator::make_bin("max", binary(|a, b| a.with(b, Bounds::greater), 6)),
+            Operator::make_unary("!", |a: Sampled| a.map(Bounds::not)),
+            Operator::make_unary("abs", |a: Sampled| a.map(Bounds::abs)),
+            Operator::make_unary("sqrt", |a: Sampled| a.map(Bounds::sqrt)),
+            Operator::make_unary("ln", |a: Sampled| a.map(Bounds::ln)),
+            Operator::make_unary("exp", |a: Sampled| a.map(Bounds::exp)),
         ]
     }
 }
@@ -64,11 +71,11 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
 /// The value of an expression, given what each name stands for.
 pub(super) fn evaluate(
     text: &str,
-    value: impl FnMut(&str) -> Result<Bounds, String>,
-) -> Result<Bounds, String> {
+    value: impl FnMut(&str) -> Result<Sampled, String>,
+) -> Result<Sampled, String> {
     let parsed = parse(text)?;
     let names = parsed.var_names().to_vec();
-    let values: Vec<Bounds> =
+    let values: Vec<Sampled> =
         names.iter().map(String::as_str).map(value).collect::<Result<_, _>>()?;
     parsed.eval(&values).map_err(|error| format!("{text:?}: {error}"))
 }
@@ -79,13 +86,17 @@ mod tests {
 
     use super::*;
 
+    fn exactly(value: f64) -> Sampled {
+        Sampled::exactly(Bounds::exactly(value))
+    }
+
     fn of(text: &str) -> Option<f64> {
         let value = |name: &str| match name {
-            "x" => Ok(Bounds::exactly(2.0)),
-            "time_s; delay=100, partition=iid" => Ok(Bounds::exactly(38.6)),
+            "x" => Ok(exactly(2.0)),
+            "time_s; delay=100, partition=iid" => Ok(exactly(38.6)),
             name => Err(format!("no {name}")),
         };
-        evaluate(text, value).unwrap().exact()
+        evaluate(text, value).unwrap().observed().exact()
     }
 
     #[test]
@@ -115,7 +126,7 @@ mod tests {
         #[test]
         fn no_text_breaks_the_parser(text in r"[-+*/^(){}<>=&|!,. a-c0-9]{0,24}|(min|abs|\(|\)|,|1|x|-){0,12}") {
             if let Ok(names) = names(&text) {
-                let _any = evaluate(&text, |_| Ok(Bounds::exactly(names.len() as f64)));
+                let _any = evaluate(&text, |_| Ok(exactly(names.len() as f64)));
             }
         }
     }

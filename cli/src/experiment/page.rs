@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::answers::Answers;
+use super::answers::{Answers, Shown};
 use super::bounds::readable;
 use super::claims::Finding;
 use super::draw::Drawn;
@@ -11,7 +11,7 @@ use super::runs::Runs;
 use super::spec::Text;
 use super::store::{About, Mode};
 use crate::html::Page;
-use crate::statistics::estimate;
+use crate::statistics::{Estimate, estimate};
 
 /// The page.
 pub(super) fn page(
@@ -41,6 +41,11 @@ pub(super) fn page(
     }
     if !findings.is_empty() {
         page.heading("Claims");
+        page.paragraph(
+            "In brackets, with 95 % confidence, where a number would be with other repetitions \
+             (Student's t, repetitions of one seed as pairs). A claim holds or does not if that is \
+             so in 97.5 % of them; otherwise it cannot be told.",
+        );
         claims(&mut page, findings);
     }
     if !pictures.is_empty() {
@@ -56,7 +61,7 @@ pub(super) fn page(
     }
     if !tables.is_empty() {
         page.heading("Tables");
-        for Answers { title, header, places, rows, .. } in tables {
+        for Answers { title, shown: Shown { header, places, rows }, .. } in tables {
             let header: Vec<&str> = header.iter().map(String::as_str).collect();
             page.table(title, &header, *places, rows);
         }
@@ -68,27 +73,37 @@ pub(super) fn page(
     Ok(page.render())
 }
 
+/// The claims about training, then those that follow from the times that are set.
 fn claims(page: &mut Page, findings: &[Finding]) {
-    let with = |text: &str, more: &str| match more {
-        "" => text.to_owned(),
-        more => format!("{text} ({more})"),
-    };
     let row = |finding: &Finding| {
         let expected = match finding.expected.as_str() {
             "" => String::new(),
             text => format!("expected: {text}"),
         };
         vec![
-            with(&finding.claim, &finding.note),
+            with(&finding.claim, &[&finding.note]),
             finding.reported.clone(),
-            with(&finding.measured, &expected),
+            with(&finding.measured, &[&finding.confidence(), &expected]),
             finding.condition.clone(),
-            with(finding.verdict.text(), &finding.why),
+            with(finding.verdict.text(), &[&finding.why]),
         ]
     };
     let header = ["claim", "reported", "measured", "holds if", "verdict"];
-    let rows: Vec<_> = findings.iter().map(row).collect();
-    page.table("", &header, header.len(), &rows);
+    let caption =
+        "Self-checks: they follow from the times that are set, and say nothing of training";
+    for (self_check, caption) in [(false, ""), (true, caption)] {
+        let some = findings.iter().filter(|finding| finding.self_check == self_check);
+        let rows: Vec<_> = some.map(row).collect();
+        if !rows.is_empty() {
+            page.table(caption, &header, header.len(), &rows);
+        }
+    }
+}
+
+/// A text with more in brackets, where there is any.
+fn with(text: &str, more: &[&str]) -> String {
+    let more: Vec<&str> = more.iter().copied().filter(|more| !more.is_empty()).collect();
+    if more.is_empty() { text.to_owned() } else { format!("{text} ({})", more.join("; ")) }
 }
 
 fn parameters(page: &mut Page, runs: &Runs<'_>) {
@@ -128,17 +143,21 @@ fn times_in_steps(page: &mut Page, runs: &Runs<'_>) {
     };
     let row = |cell: &Cell| {
         let steps = mean(cell, "time_steps");
-        let number = |value: f64| if steps.n > 0 { readable(value) } else { "-".into() };
-        vec![
-            cell.describe(runs.spec),
-            readable(mean(cell, "time_s").mean),
-            number(steps.mean),
-            number(steps.sd),
-        ]
+        let shown = |found: Estimate| match found.n {
+            0 => "-".into(),
+            1 => readable(found.mean),
+            _ => format!(
+                "{} ({} to {})",
+                readable(found.mean),
+                readable(found.low),
+                readable(found.high)
+            ),
+        };
+        vec![cell.describe(runs.spec), shown(mean(cell, "time_s")), shown(steps)]
     };
     let rows: Vec<_> = runs.cells.iter().filter(|cell| runs.of(cell).next().is_some()).collect();
     let rows: Vec<_> = rows.into_iter().map(row).collect();
-    let header = ["cell", "time (s)", "time (steps)", "standard deviation (steps)"];
+    let header = ["cell", "time (s)", "time (steps)"];
     page.table("Training times in reference steps of the machine", &header, 1, &rows);
 }
 
@@ -152,7 +171,7 @@ fn making(page: &mut Page, runs: &Runs<'_>, about: &About) {
             "Virtual time: the nodes, their messages and their gradients are real; the time that \
              computations and links take is modelled as the settings compute and link say. What \
              they do not say takes no time: the server's own work, evaluation, system calls. TCP's \
-             slow start and its restart after idle are {}.",
+             slow start and its smaller window after idle time are {}.",
             if slow_start { "modelled where the settings say so" } else { "not modelled" }
         )),
         Mode::RealTime => page.paragraph(
@@ -163,7 +182,17 @@ fn making(page: &mut Page, runs: &Runs<'_>, about: &About) {
              takes the time; modelled delays are the same everywhere.",
         ),
     }
-    let mut facts = about.environment.rows().to_vec();
+    let builds = runs.builds();
+    let made = match builds.len() {
+        0 => about.environment.pstrain.clone(),
+        1 => builds.keys().copied().collect(),
+        _ => {
+            let made = builds.iter().map(|(build, runs)| format!("{build}: {runs} runs"));
+            made.collect::<Vec<_>>().join("; ")
+        }
+    };
+    let mut facts = vec![("pstrain", made)];
+    facts.extend(about.environment.rows());
     if let Some(calibration) = &about.calibration {
         let step = format!("{} µs", readable(1e6 * calibration.reference_step_s));
         facts.push(("reference step", step));

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use super::bounds::Bounds;
+use super::draws::Draws;
 use super::grid::Cell;
 use super::metric::{Answer, Metric};
 use super::runs::Runs;
+use super::sampled::{Sampled, candidates};
 use super::spec::Spec;
 use crate::statistics;
 
@@ -178,7 +180,7 @@ impl Quantity {
     }
 
     /// Its value, or why it cannot be told.
-    pub(crate) fn of(&self, runs: &Runs<'_>) -> Result<Bounds, String> {
+    pub(crate) fn of(&self, runs: &Runs<'_>) -> Result<Sampled, String> {
         let Some(over) = &self.over else {
             let cells = runs.cells_at(&self.at);
             let [cell] = cells.as_slice() else {
@@ -190,18 +192,31 @@ impl Quantity {
         over.aggregate.of(&self.along(runs, over)?)
     }
 
-    /// The value of an axis that it finds, for people.
+    /// The value of an axis that it finds, for people, and those that the repetitions do not tell
+    /// from it.
     pub(crate) fn which(&self, runs: &Runs<'_>) -> Result<String, String> {
         let over = self.over.as_ref().ok_or("it finds no value of an axis")?;
         let values = self.along(runs, over)?;
         let found = match over.aggregate {
-            Aggregate::ArgMin => least(&values),
-            Aggregate::ArgMax => most(&values),
+            Aggregate::ArgMin => least,
+            Aggregate::ArgMax => most,
             _ => return Err("it finds no value of an axis".into()),
-        }?;
+        };
+        let bounds = |draw: Option<usize>| -> Vec<Bounds> {
+            let of = |value: &Sampled| match draw {
+                Some(draw) => value.drawn(draw),
+                None => value.observed(),
+            };
+            values.iter().map(|(_, value)| of(value)).collect()
+        };
+        let observed = found(&bounds(None)).map_err(|why| why.of(&values))?;
+        let places = candidates(draws(&values), observed, |draw| found(&bounds(Some(draw))).ok());
         let axis = runs.spec.axis(&over.axis);
-        let label = axis.and_then(|axis| Some(axis.value_label(axis.position(found)?)));
-        label.ok_or_else(|| format!("{} never is {found}", over.axis))
+        let label = |place: usize| {
+            let (value, _) = values.get(place)?;
+            axis.and_then(|axis| Some(axis.value_label(axis.position(value)?)))
+        };
+        Ok(places.into_iter().filter_map(label).collect::<Vec<_>>().join(" or "))
     }
 
     /// Whether [`Self::which`] has an answer.
@@ -211,7 +226,7 @@ impl Quantity {
     }
 
     /// Its value at each value of an axis.
-    fn along<'a>(&self, runs: &Runs<'a>, over: &Over) -> Result<Vec<(&'a str, Bounds)>, String> {
+    fn along<'a>(&self, runs: &Runs<'a>, over: &Over) -> Result<Vec<(&'a str, Sampled)>, String> {
         let number = runs.spec.axis.iter().position(|other| other.name == over.axis);
         let number = number.unwrap_or(usize::MAX);
         let mut values = Vec::new();
@@ -232,12 +247,12 @@ impl Quantity {
 
     /// Its value for the runs of a cell; none if they do not all reach what is asked, and only
     /// those that do are meant.
-    fn of_cell(&self, runs: &Runs<'_>, cell: &Cell) -> Result<Option<Bounds>, String> {
+    fn of_cell(&self, runs: &Runs<'_>, cell: &Cell) -> Result<Option<Sampled>, String> {
         let sample = runs.sample(&self.metric, cell)?;
         if self.statistic == Statistic::Reached && sample.cut_short > 0 {
             return Ok(None);
         }
-        let value = self.statistic.of(&sample);
+        let value = self.statistic.of(&sample, &runs.draws);
         value.map(Some).map_err(|why| format!("{}: {why}", cell.describe(runs.spec)))
     }
 }
@@ -247,18 +262,19 @@ const NOT_REACHED: &str = "not every repetition reaches what is asked";
 /// The answers of the repetitions of a cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
-    pub(crate) values: Vec<f64>,
+    /// With the repetition of each.
+    pub(crate) values: Vec<(u32, f64)>,
     /// How many of the values are only a lower bound.
     pub(crate) cut_short: usize,
 }
 
 impl Sample {
     /// Adds an answer.
-    pub(crate) fn push(&mut self, answer: Answer) -> Result<(), String> {
+    pub(crate) fn push(&mut self, rep: u32, answer: Answer) -> Result<(), String> {
         match answer {
-            Answer::Is(value) => self.values.push(value),
+            Answer::Is(value) => self.values.push((rep, value)),
             Answer::MoreThan(value) => {
-                self.values.push(value);
+                self.values.push((rep, value));
                 self.cut_short += 1;
             }
             Answer::Missing(why) => return Err(why),
@@ -268,10 +284,13 @@ impl Sample {
 }
 
 impl Statistic {
-    fn of(self, sample: &Sample) -> Result<Bounds, String> {
-        let estimate = statistics::estimate(&sample.values);
-        let least = sample.values.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = sample.values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    /// What it makes of a sample. Draws say how far the mean may be from that of many repetitions;
+    /// the others tell of the sample alone.
+    fn of(self, sample: &Sample, draws: &Draws) -> Result<Sampled, String> {
+        let values: Vec<f64> = sample.values.iter().map(|(_, value)| *value).collect();
+        let estimate = statistics::estimate(&values);
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let value = match self {
             Self::Mean | Self::Reached => estimate.mean,
             Self::Deviation => estimate.sd,
@@ -284,61 +303,119 @@ impl Statistic {
         if !of_place && estimate.n < 2 {
             return Err("one repetition has no spread; it takes two (--reps)".into());
         }
-        Ok(match sample.cut_short {
+        let drawn = match self {
+            // Repetitions that agree draw nothing else.
+            _ if estimate.sd == 0.0 => Vec::new(),
+            Self::Mean | Self::Reached => draws.means(&sample.values),
+            _ => Vec::new(),
+        };
+        let bounds = |value: f64| match sample.cut_short {
             0 => Bounds::exactly(value),
             _ if of_place => Bounds::at_least(value),
             _ => Bounds::at_least(0.0),
-        })
+        };
+        Ok(Sampled::new(bounds(value), drawn.into_iter().map(bounds).collect()))
     }
 }
 
 impl Aggregate {
-    fn of(self, values: &[(&str, Bounds)]) -> Result<Bounds, String> {
-        let all = || values.iter().map(|(_, value)| *value);
+    fn of(self, values: &[(&str, Sampled)]) -> Result<Sampled, String> {
+        let all = || values.iter().map(|(_, value)| value.clone());
         let fold = |apply: fn(Bounds, Bounds) -> Bounds| {
-            all().reduce(apply).ok_or_else(|| "there are no such cells".to_owned())
-        };
-        let place = |text: &str| -> Result<Bounds, String> {
-            let place = text.parse().map(Bounds::exactly);
-            place.map_err(|_| format!("the axis has values that are no numbers: {text}"))
+            let folded = all().reduce(|a, b| a.with(b, apply));
+            folded.ok_or_else(|| "there are no such cells".to_owned())
         };
         let steps = |right: fn(Bounds, Bounds) -> Bounds| {
-            let pairs = values.windows(2).map(|pair| right(pair[0].1, pair[1].1));
-            pairs.fold(Bounds::exactly(1.0), Bounds::and)
+            let pairs =
+                values.windows(2).map(|pair| pair[0].1.clone().with(pair[1].1.clone(), right));
+            let all = Sampled::exactly(Bounds::exactly(1.0));
+            pairs.fold(all, |all, pair| all.with(pair, Bounds::and))
         };
         match self {
             Self::Min => fold(Bounds::lesser),
             Self::Max => fold(Bounds::greater),
-            Self::Range => Ok(fold(Bounds::greater)?.minus(fold(Bounds::lesser)?)),
-            Self::ArgMin => place(least(values)?),
-            Self::ArgMax => place(most(values)?),
+            Self::Range => Ok(fold(Bounds::greater)?.with(fold(Bounds::lesser)?, Bounds::minus)),
+            Self::ArgMin => place(values, least),
+            Self::ArgMax => place(values, most),
             Self::Rising => Ok(steps(Bounds::below)),
             Self::Falling => Ok(steps(|before, after| after.below(before))),
         }
     }
 }
 
+/// The value of the axis at the place that `find` finds.
+fn place(
+    values: &[(&str, Sampled)],
+    find: fn(&[Bounds]) -> Result<usize, Unsure>,
+) -> Result<Sampled, String> {
+    let numbers = values.iter().map(|(text, _)| {
+        let number: Result<Bounds, _> = text.parse();
+        number.map_err(|_| format!("the axis has values that are no numbers: {text}"))
+    });
+    let numbers = numbers.collect::<Result<Vec<_>, _>>()?;
+    let observed: Vec<Bounds> = values.iter().map(|(_, value)| value.observed()).collect();
+    let found = find(&observed).map_err(|why| why.of(values))?;
+    let drawn = (0..draws(values)).map(|draw| {
+        let drawn: Vec<Bounds> = values.iter().map(|(_, value)| value.drawn(draw)).collect();
+        // A draw that does not tell has any of them.
+        find(&drawn).map_or_else(|_| any(&numbers), |place| numbers[place])
+    });
+    Ok(Sampled::new(numbers[found], drawn.collect()))
+}
+
+/// Bounds within which all of some numbers are.
+fn any(numbers: &[Bounds]) -> Bounds {
+    let low = numbers.iter().map(|number| number.low).fold(f64::INFINITY, f64::min);
+    let high = numbers.iter().map(|number| number.high).fold(f64::NEG_INFINITY, f64::max);
+    Bounds { low, high }
+}
+
+fn draws(values: &[(&str, Sampled)]) -> usize {
+    values.iter().map(|(_, value)| value.draws()).max().unwrap_or(0)
+}
+
+/// Why the least or the greatest of several values is not known.
+#[derive(Clone, Copy, Debug)]
+enum Unsure {
+    None,
+    /// Of the value at this place only bounds are known.
+    Bounds(usize),
+}
+
+impl Unsure {
+    fn of(self, values: &[(&str, Sampled)]) -> String {
+        let place = match self {
+            Self::None => None,
+            Self::Bounds(place) => values.get(place),
+        };
+        place.map_or_else(
+            || "there are no such cells".into(),
+            |(name, value)| format!("of {name} only bounds are known: {}", value.observed()),
+        )
+    }
+}
+
 /// Where the least value is: no other may be less, whatever lies within its bounds.
-fn least<'a>(values: &[(&'a str, Bounds)]) -> Result<&'a str, String> {
-    let least = values.iter().min_by(|a, b| a.1.high.total_cmp(&b.1.high));
+fn least(values: &[Bounds]) -> Result<usize, Unsure> {
+    let least = (0..values.len()).min_by(|&a, &b| values[a].high.total_cmp(&values[b].high));
     certain(least, values, |least, other| least.high <= other.low)
 }
 
 /// Where the greatest value is.
-fn most<'a>(values: &[(&'a str, Bounds)]) -> Result<&'a str, String> {
-    let most = values.iter().max_by(|a, b| a.1.low.total_cmp(&b.1.low));
+fn most(values: &[Bounds]) -> Result<usize, Unsure> {
+    let most = (0..values.len()).max_by(|&a, &b| values[a].low.total_cmp(&values[b].low));
     certain(most, values, |most, other| most.low >= other.high)
 }
 
-fn certain<'a>(
-    found: Option<&(&'a str, Bounds)>,
-    values: &[(&'a str, Bounds)],
-    is_beyond: impl Fn(&Bounds, &Bounds) -> bool,
-) -> Result<&'a str, String> {
-    let (name, bounds) = found.ok_or("there are no such cells")?;
-    let other = values.iter().find(|(other, b)| other != name && !is_beyond(bounds, b));
-    match other {
-        None => Ok(*name),
-        Some((other, value)) => Err(format!("of {other} only bounds are known: {value}")),
+fn certain(
+    found: Option<usize>,
+    values: &[Bounds],
+    is_beyond: impl Fn(Bounds, Bounds) -> bool,
+) -> Result<usize, Unsure> {
+    let found = found.ok_or(Unsure::None)?;
+    let mut others = (0..values.len()).filter(|&place| place != found);
+    match others.find(|&place| !is_beyond(values[found], values[place])) {
+        None => Ok(found),
+        Some(place) => Err(Unsure::Bounds(place)),
     }
 }

@@ -91,7 +91,7 @@ impl Runner<'_> {
     fn look_at(&self, run: &Run<'_>) {
         let all = self.store.records(self.cells.len(), self.spec.reps).unwrap_or_default();
         let records = all.into_iter().filter(|(at, _)| *at == (run.cell.index, run.rep)).collect();
-        let runs = Runs { spec: self.spec, cells: self.cells, records };
+        let runs = Runs::new(self.spec, self.cells, records);
         for why in unknown_metrics(&runs) {
             messages::warn(&format!("{}: {why}", run.place));
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::draws::Draws;
 use super::grid::Cell;
 use super::metric::{Metric, is_meant, is_usual, no_metric};
 use super::quantity::Sample;
@@ -31,9 +32,20 @@ pub(crate) struct Runs<'a> {
     pub(crate) spec: &'a Spec,
     pub(crate) cells: &'a [Cell],
     pub(crate) records: BTreeMap<(usize, u32), Record>,
+    /// What other repetitions might have said.
+    pub(crate) draws: Draws,
 }
 
-impl Runs<'_> {
+impl<'a> Runs<'a> {
+    pub(crate) fn new(
+        spec: &'a Spec,
+        cells: &'a [Cell],
+        records: BTreeMap<(usize, u32), Record>,
+    ) -> Self {
+        let reps = records.keys().map(|(_, rep)| rep + 1).max().unwrap_or(0);
+        Self { spec, cells, records, draws: Draws::new(reps) }
+    }
+
     /// The runs of one cell, by repetition.
     pub(crate) fn of(&self, cell: &Cell) -> impl Iterator<Item = &Record> {
         self.records.range((cell.index, 0)..=(cell.index, u32::MAX)).map(|(_, record)| record)
@@ -76,7 +88,7 @@ impl Runs<'_> {
     pub(crate) fn sample(&self, metric: &Metric, cell: &Cell) -> Result<Sample, String> {
         let mut sample = Sample::default();
         for record in self.of(cell) {
-            sample.push(metric.of(record, cell)).map_err(|why| {
+            sample.push(record.rep, metric.of(record, cell)).map_err(|why| {
                 let place = cell.describe(self.spec);
                 format!("{place}, repetition {}: {why}", record.rep + 1)
             })?;
@@ -119,6 +131,17 @@ impl Runs<'_> {
                 list.join("; ")
             )
         })
+    }
+
+    /// How many runs each build of the program made, where runs say that.
+    pub(crate) fn builds(&self) -> BTreeMap<&str, usize> {
+        let mut builds = BTreeMap::new();
+        for record in self.records.values() {
+            if let Some(build) = record.texts.get("pstrain") {
+                *builds.entry(build.as_str()).or_default() += 1;
+            }
+        }
+        builds
     }
 
     /// Why no run can answer a metric: none has such a number.

@@ -194,6 +194,9 @@ pub(crate) struct Claim {
     pub(crate) unit: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) note: String,
+    /// Whether it follows from the times that are set, so that only this program is checked.
+    #[serde(default, rename = "self-check", skip_serializing_if = "is_false")]
+    pub(crate) self_check: bool,
 }
 
 /// Which of several numbers is the worst.

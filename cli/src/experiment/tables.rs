@@ -20,6 +20,8 @@ pub(crate) struct Summary<'a> {
     pub(crate) title: &'a str,
     pub(crate) source: &'a str,
     pub(crate) mode: Mode,
+    /// How many of the runs each build of the program made: its version and commit.
+    pub(crate) pstrain: BTreeMap<&'a str, usize>,
     pub(crate) reps: u32,
     /// The runs that are done, and those there would be.
     pub(crate) done: usize,
@@ -83,6 +85,7 @@ pub(crate) fn summary<'a>(
         title: &runs.spec.title,
         source: &runs.spec.source,
         mode,
+        pstrain: runs.builds(),
         reps: runs.spec.reps,
         done: runs.records.len(),
         of: runs.cells.len() * runs.spec.reps as usize,

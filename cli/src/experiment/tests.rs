@@ -116,7 +116,7 @@ fn about() -> About {
 }
 
 /// Makes the runs that `folder` lacks; says how many are missing still.
-fn make(folder: &Path, spec: &Spec, jobs: usize, execute: &MadeUp) -> usize {
+fn make(folder: &Path, spec: &Spec, jobs: usize, execute: &dyn Execute) -> usize {
     let cells = cells(spec);
     let store = Store::create(folder, spec, &about(), false).unwrap();
     let there = store.records(cells.len(), spec.reps).unwrap();
@@ -209,7 +209,7 @@ fn labels_say_what_the_runs_say() {
     let cells = cells(&spec);
     let (store, _) = Store::open(folder.path()).unwrap();
     let records = store.records(cells.len(), spec.reps).unwrap();
-    let runs = Runs { spec: &spec, cells: &cells, records };
+    let runs = Runs::new(&spec, &cells, records);
     let filled = |text| claims::filled(&runs, text);
     assert_eq!(filled("up to [slow] s, half of it [slow / 2] s"), "up to 200 s, half of it 100 s");
     assert_eq!(
@@ -237,7 +237,7 @@ fn pictures_show_what_is_asked_for_and_nothing_that_was_not_reached() {
     let cells = cells(&spec);
     let (store, _) = Store::open(folder.path()).unwrap();
     let records = store.records(cells.len(), spec.reps).unwrap();
-    let runs = Runs { spec: &spec, cells: &cells, records };
+    let runs = Runs::new(&spec, &cells, records);
     let drawn = draw::draw(&runs).unwrap();
     let found = |file: &str| &drawn.iter().find(|drawn| drawn.file == file).unwrap().picture;
 

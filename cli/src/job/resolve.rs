@@ -212,6 +212,26 @@ impl Layers {
     }
 
     /// What of a gradient travels.
+    /// What is modelled in real time.
+    pub(crate) fn real_time(&self) -> anyhow::Result<Scenario> {
+        let scenario = self.scenario()?;
+        if !scenario.faults.is_none() {
+            bail!(
+                "faults = {:?}: they happen in virtual time only; use `pstrain simulate`, or \
+                 --faults none",
+                self.text("faults")
+            );
+        }
+        if scenario.links.standby().is_some() {
+            bail!(
+                "link = {:?}: the link of a standby is modelled in virtual time only; start a standby \
+                 with `pstrain server --standby-of`, and leave standby.* out",
+                self.text("link")
+            );
+        }
+        Ok(scenario)
+    }
+
     fn filters(&self) -> anyhow::Result<Filters> {
         let chain = |text: &str| Filters::read_chain(text).map_err(|error| error.to_string());
         let filters = Filters {
@@ -242,6 +262,14 @@ impl Layers {
         load: impl FnOnce(&Source, &Settings) -> Result<Prepared, DataError>,
     ) -> anyhow::Result<Resolved> {
         self.resolve_as(load, Prepared::outline)
+    }
+
+    /// Puts the job together by what `load` says of the data.
+    pub(crate) fn outlined(
+        &self,
+        load: impl FnOnce(&Source, &Settings) -> Result<Outline, DataError>,
+    ) -> anyhow::Result<Job> {
+        Ok(self.resolve_as(load, Outline::clone)?.job)
     }
 
     /// Has the data prepared by `load` and puts the job together by what `outline` says of them.

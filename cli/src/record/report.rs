@@ -14,10 +14,15 @@ use super::shaping::Shaping;
 use super::summary::{Summary, WorkerTotals};
 use crate::simulate::VirtualReport;
 
+/// The version of the program and the commit that it was built of, as results have it.
+pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PSTRAIN_BUILD"), ")");
+
 /// A run, as `--json` and summary.json have it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) job: String,
+    /// The program that made it.
+    pub(crate) pstrain: &'static str,
     /// The same for runs of the same job: every setting and the data.
     pub(crate) job_sha256: String,
     pub(crate) consistency: String,
@@ -209,6 +214,7 @@ impl Summary {
         let ages: Vec<_> = workers.iter().map(|worker| worker.age_of_information).collect();
         Report {
             job: job.name.clone(),
+            pstrain: BUILD,
             job_sha256: hexadecimal(server.job_digest()),
             consistency: job.mode.consistency.to_string(),
             transport: transport.to_owned(),

@@ -14,7 +14,14 @@ pub(crate) struct Shaping {
     pub(crate) batches: Punctual,
     /// Mini-batches that took longer to compute than they should have.
     pub(crate) overruns: u64,
+    /// How often any of these was late by [`STALL`] or more: the machine was busy with other things, or
+    /// has too few cores. And by how much they were late together.
+    pub(crate) stalls: u64,
+    pub(crate) stalled_s: f64,
 }
+
+/// A machine that has nothing else to do hands over what is due in a fraction of it.
+const STALL: Duration = Duration::from_millis(5);
 
 /// How late things were.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -27,10 +34,14 @@ pub(crate) struct Punctual {
 impl Shaping {
     /// None if nothing was modelled.
     pub(crate) fn of(punctuality: &Punctuality) -> Option<Self> {
+        let Punctuality { messages, batches, overruns } = punctuality;
+        let stalls = [messages, batches, overruns].map(|lateness| lateness.beyond(STALL));
         (!punctuality.is_empty()).then(|| Self {
-            messages: Punctual::of(&punctuality.messages),
-            batches: Punctual::of(&punctuality.batches),
-            overruns: punctuality.overruns,
+            messages: Punctual::of(messages),
+            batches: Punctual::of(batches),
+            overruns: overruns.count(),
+            stalls: stalls.iter().map(|(count, _)| count).sum(),
+            stalled_s: stalls.iter().map(|(_, sum)| sum.as_secs_f64()).sum(),
         })
     }
 
@@ -45,6 +56,10 @@ impl Shaping {
         }
         if self.overruns > 0 {
             parts.push(format!("{} gradients took longer than modelled", self.overruns));
+        }
+        if self.stalls > 0 {
+            let (stalls, seconds) = (self.stalls, self.stalled_s);
+            parts.push(format!("{stalls} stalls of the machine, {seconds:.3} s together"));
         }
         parts.join(", ")
     }
@@ -74,8 +89,26 @@ mod tests {
         }
         let shaping = Shaping::of(&punctuality).unwrap();
         assert_eq!(shaping.in_words(), "3 messages late by 0.070 ms (p99 0.080 ms)");
-        punctuality.overruns = 2;
+        for millis in [1, 2] {
+            punctuality.overruns.note(Duration::from_millis(millis));
+        }
         let words = Shaping::of(&punctuality).unwrap().in_words();
         assert!(words.ends_with(", 2 gradients took longer than modelled"), "{words}");
+    }
+
+    #[test]
+    fn stalls_are_told_however_punctual_the_median_is() {
+        let mut punctuality = Punctuality::default();
+        for _ in 0..1_000 {
+            punctuality.messages.note(Duration::from_micros(80));
+        }
+        punctuality.messages.note(Duration::from_millis(300));
+        punctuality.batches.note(Duration::from_millis(150));
+        punctuality.overruns.note(Duration::from_millis(50));
+        let shaping = Shaping::of(&punctuality).unwrap();
+        assert_eq!(shaping.messages.late_median_ms, Some(0.08));
+        assert!(shaping.stalls == 3 && (shaping.stalled_s - 0.5).abs() < 1e-9, "{shaping:?}");
+        let words = shaping.in_words();
+        assert!(words.ends_with(", 3 stalls of the machine, 0.500 s together"), "{words}");
     }
 }

@@ -12,6 +12,9 @@
 //!   finished `k - 1 - slack`. With constant times nobody but the slowest (`t_max`) is ever waited
 //!   for, so iteration `k` ends at `max(k t_i, (k - 1 - slack) t_max + t_i)`. In the long run all
 //!   go at the pace of the slowest: slack absorbs jitter, not lasting slowness.
+//! - K-sync: the `K` fastest begin at each update, which takes the longest of their cycles, and nobody
+//!   is there before them; nothing is stale.
+//! - K-batch-async: pushes come as under ASP, `K` of them are an update.
 
 use std::time::Duration;
 
@@ -27,6 +30,13 @@ pub(crate) enum Policy {
         /// In iterations.
         slack: u64,
     },
+    /// For the first so many workers at each update.
+    KSync {
+        /// How many; at least one.
+        workers: usize,
+    },
+    /// For nobody; an update has so many gradients.
+    Buffered,
 }
 
 /// One direction of a worker's link.
@@ -116,6 +126,9 @@ pub(crate) fn predict(job: &Constant) -> Result<Prediction, String> {
         Policy::Bsp | Policy::Ssp { slack: 0 } => bsp(&times, slowest, job.gradients),
         Policy::Asp => asp(&times, slowest, job.gradients),
         Policy::Ssp { slack } => ssp(&times, slowest, slack, job.gradients),
+        Policy::KSync { workers } => k_sync(&times, workers, job.gradients),
+        // How stale gradients are depends on how pushes fall into updates.
+        Policy::Buffered => Prediction { staleness: None, ..asp(&times, slowest, job.gradients) },
     })
 }
 
@@ -139,6 +152,23 @@ fn bsp(times: &[u64], slowest: u64, gradients: u64) -> Prediction {
         throughput: workers as f64 / seconds(slowest),
         shares: vec![1.0 / workers as f64; workers],
         staleness: Some(Staleness { mean: 0.0, workers: vec![0.0; workers] }),
+    }
+}
+
+fn k_sync(times: &[u64], workers: usize, gradients: u64) -> Prediction {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let workers = workers.clamp(1, sorted.len());
+    let round = sorted[workers - 1];
+    let shares = times.iter().map(|&time| if time <= round { 1.0 } else { 0.0 });
+    let contribute = shares.clone().sum::<f64>();
+    Prediction {
+        cycles: durations(times),
+        total: nanoseconds(u128::from(gradients.div_ceil(workers as u64)) * u128::from(round)),
+        throughput: workers as f64 / seconds(round),
+        // Of several that take as long as the last one needed, who comes first is chance.
+        shares: shares.map(|share| share / contribute).collect(),
+        staleness: Some(Staleness { mean: 0.0, workers: vec![0.0; times.len()] }),
     }
 }
 

@@ -9,12 +9,13 @@ mod tests;
 
 use std::sync::atomic::AtomicBool;
 
-use anyhow::bail;
 use pstrain_core::job::Job;
 use pstrain_core::model::Model;
 use serde::Serialize;
 
-use crate::experiment::{Cell, Execute, RealTime, Record, Run, Spec, VirtualTime, check_settings};
+use crate::experiment::{
+    Cell, Execute, Mode, RealTime, Record, Run, Spec, VirtualTime, check_settings,
+};
 use crate::statistics::{rank_agreement, total_variation, wasserstein_counts};
 use closed_form::Prediction;
 use netem::OverNetem;
@@ -25,6 +26,10 @@ pub(crate) const TOLERANCE: f64 = 0.05;
 /// Total times in real time below this many seconds are too short to be held against
 /// [`TOLERANCE`]: what the machine itself takes weighs too much in them.
 pub(crate) const SHORTEST_S: f64 = 1.0;
+
+/// A machine on which so large a share of the workers' time was lost in stalls is too busy to judge a time
+/// by [`TOLERANCE`].
+pub(crate) const BUSY: f64 = 0.01;
 
 /// One job in every world.
 #[derive(Debug, Serialize)]
@@ -61,6 +66,8 @@ pub(crate) struct World {
     pub(crate) staleness_distance: Option<f64>,
     /// By how much messages were late against the model, in milliseconds: the median.
     pub(crate) lateness_ms: Option<f64>,
+    /// The share of the workers' time that was lost since the machine was late by milliseconds.
+    pub(crate) stalled: Option<f64>,
 }
 
 /// All jobs, and what they say together.
@@ -75,23 +82,30 @@ pub(crate) struct Comparison {
 /// How well virtual time agrees with another world.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Agreement {
-    /// The largest error of a total time, as a share.
+    /// The largest error of a total time, as a share, of jobs for which the machine was not too busy.
     pub(crate) largest_error: f64,
     /// Kendall's tau of the total times: 1 if both rank all jobs alike. None for a single job.
     pub(crate) ranks: Option<f64>,
-    /// The jobs that are long enough to be judged.
+    /// The jobs that are long enough to be judged, and for which the machine was not too busy.
     pub(crate) judged: usize,
-    /// Whether every time of those is within [`TOLERANCE`] and they are ranked alike.
+    /// The jobs for which it was.
+    pub(crate) busy: usize,
+    /// Whether there are none of those, and the times of the others are within [`TOLERANCE`] and they
+    /// are ranked alike.
     pub(crate) good: bool,
 }
 
 impl Agreement {
     fn of(pairs: &[(&World, &World)]) -> Self {
-        let (largest_error, ranks) = largest_and_ranks(pairs);
-        let long: Vec<_> = pairs.iter().copied().filter(|(_, world)| !world.too_short).collect();
-        let (error, alike) = largest_and_ranks(&long);
-        let good = error <= TOLERANCE && alike.is_none_or(|ranks| ranks > 1.0 - 1e-9);
-        Self { largest_error, ranks, judged: long.len(), good }
+        let mut told = pairs.to_vec();
+        told.retain(|(_, world)| !world.is_busy());
+        let busy = pairs.len() - told.len();
+        let (largest_error, ranks) = largest_and_ranks(&told);
+        told.retain(|(_, world)| !world.too_short);
+        let (error, alike) = largest_and_ranks(&told);
+        let alike = alike.is_none_or(|ranks| ranks > 1.0 - 1e-9);
+        let good = busy == 0 && error <= TOLERANCE && alike;
+        Self { largest_error, ranks, judged: told.len(), busy, good }
     }
 }
 
@@ -109,6 +123,7 @@ impl World {
         let metric = |record: &Record, path: &str| record.metrics.get(path).copied();
         let time_s = metric(record, "time_s").unwrap_or(f64::NAN);
         let reference = metric(simulated, "time_s").unwrap_or(f64::NAN);
+        let workers = record.workers().count().max(1) as f64;
         Self {
             time_s,
             staleness_mean: metric(record, "staleness.mean").unwrap_or(f64::NAN),
@@ -118,7 +133,13 @@ impl World {
             staleness_variation: total_variation(&record.staleness, &simulated.staleness),
             staleness_distance: wasserstein_counts(&record.staleness, &simulated.staleness),
             lateness_ms: metric(record, "shaping.messages.late_median_ms"),
+            stalled: metric(record, "shaping.stalled_s").map(|lost| lost / (workers * time_s)),
         }
+    }
+
+    /// Whether the machine was too busy for the time to say anything.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.stalled.is_some_and(|share| share >= BUSY)
     }
 }
 
@@ -133,15 +154,6 @@ fn closed_form(
     Ok(predict::of_job(job, &run.layers()?.scenario()?, parameters, gradients))
 }
 
-/// Refuses what cannot be run in every world, before anything is run.
-fn check_job(run: &Run<'_>) -> anyhow::Result<()> {
-    check_settings(run)?;
-    if !run.layers()?.scenario()?.faults.is_none() {
-        bail!("{}: faults happen in virtual time only; leave the setting faults out", run.place);
-    }
-    Ok(())
-}
-
 /// Runs every job of `spec` in every world, one after another: real time needs the machine for
 /// itself. `progress` is told of each job before it begins. `None` if `stop` was raised.
 pub(crate) fn compare(
@@ -151,9 +163,12 @@ pub(crate) fn compare(
     mut progress: impl FnMut(usize, &str),
 ) -> anyhow::Result<Option<Comparison>> {
     for cell in cells {
-        check_job(&Run::new(spec, cell, 0)?)?;
+        check_settings(&Run::new(spec, cell, 0)?)?;
     }
     let (virtual_time, real_time) = (VirtualTime::default(), RealTime::new(None)?);
+    for mode in [Mode::VirtualTime, Mode::RealTime] {
+        virtual_time.check(spec, cells, mode)?;
+    }
     let mut jobs = Vec::new();
     for cell in cells {
         let run = Run::new(spec, cell, 0)?;

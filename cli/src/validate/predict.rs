@@ -70,7 +70,17 @@ pub(super) fn of_job(
         ConsistencySpec::Bsp => Policy::Bsp,
         ConsistencySpec::Asp => Policy::Asp,
         ConsistencySpec::Ssp { slack } => Policy::Ssp { slack },
-        other => return Err(format!("no closed form: consistency {other}; bsp, ssp and asp have")),
+        ConsistencySpec::KSync { workers } => Policy::KSync { workers: workers as usize },
+        ConsistencySpec::Backup { workers } => Policy::KSync {
+            workers: job.membership.workers.saturating_sub(workers).max(1) as usize,
+        },
+        ConsistencySpec::Buffered { .. } => Policy::Buffered,
+        other => {
+            return Err(format!(
+                "no closed form: consistency {other}; bsp, ssp, asp, k-sync, backup and \
+                 buffered have"
+            ));
+        }
     };
     obstacle(!job.filters.is_none(), "filters, which leave more of one gradient than of another");
     obstacle(job.exchange == Exchange::Separate, "separate push and pull");

@@ -48,6 +48,49 @@ fn without_rates_both_are_the_same() {
 }
 
 #[test]
+fn updates_of_the_first_gradients_are_the_same_too() {
+    for policy in ["k-sync:1", "k-sync:2", "backup:1", "buffered:4"] {
+        for (workers, link) in LINKS {
+            for compute in ["4500us", "7ms 2.factor=3"] {
+                let job = format!(
+                    "consistency = '{policy}'\nworkers = {workers}\nlink = '{link}'\n\
+                     compute = '{compute}'"
+                );
+                let (closed, simulated) = both(&job);
+                assert_eq!(closed, simulated, "{job}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_was_too_busy_is_not_judged() {
+    let record = |time_s: f64, stalled_s: f64| {
+        let mut record = Record::default();
+        let metrics = [
+            ("time_s", time_s),
+            ("shaping.stalled_s", stalled_s),
+            ("shaping.messages.late_median_ms", 0.083),
+            ("workers.1.updates", 1.0),
+            ("workers.2.updates", 1.0),
+        ];
+        record.metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
+        record
+    };
+    let simulated = record(10.0, 0.0);
+    let reference = World::of(&simulated, &simulated);
+    let judge = |time_s, stalled_s| {
+        let world = World::of(&record(time_s, stalled_s), &simulated);
+        let agreement = Agreement::of(&[(&reference, &world)]);
+        (world.is_busy(), agreement.judged, agreement.busy, agreement.good)
+    };
+    // 40 % slower: with 1.4 of 28 seconds of two workers in stalls, and with next to none.
+    assert_eq!(judge(14.0, 1.4), (true, 0, 1, false));
+    assert_eq!(judge(14.0, 0.01), (false, 1, 0, false));
+    assert_eq!(judge(10.2, 0.01), (false, 1, 0, true));
+}
+
+#[test]
 fn with_rates_they_differ_by_a_few_bytes_of_the_first_cycle() {
     // No number of a run as short as this takes a second byte on the wire, so all pushes have one
     // size, and all answers but each worker's first, which tells of no push: 6 bytes less. On the

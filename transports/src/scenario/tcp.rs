@@ -1,9 +1,10 @@
 //! What of TCP matters for when a message arrives: slow start, and sending lost segments again.
 //!
 //! Slow start: the window begins with ten segments (RFC 6928), grows by what was acknowledged, so
-//! that it doubles each round trip (RFC 5681, section 3.1), and begins anew after the connection
-//! was idle for a retransmission timeout (section 4.1). Not modelled: that a loss makes the window
-//! smaller, and any limit of the receiver's.
+//! that it doubles each round trip (RFC 5681, section 3.1), and is halved for each retransmission
+//! timeout that the connection is idle (RFC 2861, section 3.1), down to ten segments. What of it was
+//! not used does not count then: Linux lets a window grow to about twice of what is sent in a round
+//! trip. Not modelled: that a loss makes the window smaller, and any limit of the receiver's.
 //!
 //! Loss: a lost segment with three behind it in its message is noticed by their acknowledgements
 //! and sent again after a round trip (RFC 5681, section 3.2); otherwise, and whenever it is lost
@@ -42,6 +43,8 @@ pub(super) struct Window {
     size: u64,
     /// What may still be sent in this round.
     left: u64,
+    /// The most that was sent in a round, since the connection was last idle.
+    flight: u64,
     /// When the first acknowledgements of this round come.
     round_ends: Time,
     last_sent: Time,
@@ -54,6 +57,7 @@ impl Window {
             timeout,
             size: INITIAL_WINDOW,
             left: INITIAL_WINDOW,
+            flight: 0,
             round_ends: Time::ZERO,
             last_sent: Time::ZERO,
         }
@@ -67,17 +71,15 @@ impl Window {
     /// When a message given to the connection at `now` has wholly left through `queue`.
     pub(super) fn pass(&mut self, now: Time, bytes: u64, queue: &mut Queue) -> Time {
         let mut at = now.max(self.last_sent);
-        if at - self.last_sent >= self.timeout {
-            (self.size, self.left) = (INITIAL_WINDOW, INITIAL_WINDOW);
-            self.round_ends = at + self.round_trip;
+        let idle = at - self.last_sent;
+        if idle >= self.timeout {
+            self.begin_round(at);
+            self.restart(idle);
         }
         let mut rest = bytes;
         loop {
             if at >= self.round_ends {
-                // What was sent in the round before is acknowledged.
-                self.size = self.size.saturating_add(self.size - self.left);
-                self.left = self.size;
-                self.round_ends = at + self.round_trip;
+                self.begin_round(at);
             }
             let part = rest.min(self.left);
             self.left -= part;
@@ -89,6 +91,25 @@ impl Window {
             }
             at = at.max(self.round_ends);
         }
+    }
+
+    /// What was sent in the round before is acknowledged.
+    fn begin_round(&mut self, at: Time) {
+        let sent = self.size - self.left;
+        self.flight = self.flight.max(sent);
+        self.size = self.size.saturating_add(sent);
+        self.left = self.size;
+        self.round_ends = at + self.round_trip;
+    }
+
+    /// Makes the window smaller for a time that was idle.
+    fn restart(&mut self, idle: Duration) {
+        let used = self.size.min(self.flight.saturating_mul(2));
+        let timeouts = idle.as_nanos() / self.timeout.as_nanos().max(1);
+        let halved = u32::try_from(timeouts).ok().and_then(|timeouts| used.checked_shr(timeouts));
+        self.size = halved.unwrap_or(0).max(INITIAL_WINDOW);
+        self.left = self.size;
+        self.flight = 0;
     }
 }
 
@@ -165,12 +186,46 @@ mod tests {
     }
 
     #[test]
-    fn the_window_stays_while_in_use_and_begins_anew_after_idle_time() {
+    fn the_window_stays_while_in_use_and_is_halved_for_each_timeout_of_idle_time() {
+        // From 80 segments: after one timeout 40, two 20, three and more 10.
+        for (timeouts, rounds) in [(1, 0), (2, 1), (3, 2), (4, 2), (1_000_000, 2)] {
+            let mut window = Window::new(RTT, RTO);
+            let mut queue = Queue::new(None);
+            assert_eq!(window.pass(ms(0), 30 * SEGMENT, &mut queue), ms(100));
+            assert_eq!(window.pass(ms(250), 40 * SEGMENT, &mut queue), ms(250));
+            let again = 250 + 300 * timeouts;
+            let left = window.pass(ms(again), 40 * SEGMENT, &mut queue);
+            assert_eq!(left, ms(again + 100 * rounds), "{timeouts} timeouts");
+        }
+    }
+
+    #[test]
+    fn one_hiccup_does_not_make_a_large_message_start_over() {
+        // 274 segments leave in five rounds at the start. After a pause of one timeout, half of the
+        // window is still enough, and so it is for the next message, which is on time.
         let mut window = Window::new(RTT, RTO);
         let mut queue = Queue::new(None);
-        assert_eq!(window.pass(ms(0), 30 * SEGMENT, &mut queue), ms(100));
-        assert_eq!(window.pass(ms(250), 40 * SEGMENT, &mut queue), ms(250));
-        assert_eq!(window.pass(ms(550), 40 * SEGMENT, &mut queue), ms(750));
+        let mut send = |at: u64, rounds: u64| {
+            let left = window.pass(ms(at), 274 * SEGMENT, &mut queue);
+            assert_eq!(left, ms(at + 100 * rounds), "at {at} ms");
+            at + 100 * rounds
+        };
+        let sent = send(0, 4);
+        let sent = send(sent + 150, 0);
+        let sent = send(sent + 300, 0);
+        send(sent + 150, 0);
+    }
+
+    #[test]
+    fn what_was_never_used_of_the_window_does_not_outlast_idle_time() {
+        let mut window = Window::new(RTT, RTO);
+        let mut queue = Queue::new(None);
+        // Each of many messages of ten segments adds to the window, which has no use for it.
+        for message in 0..100 {
+            assert_eq!(window.pass(ms(150 * message), 10 * SEGMENT, &mut queue), ms(150 * message));
+        }
+        let again = 150 * 99 + 300;
+        assert_eq!(window.pass(ms(again), 20 * SEGMENT, &mut queue), ms(again + 100));
     }
 
     #[test]

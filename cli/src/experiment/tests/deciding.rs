@@ -4,13 +4,17 @@ use super::super::claims::{Finding, decide};
 use super::*;
 
 fn findings(claims: &str) -> Vec<Finding> {
+    findings_of(claims, &MadeUp::default())
+}
+
+fn findings_of(claims: &str, execute: &dyn Execute) -> Vec<Finding> {
     let spec = spec(claims);
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(make(folder.path(), &spec, 1, &MadeUp::default()), 0);
+    assert_eq!(make(folder.path(), &spec, 1, execute), 0);
     let cells = cells(&spec);
     let (store, _) = Store::open(folder.path()).unwrap();
     let records = store.records(cells.len(), spec.reps).unwrap();
-    decide(&Runs { spec: &spec, cells: &cells, records })
+    decide(&Runs::new(&spec, &cells, records))
 }
 
 #[test]
@@ -89,7 +93,9 @@ fn the_best_over_an_axis_is_found_among_those_that_get_there() {
     // Sync is at 0.9 on average of three after 5 epochs of 10; async never is.
     assert_eq!(
         csv,
-        "delay (ms),best,time (s),but\n1,bsp,50.52,asp\n10,bsp,55.02,asp\n100,bsp,100,asp\n"
+        "delay (ms),best,time (s),time (s) low,time (s) high,but\n\
+         1,bsp,50.52,50.52,50.52,asp\n10,bsp,55.02,55.02,55.02,asp\n\
+         100,bsp,100,100,100,asp\n"
     );
     // Async ended before sync got there: it might have been the first, had it gone on.
     let all = "{min time_s to accuracy 0.9 over consistency; delay=1}";
@@ -125,4 +131,87 @@ fn what_was_cut_short_or_is_missing_is_not_guessed() {
         assert_eq!(found[number].verdict, Verdict::CannotBeTold, "{:?}", found[number]);
         assert!(found[number].why.contains(why), "{:?}", found[number]);
     }
+}
+
+/// Runs whose accuracy is best at a delay of 10, by less than repetitions differ; all that a seed does to
+/// it, it does at every delay, but for that noise.
+#[derive(Debug)]
+struct Noisy;
+
+impl Execute for Noisy {
+    fn execute(&self, run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
+        let mut record = MadeUp::default().execute(run, stop)?.unwrap();
+        let seed = (run.seed - 40) as usize;
+        let of_all = [0.0, 0.3, -0.2][seed];
+        let own = match record.metrics["time_s"] as u32 {
+            50 | 101 => [0.02, 0.04, 0.03],
+            53 | 110 => [0.05, 0.03, 0.04],
+            _ => [-0.4; 3],
+        };
+        record.metrics.insert("accuracy".into(), 0.5 + of_all + own[seed]);
+        Ok(Some(record))
+    }
+}
+
+#[test]
+fn a_difference_within_the_noise_cannot_be_told() {
+    let between = |one: u32, other: u32| {
+        format!(
+            "{{accuracy; consistency=asp, delay={one}}} - {{accuracy; consistency=asp, delay={other}}}"
+        )
+    };
+    let claims = [
+        claim(&between(10, 1), "measured > 0"),
+        claim("{argmax accuracy over delay; consistency=asp}", "measured > 1"),
+        claim("{argmin accuracy over delay; consistency=asp}", "measured > 10"),
+        // Seeds differ by half of it, and all delays alike.
+        claim(&between(10, 100), "measured > 0.4"),
+        claim(&between(10, 100), "measured < 0.4"),
+        claim(&between(10, 100), "measured > 0.43"),
+        claim("{accuracy; consistency=asp, delay=10}", "measured > 0.5"),
+        claim("{least accuracy; consistency=asp, delay=10}", "measured > 0.3"),
+    ];
+    let found = findings_of(&claims.concat(), &Noisy);
+    let verdicts: Vec<_> = found.iter().map(|finding| finding.verdict).collect();
+    let (yes, no, unknown) = (Verdict::Holds, Verdict::DoesNotHold, Verdict::CannotBeTold);
+    assert_eq!(verdicts, [unknown, unknown, yes, yes, no, unknown, unknown, yes], "{found:#?}");
+    assert!(found[0].why.contains("repetitions differ too much"), "{:?}", found[0]);
+    // 0.01 +- t(0.975, 2) 0.02 / sqrt(3), and 0.44 +- t 0.02 / sqrt(3).
+    for (number, mean, half) in [(0, 0.01, 0.0497), (3, 0.44, 0.0248)] {
+        let interval = found[number].interval.unwrap();
+        let value = found[number].value.unwrap();
+        assert!((value - mean).abs() < 1e-9, "{:?}", found[number]);
+        let ends = [interval.low - (mean - half), interval.high - (mean + half)];
+        assert!(ends.iter().all(|end| end.abs() < 0.1 * half), "{number}: {ends:?}");
+    }
+    assert_eq!(found[2].interval, None, "it is the same in every draw");
+}
+
+#[test]
+fn self_checks_intervals_and_builds_are_in_the_page_and_the_tables() {
+    let table = "[[table]]\nfile = 'x'\ntitle = 'x'\nrows = ['consistency']\n\
+                 column = [{ title = 'best', which = 'argmax accuracy over delay' }, \
+                 { title = 'accuracy', value = '{accuracy; delay=10}' }]\n";
+    let claims = claim("{time_s; consistency=bsp, delay=1}", "measured > 1")
+        + "self-check = true\n"
+        + &claim("{range accuracy over delay; consistency=bsp}", "measured > 0.4")
+        + table;
+    let spec = spec(&claims);
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(make(folder.path(), &spec, 1, &Noisy), 0);
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(&read("summary.json")).unwrap();
+    assert_eq!(summary["claims"][0]["self_check"], true);
+    assert_eq!(summary["claims"][1]["self_check"], false);
+    assert!(summary["claims"][1]["interval"]["low"].as_f64().unwrap() > 0.4, "{summary}");
+    let page = read("report.html");
+    let (claims, checks) = page.split_once("Self-checks: they follow from the times").unwrap();
+    assert!(claims.contains("95 %: 0.4") && checks.contains("101"), "{page}");
+    assert!(page.contains("development build") || page.contains("commit"), "{page}");
+    let table = read("tables/x.csv");
+    let mut lines = table.lines();
+    assert_eq!(lines.next(), Some("consistency,best,accuracy,accuracy low,accuracy high"));
+    let line = lines.next().unwrap();
+    assert!(line.starts_with("bsp,10 or 1,0.5733,"), "{line}");
+    assert_eq!(line.split(',').count(), 5, "{line}");
 }

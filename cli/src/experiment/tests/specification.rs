@@ -129,3 +129,34 @@ fn what_is_wrong_with_a_specification_is_said() {
         assert!(error.contains(said), "{claim}: {error}");
     }
 }
+
+#[test]
+fn cells_whose_settings_do_not_go_together_are_named_before_the_first_run() {
+    let text = SWEEP.replace("epochs = 2", "epochs = 2\ndata = 'synthetic:600'\ncompute = '1ms'");
+    let checked = |text: &str, mode: Mode| {
+        let mut spec = Spec::parse("x", text).unwrap();
+        resolve(&mut spec, &[]).unwrap();
+        let cells = cells(&spec);
+        cells.iter().for_each(|cell| check_settings(&Run::new(&spec, cell, 0).unwrap()).unwrap());
+        VirtualTime::default().check(&spec, &cells, mode).map_err(|error| error.to_string())
+    };
+    let text = text.replace("link = '2", "link = '1.delay=0ms 2");
+    for mode in [Mode::VirtualTime, Mode::RealTime] {
+        checked(&text, mode).unwrap();
+        // Five of two workers, and more workers than rows.
+        let said = checked(&text.replace("'asp'", "'k-sync:5'"), mode).unwrap_err();
+        assert!(said.starts_with("3 of 6 cells cannot be run"), "{said}");
+        assert!(said.contains("consistency=k-sync:5 delay=10: ") && said.contains("[[exclude]]"));
+        let said = checked(&text.replace("synthetic:600", "synthetic:1"), mode).unwrap_err();
+        assert!(said.starts_with("6 of 6 cells") && said.contains("and 1 more"), "{said}");
+    }
+    // What only one of the two worlds has.
+    let faulty = text.replace("compute = '1ms'", "compute = '1ms'\nfaults = '1.crash@1s'");
+    checked(&faulty, Mode::VirtualTime).unwrap();
+    let said = checked(&faulty, Mode::RealTime).unwrap_err();
+    assert!(said.contains("virtual time only"), "{said}");
+    let vague = text.replace("1.delay=0ms ", "");
+    checked(&vague, Mode::RealTime).unwrap();
+    let said = checked(&vague, Mode::VirtualTime).unwrap_err();
+    assert!(said.contains("nothing is said about the link of worker 1"), "{said}");
+}

@@ -18,6 +18,7 @@ fn played(policy: Policy, cycles: &[u64], gradients: u64) -> (u64, Vec<f64>) {
         Policy::Bsp => 0,
         Policy::Asp => u64::MAX,
         Policy::Ssp { slack } => slack,
+        other => panic!("{other:?} knows no slack"),
     };
     let mut version = 0;
     let mut clocks = vec![0_u64; cycles.len()];
@@ -137,6 +138,19 @@ fn equal_workers_are_stale_by_all_others() {
         assert_eq!(found.staleness, Some(Staleness { mean: 7.0, workers: vec![7.0; 8] }));
         near(found.throughput, 800.0, 1e-9);
     }
+}
+
+#[test]
+fn updates_of_the_first_take_what_the_last_of_those_takes() {
+    let cycles = [3, 7, 11];
+    let total = |policy, gradients| predict(&job(policy, &cycles, gradients)).unwrap().total;
+    let ms = Duration::from_millis;
+    for (workers, round) in [(1, 3), (2, 7), (3, 11)] {
+        assert_eq!(total(Policy::KSync { workers }, 5 * workers as u64), ms(5 * round));
+    }
+    let found = predict(&job(Policy::KSync { workers: 2 }, &cycles, 10)).unwrap();
+    assert_eq!((found.shares, found.staleness.unwrap().mean), (vec![0.5, 0.5, 0.0], 0.0));
+    assert_eq!(total(Policy::Buffered, 100), total(Policy::Asp, 100));
 }
 
 #[test]
