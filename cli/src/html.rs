@@ -7,7 +7,7 @@ use crate::picture::Picture;
 
 /// Light or dark as the reader's system is, narrow enough to read, wide tables scroll, nothing breaks apart
 /// when printed. Pictures are drawn in black on white; their ink, paper and grid follow the scheme, but
-/// for those of heat maps, whose numbers are written to be read on the colours.
+/// for heat maps, whose numbers are written to be read on the colours.
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --quiet: #555; --rule: #ccc;
   --grid: #d9d9d9; --code: #f4f4f4; }
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((html.matches("<svg").count(), html.matches("</svg>").count()), (1, 1));
     }
 
-    /// The declarations of a rule of the style, such as `color: var(--ink)`, but for those of variables.
+    /// The declarations of the style, such as `color: var(--ink)`, except definitions of variables.
     fn declarations() -> impl Iterator<Item = &'static str> {
         let inner = STYLE.split(['{', '}']).filter(|part| part.contains(':') && part.contains(';'));
         inner.flat_map(|rule| rule.split(';')).map(str::trim).filter(|it| !it.starts_with("--"))
@@ -222,7 +222,7 @@ mod tests {
         }
         let html = page().render();
         assert!(html.contains("width=device-width"));
-        // What may be too wide is in a box that scrolls, or shrinks.
+        // A part that may be too wide is in a box that scrolls, or shrinks.
         let tables = html.matches("<table").count();
         assert!(tables == 2 && tables == html.matches("<div class=\"wide\"><table").count());
         assert!(html.contains("<td data-name=\"verdict\">holds</td>"), "{html}");

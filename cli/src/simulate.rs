@@ -57,7 +57,7 @@ impl DataCache {
         Prepared::of(&encoded, settings)
     }
 
-    /// What a job says of data as settings say; prepares them if that is not known yet.
+    /// The outline of the data of these settings; prepares the data if it is not known yet.
     fn outline(
         &self,
         source: &Source,

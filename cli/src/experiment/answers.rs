@@ -32,7 +32,7 @@ pub(crate) struct Shown {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// What the runs say in a column.
+/// A cell of a column with what the runs say.
 enum Said {
     Value(String, Option<Interval>),
     Which(String),

@@ -119,7 +119,7 @@ mod tests {
     fn one_value_has_no_draws() {
         assert!(Draws::new(1).means(&[(0, 3.0)]).is_empty());
         assert!(Draws::new(3).means(&[(0, 3.0)]).is_empty());
-        // Whatever repetition is missing, two others have some.
+        // Two repetitions of three have some.
         assert_eq!(Draws::new(3).means(&[(0, 3.0), (2, 4.0)]).len(), MOST);
     }
 }

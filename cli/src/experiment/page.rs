@@ -73,7 +73,7 @@ pub(super) fn page(
     Ok(page.render())
 }
 
-/// The claims about training, then those that follow from the times that are set.
+/// The claims about training, then the self-checks.
 fn claims(page: &mut Page, findings: &[Finding]) {
     let row = |finding: &Finding| {
         let expected = match finding.expected.as_str() {

@@ -192,8 +192,8 @@ impl Quantity {
         over.aggregate.of(&self.along(runs, over)?)
     }
 
-    /// The value of an axis that it finds, for people, and those that the repetitions do not tell
-    /// from it.
+    /// The value of an axis that it finds, for people, and others that repetitions do not tell from
+    /// it.
     pub(crate) fn which(&self, runs: &Runs<'_>) -> Result<String, String> {
         let over = self.over.as_ref().ok_or("it finds no value of an axis")?;
         let values = self.along(runs, over)?;
@@ -284,7 +284,7 @@ impl Sample {
 }
 
 impl Statistic {
-    /// What it makes of a sample. Draws say how far the mean may be from that of many repetitions;
+    /// The value for a sample. Draws say how far the mean may be from a mean of many repetitions;
     /// the others tell of the sample alone.
     fn of(self, sample: &Sample, draws: &Draws) -> Result<Sampled, String> {
         let values: Vec<f64> = sample.values.iter().map(|(_, value)| *value).collect();

@@ -32,7 +32,7 @@ pub(crate) struct Runs<'a> {
     pub(crate) spec: &'a Spec,
     pub(crate) cells: &'a [Cell],
     pub(crate) records: BTreeMap<(usize, u32), Record>,
-    /// What other repetitions might have said.
+    /// Random numbers for what other repetitions might have said.
     pub(crate) draws: Draws,
 }
 

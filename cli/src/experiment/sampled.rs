@@ -81,7 +81,7 @@ impl Sampled {
         };
         let low = of(|bounds| bounds.low, TAIL)?;
         let high = of(|bounds| bounds.high, 1.0 - TAIL)?;
-        // What differs by rounding alone does not vary.
+        // A number that differs by rounding alone does not vary.
         let least = f64::EPSILON.sqrt() * observed.abs();
         (high - low > least).then_some(Interval { low, high })
     }

@@ -212,7 +212,7 @@ impl Layers {
     }
 
     /// What of a gradient travels.
-    /// What is modelled in real time.
+    /// The links and computing times to model in real time.
     pub(crate) fn real_time(&self) -> anyhow::Result<Scenario> {
         let scenario = self.scenario()?;
         if !scenario.faults.is_none() {

@@ -12,8 +12,8 @@
 //!   finished `k - 1 - slack`. With constant times nobody but the slowest (`t_max`) is ever waited
 //!   for, so iteration `k` ends at `max(k t_i, (k - 1 - slack) t_max + t_i)`. In the long run all
 //!   go at the pace of the slowest: slack absorbs jitter, not lasting slowness.
-//! - K-sync: the `K` fastest begin at each update, which takes the longest of their cycles, and nobody
-//!   is there before them; nothing is stale.
+//! - K-sync: the `K` fastest begin at each update, which takes the longest of their cycles, and no
+//!   other is there before them; nothing is stale.
 //! - K-batch-async: pushes come as under ASP, `K` of them are an update.
 
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) enum Policy {
         /// How many; at least one.
         workers: usize,
     },
-    /// For nobody; an update has so many gradients.
+    /// For none; an update has several gradients.
     Buffered,
 }
 

@@ -93,7 +93,7 @@ impl Window {
         }
     }
 
-    /// What was sent in the round before is acknowledged.
+    /// The bytes sent in the round before are acknowledged.
     fn begin_round(&mut self, at: Time) {
         let sent = self.size - self.left;
         self.flight = self.flight.max(sent);

@@ -150,7 +150,7 @@ fn cells_whose_settings_do_not_go_together_are_named_before_the_first_run() {
         let said = checked(&text.replace("synthetic:600", "synthetic:1"), mode).unwrap_err();
         assert!(said.starts_with("6 of 6 cells") && said.contains("and 1 more"), "{said}");
     }
-    // What only one of the two worlds has.
+    // Settings for one of the two worlds.
     let faulty = text.replace("compute = '1ms'", "compute = '1ms'\nfaults = '1.crash@1s'");
     checked(&faulty, Mode::VirtualTime).unwrap();
     let said = checked(&faulty, Mode::RealTime).unwrap_err();
