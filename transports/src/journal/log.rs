@@ -16,7 +16,7 @@ use pstrain_core::protocol::crc32c;
 use super::disk::{Disk, ordinary, replace};
 
 /// What a log begins with: its name and the version of its form. Its mark follows.
-const MAGIC: [u8; 8] = *b"PSTRLOG3";
+const MAGIC: [u8; 8] = *b"PSTRLOG4";
 /// Bytes before the first block.
 const BEGIN: usize = MAGIC.len() + size_of::<u64>();
 /// What a block begins with.
