@@ -17,10 +17,9 @@ const STYLE: &str = "
   --grid: #d9d9d9; --code: #f4f4f4; } }
 body { margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: var(--ink);
   background: var(--paper); font: 1rem/1.5 system-ui, 'DejaVu Sans', Verdana, sans-serif; }
-h1, h2, h3 { line-height: 1.2; margin: 2rem 0 .75rem; overflow-wrap: anywhere; }
+h1, h2 { line-height: 1.2; margin: 2rem 0 .75rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; margin-top: 0; }
 h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .25rem; }
-h3 { font-size: 1.05rem; }
 p { max-width: 44rem; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; margin: .75rem 0; }
@@ -51,7 +50,7 @@ figure svg { max-width: 100%; height: auto; }
 }
 figcaption { font-size: .85rem; color: var(--quiet); max-width: 30rem; }
 @media print { body { margin: 0; max-width: none; font-size: .8rem; } a { color: inherit; }
-  figure, tr, pre { break-inside: avoid; } h1, h2, h3 { break-after: avoid; }
+  figure, tr, pre { break-inside: avoid; } h1, h2 { break-after: avoid; }
   pre { white-space: pre-wrap; } .wide { overflow: visible; } }
 ";
 
@@ -71,11 +70,6 @@ impl Page {
     /// Begins a part of the page.
     pub(crate) fn heading(&mut self, text: &str) {
         self.body.push(html! { h2 { (text) } });
-    }
-
-    /// Begins a part of a part.
-    pub(crate) fn subheading(&mut self, text: &str) {
-        self.body.push(html! { h3 { (text) } });
     }
 
     /// A paragraph.
@@ -172,7 +166,6 @@ mod tests {
     fn page() -> Page {
         let mut page = Page::new("a < b & \"c\"");
         page.heading("Claims");
-        page.subheading("Of the source");
         page.paragraph("<script>alert(1)</script>");
         page.facts(&[("seed", "1"), ("CPU", "a & b")]);
         let row = vec!["<b>bsp</b>".to_owned(), "10.0".to_owned()];

@@ -11,7 +11,6 @@ mod exit;
 #[cfg(feature = "pictures")]
 mod experiment;
 #[cfg(feature = "pictures")]
-#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
 mod html;
 mod job;
 mod links;
@@ -29,7 +28,6 @@ mod served;
 mod signals;
 mod simulate;
 #[cfg(feature = "pictures")]
-#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands to come"))]
 mod statistics;
 mod table;
 #[cfg(feature = "top")]

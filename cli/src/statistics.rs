@@ -47,17 +47,10 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-/// The first Wasserstein distance of two samples, in their unit: how far, on average, values must
-/// be moved to turn one distribution into the other. Values that are not finite are left out; none
-/// if either sample is empty then.
-pub(crate) fn wasserstein(a: &[f64], b: &[f64]) -> Option<f64> {
-    let weigh = |values: &[f64]| finite(values).into_iter().map(|value| (value, 1.0)).collect();
-    between::<Vec<_>>(weigh(a), weigh(b))
-}
-
-/// The first Wasserstein distance of two histograms, given as counts by value. None if either is
-/// empty.
-pub(crate) fn wasserstein_counts(a: &BTreeMap<u64, u64>, b: &BTreeMap<u64, u64>) -> Option<f64> {
+/// The first Wasserstein distance of two histograms, given as counts by value, in the unit of the
+/// values: how far, on average, values must be moved to turn one distribution into the other. None if
+/// either is empty.
+pub(crate) fn wasserstein(a: &BTreeMap<u64, u64>, b: &BTreeMap<u64, u64>) -> Option<f64> {
     let weigh = |counts: &BTreeMap<u64, u64>| {
         counts.iter().map(|(value, count)| (*value as f64, *count as f64)).collect()
     };
@@ -186,23 +179,23 @@ mod tests {
 
     #[test]
     fn wasserstein_is_how_far_values_are_moved() {
-        near(wasserstein(&[0.0, 1.0, 3.0], &[5.0, 6.0, 8.0]).unwrap(), 5.0);
-        near(wasserstein(&[1.0, 0.0], &[0.0, 1.0]).unwrap(), 0.0);
+        let (a, b) = (counts([(0, 1), (1, 1), (3, 1)]), counts([(5, 1), (6, 1), (8, 1)]));
+        near(wasserstein(&a, &b).unwrap(), 5.0);
         // Half of the values moves by one.
-        near(wasserstein(&[0.0], &[0.0, 1.0]).unwrap(), 0.5);
-        assert_eq!(wasserstein(&[], &[1.0]), None);
+        near(wasserstein(&counts([(0, 1)]), &counts([(0, 1), (1, 1)])).unwrap(), 0.5);
+        assert_eq!(wasserstein(&counts([]), &counts([(1, 1)])), None);
     }
 
     #[test]
     fn histograms_are_compared_by_their_shares() {
         let a = counts([(0, 1), (1, 1)]);
-        near(wasserstein_counts(&a, &counts([(0, 50), (1, 50)])).unwrap(), 0.0);
-        near(wasserstein_counts(&a, &counts([(2, 3), (3, 3)])).unwrap(), 2.0);
+        near(wasserstein(&a, &counts([(0, 50), (1, 50)])).unwrap(), 0.0);
+        near(wasserstein(&a, &counts([(2, 3), (3, 3)])).unwrap(), 2.0);
         near(total_variation(&a, &counts([(0, 50), (1, 50)])).unwrap(), 0.0);
         near(total_variation(&a, &counts([(1, 3)])).unwrap(), 0.5);
         near(total_variation(&a, &counts([(7, 1)])).unwrap(), 1.0);
         assert_eq!(total_variation(&a, &counts([(7, 0)])), None);
-        assert_eq!(wasserstein_counts(&counts([]), &a), None);
+        assert_eq!(wasserstein(&counts([]), &a), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | variable | runs |
 //! |---|---|
-//! | none | the first sixth of each test's seeds, at least 50 |
+//! | none | the first twelfth of each test's seeds, at least 50 |
 //! | `PSTRAIN_SEEDS=FACTOR` | `FACTOR` times each test's seeds: 1 is all of them |
 //! | `PSTRAIN_FRESH=SECONDS` | after the fixed seeds, fresh random ones for so long in each test |
 //! | `PSTRAIN_SEED=SEED` | this seed alone |
@@ -18,7 +18,7 @@ use pstrain_core::time::Time;
 use pstrain_transports::WallClock;
 
 /// One in so many of a test's seeds runs if the environment asks for no other share,
-const USUAL_SHARE: u64 = 6;
+const USUAL_SHARE: u64 = 12;
 /// but at least so many, or all.
 const USUAL_LEAST: u64 = 50;
 

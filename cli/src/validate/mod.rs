@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::experiment::{
     Cell, Execute, Mode, RealTime, Record, Run, Spec, VirtualTime, check_settings,
 };
-use crate::statistics::{rank_agreement, total_variation, wasserstein_counts};
+use crate::statistics::{rank_agreement, total_variation, wasserstein};
 use closed_form::Prediction;
 use netem::OverNetem;
 
@@ -131,7 +131,7 @@ impl World {
             error: reference / time_s - 1.0,
             too_short: time_s < SHORTEST_S,
             staleness_variation: total_variation(&record.staleness, &simulated.staleness),
-            staleness_distance: wasserstein_counts(&record.staleness, &simulated.staleness),
+            staleness_distance: wasserstein(&record.staleness, &simulated.staleness),
             lateness_ms: metric(record, "shaping.messages.late_median_ms"),
             stalled: metric(record, "shaping.stalled_s").map(|lost| lost / (workers * time_s)),
         }
