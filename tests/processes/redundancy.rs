@@ -98,7 +98,7 @@ fn a_worker_killed_in_its_shard_leaves_the_rest_of_it_to_the_others() {
 fn partial_gradients_over_tcp_are_bsp_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let (reference, _) = plain(folder.path());
-    let job = ["--workers", "4", "--redundancy", "partial:2", "--compute", "4ms 3.factor=5"];
+    let job = ["--workers", "4", "--redundancy", "partial:2", "--compute", "4ms 3.factor=20"];
     let server = Server::tcp(&[&JOB, &job]);
     for worker in server.workers(4) {
         worker.wait().with_code(0);

@@ -67,6 +67,9 @@ const UNEASY: f64 = 0.5;
 const REST: u32 = 2;
 /// ... and parameters are worth being kept while it is not by a quarter.
 const EASY: f64 = 0.25;
+/// Bytes of gradients that a worker may have under way. Half of the 64 MiB that transports queue for one
+/// peer: a worker that comes back after a cut sends all that is under way once more.
+const MOST_BYTES: u64 = 32 * 1024 * 1024;
 /// How often a version may diverge before the run ends.
 const DIVERGENCES: u32 = 8;
 
@@ -76,7 +79,9 @@ pub struct Auto {
     paces: BTreeMap<WorkerId, Pace>,
     /// Mini-batches that may be under way, of all workers.
     under_way: u64,
-    /// The largest window that a worker may have.
+    /// The largest window that gradients of this length allow.
+    most: u32,
+    /// The largest window that a worker may have now.
     ceiling: u32,
     climb: Climb,
     course: Course,
@@ -163,13 +168,17 @@ struct Climb {
 }
 
 impl Auto {
-    /// A controller before the first push, under the mode [`Auto::first`].
+    /// A controller before the first push, under the mode [`Auto::first`], of gradients with so many
+    /// `parameters`.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(parameters: u64) -> Self {
+        let bytes = parameters.max(1) * size_of::<f32>() as u64;
+        let most = (MOST_BYTES / bytes).clamp(1, u64::from(MOST_IN_FLIGHT)) as u32;
         Self {
             paces: BTreeMap::new(),
             under_way: 0,
-            ceiling: MOST_IN_FLIGHT,
+            most,
+            ceiling: most,
             climb: Climb::default(),
             course: Course::default(),
             settled: 0,
@@ -335,10 +344,9 @@ impl Auto {
         }
         let rest = self.patience() << (REST + self.climb.times.min(16));
         let has_settled = self.settled > 2 * self.under_way;
-        if self.ceiling < MOST_IN_FLIGHT && self.climb.calm > rest && has_settled && self.is_well()
-        {
+        if self.ceiling < self.most && self.climb.calm > rest && has_settled && self.is_well() {
             self.climb.calm = 0;
-            self.ceiling = (self.ceiling + self.ceiling.div_ceil(2)).min(MOST_IN_FLIGHT);
+            self.ceiling = (self.ceiling + self.ceiling.div_ceil(2)).min(self.most);
         }
         None
     }
@@ -403,12 +411,6 @@ impl Climb {
         let relative = 1.0 + part * (CLIMB - 1.0);
         let within = loss <= relative * lowest || loss <= lowest + part * CLIMB_OF_FIRST * first;
         !within // a loss that is no number is not within anything
-    }
-}
-
-impl Default for Auto {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

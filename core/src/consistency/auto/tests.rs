@@ -28,7 +28,7 @@ struct Bench {
 impl Bench {
     fn new(links: &[Link]) -> Self {
         Self {
-            auto: Auto::new(),
+            auto: Auto::new(2084),
             looks: Looks::default(),
             mode: Auto::first(true),
             links: links.to_vec(),
@@ -108,6 +108,14 @@ fn each_worker_gets_as_many_as_keep_it_busy() {
     // The first gradient of each worker says how many it needs.
     let windows = bench.chosen.iter().filter(|choice| matches!(choice, Choice::Window { .. }));
     assert_eq!(windows.count(), 3, "{:?}", bench.chosen);
+}
+
+#[test]
+fn windows_of_long_gradients_are_bounded_by_their_bytes() {
+    let mut bench = Bench::new(&[link(4.5, 1000.0)]);
+    bench.auto = Auto::new(1024 * 1024);
+    bench.go(500, |_| 0.5);
+    assert_eq!(bench.windows(), [8], "32 MiB of 4 MiB each");
 }
 
 #[test]

@@ -203,7 +203,7 @@ impl Server {
             group: Group::new(map),
             mode: job.at_start(job.mode),
             window: job.window(),
-            auto: (job.mode.consistency == ConsistencySpec::Auto).then(Auto::new),
+            auto: (job.mode.consistency == ConsistencySpec::Auto).then(|| Auto::new(keys)),
             ordered: None,
             switched: 0,
             policy: job.policy(),
