@@ -265,8 +265,8 @@ impl Server {
     fn begin_mode(&mut self, ordered: Ordered, out: &mut Outbox) {
         let Ordered { mode, cause, restore, anew, askers, .. } = ordered;
         if !matches!(cause, Cause::Chosen(_)) {
-            self.auto = (mode.consistency == ConsistencySpec::Auto)
-                .then(|| Auto::new(self.keys.len() as u64));
+            self.auto =
+                (mode.consistency == ConsistencySpec::Auto).then(|| Auto::new(self.keys.len()));
         }
         let keeps_looks = matches!(cause, Cause::Chosen(_));
         let (wished, mode) = (mode, self.job.at_start(mode));

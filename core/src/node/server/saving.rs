@@ -180,7 +180,7 @@ impl Server {
         let mut has_auto = self.auto.is_some();
         archive.small(&mut has_auto)?;
         if archive.restores() {
-            self.auto = has_auto.then(|| Auto::new(self.keys.len() as u64));
+            self.auto = has_auto.then(|| Auto::new(self.keys.len()));
         }
         if let Some(auto) = &mut self.auto {
             auto.archive(archive)?;
