@@ -39,7 +39,7 @@ struct Bench {
 
 impl Bench {
     fn new(mode: &Mode, d: usize) -> Self {
-        let auto = (mode.consistency == ConsistencySpec::Auto).then(Auto::new);
+        let auto = (mode.consistency == ConsistencySpec::Auto).then(|| Auto::new(d as u64));
         let name = mode.to_string();
         let mode = if auto.is_some() { Auto::first(true) } else { *mode };
         let mut aggregator = Aggregator::new(Aggregation::Mean, &UPDATE, &mode, WORKERS, d)
