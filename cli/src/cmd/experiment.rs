@@ -11,7 +11,7 @@ use crate::calibration;
 use crate::exit::{Ending, Failed};
 use crate::experiment::{
     About, Cell, Environment, Execute, Finding, Mode, RealTime, Report, Run, Runner, Spec, Store,
-    Verdict, VirtualTime, cells, check_settings, report, resolve,
+    Verdict, VirtualTime, cells, check_settings, report, resolve, with,
 };
 use crate::{messages, signals, table};
 
@@ -183,11 +183,11 @@ fn show(findings: &[Finding]) -> String {
         };
         line(&format!("{number}."), &finding.claim);
         line("reported", &finding.reported);
-        line("measured", &with(&finding.measured, &finding.confidence()));
+        line("measured", &with(&finding.measured, &[&finding.confidence()]));
         line("expected", &finding.expected);
         line("holds if", &finding.condition);
         let kind = if finding.self_check { "self-check" } else { "" };
-        line("verdict", &with(finding.verdict.text(), kind));
+        line("verdict", &with(finding.verdict.text(), &[kind]));
         line("because", &finding.why);
         line("note", &finding.note);
         text.push('\n');
@@ -206,11 +206,6 @@ fn show(findings: &[Finding]) -> String {
         }
     }
     text
-}
-
-/// A text with more in brackets, if there is more.
-fn with(text: &str, more: &str) -> String {
-    if more.is_empty() { text.to_owned() } else { format!("{text} ({more})") }
 }
 
 fn verdict(report: &Report, check: bool) -> anyhow::Result<Ending> {

@@ -170,6 +170,12 @@ fn decision(runs: &Runs<'_>, claim: &Claim, place: &Place) -> Decision {
     Decision { measured, expected, verdict, why }
 }
 
+/// A text with more in brackets, where there is any.
+pub(crate) fn with(text: &str, more: &[&str]) -> String {
+    let more: Vec<&str> = more.iter().copied().filter(|more| !more.is_empty()).collect();
+    if more.is_empty() { text.to_owned() } else { format!("{text} ({})", more.join("; ")) }
+}
+
 /// Why repetitions that differ do not decide a claim that is true in a share of the draws.
 fn varies(share: f64) -> String {
     format!(

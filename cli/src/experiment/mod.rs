@@ -32,7 +32,7 @@ mod tests;
 
 use anyhow::Context;
 
-pub(crate) use claims::{Finding, Verdict};
+pub(crate) use claims::{Finding, Verdict, with};
 pub(crate) use environment::Environment;
 pub(crate) use execute::{Execute, Run, VirtualTime, check_settings};
 pub(crate) use grid::{Cell, cells};

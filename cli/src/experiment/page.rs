@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::answers::{Answers, Shown};
 use super::bounds::readable;
-use super::claims::Finding;
+use super::claims::{Finding, with};
 use super::draw::Drawn;
 use super::grid::Cell;
 use super::runs::Runs;
@@ -98,12 +98,6 @@ fn claims(page: &mut Page, findings: &[Finding]) {
             page.table(caption, &header, header.len(), &rows);
         }
     }
-}
-
-/// A text with more in brackets, where there is any.
-fn with(text: &str, more: &[&str]) -> String {
-    let more: Vec<&str> = more.iter().copied().filter(|more| !more.is_empty()).collect();
-    if more.is_empty() { text.to_owned() } else { format!("{text} ({})", more.join("; ")) }
 }
 
 fn parameters(page: &mut Page, runs: &Runs<'_>) {

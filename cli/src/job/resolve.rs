@@ -211,7 +211,6 @@ impl Layers {
         Ok(mode)
     }
 
-    /// What of a gradient travels.
     /// The links and computing times to model in real time.
     pub(crate) fn real_time(&self) -> anyhow::Result<Scenario> {
         let scenario = self.scenario()?;
@@ -232,6 +231,7 @@ impl Layers {
         Ok(scenario)
     }
 
+    /// The filters that gradients go through.
     fn filters(&self) -> anyhow::Result<Filters> {
         let chain = |text: &str| Filters::read_chain(text).map_err(|error| error.to_string());
         let filters = Filters {

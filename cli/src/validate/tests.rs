@@ -31,9 +31,9 @@ const LINKS: [(u32, &str); 3] = [
     (3, "1.delay=2ms 2.delay=9ms 3.delay=31ms"),
 ];
 
-#[test]
-fn without_rates_both_are_the_same() {
-    for policy in POLICIES {
+/// Checks that the closed form and virtual time are the same for each policy, link and compute time.
+fn check_the_same(policies: [&str; 4]) {
+    for policy in policies {
         for (workers, link) in LINKS {
             for compute in ["4500us", "7ms 2.factor=3"] {
                 let job = format!(
@@ -48,19 +48,13 @@ fn without_rates_both_are_the_same() {
 }
 
 #[test]
+fn without_rates_both_are_the_same() {
+    check_the_same(POLICIES);
+}
+
+#[test]
 fn updates_of_the_first_gradients_are_the_same_too() {
-    for policy in ["k-sync:1", "k-sync:2", "backup:1", "buffered:4"] {
-        for (workers, link) in LINKS {
-            for compute in ["4500us", "7ms 2.factor=3"] {
-                let job = format!(
-                    "consistency = '{policy}'\nworkers = {workers}\nlink = '{link}'\n\
-                     compute = '{compute}'"
-                );
-                let (closed, simulated) = both(&job);
-                assert_eq!(closed, simulated, "{job}");
-            }
-        }
-    }
+    check_the_same(["k-sync:1", "k-sync:2", "backup:1", "buffered:4"]);
 }
 
 #[test]

@@ -89,10 +89,7 @@ fn consequence(status: &Status, member: &MemberStatus) -> String {
         return String::new();
     }
     if is_awaited(status, member) {
-        let left = status.wait.as_ref().and_then(|wait| wait.left);
-        let left = left.map_or_else(String::new, |left| {
-            format!("; the run ends in {} without it", span(left))
-        });
+        let left = status.wait.as_ref().map_or_else(String::new, stops::ends_without);
         return format!(", and on-worker-loss = wait keeps its place{left}");
     }
     let all: u64 = status.members.iter().map(|member| member.pushes).sum();

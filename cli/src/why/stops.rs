@@ -92,11 +92,15 @@ fn end(wait: &Wait) -> String {
     wait.left.map_or_else(String::new, |left| format!("; without them it ends in {}", span(left)))
 }
 
+/// When the run ends without the one worker or server that it waits for.
+pub(super) fn ends_without(wait: &Wait) -> String {
+    wait.left
+        .map_or_else(String::new, |left| format!("; the run ends in {} without it", span(left)))
+}
+
 /// A server that is away, and which process can take its place.
 fn missing_server(status: &Status, wait: &Wait, server: ServerId, address: &str) -> Finding {
-    let left = wait
-        .left
-        .map_or_else(String::new, |left| format!("; the run ends in {} without it", span(left)));
+    let left = ends_without(wait);
     let (waited, known) =
         (span(wait.waited), status.servers.iter().find(|known| known.server == server));
     let says = match known {

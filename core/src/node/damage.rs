@@ -1,6 +1,7 @@
 //! Messages that were damaged on the way.
 
 use alloc::string::String;
+use core::fmt;
 
 use super::WorkerError;
 use crate::protocol::FrameError;
@@ -9,8 +10,8 @@ use crate::protocol::FrameError;
 /// damages each of them lets nothing through.
 const MOST: u32 = 8;
 
-/// Connections that ended with a damaged message since the last progress. It is not saved: a process that
-/// begins again has other connections.
+/// Connections that ended with a damaged message since the last progress. It is not saved: a
+/// process that begins again has other connections.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     times: u32,
@@ -26,13 +27,18 @@ impl Damage {
         if self.times > MOST {
             return Err(WorkerError::Damaged { times: self.times, why: error.into() });
         }
-        Ok(alloc::format!("a message was damaged on the way: {error}"))
+        Ok(in_words(error))
     }
 
     /// The run has gone on over this connection.
     pub(super) const fn progressed(&mut self) {
         self.times = 0;
     }
+}
+
+/// Why a connection is as good as lost after a message with this error.
+pub(super) fn in_words(error: impl fmt::Display) -> String {
+    alloc::format!("a message was damaged on the way: {error}")
 }
 
 /// Whether another program, or another release, may be behind these bytes.

@@ -19,8 +19,8 @@ pub(super) struct Places {
     here: Target,
     /// Those after it, in turn.
     others: VecDeque<Target>,
-    /// The server that led last, and the standby that it named. One of them leads, or has led since:
-    /// no word of a standby that has missed a change of leaders drives them out.
+    /// The server that led last, and the standby that it named. One of them leads, or has led
+    /// since: no word of a standby that has missed a change of leaders drives them out.
     leader: Option<Target>,
     standby: Option<Target>,
 }
@@ -54,10 +54,10 @@ impl Places {
         self.forget_oldest();
     }
 
-    /// Notes where the leader is, as a standby says: that is where it turns next. The address of one
-    /// that is gone does no harm.
-    pub(super) fn note_other(&mut self, other: Option<String>) {
-        if let Some(other) = target(other) {
+    /// Notes where the leader is, as a standby says: that is where it turns next. The address of
+    /// one that is gone does no harm.
+    pub(super) fn note_other(&mut self, other: String) {
+        if let Some(other) = target(Some(other)) {
             self.put_next(other);
             self.forget_oldest();
         }
@@ -108,7 +108,7 @@ mod tests {
     fn it_turns_to_the_standby_and_back() {
         let mut places = Places::new(Target::Server);
         assert_eq!(places.turn(), Target::Server, "there is no other");
-        places.note_other(Some("b".into()));
+        places.note_other("b".into());
         assert_eq!(places.turn(), at("b"));
         assert_eq!(places.turn(), Target::Server);
     }
@@ -117,12 +117,12 @@ mod tests {
     fn it_turns_to_the_place_that_it_was_told_last_and_keeps_the_first() {
         let mut places = Places::new(Target::Server);
         for address in ["b", "c", "d", "", "a\nb"] {
-            places.note_other(Some(address.into()));
+            places.note_other(address.into());
         }
         let turns: [Target; 4] = core::array::from_fn(|_| places.turn());
         assert_eq!(turns, [at("d"), at("c"), Target::Server, at("d")]);
-        places.note_other(Some("d".into()));
-        places.note_other(Some("e".into()));
+        places.note_other("d".into());
+        places.note_other("e".into());
         let turns: [Target; 3] = core::array::from_fn(|_| places.turn());
         assert_eq!(turns, [at("e"), Target::Server, at("d")]);
     }
@@ -135,7 +135,7 @@ mod tests {
         places.leads(Some("c".into()));
         for stale in ["x", "y", "z"] {
             places.turn();
-            places.note_other(Some(stale.into()));
+            places.note_other(stale.into());
         }
         let turns: Vec<Target> = (0..6).map(|_| places.turn()).collect();
         for kept in [Target::Server, at("b"), at("c"), at("z")] {

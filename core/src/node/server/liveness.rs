@@ -9,7 +9,7 @@ use super::fence::answer;
 use super::roster::Presence;
 use crate::id::{PeerId, WorkerId};
 use crate::job::OnLoss;
-use crate::node::{Departure, Effect, Event, Outbox};
+use crate::node::{Departure, Effect, Event, Outbox, damage};
 use crate::protocol::message::{End, EndReason, Heartbeat};
 use crate::protocol::{FrameError, Message, Phase, Refusal};
 use crate::time::Time;
@@ -53,7 +53,7 @@ impl Server {
         if !is_member {
             return self.refuse(now, peer, error.into(), out);
         }
-        let why = alloc::format!("a message was damaged on the way: {error}");
+        let why = damage::in_words(error);
         out.push(Effect::Send(peer, Message::Refused(error.into())));
         out.push(Effect::Close(peer));
         self.on_disconnected(now, peer, why, out);

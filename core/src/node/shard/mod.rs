@@ -196,7 +196,8 @@ impl Shard {
         }
     }
 
-    /// A message to or from the coordinator was damaged on the way: the connection is as good as lost.
+    /// A message to or from the coordinator was damaged on the way: the connection is as good as
+    /// lost.
     fn on_damage(&mut self, now: Time, error: &str, out: &mut Outbox) {
         match self.damage.again(error) {
             Ok(why) => self.redial(now, why, out),
@@ -239,7 +240,7 @@ impl Shard {
             }
             Message::Refused(why) => {
                 if let Refusal::Standby { leader } = &why {
-                    self.coordinators.note_other(Some(leader.clone()));
+                    self.coordinators.note_other(leader.clone());
                 }
                 self.redial(now, why.to_string(), out);
             }

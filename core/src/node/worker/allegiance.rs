@@ -75,7 +75,7 @@ impl Allegiance {
 
     /// Notes where the server that leads is, as a standby says.
     pub(super) fn note_leader(&mut self, leader: String) {
-        self.places.note_other(Some(leader));
+        self.places.note_other(leader);
     }
 }
 
