@@ -5,6 +5,7 @@ mod bench;
 mod cert;
 #[cfg(feature = "pictures")]
 mod experiment;
+mod output;
 mod size;
 mod time;
 
@@ -21,7 +22,6 @@ use serde::{Deserialize, Serialize};
 use crate::cmd::range::Keys;
 use crate::exit;
 use crate::job::JobFlags;
-use crate::messages::LogForm;
 use crate::rank::RankOf;
 
 pub(crate) use bench::{BenchArgs, BenchWhat, CrowdArgs, Crowded};
@@ -29,7 +29,7 @@ pub(crate) use bench::{BenchArgs, BenchWhat, CrowdArgs, Crowded};
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
 #[cfg(feature = "pictures")]
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
-use size::{Most, size_or_none};
+pub(crate) use output::{LogArgs, Output};
 pub(crate) use time::Every;
 use time::{some_time, time_or_never};
 
@@ -103,37 +103,6 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// What a command that trains prints and writes.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct Output {
-    /// Write the curve, the events, a row for every gradient, the order of updates, the summary,
-    /// the job and the model to this folder
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Replace the results that --out holds already
-    #[arg(long, requires = "out")]
-    pub(crate) overwrite: bool,
-    /// How large a file of --out may become that grows with each gradient. It ends there, or once little
-    /// of the disk is free; training goes on
-    #[arg(long, value_name = "SIZE|none", default_value = "1GiB", value_parser = size_or_none)]
-    pub(crate) out_limit: Most,
-    /// Print one JSON object instead of tables
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print neither progress nor tables
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
-}
-
-/// How messages are written.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct LogArgs {
-    /// Write messages on stderr as text, or as JSON: one object a line, with time, level, message
-    /// and fields
-    #[arg(long = "log", value_enum, value_name = "text|json", default_value = "text")]
-    pub(crate) form: LogForm,
-}
-
 /// Which job: a file, the environment over it, flags over both.
 #[derive(Debug, Args)]
 pub(crate) struct JobArgs {
@@ -186,8 +155,8 @@ pub(crate) struct SecurityArgs {
     /// Encrypt with a key that all share: a file that `pstrain cert psk` makes
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) psk: Option<PathBuf>,
-    /// Accept a key file (node.key, or the one after --psk) that root owns and its group can read, as
-    /// Kubernetes (fsGroup) and systemd hand secrets over: all members of that group can read it
+    /// Accept a key file (node.key, or the one after --psk) that root owns and its group can read,
+    /// as Kubernetes (fsGroup) and systemd hand secrets over: all members of that group can read it
     #[arg(long, global = true)]
     pub(crate) group_readable_key: bool,
     /// Allow plain text with other machines: whoever can reach them can read it, change it and take
@@ -491,8 +460,9 @@ pub(crate) enum ControlCommand {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
-    /// Ends the run in order, as Ctrl-C at the server does: what is under way comes back and counts, and
-    /// all processes of the run end with code 3. Waits until the server has written its results
+    /// Ends the run in order, as Ctrl-C at the server does: what is under way comes back and
+    /// counts, and all processes of the run end with code 3. Waits until the server has written its
+    /// results
     Stop,
     /// Lets one of several servers go, once the others have its part of the parameters
     LeaveServer {

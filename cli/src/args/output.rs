@@ -1,0 +1,39 @@
+//! Results and messages of commands.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::size::{Most, size_or_none};
+use crate::messages::LogForm;
+
+/// The output of a command that trains.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Output {
+    /// Write the curve, the events, a row for every gradient, the order of updates, the summary,
+    /// the job and the model to this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Replace the results that --out holds already
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
+    /// How large a file of --out may become that grows with each gradient. It ends there, or once little
+    /// of the disk is free; training goes on
+    #[arg(long, value_name = "SIZE|none", default_value = "1GiB", value_parser = size_or_none)]
+    pub(crate) out_limit: Most,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print neither progress nor tables
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// How messages are written.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct LogArgs {
+    /// Write messages on stderr as text, or as JSON: one object a line, with time, level, message
+    /// and fields
+    #[arg(long = "log", value_enum, value_name = "text|json", default_value = "text")]
+    pub(crate) form: LogForm,
+}
