@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 command -v perf >/dev/null || { echo "simulation.sh: perf is missing" >&2; exit 3; }
 
 # Crates are put together less closely than in a release, so that functions keep their names.
-export CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+export CARGO_PROFILE_DIST_LTO=thin CARGO_PROFILE_DIST_STRIP=none CARGO_PROFILE_DIST_CODEGEN_UNITS=16
 target=${CARGO_TARGET_DIR:-$PWD/target}/with-symbols
 cargo build --quiet --profile dist --locked --target-dir "$target" -p pstrain
 folder=$(mktemp -d)
