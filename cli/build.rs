@@ -1,5 +1,5 @@
-//! Tells the binary its target and its commit, for `--version` and results, and the process tests what
-//! this machine has.
+//! Tells the binary its target and its commit, for `--version` and results, and the process tests
+//! what this machine has.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ fn main() {
     machine::tell();
 }
 
-/// The commit that is built: `$PSTRAIN_COMMIT`, or what git says. A development build has none, since
-/// it would be made again for each commit.
+/// The commit that is built: `$PSTRAIN_COMMIT`, or what git says. A development build has none,
+/// since it would be made again for each commit.
 fn build() -> String {
     println!("cargo::rerun-if-env-changed=PSTRAIN_COMMIT");
     let given = env::var("PSTRAIN_COMMIT").unwrap_or_default();

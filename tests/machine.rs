@@ -1,11 +1,12 @@
-//! Used by build scripts: tells tests, as `cfg`s, which optional things this machine has, so that tests
-//! that need one are ignored where it is missing, and the test runner shows them so.
+//! Used by build scripts: tells tests, as `cfg`s, which optional things this machine has, so that
+//! tests that need one are ignored where it is missing, and the test runner shows them so.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Prints the `cfg`s `nsl_kdd`, `a9a` (real data sets) and `namespaces` (network namespaces can be made).
+/// Prints the `cfg`s `nsl_kdd`, `a9a` (real data sets) and `namespaces` (network namespaces can be
+/// made).
 pub(crate) fn tell() {
     // Real data sets are in $PSTRAIN_DATA, or next to the workspace.
     let manifest = env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);

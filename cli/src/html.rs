@@ -5,9 +5,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::picture::Picture;
 
-/// Light or dark as the reader's system is, narrow enough to read, wide tables scroll, nothing breaks apart
-/// when printed. Pictures are drawn in black on white; their ink, paper and grid follow the scheme, but
-/// for heat maps, whose numbers are written to be read on the colours.
+/// Light or dark as the reader's system is, narrow enough to read, wide tables scroll, nothing
+/// breaks apart when printed. Pictures are drawn in black on white; their ink, paper and grid
+/// follow the scheme, but for heat maps, whose numbers are written to be read on the colours.
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --quiet: #555; --rule: #ccc;
   --grid: #d9d9d9; --code: #f4f4f4; }
@@ -84,8 +84,8 @@ impl Page {
         });
     }
 
-    /// A table; all columns but the first `text` ones are numbers. An empty caption is left out. On a
-    /// narrow screen a table of texts has its cells one under the other.
+    /// A table; all columns but the first `text` ones are numbers. An empty caption is left out. On
+    /// a narrow screen a table of texts has its cells one under the other.
     pub(crate) fn table(
         &mut self,
         caption: &str,

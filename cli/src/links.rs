@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-/// Makes sure that no other file is written through a link at `path`. A link to a device or a pipe may
-/// stay: nothing is lost there.
+/// Makes sure that no other file is written through a link at `path`. A link to a device or a pipe
+/// may stay: nothing is lost there.
 pub(crate) fn refuse_link(path: &Path) -> anyhow::Result<()> {
     let is_link = fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink());
     let keeps_nothing = fs::metadata(path).is_ok_and(|there| !there.is_file());

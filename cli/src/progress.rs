@@ -55,7 +55,7 @@ impl Progress {
 
     pub(crate) fn note(&mut self, event: &Event, summary: &Summary) {
         if let Event::Behind { worker, .. } = event {
-            // What is lost is told however little is to be read.
+            // A loss is told even to a reader who wants errors only.
             self.bar.suspend(|| messages::warn(&behind(*worker)));
         }
         if self.quiet {

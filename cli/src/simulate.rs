@@ -73,8 +73,8 @@ impl DataCache {
         Ok(outline)
     }
 
-    /// Puts a job together that is to run in virtual time, and throws it away: settings that do not go
-    /// together are errors.
+    /// Puts a job together that is to run in virtual time, and throws it away: settings that do not
+    /// go together are errors.
     pub(crate) fn check_virtual(&self, layers: &Layers) -> anyhow::Result<()> {
         let mut job = self.outlined(layers)?;
         fitted(&mut job, &layers.scenario()?)?;

@@ -48,8 +48,8 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
 }
 
 /// The first Wasserstein distance of two histograms, given as counts by value, in the unit of the
-/// values: how far, on average, values must be moved to turn one distribution into the other. None if
-/// either is empty.
+/// values: how far, on average, values must be moved to turn one distribution into the other. None
+/// if either is empty.
 pub(crate) fn wasserstein(a: &BTreeMap<u64, u64>, b: &BTreeMap<u64, u64>) -> Option<f64> {
     let weigh = |counts: &BTreeMap<u64, u64>| {
         counts.iter().map(|(value, count)| (*value as f64, *count as f64)).collect()

@@ -117,8 +117,8 @@ fn one(spec: &FloodSpec, from: Ipv4Addr) -> io::Result<TcpStream> {
     socket.set_linger(Some(Duration::ZERO))?;
     socket.bind(&SocketAddr::from((from, 0)).into())?;
     socket.set_nonblocking(true)?;
-    // It is made by the time that this returns, unless the server's queue is full: then nothing can be
-    // written.
+    // It is made by the time that this returns, unless the server's queue is full: then nothing can
+    // be written.
     let _under_way = socket.connect(&SocketAddr::from(spec.server).into());
     let mut stream = TcpStream::from(socket);
     stream.write_all(&spec.hello)?;

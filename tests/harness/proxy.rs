@@ -1,5 +1,5 @@
-//! A bad network between workers and a server: a TCP proxy that cuts, stalls, damages bytes, loses them,
-//! and heals.
+//! A bad network between workers and a server: a TCP proxy that cuts, stalls, damages bytes, loses
+//! them, and heals.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -157,8 +157,8 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Disturbs each of the next `times` connections after a random number of bytes of `after`, wherever
-    /// in a message that is.
+    /// Disturbs each of the next `times` connections after a random number of bytes of `after`,
+    /// wherever in a message that is.
     pub fn disturb(&self, times: u64, how: Disturbance, after: Range<u64>) {
         let mut state = self.shared.lock();
         (state.left, state.how, state.after) = (times, how, after);

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The folder of the data set `name`: in `$PSTRAIN_DATA`, or in `../shared/data` next to the workspace.
+/// The folder of the data set `name`: in `$PSTRAIN_DATA`, or in `../shared/data` next to the
+/// workspace.
 ///
 /// # Panics
 ///

@@ -98,7 +98,7 @@ pub struct Replicated {
 /// A server that led until something befell it, and that another took the place of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// What befell it.
+    /// The way in which it was replaced.
     pub fate: Fate,
     /// Whether it coordinated.
     pub coordinated: bool,
@@ -110,7 +110,7 @@ pub struct Replaced {
     pub delay: Duration,
 }
 
-/// What befalls a server.
+/// The fault that hits a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Its process is killed.

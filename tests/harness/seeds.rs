@@ -33,7 +33,8 @@ pub struct Ran {
     alone: bool,
 }
 
-/// Runs `check` on the seeds of this test, which has `whole` of them, and describes the first that fails.
+/// Runs `check` on the seeds of this test, which has `whole` of them, and describes the first that
+/// fails.
 ///
 /// # Panics
 ///

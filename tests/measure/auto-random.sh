@@ -50,12 +50,12 @@ shipped=$(realpath "$(dirname "$0")/../../data/experiments/auto-random.toml")
 "$pstrain" experiment run grid.toml --data "$data" --out results --quiet
 cat results/tables/ratio.csv
 
-# What nobody reaches, and what auto alone does not reach, has no ratio.
-awk -F, 'NR > 1 && $2 == "unknown" { nobody++ }
+# A cell has no ratio if no policy reaches the target there, or if auto alone misses it.
+awk -F, 'NR > 1 && $2 == "unknown" { none++ }
     NR > 1 && $2 != "unknown" { if ($4 ~ />/) failed++; else { print $5; sum += log($5); count++ } }
-    END { printf "%d %d %d %f\n", nobody, failed, count, exp(sum / count) > "/dev/stderr" }' results/tables/ratio.csv \
+    END { printf "%d %d %d %f\n", none, failed, count, exp(sum / count) > "/dev/stderr" }' results/tables/ratio.csv \
     2> sums | sort -g > ratios
-read -r nobody failed count mean < sums
+read -r none failed count mean < sums
 echo "$count cells: geometric mean $mean, median $(sed -n "$(((count + 1) / 2))p" ratios), 95th percentile" \
     "$(sed -n "$(((95 * count + 99) / 100))p" ratios), worst $(tail -n 1 ratios)"
-echo "auto alone fails in $failed; no policy reaches the target in $nobody"
+echo "auto alone fails in $failed; no policy reaches the target in $none"

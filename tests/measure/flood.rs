@@ -1,4 +1,5 @@
-//! Sends a flood of TLS hellos for `tests/measure/flood.sh`, and says at the end how many there were.
+//! Sends a flood of TLS hellos for `tests/measure/flood.sh`, and says at the end how many there
+//! were.
 //!
 //! `flood PSTRAIN CLIENT_FOLDER SERVER_PORT ADDRESSES RATE SECONDS`
 

@@ -1,5 +1,5 @@
-//! A path that damages bytes, between workers, servers, and the coordinator of a group, in plain text:
-//! connections are made again, and the run comes to the same parameters.
+//! A path that damages bytes, between workers, servers, and the coordinator of a group, in plain
+//! text: connections are made again, and the run comes to the same parameters.
 
 use std::net::TcpListener;
 use std::ops::Range;
@@ -24,8 +24,8 @@ fn a_damaged_byte_on_any_link_of_a_group_changes_nothing() {
     let server = Server::tcp(&[&PACED, &JOB, &["--servers", "2"]]);
     // Where the second server will listen.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    // If one of a worker's connections is lost, all are made again: the first connections to the second
-    // server are damaged, and later ones to the first.
+    // If one of a worker's connections is lost, all are made again: the first connections to the
+    // second server are damaged, and later ones to the first.
     let to_first = path_to(&server.address, "worker and first", 6, 500_000..900_000);
     let to_second = path_to(&free, "worker and second", 2, 20_000..60_000);
     // No values go here.

@@ -1,5 +1,5 @@
-//! Each command of README.md, docs/ and deploy/README.md works: it is run here, on small data and with
-//! all machines on this one, or listed here with the reason why it is not.
+//! Each command of README.md, docs/ and deploy/README.md works: it is run here, on small data and
+//! with all machines on this one, or listed here with the reason why it is not.
 
 mod page;
 mod stage;

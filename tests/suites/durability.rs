@@ -292,8 +292,8 @@ fn fail(why: &str) {
     panic!("{why}");
 }
 
-/// Gives a server so much to keep that it fills a small disk some times; returns how many checkpoints it
-/// has taken.
+/// Gives a server so much to keep that it fills a small disk some times; returns how many
+/// checkpoints it has taken.
 fn fills(disk: &Small, waits: bool) -> u64 {
     let place = tempfile::tempdir().unwrap();
     let folder = StateFolder::new(place.path());

@@ -111,8 +111,8 @@ fn a_worker_cut_off_for_two_seconds_resumes_and_nothing_is_applied_twice() {
     });
 }
 
-/// Runs `toy`, whose three workers' connections are each disturbed `times` times after some bytes of
-/// `after`. Returns how it ended and how many were disturbed.
+/// Runs `toy`, whose three workers' connections are each disturbed `times` times after some bytes
+/// of `after`. Returns how it ended and how many were disturbed.
 fn disturbed(
     toy: &Toy,
     test: &str,

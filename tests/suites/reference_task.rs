@@ -1,8 +1,8 @@
 //! The reference learning task, trained to the end by a whole cluster: NSL-KDD, 93 features, 21
 //! hidden units, plain SGD at 0.1, two workers with mini-batches of 64, BSP, 10 epochs.
 //!
-//! The real data set is not part of the repository: see [`pstrain_tests::real_data`]. Tests that need
-//! it are ignored without it.
+//! The real data set is not part of the repository: see [`pstrain_tests::real_data`]. Tests that
+//! need it are ignored without it.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 

@@ -109,7 +109,7 @@ pub(super) fn converse<T>(
     }
 }
 
-/// What came of asking at one address.
+/// The outcome of a question at one address.
 enum Heard<T> {
     Answer(T),
     /// It is a standby of the server there.

@@ -79,7 +79,8 @@ fn order(args: &ControlArgs, key: &str, value: &str) -> anyhow::Result<Controlle
     })
 }
 
-/// Why an order was refused; in place of a list of all words the one that was meant, if it is clear.
+/// Why an order was refused; in place of a list of all words the one that was meant, if it is
+/// clear.
 fn in_short(key: &str, value: &str, why: String) -> String {
     let is_valid = |value: &str| Mode::default().set(key, value).is_ok();
     match meant(key, value, is_valid) {

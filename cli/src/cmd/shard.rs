@@ -208,7 +208,8 @@ fn worth_saying(event: &Event) -> Option<String> {
 /// A server of this process that does not coordinate.
 pub(crate) type Thread = std::thread::JoinHandle<anyhow::Result<Result<EndReason, WorkerError>>>;
 
-/// Starts one on a thread of its own, which workers reach at `address` and which reports to `report`.
+/// Starts one on a thread of its own, which workers reach at `address` and which reports to
+/// `report`.
 pub(crate) fn spawn(
     place: Place,
     address: &Address,

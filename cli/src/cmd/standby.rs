@@ -55,8 +55,7 @@ impl Role {
     }
 }
 
-/// What is known of a server that has a standby, or is one and began as in `of`, from when it
-/// begins.
+/// The configuration of a server that has a standby, or of a standby that began as in `of`.
 pub(super) fn config(id: u64, of: Option<&StandbyOf>) -> ReplicaConfig {
     let (leader, address) = of.map_or_else(Default::default, |StandbyOf { primary, address }| {
         (primary.clone(), address.clone())

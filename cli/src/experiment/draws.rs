@@ -1,13 +1,14 @@
 //! Draws: the means that other repetitions of the same cells may have had.
 //!
-//! A draw moves the mean of the `n` repetitions `x` of a cell by `sum((z_i - mean z) x_i) / sqrt(n q)`, where
-//! the `z` are standard normal and `q` is chi-square with `n - 1` degrees of freedom. Such draws of a mean, of
-//! a difference of means and of any other weighted sum of means have Student's distribution with `n - 1`
-//! degrees of freedom about what was observed, as wide as its confidence interval says (Student 1908). What is
-//! no sum, such as the place of a maximum, follows from the draws of its parts.
+//! A draw moves the mean of the `n` repetitions `x` of a cell by
+//! `sum((z_i - mean z) x_i) / sqrt(n q)`, where the `z` are standard normal and `q` is chi-square
+//! with `n - 1` degrees of freedom. Such draws of a mean, of a difference of means and of any other
+//! weighted sum of means have Student's distribution with `n - 1` degrees of freedom about what was
+//! observed, as wide as its confidence interval says (Student 1908). A value that is no such sum,
+//! for example the place of a maximum, follows from the draws of its parts.
 //!
-//! A `z` belongs to the number of a repetition and is the same for all cells: repetitions of one number
-//! have one seed, so cells are compared pair by pair, and what both cells share cancels.
+//! A `z` belongs to the number of a repetition and is the same for all cells: repetitions of one
+//! number have one seed, so cells are compared pair by pair, and what both cells share cancels.
 
 use pstrain_core::rng::{Random, Stream};
 use statrs::distribution::{ContinuousCDF as _, Normal};

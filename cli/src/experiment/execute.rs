@@ -69,8 +69,8 @@ impl VirtualTime {
         Ok(run.layers()?.resolve_with(load)?.job)
     }
 
-    /// Puts the job of each cell together, in the mode in which it is to run, so that settings that do
-    /// not go with each other or with the data are refused before the first run. The data are
+    /// Puts the job of each cell together, in the mode in which it is to run, so that settings that
+    /// do not go with each other or with the data are refused before the first run. The data are
     /// read for the runs that follow, too.
     ///
     /// # Errors

@@ -44,7 +44,8 @@ pub(crate) struct Folder {
     /// begins again when a run is resumed.
     claimants: Sparing,
     trouble: Option<(&'static str, io::Error)>,
-    /// How large a file may become that grows with each gradient, or whenever a worker comes or goes.
+    /// How large a file may become that grows with each gradient, or whenever a worker comes or
+    /// goes.
     most: Option<u64>,
     /// Of each of [`Self::full`] what has been said.
     told: [Option<Full>; 3],
@@ -59,7 +60,8 @@ pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) const JOB: &str = "job.toml";
 pub(crate) const MODEL: &str = "model.safetensors";
 
-/// The file called `name` that is meant by `path`: itself, or the one in the results folder that it is.
+/// The file called `name` that is meant by `path`: itself, or the one in the results folder that it
+/// is.
 pub(crate) fn file_of(path: &Path, name: &str) -> PathBuf {
     if path.is_dir() { path.join(name) } else { path.to_owned() }
 }

@@ -3,19 +3,21 @@
 //! The first line is a JSON object that says of what run it is. Then there is a line for each
 //! update: the version it made, and its gradients as
 //! `worker,incarnation,sequence,batch,clock,base,samples`, the worker counted from 1, and, if the
-//! mini-batch was not of the worker's own partition, `,partition`, also from 1, and with that, if it
-//! had a size of its own, `,examples`; then, if those
-//! were not all that the server had, `oldest` (all of the oldest iteration) or `latest` (the one that
-//! came last). Where another mode began there is `mode` with the mode as a JSON object: it holds for the
-//! updates that follow, as the job's does for those before the first such line. `restore` with two versions
-//! says that the first was not made of gradients, but is the second once more, with nothing that the
-//! optimiser remembered. `push` with a version, `add` or `set`, and the first key and the one behind the
-//! last says that the version was made by a client, who had these values added to those keys or put in
-//! their place: `key,value` each, 0 for keys that are missing; what the optimiser remembered stayed. `missing` with two versions says that the updates from the first to the second
-//! are not in the record: they were made before the server that wrote it stood by, or while it could not. What filters made of a gradient is not written: they go by it, by the numbers of
-//! the mini-batch and by what they made of earlier gradients of the worker. The last line is `end` with the last version, or
-//! `full` if the file was not to grow, or its disk had no room: the run went on. Without either the run, or its
-//! record, broke off.
+//! mini-batch was not of the worker's own partition, `,partition`, also from 1, and with that, if
+//! it had a size of its own, `,examples`; then, if those were not all that the server had, `oldest`
+//! (all of the oldest iteration) or `latest` (the one that came last). Where another mode began
+//! there is `mode` with the mode as a JSON object: it holds for the updates that follow, as the
+//! job's does for those before the first such line. `restore` with two versions says that the first
+//! was not made of gradients, but is the second once more, with nothing that the optimiser
+//! remembered. `push` with a version, `add` or `set`, and the first key and the one behind the last
+//! says that the version was made by a client, who had these values added to those keys or put in
+//! their place: `key,value` each, 0 for keys that are missing; what the optimiser remembered
+//! stayed. `missing` with two versions says that the updates from the first to the second are not
+//! in the record: they were made before the server that wrote it stood by, or while it could not.
+//! What filters made of a gradient is not written: they go by it, by the numbers of the mini-batch
+//! and by what they made of earlier gradients of the worker. The last line is `end` with the last
+//! version, or `full` if the file was not to grow, or its disk had no room: the run went on.
+//! Without either the run, or its record, broke off.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -35,7 +37,8 @@ use super::pushed::{self, Pushed};
 
 const FORMAT: &str = "pstrain order of updates";
 const FORMAT_VERSION: u32 = 7;
-/// The oldest that is read: it has no `missing`, the one after it no `push`, and the next no `full`.
+/// The oldest that is read: it has no `missing`, the one after it no `push`, and the next no
+/// `full`.
 const OLDEST_VERSION: u32 = 4;
 
 /// The last line of a file that is full.

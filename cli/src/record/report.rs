@@ -60,8 +60,8 @@ pub(crate) struct Report {
     /// server stood by, or while it could not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) missing_updates: Vec<Stretch>,
-    /// Files of the results folder that end before the run does: they may not be larger, or little of the
-    /// disk is free.
+    /// Files of the results folder that end before the run does: they may not be larger, or little
+    /// of the disk is free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) full_files: Vec<&'static str>,
     pub(crate) peak_rss_mib: Option<f64>,

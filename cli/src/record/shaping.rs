@@ -14,8 +14,8 @@ pub(crate) struct Shaping {
     pub(crate) batches: Punctual,
     /// Mini-batches that took longer to compute than they should have.
     pub(crate) overruns: u64,
-    /// How often any of these was late by [`STALL`] or more: the machine was busy with other things, or
-    /// has too few cores. And by how much they were late together.
+    /// How often any of these was late by [`STALL`] or more: the machine was busy with other
+    /// things, or has too few cores. And by how much they were late together.
     pub(crate) stalls: u64,
     pub(crate) stalled_s: f64,
 }

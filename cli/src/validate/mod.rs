@@ -27,8 +27,8 @@ pub(crate) const TOLERANCE: f64 = 0.05;
 /// [`TOLERANCE`]: what the machine itself takes weighs too much in them.
 pub(crate) const SHORTEST_S: f64 = 1.0;
 
-/// A machine on which so large a share of the workers' time was lost in stalls is too busy to judge a time
-/// by [`TOLERANCE`].
+/// A machine on which so large a share of the workers' time was lost in stalls is too busy to judge
+/// a time by [`TOLERANCE`].
 pub(crate) const BUSY: f64 = 0.01;
 
 /// One job in every world.
@@ -82,7 +82,8 @@ pub(crate) struct Comparison {
 /// How well virtual time agrees with another world.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Agreement {
-    /// The largest error of a total time, as a share, of jobs for which the machine was not too busy.
+    /// The largest error of a total time, as a share, of jobs for which the machine was not too
+    /// busy.
     pub(crate) largest_error: f64,
     /// Kendall's tau of the total times: 1 if both rank all jobs alike. None for a single job.
     pub(crate) ranks: Option<f64>,
@@ -90,8 +91,8 @@ pub(crate) struct Agreement {
     pub(crate) judged: usize,
     /// The jobs for which it was.
     pub(crate) busy: usize,
-    /// Whether there are none of those, and the times of the others are within [`TOLERANCE`] and they
-    /// are ranked alike.
+    /// Whether there are none of those, and the times of the others are within [`TOLERANCE`] and
+    /// they are ranked alike.
     pub(crate) good: bool,
 }
 

@@ -19,9 +19,9 @@
 //! busy), the window goes back to what did.
 //!
 //! The first gradient of a worker says how large its window has to be, and the window grows to that
-//! at once: growing step by step costs several round trips, which is more than going back costs where
-//! it was too large. A window that is larger than the link needs makes no gradient staler: a worker
-//! computes on the latest parameters that it has.
+//! at once: growing step by step costs several round trips, which is more than going back costs
+//! where it was too large. A window that is larger than the link needs makes no gradient staler: a
+//! worker computes on the latest parameters that it has.
 //!
 //! # When staleness does harm
 //! Before it does, the parameters begin to swing ([`course`]). Windows grow only while they move on
@@ -67,8 +67,8 @@ const UNEASY: f64 = 0.5;
 const REST: u32 = 2;
 /// ... and parameters are worth being kept while it is not by a quarter.
 const EASY: f64 = 0.25;
-/// Bytes of gradients that a worker may have under way. Half of the 64 MiB that transports queue for one
-/// peer: a worker that comes back after a cut sends all that is under way once more.
+/// Bytes of gradients that a worker may have under way. Half of the 64 MiB that transports queue
+/// for one peer: a worker that comes back after a cut sends all that is under way once more.
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
 /// How often a version may diverge before the run ends.
 const DIVERGENCES: u32 = 8;
@@ -168,8 +168,8 @@ struct Climb {
 }
 
 impl Auto {
-    /// A controller before the first push, under the mode [`Auto::first`], of gradients with so many
-    /// `parameters`.
+    /// A controller before the first push, under the mode [`Auto::first`], of gradients with so
+    /// many `parameters`.
     #[must_use]
     pub fn new(parameters: u64) -> Self {
         let bytes = parameters.max(1) * size_of::<f32>() as u64;
@@ -363,7 +363,7 @@ impl Auto {
         if restore.is_some() {
             self.climb.times += u32::from(self.climb.has_grown);
             self.climb.has_grown = false;
-            // What they were says nothing of what is restored.
+            // Losses of the parameters before say nothing of the ones that are restored.
             self.climb.lowest = None;
             self.paces.values_mut().for_each(|pace| pace.loss = None);
         }
@@ -393,8 +393,8 @@ impl Auto {
 }
 
 impl Climb {
-    /// Takes note of the first push of a worker, when the others have `rows` examples. Its loss joins
-    /// the least one so far, which the others may have left behind by now.
+    /// Takes note of the first push of a worker, when the others have `rows` examples. Its loss
+    /// joins the least one so far, which the others may have left behind by now.
     fn joined(&mut self, rows: u64, seen: &Seen) {
         let (own, others) = (seen.rows as f64, rows as f64);
         let mixed =

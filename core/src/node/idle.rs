@@ -8,9 +8,9 @@ use crate::mode::MOST_IN_FLIGHT;
 use crate::protocol::Message;
 use crate::time::Time;
 
-/// The most messages without a gradient that a worker may send in a row within a lease. Heartbeats are
-/// five a lease, and a few more where a message takes long; a window that grows at once is asked for
-/// one mini-batch at a time.
+/// The most messages without a gradient that a worker may send in a row within a lease. Heartbeats
+/// are five a lease, and a few more where a message takes long; a window that grows at once is
+/// asked for one mini-batch at a time.
 const MOST: u32 = 200 + MOST_IN_FLIGHT;
 
 /// Messages without a gradient since a worker's last push, or since a time within the last lease.

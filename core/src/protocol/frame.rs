@@ -111,9 +111,9 @@ pub(crate) fn decode_whole(bytes: &[u8]) -> Result<Message, FrameError> {
 /// More bytes than a sign of life has.
 const MOST_HEARTBEAT_BYTES: usize = 64;
 
-/// Whether `bytes` are one sign of life, from the first to the last. A sender begins none in the middle of
-/// another frame, so where more of that one is awaited, bytes of it were lost. Other bytes are all but
-/// certain not to look like this: a checksum is part of it.
+/// Whether `bytes` are one sign of life, from the first to the last. A sender begins none in the
+/// middle of another frame, so where more of that one is awaited, bytes of it were lost. Other
+/// bytes are all but certain not to look like this: a checksum is part of it.
 pub(super) fn is_heartbeat(bytes: &[u8]) -> bool {
     bytes.len() <= MOST_HEARTBEAT_BYTES
         && bytes.starts_with(&MAGIC)

@@ -101,7 +101,7 @@ impl Account {
 
     fn joins(&mut self, incarnation: Incarnation, resumed: bool) {
         if resumed {
-            assert_eq!(incarnation, self.incarnation, "resumed as somebody else");
+            assert_eq!(incarnation, self.incarnation, "resumed as another incarnation");
         } else {
             assert!(incarnation > self.incarnation, "an old incarnation again");
             assert!(self.granted.is_empty(), "its place was not given up");

@@ -253,8 +253,8 @@ impl Stage {
         Some((leader, access))
     }
 
-    /// Starts the workers of the job that the block has left out, and waits until all have brought it
-    /// further.
+    /// Starts the workers of the job that the block has left out, and waits until all have brought
+    /// it further.
     fn staff(&mut self) {
         let Some((_, access)) = self.leader() else { return };
         for worker in 1..=2 {

@@ -122,7 +122,7 @@ fn a_worker_that_knows_more_than_what_was_kept_shows_it_and_is_another_incarnati
         let (allowed, decided) = (Sequence(allowed), Sequence(decided));
         Resume { worker: WorkerId(0), incarnation, run, allowed, decided }
     };
-    // What was kept is that it may make its first push.
+    // The state that was kept lets the worker make its first push, and knows no more.
     for (was, is, shows) in [
         (known(1, 0, 0), 1, false),
         (known(1, 1, 0), 1, false),

@@ -86,8 +86,8 @@ impl Disk for Files {
     }
 }
 
-/// Makes sure that a file which is there can be opened without waiting: a named pipe would wait for a
-/// process at its other end.
+/// Makes sure that a file which is there can be opened without waiting: a named pipe would wait for
+/// a process at its other end.
 ///
 /// # Errors
 /// If it is not an ordinary file, or the system says nothing of it.

@@ -71,8 +71,8 @@ impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for InputLog<B, D> {
 
     fn rest(&mut self, now: Time, server: &mut N) -> Option<Input> {
         self.checkpoints.look(now, &self.inputs.log);
-        // Inputs without effects wait for the next that has some. Where they cannot be kept the next
-        // commit says so.
+        // Inputs without effects wait for the next that has some. Where they cannot be kept the
+        // next commit says so.
         if self.checkpoints.is_due(now, Some(&self.inputs.log))
             && server.can_save()
             && Journal::<N>::commit(&mut self.inputs).is_ok()

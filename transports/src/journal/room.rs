@@ -1,4 +1,5 @@
-//! The room that a log leaves on its disk, so that a checkpoint ends the log before the disk is full.
+//! The room that a log leaves on its disk, so that a checkpoint ends the log before the disk is
+//! full.
 
 /// Logs take this much more than a state before a checkpoint is worth its writing, ...
 const LEAST_LOGS: u64 = 64 * 1024;

@@ -2,9 +2,9 @@
 //!
 //! Slow start: the window begins with ten segments (RFC 6928), grows by what was acknowledged, so
 //! that it doubles each round trip (RFC 5681, section 3.1), and is halved for each retransmission
-//! timeout that the connection is idle (RFC 2861, section 3.1), down to ten segments. What of it was
-//! not used does not count then: Linux lets a window grow to about twice of what is sent in a round
-//! trip. Not modelled: that a loss makes the window smaller, and any limit of the receiver's.
+//! timeout that the connection is idle (RFC 2861, section 3.1), down to ten segments. What of it
+//! was not used does not count then: Linux lets a window grow to about twice of what is sent in a
+//! round trip. Not modelled: that a loss makes the window smaller, and any limit of the receiver's.
 //!
 //! Loss: a lost segment with three behind it in its message is noticed by their acknowledgements
 //! and sent again after a round trip (RFC 5681, section 3.2); otherwise, and whenever it is lost

@@ -19,8 +19,8 @@ use crate::transport::TransportEvent;
 const DOOR_TURN: Duration = Duration::from_micros(200);
 /// While those inside are at work, those at the door get one part of so many of the time.
 const DOOR_SHARE: u32 = 16;
-/// The same for accepting connections. Until then it is not known where one comes from, so that none
-/// must wait for long.
+/// The same for accepting connections. Until then it is not known where one comes from, so that
+/// none must wait for long.
 const ACCEPT_SHARE: u32 = 8;
 /// Those inside are at work if one was heard within this time.
 const AT_WORK: Duration = Duration::from_millis(50);

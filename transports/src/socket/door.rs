@@ -201,8 +201,8 @@ impl Door {
         self.unproved.first_to_go()
     }
 
-    /// Takes note of what has happened to one at the door, which is at this step; returns the one that
-    /// should go for it.
+    /// Takes note of what has happened to one at the door, which is at this step; returns the one
+    /// that should go for it.
     pub(super) fn call(&mut self, id: PeerId, step: Step, ready: Ready) -> Option<PeerId> {
         let guest = self.of.get(&id)?;
         let is_known = guest.is_proved || self.known.has(guest.host);

@@ -1,9 +1,10 @@
 //! In which order those at the door are seen to.
 //!
-//! A hello costs its sender nothing and the server a signature, so a flood of them takes all the time that
-//! the door has. That time is shared by where they come from: each origin has its turn, one step of a
-//! handshake, and a flood from some addresses costs the others no more than that many steps. Origins
-//! that are known have three of four turns, so a member that comes back waits for no stranger.
+//! A hello costs its sender nothing and the server a signature, so a flood of them takes all the
+//! time that the door has. That time is shared by where they come from: each origin has its turn,
+//! one step of a handshake, and a flood from some addresses costs the others no more than that many
+//! steps. Origins that are known have three of four turns, so a member that comes back waits for no
+//! stranger.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,8 +15,8 @@ use super::door::Origin;
 
 /// Of so many turns one goes to strangers first, however many of the known wait.
 const STRANGERS_TURN: u64 = 4;
-/// The most hellos of one origin that wait. More of them than that would wait in vain: to be refused at once
-/// lets an honest dialler try again.
+/// The most hellos of one origin that wait. More of them than that would wait in vain: to be
+/// refused at once lets an honest dialler try again.
 const MOST_HELLOS: usize = 64;
 
 /// Whether an origin has been inside.
@@ -64,8 +65,8 @@ struct Waiting {
 
 impl Waiting {
     /// The next to be seen to: the oldest that has begun, for it is nearest to being inside, or the
-    /// newest hello. If there are more hellos than can be answered the others wait in vain, and this
-    /// one need not have waited.
+    /// newest hello. If there are more hellos than can be answered the others wait in vain, and
+    /// this one need not have waited.
     fn pop(&mut self) -> Option<PeerId> {
         self.later.pop_first().or_else(|| self.hellos.pop_last())
     }
@@ -76,8 +77,8 @@ impl Turns {
         self.calls.is_empty()
     }
 
-    /// Takes note that `ready` has happened to a connection; returns the hello that should be refused for
-    /// it, if there are too many from there.
+    /// Takes note that `ready` has happened to a connection; returns the hello that should be
+    /// refused for it, if there are too many from there.
     pub(super) fn call(
         &mut self,
         id: PeerId,

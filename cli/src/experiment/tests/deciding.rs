@@ -133,8 +133,8 @@ fn what_was_cut_short_or_is_missing_is_not_guessed() {
     }
 }
 
-/// Runs whose accuracy is best at a delay of 10, by less than repetitions differ; all that a seed does to
-/// it, it does at every delay, but for that noise.
+/// Runs whose accuracy is best at a delay of 10, by less than repetitions differ; all that a seed
+/// does to it, it does at every delay, but for that noise.
 #[derive(Debug)]
 struct Noisy;
 

@@ -12,8 +12,8 @@ use crate::time::Time;
 /// Share of its time that a worker should spend computing: more than that is not worth more
 /// staleness.
 const BUSY: f64 = 0.95;
-/// A larger window helps if it brings this share of what it would with nothing else to wait for. Not
-/// more, because the measurement before it may have begun when the link was another.
+/// A larger window helps if it brings this share of what it would with nothing else to wait for.
+/// Not more, because the measurement before it may have begun when the link was another.
 const HELPS: f64 = 0.25;
 /// Measurements for which a window rests after a larger one did not help.
 const REST: u32 = 32;

@@ -114,8 +114,8 @@ impl Security {
         )))
     }
 
-    /// Noise with the key in `file`, which all who take part share. `access` says who may be able to
-    /// read it.
+    /// Noise with the key in `file`, which all who take part share. `access` says who may be able
+    /// to read it.
     ///
     /// # Errors
     /// [`SecurityError`] names the file and what is wrong with it, or says that this build cannot
