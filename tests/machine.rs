@@ -5,8 +5,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Prints the `cfg`s `nsl_kdd`, `a9a` (real data sets) and `namespaces` (network namespaces can be
-/// made).
+/// Prints the `cfg`s `nsl_kdd`, `a9a` (real data sets), `namespaces` (network namespaces can be
+/// made) and `other_user` (a build can be run as another user).
 pub(crate) fn tell() {
     // Real data sets are in $PSTRAIN_DATA, or next to the workspace.
     let manifest = env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);
@@ -18,6 +18,7 @@ pub(crate) fn tell() {
     flag("nsl_kdd", has_file(&data.join("nsl-kdd"), "KDDTrain+.txt"));
     flag("a9a", has_file(&data.join("a9a"), "a9a"));
     flag("namespaces", makes_namespaces());
+    flag("other_user", runs_as_other_user());
 }
 
 fn flag(name: &str, is_set: bool) {
@@ -34,10 +35,18 @@ fn has_file(folder: &Path, name: &str) -> bool {
 
 /// Whether this user may make network namespaces, and has `ip` to name them.
 fn makes_namespaces() -> bool {
-    let works = |command: &str, args: &[&str]| {
-        let mut command = Command::new(command);
-        command.args(args).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    };
     works("ip", &["netns", "list"]) && works("unshare", &["--net", "true"])
+}
+
+/// Whether this user may run commands as user 65534, who can read what is built.
+fn runs_as_other_user() -> bool {
+    let Ok(built) = env::var("OUT_DIR") else { return false };
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    works("setpriv", &[&user[..], &["test", "-x", &built]].concat())
+}
+
+fn works(command: &str, args: &[&str]) -> bool {
+    let mut command = Command::new(command);
+    command.args(args).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }

@@ -111,6 +111,29 @@ fn a_frame_cut_off_by_a_close_is_named_as_such() {
     });
 }
 
+/// A server that was stopped lets in, once it goes on, who dialled meanwhile and has gone again.
+#[test]
+fn what_a_dialler_said_before_it_was_let_in_is_heard_although_it_has_closed() {
+    within(LIMIT, || {
+        for kind in SOCKETS {
+            let mut net = Net::new(kind);
+            let address = net.address.clone().unwrap();
+            for says in [true, false] {
+                let mut raw = RawPeer::connect(&address);
+                if says {
+                    raw.send(&numbered(7));
+                }
+                drop(raw);
+                let peer = net.server.connected();
+                if says {
+                    assert_eq!(net.server.message(), (peer, numbered(7)));
+                }
+                assert_eq!(net.server.disconnected(), (peer, "closed by the peer".into()));
+            }
+        }
+    });
+}
+
 #[test]
 fn a_frame_may_come_byte_by_byte() {
     within(LIMIT, || {

@@ -124,13 +124,13 @@ impl SocketTransport {
     /// Takes note of what has happened to one at the door.
     pub(super) fn call(&mut self, id: PeerId, ready: Ready) {
         let Some(connection) = self.connections.get(&id) else { return };
-        if ready.closed && connection.is_unheard() {
-            // A dialler that has gone is worth neither a signature nor a place in line. A flood of
-            // such connections would fill all places of its address, and an honest dialler from
-            // there would be driven out before its turn.
+        let step = if connection.awaits_hello() { Step::Hello } else { Step::Later };
+        // A dialler that has gone is worth neither a signature nor, if it has said nothing, a place
+        // in line. A flood of such connections would fill all places of its address, and an honest
+        // dialler from there would be driven out before its turn.
+        if ready.closed && (step == Step::Hello || connection.has_ended()) {
             return self.lose(id, String::from("closed by the peer").into());
         }
-        let step = if connection.awaits_hello() { Step::Hello } else { Step::Later };
         if step == Step::Hello && !ready.readable {
             return self.on_ready(id, ready); // nothing has come, so this costs nothing
         }

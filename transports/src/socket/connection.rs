@@ -167,12 +167,12 @@ impl Connection {
 
     /// Whether it came from elsewhere, and the first message of its handshake was not looked at.
     pub(super) fn awaits_hello(&self) -> bool {
-        self.state == State::Securing && self.is_unheard()
+        self.state == State::Securing && self.received == 0
     }
 
-    /// Whether nothing that the peer may have sent has been read.
-    pub(super) const fn is_unheard(&self) -> bool {
-        self.received == 0
+    /// Whether the peer has closed, and all that it sent has been read.
+    pub(super) fn has_ended(&self) -> bool {
+        self.stream.has_ended()
     }
 
     /// Takes note that the peer has closed, or half of it.
@@ -398,7 +398,7 @@ impl Connection {
 
     /// Whether the peer was dialled, and has said nothing at all.
     const fn is_unanswered(&self) -> bool {
-        !self.accepted && self.is_unheard()
+        !self.accepted && self.received == 0
     }
 
     /// Why the stream has ended, as far as it can be known here.

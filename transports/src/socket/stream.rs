@@ -2,11 +2,13 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Shutdown};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
-
 use pstrain_core::protocol::TcpFigures;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::door::Origin;
 use super::tcp_info;
@@ -106,6 +108,15 @@ impl Stream {
         .unwrap_or_default();
     }
 
+    /// Whether the peer has closed it, and nothing is left to be read.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut byte = [0; 1];
+        match rustix::net::recv(self, &mut byte, RecvFlags::PEEK) {
+            Ok((_, length)) => length == 0,
+            Err(error) => error != Errno::AGAIN && error != Errno::INTR,
+        }
+    }
+
     /// What the kernel knows of it, if it is TCP and the system says so.
     pub(super) fn tcp_figures(&self) -> Option<TcpFigures> {
         match self {
@@ -125,6 +136,15 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
         }
     }
 }
