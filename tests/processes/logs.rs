@@ -42,14 +42,22 @@ fn a_log_of_json_has_an_object_a_line_with_the_progress_and_who_is_lost() {
     let args = ["--listen", "127.0.0.1:0", "--workers", "3", "--lease", "1s"];
     let log = ["--log", "json", "--log-every", "100ms"];
     let server = Process::start(&[&["server"], &args[..], &log, &SLOW, &ENDLESS].concat());
-    let said = server.wait_to_say("listening on ");
-    let said = objects(&said[..=said.rfind('\n').unwrap()]);
+    let said_so_far = |words| {
+        let said = server.wait_to_say(words);
+        objects(&said[..=said.rfind('\n').unwrap()])
+    };
+    let said = said_so_far("listening on ");
     let message = said[0]["message"].as_str().unwrap();
     let address = message.trim_start_matches("listening on ").split_whitespace().next().unwrap();
     let worker = |id| Process::start(&["worker", "--server", address, "--id", id, "--log", "json"]);
     let [first, second, third] = ["1", "2", "3"].map(worker);
     first.wait_to_say("\"event\":\"welcomed\"");
     server.wait_to_say("\"there\":[1,2,3],\"away\":[]");
+    // On a busy machine workers are there long before they train.
+    eventually("a line with a loss", || {
+        let lines = said_so_far("training: update ");
+        lines.iter().any(|it| it["fields"]["loss"].is_f64()).then_some(())
+    });
     second.signal(Signal::STOP);
     let lost = "\"there\":[1,3],\"away\":[{\"worker\":2,\"state\":\"lost\"";
     server.wait_to_say(lost);
