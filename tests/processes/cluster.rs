@@ -121,7 +121,7 @@ impl Server {
         let mut args = vec!["control", &self.address, "stop"];
         args.extend(self.access.iter().map(String::as_str));
         let said = started(&self.under, &args).wait().with_code(0).stdout;
-        assert!(said.starts_with("the run was stopped at version "), "{said}");
+        assert!(said.starts_with("the run was told to stop at version "), "{said}");
         assert!(
             self.out.join("summary.json").exists(),
             "it returned before the results were there"

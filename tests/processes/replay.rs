@@ -357,6 +357,8 @@ fn the_update_at_which_a_run_began_to_diverge_is_found() {
     let limit = norm(&broke["broke"]).to_string();
     let later = replay(&out, &["--break-norm", &limit, "--json"]).with_code(0).json();
     assert!(number(&later["broke"]["version"]) > version, "{later}");
+    let none = replay(&out, &["--break-norm", "1e300"]).with_code(0).stdout;
+    assert!(none.contains("no update has a gradient whose norm is above 1e300"), "{none}");
     let whole = replay(&out, &["--json"]).with_code(0).json();
     assert_eq!((&whole["broke"], &whole["identical"]), (&Value::Null, &true.into()), "{whole}");
 }

@@ -99,6 +99,42 @@ fn nobody_from_outside_gets_in_and_nobody_inside_is_another() {
 }
 
 #[test]
+fn a_wrong_list_of_revoked_certificates_lets_none_of_them_in() {
+    let (lab, other) = (Lab::with_nodes(), Lab::with_nodes());
+    let revoked = lab.node("revoked", &["--worker", "1"]);
+    finish(&["cert", "revoke", &lab.at("ca"), &format!("{revoked}/node.pem")]).with_code(0);
+    finish(&["cert", "revoke", &other.at("ca"), &other.at("worker-1/node.pem")]).with_code(0);
+    let list = fs::read(lab.place("ca/revoked.pem")).unwrap();
+    let mut damaged = list.clone();
+    let middle = list.len() / 2;
+    damaged[middle] = if list[middle] == b'A' { b'B' } else { b'A' };
+    let foreign = fs::read(other.place("ca/revoked.pem")).unwrap();
+    let (own, place) = (lab.at("server"), lab.place("server/revoked.pem"));
+    let tls = ["--tls", &own];
+    for wrong in [&[][..], b"junk", &foreign, &damaged] {
+        fs::write(&place, wrong).unwrap();
+        let start = [&["server", "--listen", "127.0.0.1:0"], &JOB[..], &tls].concat();
+        finish(&start).refused(2, &["revoked.pem: ", "from the folder of the CA again"]);
+    }
+    fs::write(&place, &list).unwrap();
+    let server = Server::tcp(&[&JOB, &tls]).for_clients(&["--tls", &lab.at("client")]);
+    let stays_out = |why: &str| {
+        // A server looks at its list once a second at most, when a connection comes.
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        server.worker(&["--tls", &revoked]).wait().refused(1, &["revoked"]);
+        server.process.wait_to_say(&format!("revoked.pem: {why}"));
+    };
+    fs::write(&place, []).unwrap();
+    stays_out("it holds no list of revoked certificates");
+    fs::write(&place, &foreign).unwrap();
+    stays_out("its list is damaged, or of another CA");
+    fs::remove_file(&place).unwrap();
+    stays_out("it is gone; the list before stays in force");
+    let workers = ["worker-1", "worker-2"].map(|name| server.worker(&["--tls", &lab.at(name)]));
+    server.finish(workers.into());
+}
+
+#[test]
 fn a_server_must_be_who_it_was_dialled_as() {
     let lab = Lab::with_nodes();
     let (other, first) = (lab.node("other", &["--server", "elsewhere"]), lab.at("worker-1"));

@@ -52,7 +52,7 @@ fn while_all_goes_well_it_tells_the_progress() {
     assert!(real(&second["epoch"]) > real(&first["epoch"]), "{second}");
     assert!(real(&second["uptime_s"]) > real(&first["uptime_s"]), "{second}");
     assert_eq!(number(&second["samples_wanted"]), 3_000_000_000);
-    says(&table(&server), &["training for ", "of 3000000000 samples", "waiting   for nobody"]);
+    says(&table(&server), &["training, up for ", "of 3000000000 samples", "waiting   for nobody"]);
 }
 
 #[test]

@@ -173,9 +173,13 @@ impl Asking<'_> {
                     },
                     TransportEvent::Receiving(_) | TransportEvent::Connected(..) => {}
                     TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
-                    TransportEvent::DialFailed { why, .. } => {
-                        let why =
-                            format!("cannot reach {address}: {why}; is a server running there?");
+                    TransportEvent::DialFailed { why, permanent } => {
+                        // A server that refuses this side is there.
+                        let why = if permanent {
+                            format!("{address}: {why}")
+                        } else {
+                            format!("cannot reach {address}: {why}; is a server running there?")
+                        };
                         return Err(NoAnswer::Unreachable(why).into());
                     }
                     // A server with much to do may not have heard it in time. Asking twice changes

@@ -119,7 +119,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     if args.json {
         messages::result(&serde_json::to_string(&result)?)?;
     } else {
-        messages::result(&show(&result))?;
+        messages::result(&show(&result, args.break_norm))?;
     }
     check_model(&args.log, &result)?;
     if result.identical == Some(false) {
@@ -344,7 +344,7 @@ fn check_model(log: &Path, result: &Result) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show(result: &Result) -> String {
+fn show(result: &Result, break_norm: Option<f64>) -> String {
     let compared = match (&result.recorded_sha256, result.identical) {
         (Some(_), Some(true)) => format!("identical to those of the run ({SUMMARY})"),
         (Some(recorded), _) => format!("NOT those of the run: {SUMMARY} has {recorded}"),
@@ -376,6 +376,8 @@ fn show(result: &Result) -> String {
         });
         let header = ["worker", "push", "mini-batch", "computed on", "examples"];
         text += &table::table(&header, 0, rows.collect());
+    } else if let Some(most) = break_norm {
+        text += &format!("\nno update has a gradient whose norm is above {most:?}\n");
     }
     text
 }

@@ -202,7 +202,7 @@ impl WaitView {
 
 fn show(status: &Status) -> String {
     let mut text = format!(
-        "job       {} ({}), {} for {}\nprogress  {} updates, {} of {} samples, epoch {:.2}\n",
+        "job       {} ({}), {}, up for {}\nprogress  {} updates, {} of {} samples, epoch {:.2}\n",
         status.job,
         status.consistency,
         status.phase,

@@ -33,7 +33,9 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("model", "linear", "softmax"),
     ("partition", "dirichlet", "dirichlet:0.1"),
     ("partition", "non-iid", "paper-non-iid"),
+    ("partition", "noniid", "paper-non-iid"),
     ("partition", "mix", "mix:0.5"),
+    ("staleness", "inverse+1", "inverse-plus-one"),
     ("aggregation", "average", "mean"),
     ("aggregation", "avg", "mean"),
     ("aggregation", "trimmed", "trimmed:1"),
@@ -118,6 +120,7 @@ fn switches(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use pstrain_core::aggregate::StalenessSpec;
     use pstrain_core::model::Activation;
     use pstrain_data::PartitionSpec;
 
@@ -162,6 +165,9 @@ mod tests {
             |text: &str| meant("partition", text, |text| text.parse::<PartitionSpec>().is_ok());
         assert_eq!(partition("IID").as_deref(), Some("iid"));
         assert_eq!(partition("non-iid").as_deref(), Some("paper-non-iid"));
+        let staleness =
+            |text: &str| meant("staleness", text, |text| text.parse::<StalenessSpec>().is_ok());
+        assert_eq!(staleness("inverse+1").as_deref(), Some("inverse-plus-one"));
     }
 
     #[test]

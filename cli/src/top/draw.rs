@@ -54,7 +54,7 @@ fn header(top: &Top) -> Paragraph<'_> {
         Line::from(vec![
             Span::styled(format!("{} ", status.job), bold),
             Span::raw(format!(
-                "({}) at {}: {} for {}",
+                "({}) at {}: {}, up for {}",
                 status.consistency,
                 top.address,
                 status.phase,

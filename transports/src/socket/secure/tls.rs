@@ -159,7 +159,9 @@ fn of_certificate(error: &CertificateError) -> String {
         E::NotValidYet | E::NotValidYetContext { .. } => {
             "its certificate is not valid yet; is the clock right on both machines?".into()
         }
-        E::Revoked => "its certificate was revoked".into(),
+        E::Revoked => {
+            "its certificate was revoked; make it a new one with `pstrain cert node`".into()
+        }
         E::UnknownIssuer | E::BadSignature => {
             "its certificate is of another CA; both sides need the same ca.pem".into()
         }
@@ -184,7 +186,9 @@ fn of_alert(alert: AlertDescription) -> (String, bool) {
         AlertDescription::CertificateRequired => "that there is none",
         AlertDescription::BadCertificate
         | AlertDescription::CertificateUnknown
-        | AlertDescription::UnsupportedCertificate => "that it is none it can take",
+        | AlertDescription::UnsupportedCertificate => {
+            "that it cannot take it: it may be for another name than it was dialled by"
+        }
         alert => return (format!("it broke off with the TLS alert {alert:?}"), false),
     };
     (format!("it refuses this side's certificate and says {why}"), true)

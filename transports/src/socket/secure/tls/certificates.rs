@@ -9,10 +9,10 @@ use rustls::client::Resumption;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
 
 use super::super::{Broken, KeyAccess, SecurityError, files};
 
@@ -38,8 +38,10 @@ impl Tls {
         let revoked_at = written_at(&folder.join(REVOKED));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = Arc::new(roots(&folder.join("ca.pem"))?);
-        let revoked = revoked(&folder.join(REVOKED))?;
+        let list = folder.join(REVOKED);
+        let revoked = revoked(&list)?;
         let own = Own::load(folder, access)?;
+        own.check_revoked(&provider, &roots, &revoked).map_err(|why| wrong_list(&list, &why))?;
         let server = own.server(&provider, &roots, revoked.clone());
         let client = own.client(&provider, &roots, revoked);
         let wrong = |error: String| SecurityError(format!("{}: {error}", folder.display()));
@@ -61,15 +63,22 @@ impl Tls {
         &self.client
     }
 
-    /// Reads all again if the list of those that were revoked has changed. If it cannot be read,
-    /// the one before stays in force.
+    /// Reads all again if the list of revoked certificates has changed. If the new list is wrong or
+    /// gone, the list before stays in force.
     pub(in super::super) fn refresh(&mut self) -> Result<(), SecurityError> {
-        let written_at = written_at(&self.folder.join(REVOKED));
-        if written_at != self.revoked_at {
-            // One that is wrong is named once.
-            self.revoked_at = written_at;
-            *self = Self::load(&self.folder, self.access)?;
+        let list = self.folder.join(REVOKED);
+        let written_at = written_at(&list);
+        if written_at == self.revoked_at {
+            return Ok(());
         }
+        // A wrong list is named once.
+        self.revoked_at = written_at;
+        let stays = "the list before stays in force until this process is started again";
+        if written_at.is_none() {
+            return Err(SecurityError(format!("{}: it is gone; {stays}", list.display())));
+        }
+        *self = Self::load(&self.folder, self.access)
+            .map_err(|SecurityError(why)| SecurityError(format!("{why}; {stays}")))?;
         Ok(())
     }
 }
@@ -105,7 +114,20 @@ fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Se
     let text = files::read(path)?;
     let found: Result<Vec<_>, _> =
         CertificateRevocationListDer::pem_slice_iter(text.as_bytes()).collect();
-    found.map_err(|error| SecurityError(format!("{}: {error}", path.display())))
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        // What a copy to a full disk leaves must not let revoked certificates in.
+        Ok(_) => Err(wrong_list(path, "it holds no list of revoked certificates")),
+        Err(error) => Err(wrong_list(path, &error.to_string())),
+    }
+}
+
+fn wrong_list(path: &Path, why: &str) -> SecurityError {
+    SecurityError(format!(
+        "{}: {why}; copy revoked.pem from the folder of the CA again, or remove it if no \
+         certificate was revoked",
+        path.display()
+    ))
 }
 
 /// A certificate and its key.
@@ -130,6 +152,33 @@ impl Own {
         let key = PrivateKeyDer::from_pem_slice(files::read_secret(&path, access)?.as_bytes())
             .map_err(|error| SecurityError(format!("{}: {error}", path.display())))?;
         Ok(Self { chain, identity, key })
+    }
+
+    /// Checks that the lists tell whether certificates of this CA are revoked. Peers would be refused
+    /// under any other list, and told a wrong cause.
+    fn check_revoked(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        roots: &Arc<RootCertStore>,
+        revoked: &Revoked,
+    ) -> Result<(), String> {
+        let Some((certificate, chain)) = self.chain.split_first() else { return Ok(()) };
+        if revoked.is_empty() {
+            return Ok(());
+        }
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider))
+                .with_crls(revoked.clone())
+                .build()
+                .map_err(|error| error.to_string())?;
+        match verifier.verify_client_cert(certificate, chain, UnixTime::now()) {
+            Err(
+                Error::InvalidCertificate(CertificateError::UnknownRevocationStatus)
+                | Error::InvalidCertRevocationList(_),
+            ) => Err("its list is damaged, or of another CA than ca.pem".into()),
+            // Peers judge the certificate itself.
+            _ => Ok(()),
+        }
     }
 
     fn server(
