@@ -69,7 +69,6 @@ impl Bench {
                 samples: 64,
                 size: 0,
                 keys: None,
-                body: None,
                 staleness: u64::from(WORKERS) - 1,
                 base: self.aggregator.needs_base().then_some(base),
                 values: &gradients[worker as usize],

@@ -4,14 +4,13 @@
 //!
 //! `cargo bench -p pstrain-core --features std --bench update`
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use divan::Bencher;
 use divan::counter::BytesCount;
 use pstrain_core::aggregate::{Aggregation, Aggregator, Gradient};
 use pstrain_core::consistency::{Closing, ConsistencySpec};
-use pstrain_core::id::{BodyId, Clock, PartId, Version, WorkerId};
+use pstrain_core::id::{Clock, PartId, Version, WorkerId};
 use pstrain_core::mode::Mode;
 use pstrain_core::optim::{OptimizerSpec, UpdateSpec, Updater};
 
@@ -63,14 +62,15 @@ fn adam(bencher: Bencher<'_, '_>, values: usize) {
     update(bencher, OptimizerSpec::ADAM, values, 7);
 }
 
-/// A round of so many gradients is closed, as a server does it: they are combined and applied. With
-/// `ahead`, all but the last values of one of them were added up while it came.
-fn close(bencher: Bencher<'_, '_>, gradients: u32, ahead: bool) {
+/// A round of so many gradients is closed, as a server does it: they are combined and applied. 100 MB
+/// each.
+#[divan::bench(args = [2, 4, 8])]
+fn close(bencher: Bencher<'_, '_>, gradients: u32) {
     const VALUES: usize = SIZES[1];
     let mode = Mode::of(ConsistencySpec::Bsp);
     let update = UpdateSpec::sgd(1e-6);
     let aggregator = Aggregator::new(Aggregation::Mean, &update, &mode, gradients, VALUES);
-    let Ok(aggregator) = aggregator else { return };
+    let Ok(mut aggregator) = aggregator else { return };
     let given: Vec<Vec<f32>> = (0..gradients).map(|_| vec![0.25; VALUES]).collect();
     let gradient = |worker: u32, values| Gradient {
         worker: WorkerId(worker),
@@ -81,33 +81,11 @@ fn close(bencher: Bencher<'_, '_>, gradients: u32, ahead: bool) {
         staleness: 0,
         base: None,
         keys: None,
-        body: Some(BodyId(worker.into())),
         values,
     };
     let all = || (0..).zip(&given).map(|(worker, values)| gradient(worker, &values[..]));
-    let come = || all().map(|it| Gradient { values: &it.values[..VALUES - 65_536], ..it });
-    let aggregator = RefCell::new(aggregator);
     let mut parameters = Arc::new(vec![0.5; VALUES]);
-    bencher
-        .with_inputs(|| {
-            if ahead {
-                while aggregator.borrow_mut().add_ahead(come()) {}
-            }
-        })
-        .bench_local_values(|()| {
-            let closing = Closing::Everything;
-            aggregator.borrow_mut().update(all(), &mut parameters, closing, Version(0));
-        });
-}
-
-/// 100 MB each; once all have come whole.
-#[divan::bench(args = [2, 4, 8])]
-fn close_at_once(bencher: Bencher<'_, '_>, gradients: u32) {
-    close(bencher, gradients, false);
-}
-
-/// The same once the rest of the last one has come.
-#[divan::bench(args = [2, 4, 8])]
-fn close_added_up(bencher: Bencher<'_, '_>, gradients: u32) {
-    close(bencher, gradients, true);
+    bencher.bench_local(|| {
+        aggregator.update(all(), &mut parameters, Closing::Everything, Version(0));
+    });
 }

@@ -135,10 +135,6 @@ number! {
     /// One connection, as the driver counts them. A reconnected worker has a new one.
     PeerId(u64)
 }
-number! {
-    /// A payload that came piece by piece, among those of its transport: no two have the same.
-    BodyId(u64)
-}
 counted_as_workers! {
     /// A server of the job. The first coordinates: it decides, and the others follow.
     ///

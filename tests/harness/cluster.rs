@@ -8,10 +8,7 @@ use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{PartId, WorkerId};
 use pstrain_core::model::Model;
-use pstrain_core::node::{
-    Event, Incoming, Input, Ledger, Node, Outbox, Prepare, Server, Worker, WorkerConfig,
-    WorkerError,
-};
+use pstrain_core::node::{Event, Ledger, Prepare, Server, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
@@ -57,30 +54,6 @@ pub struct Outcome {
     pub events: Vec<Event>,
     /// How each worker ended, in the order they were started.
     pub workers: Vec<Result<EndReason, WorkerError>>,
-    /// Keys that were added up while gradients were still coming, in the round where these were most.
-    pub keys_ahead: usize,
-}
-
-/// A server that is watched while it looks ahead.
-struct Watched {
-    server: Server,
-    keys_ahead: usize,
-}
-
-impl Node for Watched {
-    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        self.server.handle(now, input, out);
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.server.deadline()
-    }
-
-    fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
-        let has_more = self.server.look_ahead(incoming);
-        self.keys_ahead = self.keys_ahead.max(self.server.keys_ahead());
-        has_more
-    }
 }
 
 /// Runs `toy` over `kind`, all workers started at once.
@@ -156,18 +129,17 @@ fn run<S: Transport, W: Transport + Send + 'static>(
         let events = Arc::clone(&events);
         move |_: Time, event: Event| events.lock().unwrap().push(event)
     };
-    let mut node = Watched { server: Server::new(toy.job.clone(), 1).unwrap(), keys_ahead: 0 };
+    let mut server = Server::new(toy.job.clone(), 1).unwrap();
     let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
     let evaluator = Evaluator::new(model, toy.train.clone());
     let (train, count) = (toy.train.clone(), toy.job.parts());
     let partition = move |part: PartId| Some(partition_of(&train, count, part));
     let mut services = ServerServices::new(evaluator, partition, report);
     let mailbox = Mailbox::new(&transport);
-    let reason = drive(&mut node, &mut transport, &mut services, &mailbox).unwrap().unwrap();
+    let reason = drive(&mut server, &mut transport, &mut services, &mailbox).unwrap().unwrap();
     drop(transport);
     let workers = workers.into_iter().map(|thread| thread.join().unwrap()).collect();
     let events = std::mem::take(&mut *events.lock().unwrap());
-    let Watched { server, keys_ahead } = node;
     Outcome {
         reason,
         parameters: server.parameters().to_vec(),
@@ -175,7 +147,6 @@ fn run<S: Transport, W: Transport + Send + 'static>(
         ledger: server.ledger(),
         events,
         workers,
-        keys_ahead,
     }
 }
 

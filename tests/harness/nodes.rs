@@ -14,7 +14,7 @@ use pstrain_core::node::{
     Event, Input, Ledger, Prepare, Server, Target, Worker, WorkerConfig, WorkerError,
 };
 use pstrain_core::protocol::message::EndReason;
-use pstrain_core::protocol::{Limits, Message, PartialPush};
+use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::rng::Stream;
 use pstrain_core::time::Time;
 use pstrain_transports::{
@@ -70,10 +70,6 @@ impl Transport for Mortal {
 
     fn flush(&mut self, until: Time) -> Result<(), TransportError> {
         self.inner.flush(until)
-    }
-
-    fn partial_push(&self, peer: PeerId, least: usize) -> Option<PartialPush<'_>> {
-        self.inner.partial_push(peer, least)
     }
 }
 

@@ -32,7 +32,6 @@ const LISTED: &[(&str, &str)] = &[
     ("podman ", "needs a container engine: .ci/deploy builds the image"),
     ("kubectl ", "needs a cluster: .ci/deploy checks the manifest"),
     ("pstrain cert psk key && kubectl ", "needs a cluster: .ci/deploy checks the manifest"),
-    ("sudo ", "needs root and a shaped network interface"),
     ("pstrain bench", "measures for minutes: tools.rs runs a part of it"),
     ("pstrain top ", "draws on a terminal: its picture has tests of its own"),
     ("pstrain validate validation", "takes minutes of real time"),

@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use pstrain_core::id::{PartId, PeerId};
-use pstrain_core::node::{Checkpoint, Effect, Event, Incoming, Input, Node, Outbox, WorkerError};
+use pstrain_core::node::{Checkpoint, Effect, Event, Input, Node, Outbox, WorkerError};
 use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
-use pstrain_core::protocol::{Message, PartialPush, Status};
+use pstrain_core::protocol::{Message, Status};
 use pstrain_core::time::Time;
 
 use crate::refusals::Refusals;
@@ -235,7 +235,7 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
         over: false,
         done: None,
     };
-    let (mut events, mut may_look) = (Vec::new(), false);
+    let mut events = Vec::new();
     let now = driver.transport.now();
     driver.held.extend(begin.effects.into_iter().map(|effect| (now, effect)));
     begin.inputs.into_iter().try_for_each(|input| driver.input(input))?;
@@ -245,23 +245,13 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
         }
         driver.show();
         let deadline = driver.node.deadline();
-        // A look ahead takes the place of one wait: what that one was woken for may be in the mailbox.
-        let looks = std::mem::take(&mut may_look);
-        let until = if looks {
-            Some(driver.transport.now())
-        } else {
-            deadline.into_iter().chain(driver.services.looks_at()).min()
-        };
+        let until = deadline.into_iter().chain(driver.services.looks_at()).min();
         driver.transport.wait(until, &mut events)?;
-        if looks && events.is_empty() {
-            may_look = driver.node.look_ahead(&Pushes(driver.transport));
-        }
         driver.closed.clear();
         let overslept = driver.late(deadline).is_some_and(|late| late >= OVERSLEPT);
         if overslept {
             driver.input(Input::Overslept)?;
         }
-        may_look |= events.iter().any(|it| matches!(it, TransportEvent::Receiving(_)));
         for event in events.drain(..) {
             if peer_of(&event).is_some_and(|peer| driver.closed.contains(&peer)) {
                 continue;
@@ -301,15 +291,6 @@ fn input_of(event: TransportEvent) -> Input {
         TransportEvent::Receiving(peer) => Input::Receiving(peer),
         TransportEvent::Garbage(peer, error) => Input::Garbage(peer, error),
         TransportEvent::Disconnected { peer, why } => Input::Disconnected { peer, why },
-    }
-}
-
-/// What a transport is receiving.
-struct Pushes<'t, T>(&'t T);
-
-impl<T: Transport> Incoming for Pushes<'_, T> {
-    fn push(&self, peer: PeerId, least: usize) -> Option<PartialPush<'_>> {
-        self.0.partial_push(peer, least)
     }
 }
 
@@ -447,107 +428,5 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
             self.journal.end(now, self.node);
         }
         Ok(self.done.take())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use pstrain_core::node::Target;
-    use pstrain_core::protocol::Limits;
-
-    use super::*;
-
-    /// Is in the middle of a message, of which no more comes. It says nothing of wake-ups: whoever waits
-    /// for more without a look at the mailbox waits for ever.
-    #[derive(Default)]
-    struct Stuck {
-        waits: u32,
-    }
-
-    impl Transport for Stuck {
-        fn now(&self) -> Time {
-            Time::ZERO
-        }
-
-        fn dial(&mut self, _target: &Target) {}
-
-        fn send(&mut self, _peer: PeerId, _message: Message) {}
-
-        fn limit(&mut self, _peer: PeerId, _limits: Limits) {}
-
-        fn close(&mut self, _peer: PeerId) {}
-
-        fn wait(
-            &mut self,
-            until: Option<Time>,
-            events: &mut Vec<TransportEvent>,
-        ) -> Result<(), TransportError> {
-            self.waits += 1;
-            if self.waits == 1 {
-                events.push(TransportEvent::Receiving(PeerId(7)));
-            } else {
-                assert_eq!(until, Some(Time::ZERO), "it has something to do");
-            }
-            Ok(())
-        }
-
-        fn waker(&self) -> Waker {
-            Waker::new(|| {})
-        }
-
-        fn flush(&mut self, _until: Time) -> Result<(), TransportError> {
-            Ok(())
-        }
-    }
-
-    /// Has so much to look at; somebody asks it to finish while it looks for the last time.
-    struct Looker {
-        left: u32,
-        handle: Handle,
-    }
-
-    impl Node for Looker {
-        fn handle(&mut self, _now: Time, input: Input, out: &mut Outbox) {
-            if let Input::Drain = input {
-                assert_eq!(self.left, 0, "it was not let to look");
-                out.push(Effect::Done(Ok(EndReason::Stopped)));
-            }
-        }
-
-        fn deadline(&self) -> Option<Time> {
-            None
-        }
-
-        fn look_ahead(&mut self, _incoming: &dyn Incoming) -> bool {
-            self.left -= 1;
-            if self.left == 0 {
-                self.handle.post(Input::Drain);
-            }
-            self.left > 0
-        }
-    }
-
-    struct Nothing;
-
-    impl Services for Nothing {
-        fn report(&mut self, _now: Time, _event: Event) {}
-
-        fn work(&mut self, _effect: Effect, _handle: &Handle) -> Option<Input> {
-            None
-        }
-
-        fn examples(&mut self, _part: PartId, _from: u64) -> Option<ExamplesChunk> {
-            None
-        }
-    }
-
-    #[test]
-    fn a_node_looks_ahead_as_long_as_nothing_else_happens_and_no_input_waits_for_that() {
-        let mut transport = Stuck::default();
-        let mailbox = Mailbox::new(&transport);
-        let mut node = Looker { left: 3, handle: mailbox.handle() };
-        let end = drive(&mut node, &mut transport, &mut Nothing, &mailbox);
-        assert!(matches!(end, Ok(Ok(EndReason::Stopped))), "{end:?}");
-        assert_eq!(transport.waits, 4);
     }
 }

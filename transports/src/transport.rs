@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pstrain_core::id::PeerId;
 use pstrain_core::node::{Event, Identity, Target};
-use pstrain_core::protocol::{FrameError, Limits, LinkFigures, Message, PartialPush};
+use pstrain_core::protocol::{FrameError, Limits, LinkFigures, Message};
 use pstrain_core::time::Time;
 
 /// Once more than this is queued for a peer that dialled, nothing more is read from it until it has
@@ -83,13 +83,6 @@ pub trait Transport {
         None
     }
 
-    /// A push of which `peer` has sent a part, if its payload is of at least `least` bytes; none where
-    /// messages come at once.
-    fn partial_push(&self, peer: PeerId, least: usize) -> Option<PartialPush<'_>> {
-        let _unheeded = (peer, least);
-        None
-    }
-
     /// Hears what its node reports. A transport that models a link learns from the welcome which.
     fn note(&mut self, _event: &Event) {}
 }
@@ -146,10 +139,6 @@ impl<T: Transport> Transport for &mut T {
 
     fn origin(&self, peer: PeerId) -> Option<String> {
         (**self).origin(peer)
-    }
-
-    fn partial_push(&self, peer: PeerId, least: usize) -> Option<PartialPush<'_>> {
-        (**self).partial_push(peer, least)
     }
 
     fn note(&mut self, event: &Event) {

@@ -134,18 +134,7 @@ impl Replay {
             let base = kept.get(&base).map(Vec::as_slice);
             let trainer = self.trainers.get(worker.0 as usize);
             let keys = trainer.and_then(Trainer::keys);
-            Gradient {
-                worker,
-                part,
-                clock,
-                samples,
-                size,
-                staleness,
-                base,
-                keys,
-                body: None,
-                values,
-            }
+            Gradient { worker, part, clock, samples, size, staleness, base, keys, values }
         });
         let parameters = kept.get(&version).map_or(&[][..], Vec::as_slice);
         let share =

@@ -61,7 +61,6 @@ impl Aggregator {
     /// # Panics
     /// If they are not as many.
     pub fn give(&mut self, values: &[f32]) {
-        self.ahead.forget();
         self.combined.resize(self.parameters, 0.0);
         self.combined[self.scattered.range.clone()].copy_from_slice(values);
     }

@@ -5,7 +5,6 @@
 //! for, and why they belong together not at all. What comes out depends on nothing but the calls,
 //! in their order.
 
-mod ahead;
 mod blocks;
 mod correction;
 mod given;
@@ -35,7 +34,6 @@ pub use merging::Merging;
 pub use rule::{Aggregation, AggregationError, UnknownAggregation};
 pub use spec::{GREATEST_POWER, ParticipationSpec, StalenessSpec, UnknownRule};
 
-use self::ahead::Ahead;
 use self::blocks::{add, blocks, scale};
 use self::correction::Correction;
 use self::iterations::Iterations;
@@ -46,7 +44,7 @@ use self::shares::Shares;
 use self::table::Table;
 use self::weights::Factors;
 use crate::consistency::{Closing, ConsistencySpec};
-use crate::id::{BodyId, Clock, PartId, Version, WorkerId};
+use crate::id::{Clock, PartId, Version, WorkerId};
 use crate::mode::Mode;
 use crate::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater};
 use crate::params::{Cut, KeyList, emptied};
@@ -73,8 +71,6 @@ pub struct Gradient<'a> {
     /// The keys that it has values for, where these are not all. All gradients of an update have such
     /// a list, or none has.
     pub keys: Option<&'a KeyList>,
-    /// What its values came as, if that was piece by piece and they are still the same.
-    pub body: Option<BodyId>,
     /// The values; none if they are in those of one before it of the same worker and part: see
     /// [`Aggregator::merge`].
     pub values: &'a [f32],
@@ -104,8 +100,6 @@ pub struct Aggregator {
     retired: Arc<Vec<f32>>,
     /// The combined gradient, where it is wanted as a whole; kept for its memory.
     combined: Vec<f32>,
-    /// What of it belongs to the next update already.
-    ahead: Ahead,
     scattered: Scattered,
     workers: u32,
     parameters: usize,
@@ -199,7 +193,6 @@ impl Aggregator {
             scratch: Scratch::new(parameters),
             retired: Arc::default(),
             combined: Vec::new(),
-            ahead: Ahead::default(),
             scattered: Scattered::new(parameters),
             workers,
             parameters,
@@ -240,7 +233,6 @@ impl Aggregator {
     }
 
     fn forget(&mut self) {
-        self.ahead.forget();
         self.correction = Correction::new(&self.mode.staleness, self.parameters);
         self.factors = Factors::default();
         self.combination = Combination::of(&self.mode, self.workers);
@@ -251,9 +243,6 @@ impl Aggregator {
     /// # Errors
     /// [`SavedError`] if that is not what was saved.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        if archive.restores() {
-            self.ahead.forget();
-        }
         let Self { updater, mode, shares, factors, correction, combination, .. } = self;
         updater.archive(archive)?;
         archive.small(mode)?;
@@ -333,7 +322,6 @@ impl Aggregator {
     ) {
         self.plan(gradients.clone(), closing);
         self.combined.resize(self.parameters, 0.0);
-        let done = self.ahead.take(&self.plan, gradients.clone());
         let Self { correction, combination, plan, scratch, combined, scattered, .. } = self;
         if is_scattered(gradients.clone()) {
             if self.updater.bends() {
@@ -341,7 +329,7 @@ impl Aggregator {
             }
             return scattered.add(plan, gradients, combined);
         }
-        for keys in blocks(self.parameters).skip(done.div_ceil(BLOCK)) {
+        for keys in blocks(self.parameters) {
             let (first, len) = (keys.start, keys.len());
             let block = (first, &parameters[keys.clone()]);
             let room = (&mut scratch.sum[..len], &mut scratch.corrected[..len]);
@@ -355,7 +343,6 @@ impl Aggregator {
 
     /// Combines gradients with a factor given for each, whatever the mode says, in the order given.
     pub fn combine_with<'a>(&mut self, gradients: impl Iterator<Item = (f32, &'a [f32])>) {
-        self.ahead.forget();
         self.combined.resize(self.parameters, 0.0);
         for (place, (factor, values)) in gradients.enumerate() {
             if place == 0 {
@@ -443,18 +430,14 @@ impl Aggregator {
         version: Version,
     ) {
         self.plan(gradients.clone(), closing);
-        let done = self.ahead.take(&self.plan, gradients.clone());
         let learning_rate = self.updater.begin(version);
-        let Self { correction, combination, updater, plan, scratch, retired, combined, .. } = self;
+        let Self { correction, combination, updater, plan, scratch, retired, .. } = self;
         let mut update = |first: usize, params: &mut [f32]| {
             let len = params.len();
             let room = (&mut scratch.sum[..len], &mut scratch.corrected[..len]);
             let (block, gradients) = ((first, &*params), gradients.clone());
-            let (gradient, scale) = if first < done {
-                (&combined[first..first + len], 1.0)
-            } else {
-                blocks::combine((correction, combination), plan, gradients, block, room)
-            };
+            let (gradient, scale) =
+                blocks::combine((correction, combination), plan, gradients, block, room);
             let step = Step { first, gradient, curvature: &[], scale, learning_rate };
             change((updater, correction), params, step, &mut scratch.before);
         };

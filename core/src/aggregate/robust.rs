@@ -173,7 +173,6 @@ mod tests {
             samples: 1,
             size: 0,
             keys: None,
-            body: None,
             staleness: 0,
             base: None,
             values,

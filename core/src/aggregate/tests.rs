@@ -12,7 +12,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::optim::OptimizerSpec;
 
-mod ahead;
 mod merging;
 
 const UPDATE: UpdateSpec = UpdateSpec::sgd(1.0);
@@ -61,7 +60,6 @@ impl Given {
             staleness: self.staleness,
             base: self.base.as_deref(),
             keys: None,
-            body: None,
             values: &self.values,
         }
     }

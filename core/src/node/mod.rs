@@ -6,7 +6,6 @@
 //! has come it hands in [`Input::Wake`], which is harmless when nothing is due. Effects that take
 //! long ([`Effect::Prepare`], [`Effect::Compute`], [`Effect::Evaluate`]) are answered by an input
 //! of their own; the node goes on meanwhile. There is no callback, lock or blocking.
-//! While messages are being received and nothing else has happened, it may call [`Node::look_ahead`].
 
 mod backoff;
 mod damage;
@@ -43,7 +42,7 @@ use crate::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use crate::job::Job;
 use crate::params::KeyList;
 use crate::protocol::message::EndReason;
-use crate::protocol::{Limits, Message, PartialPush, Status};
+use crate::protocol::{Limits, Message, Status};
 use crate::saved::Saved;
 use crate::time::Time;
 use crate::work::Task;
@@ -56,26 +55,11 @@ pub trait Node {
     /// When [`Input::Wake`] is due, if ever.
     fn deadline(&self) -> Option<Time>;
 
-    /// Has a look at pushes of which parts have come, where there was [`Input::Receiving`] and nothing else
-    /// is to be done: it may do some of what it will have to do once they are whole. What it does then is
-    /// the same whether or not it was called. It returns after some milliseconds at most: whether there
-    /// is more to be done.
-    fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
-        let _nothing_to_do = incoming;
-        false
-    }
-
     /// How its job is doing, if it knows: what a client that asks is told.
     fn outlook(&self, now: Time) -> Option<Status> {
         let _unknown = now;
         None
     }
-}
-
-/// Pushes that are being received, each known by a number that no other of its node has.
-pub trait Incoming {
-    /// That of `peer`, if its payload is of at least `least` bytes.
-    fn push(&self, peer: PeerId, least: usize) -> Option<PartialPush<'_>>;
 }
 
 /// A node whose state can be kept, for one that begins anew to go on from.

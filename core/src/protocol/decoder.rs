@@ -7,11 +7,9 @@ use super::checksum::crc32c_append;
 use super::frame::{
     CHECKSUM_BYTES, FrameError, HEADER_BYTES, Header, decode, is_heartbeat, parse_header,
 };
-use super::message::{Message, PushHeader};
+use super::message::Message;
 use super::received::Received;
 use super::spares::Spares;
-use super::wire::{Kind, read_plain_push};
-use crate::id::BodyId;
 
 /// Finds the messages in a stream of bytes that may be cut anywhere.
 ///
@@ -29,18 +27,6 @@ pub struct Decoder {
     /// Whether all that `buffer` holds is part of one frame, which was looked for and is not whole.
     is_cut: bool,
     failed: Option<FrameError>,
-}
-
-/// A push of which a part has come. Its checksum is not known yet: nothing may depend on what it says before
-/// it has come as a message.
-#[derive(Clone, Copy, Debug)]
-pub struct PartialPush<'a> {
-    /// Everything but the values.
-    pub header: PushHeader,
-    /// The number by which the values are known, here and in the message.
-    pub body: BodyId,
-    /// Those of them that have come, from the first on.
-    pub values: &'a [f32],
 }
 
 /// A payload on its way.
@@ -138,17 +124,6 @@ impl Decoder {
         *self = Self { failed: Some(error), ..Self::new(self.limits) };
     }
 
-    /// The push that is under way, if it travels as it is and at least so many bytes; none without
-    /// [`Spares`] that number it.
-    #[must_use]
-    pub fn partial_push(&self, least: usize) -> Option<PartialPush<'_>> {
-        let is_push = |header: &Header| header.kind == Kind::Push && header.payload >= least;
-        let body = self.body.as_ref().filter(|body| is_push(&body.header))?;
-        let (number, values) = body.received.come()?;
-        let header = read_plain_push(&body.control)?;
-        Some(PartialPush { header, body: number, values })
-    }
-
     /// The next message, or nothing until more bytes have come.
     ///
     /// # Errors
@@ -156,7 +131,7 @@ impl Decoder {
     /// further call gives the same error.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first None")]
     pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
-        self.next_in(&mut Spares::unnumbered())
+        self.next_in(&mut Spares::for_one())
     }
 
     /// The same, with its values in memory of `spares`.
@@ -209,7 +184,7 @@ impl Decoder {
         };
         let mut body = Body {
             control: head[HEADER_BYTES..].to_vec(),
-            received: header.receive(spares).numbered(spares),
+            received: header.receive(spares),
             checksum: crc32c_append(0, head),
             header,
         };
@@ -227,6 +202,7 @@ mod tests {
     use alloc::sync::Arc;
     use alloc::vec;
 
+    use super::super::wire::Kind;
     use super::*;
     use crate::id::Version;
     use crate::params::KeyRange;

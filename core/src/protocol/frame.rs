@@ -102,7 +102,7 @@ pub fn payload(message: &Message) -> Payload<'_> {
 /// [`FrameError`] if they are no such frame.
 pub(crate) fn decode_whole(bytes: &[u8]) -> Result<Message, FrameError> {
     let limits = Limits { control: u32::MAX, payload: u32::MAX };
-    match decode(bytes, limits, &mut Spares::unnumbered())? {
+    match decode(bytes, limits, &mut Spares::for_one())? {
         Some((message, length)) if length == bytes.len() => Ok(message),
         _ => Err(FrameError::Cut),
     }

@@ -21,7 +21,7 @@ use super::{BUILD, PROTOCOL_VERSION, Refusal, Status};
 use crate::consistency::DropReason;
 use crate::filter::Encoded;
 use crate::fingerprint::Fingerprint;
-use crate::id::{BodyId, Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId};
+use crate::id::{Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId};
 use crate::job::Job;
 use crate::mode::MOST_IN_FLIGHT;
 use crate::params::{KeyRange, first_not_finite};
@@ -300,8 +300,6 @@ pub struct Push {
 pub struct Seen {
     /// Whether all values are known to be finite.
     pub finite: bool,
-    /// What its values came as, if that was piece by piece.
-    pub body: Option<BodyId>,
 }
 
 impl fmt::Debug for Seen {
@@ -320,7 +318,7 @@ impl Push {
     /// One that travels as it is.
     #[must_use]
     pub const fn new(header: PushHeader, gradient: Arc<Vec<f32>>) -> Self {
-        Self { header, gradient, encoded: None, seen: Seen { finite: false, body: None } }
+        Self { header, gradient, encoded: None, seen: Seen { finite: false } }
     }
 
     /// The first key whose value is NaN or infinite.

@@ -132,7 +132,7 @@ mod wire;
 use sha2::Digest as _;
 
 pub use checksum::crc32c;
-pub use decoder::{Decoder, PartialPush};
+pub use decoder::Decoder;
 pub(crate) use frame::decode_whole;
 pub use frame::{
     CHECKSUM_BYTES, FrameError, HEADER_BYTES, Payload, Tail, encode, frame_len, payload,

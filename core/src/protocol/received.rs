@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use super::message::Seen;
 use super::spares::Spares;
-use crate::id::BodyId;
 use crate::params::are_finite;
 
 const WORD: usize = size_of::<f32>();
@@ -28,8 +27,6 @@ pub(super) struct Received {
     seen: usize,
     /// Whether all of these are finite.
     finite: bool,
-    /// Its number, if it has one.
-    body: Option<BodyId>,
 }
 
 impl Received {
@@ -41,20 +38,7 @@ impl Received {
         let vector: &mut Vec<f32> = Arc::make_mut(&mut values);
         // A vector of the size that it had needs not be cleared.
         vector.resize(if vector.capacity() < words { 0 } else { words }, 0.0);
-        Self { values, announced: bytes, come: 0, looks, seen: 0, finite: true, body: None }
-    }
-
-    /// The same, known by a number of `spares` from now on.
-    pub(super) fn numbered(self, spares: &mut Spares) -> Self {
-        Self { body: spares.next_body(), ..self }
-    }
-
-    /// The values that have come, and the number by which they are known; none where they are no values
-    /// yet.
-    pub(super) fn come(&self) -> Option<(BodyId, &[f32])> {
-        let is_told = cfg!(target_endian = "little") && self.announced.is_multiple_of(WORD);
-        let values = self.values.get(..self.come / WORD).filter(|_| is_told)?;
-        Some((self.body?, values))
+        Self { values, announced: bytes, come: 0, looks, seen: 0, finite: true }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -117,7 +101,7 @@ impl Received {
             let values: &mut Vec<f32> = Arc::make_mut(&mut self.values);
             values.iter_mut().for_each(|it| *it = f32::from_bits(u32::from_le(it.to_bits())));
         }
-        let seen = Seen { finite: self.looks && self.finite, body: self.body };
+        let seen = Seen { finite: self.looks && self.finite };
         self.announced.is_multiple_of(WORD).then_some((self.values, seen))
     }
 }

@@ -4,8 +4,6 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::id::BodyId;
-
 /// The most bytes of vectors that are kept beside the latest, if it is not one that was taken before.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// Vectors that were not needed while this many times as many were asked for are not kept any longer.
@@ -32,10 +30,8 @@ pub struct Spares {
     /// The fewest vectors that were left meanwhile.
     fewest: usize,
     stretches: Vec<Vec<u8>>,
-    /// Payloads that were numbered.
-    bodies: u64,
-    /// Whether none are, and nothing comes back.
-    is_unnumbered: bool,
+    /// Whether nothing that is taken comes back.
+    is_for_one: bool,
 }
 
 fn bytes_of(vector: &Arc<Vec<f32>>) -> usize {
@@ -48,15 +44,9 @@ fn fits(vector: &Arc<Vec<f32>>, values: usize) -> bool {
 }
 
 impl Spares {
-    /// For one message: its payload gets no number, which others would get as well, and does not come back.
-    pub(super) fn unnumbered() -> Self {
-        Self { is_unnumbered: true, ..Self::default() }
-    }
-
-    /// A number that no other payload has.
-    pub(super) fn next_body(&mut self) -> Option<BodyId> {
-        self.bodies += 1;
-        (!self.is_unnumbered).then_some(BodyId(self.bodies))
+    /// For one message, whose payload does not come back.
+    pub(super) fn for_one() -> Self {
+        Self { is_for_one: true, ..Self::default() }
     }
 
     /// Takes a vector, unless somebody else has it too or there are enough. One that was taken before and
@@ -80,7 +70,7 @@ impl Spares {
         if values == 0 {
             return Arc::default();
         }
-        if !self.is_unnumbered {
+        if !self.is_for_one {
             if self.lent.len() >= MOST {
                 self.lent.pop_front();
             }

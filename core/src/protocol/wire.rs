@@ -299,12 +299,6 @@ fn read_push(control: &[u8], payload: Received, most_values: usize) -> Result<Pu
     Ok(Push { encoded: Some(encoded), ..Push::new(header, Arc::new(gradient)) })
 }
 
-/// The header of a push whose payload is its values.
-pub(super) fn read_plain_push(control: &[u8]) -> Option<PushHeader> {
-    let (header, form): (PushHeader, Option<Form>) = codec::read(control).ok()?;
-    form.is_none().then_some(header)
-}
-
 /// What has changed is put together by whoever has the rest.
 fn read_parameters(control: &[u8], payload: Received) -> Result<Parameters, Malformed> {
     let (header, form): (ParametersHeader, Option<Form>) = codec::read(control)?;

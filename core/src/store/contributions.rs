@@ -6,10 +6,9 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::ahead::Place;
 use super::lists::Lists;
 use crate::aggregate::{Aggregator, Gradient, Merging};
-use crate::id::{BodyId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
+use crate::id::{Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use crate::params::KeyList;
 use crate::saved::{Archive, SavedError, presence};
 use crate::time::Time;
@@ -36,6 +35,9 @@ pub struct Contribution {
     pub granted: Time,
 }
 
+/// The order of the gradients of an update.
+type Place = (PartId, WorkerId, Incarnation, Sequence);
+
 /// A contribution with its values.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Gathered {
@@ -46,9 +48,6 @@ pub(super) struct Gathered {
     /// The keys that it has values for, if these are not all.
     #[serde(skip)]
     pub(super) keys: Option<KeyList>,
-    /// What its values came as, if that was piece by piece and nothing was done to them.
-    #[serde(skip)]
-    pub(super) body: Option<BodyId>,
     /// None if they are merged in those of one before it.
     #[serde(with = "presence")]
     pub(super) values: Option<Arc<Vec<f32>>>,
@@ -63,7 +62,7 @@ impl Contribution {
 
 impl Gathered {
     /// Where it counts in an update: that depends on nothing but what it is.
-    pub(super) const fn place(&self) -> Place {
+    const fn place(&self) -> Place {
         let Contribution { task, worker, incarnation, sequence, .. } = self.contribution;
         (task.part, worker, incarnation, sequence)
     }
@@ -98,7 +97,6 @@ impl Gathered {
             staleness: version.since(base),
             base: self.base.as_ref().map(|values| values.as_slice()),
             keys: self.keys.as_ref(),
-            body: self.body,
             values: self.values.as_ref().map_or(&[], |values| values.as_slice()),
         }
     }
@@ -166,7 +164,6 @@ impl Contributions {
             let Some(first) = before.get_mut(first) else { continue };
             if merging == Merging::Latest {
                 first.values = next.values.take();
-                first.body = next.body.take();
                 first.base = next.base.take();
                 continue;
             }
@@ -175,7 +172,7 @@ impl Contributions {
             let (given, added) = (first.gradient(version), next.gradient(version));
             aggregator.merge(values, &given, &added, parameters);
             first.values = Some(sum);
-            (first.base, first.body) = (None, None);
+            first.base = None;
             (next.values, next.base) = (None, None);
         }
         self.settled = self.all.len();

@@ -5,7 +5,6 @@
 //! that are told the same come to the same parameters as one that holds all keys, bit for bit. Knows
 //! of workers only whose a gradient is; of connections, time and policies nothing.
 
-mod ahead;
 mod contributions;
 mod decision;
 mod lists;
@@ -19,8 +18,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use ahead::Due;
-pub(crate) use ahead::LEAST_AHEAD_BYTES;
 pub use contributions::Contribution;
 use contributions::{Contributions, Gathered};
 pub use decision::Decision;
@@ -43,7 +40,6 @@ use crate::protocol::message::{Parameters, ParametersHeader, Push};
 use crate::protocol::range::{How, RangePart};
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
-use crate::work::Redundancy;
 
 /// Parameters that were given to a worker, the oldest first.
 type Given = VecDeque<Kept>;
@@ -71,10 +67,6 @@ pub struct Store {
     pulled: BTreeMap<WorkerId, Vec<f32>>,
     /// Gradients that have become part of the parameters.
     spares: Vec<Arc<Vec<f32>>>,
-    /// Whether gradients are looked at before they are whole, if they can be.
-    is_long: bool,
-    /// What the next update may be made of; kept for its memory.
-    due: Vec<Due>,
 }
 
 /// What a worker is given of the parameters here.
@@ -144,10 +136,6 @@ impl Store {
             pull: job.pull_filter(),
             pulled: BTreeMap::new(),
             spares: Vec::new(),
-            is_long: size_of::<f32>() * values >= LEAST_AHEAD_BYTES
-                && job.redundancy == Redundancy::None
-                && !job.is_sparse(),
-            due: Vec::new(),
         })
     }
 
@@ -329,7 +317,7 @@ impl Store {
     /// Adds `factor` times the gradient of a push to the open round, or it as it is: one value for each key of the
     /// worker's vectors here.
     pub fn gather(&mut self, contribution: Contribution, push: Push, factor: Option<f32>) {
-        let Push { mut gradient, seen, .. } = push;
+        let Push { mut gradient, .. } = push;
         let listed = self.lists.as_ref().map(|lists| lists.of(contribution.worker));
         // One without a list, or of another length, is refused before it comes here.
         let keys = listed.map(|listed| listed.map_or_else(KeyList::default, |it| it.list.clone()));
@@ -337,8 +325,8 @@ impl Store {
             Arc::make_mut(&mut gradient).iter_mut().for_each(|value| *value *= factor);
         }
         let base = self.base(contribution.worker, contribution.base);
-        let (body, values) = (seen.body.filter(|_| factor.is_none()), Some(gradient));
-        self.contributions.push(Gathered { contribution, base, keys, body, values });
+        let values = Some(gradient);
+        self.contributions.push(Gathered { contribution, base, keys, values });
     }
 
     /// The parameters of `base`, if they were kept. Earlier ones are not needed any more: a worker

@@ -401,18 +401,7 @@ impl Books {
             let base = Some(self.history[base.0 as usize].as_slice());
             let (worker, part) = (key.0, part(key));
             let keys = self.keys.get(worker.0 as usize);
-            Gradient {
-                worker,
-                part,
-                clock,
-                samples,
-                size: 0,
-                staleness,
-                base,
-                keys,
-                body: None,
-                values,
-            }
+            Gradient { worker, part, clock, samples, size: 0, staleness, base, keys, values }
         });
         self.aggregator.get().begin(Version(version.0 - 1));
         self.aggregator.get().combine(gradients, current, closing);

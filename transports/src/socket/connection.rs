@@ -8,9 +8,7 @@ use std::sync::atomic::Ordering;
 use mio::event::Source;
 use pstrain_core::id::PeerId;
 use pstrain_core::node::Identity;
-use pstrain_core::protocol::{
-    Decoder, Limits, LinkFigures, Message, Outgoing, PartialPush, Spares,
-};
+use pstrain_core::protocol::{Decoder, Limits, LinkFigures, Message, Outgoing, Spares};
 use pstrain_core::time::Time;
 
 use super::door::Origin;
@@ -183,11 +181,6 @@ impl Connection {
     /// Whether the peer is known to have closed.
     pub(super) const fn has_hung_up(&self) -> bool {
         self.hung_up
-    }
-
-    /// The push that is under way, if its payload is of at least `least` bytes.
-    pub(super) fn partial_push(&self, least: usize) -> Option<PartialPush<'_>> {
-        self.decoder.partial_push(least).filter(|_| self.is_heard())
     }
 
     pub(super) fn limit(&mut self, limits: Limits) {

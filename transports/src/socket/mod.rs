@@ -20,7 +20,7 @@ use std::time::Duration;
 use mio::{Events, Interest, Poll, Token};
 use pstrain_core::id::PeerId;
 use pstrain_core::node::{Identity, Target};
-use pstrain_core::protocol::{Limits, LinkFigures, Message, PartialPush, Spares};
+use pstrain_core::protocol::{Limits, LinkFigures, Message, Spares};
 use pstrain_core::time::Time;
 
 use crate::address::Address;
@@ -497,10 +497,6 @@ impl Transport for SocketTransport {
 
     fn origin(&self, id: PeerId) -> Option<String> {
         self.connections.get(&id)?.origin().map(|origin| origin.to_string())
-    }
-
-    fn partial_push(&self, id: PeerId, least: usize) -> Option<PartialPush<'_>> {
-        self.connections.get(&id)?.partial_push(least)
     }
 
     fn flush(&mut self, until: Time) -> Result<(), TransportError> {

@@ -65,7 +65,7 @@ use core::time::Duration;
 use self::primary::Primary;
 use self::standby::Standby;
 use self::subject::Subject;
-use super::{Effect, Incoming, Input, Node, Outbox, Server, ServerError, Shard, WorkerError};
+use super::{Effect, Input, Node, Outbox, Server, ServerError, Shard, WorkerError};
 use crate::id::{PeerId, ServerId, Term};
 use crate::job::{Job, heartbeat};
 use crate::params::KeyRange;
@@ -234,14 +234,6 @@ impl Node for Replica {
         match &self.role {
             Role::Leads(primary) => primary.deadline(),
             Role::StandsBy(standby) => standby.deadline(),
-        }
-    }
-
-    /// A standby receives no pushes.
-    fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
-        match &mut self.role {
-            Role::Leads(primary) => primary.look_ahead(incoming),
-            Role::StandsBy(_) => false,
         }
     }
 

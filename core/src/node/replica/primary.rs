@@ -14,10 +14,10 @@ use super::stream::{Content, Settled, Unsettled};
 use super::{Copy, ReplicaConfig, Replicate, inner, outer};
 use crate::id::{PeerId, Term};
 use crate::node::dialler::Dialler;
-use crate::node::{Effect, Incoming, Input, Outbox, Server, encode_input};
+use crate::node::{Effect, Input, Outbox, Server, encode_input};
 use crate::protocol::message::{End, Heartbeat};
 use crate::protocol::replica::{Electorate, EntryKind};
-use crate::protocol::{Message, PartialPush, Status};
+use crate::protocol::{Message, Status};
 use crate::rng::Stream;
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
@@ -47,18 +47,6 @@ pub(super) struct Primary {
 
 /// Entries that are kept back for the sake of a push, at most.
 const MOST_KEPT_BACK: usize = 4096;
-
-/// What the driver is receiving, by the peers that the server knows.
-struct OfServer<'i> {
-    began: Term,
-    incoming: &'i dyn Incoming,
-}
-
-impl Incoming for OfServer<'_> {
-    fn push(&self, peer: PeerId, least: usize) -> Option<PartialPush<'_>> {
-        self.incoming.push(outer(self.began, peer)?, least)
-    }
-}
 
 impl Primary {
     /// One that leads alone in `term`.
@@ -108,10 +96,6 @@ impl Primary {
             self.contest(now, config, out);
         }
         self.watch_electorate(now, out);
-    }
-
-    pub(super) fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
-        self.copy.server.look_ahead(&OfServer { began: self.began, incoming })
     }
 
     /// Takes out what is not for the server; the rest, with the peers that the server knows.

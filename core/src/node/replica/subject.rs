@@ -9,9 +9,7 @@ use core::time::Duration;
 use super::ReplicaConfig;
 use crate::id::{PeerId, ServerId, WorkerId};
 use crate::job::Job;
-use crate::node::{
-    Effect, Identity, Incoming, Input, Node, Outbox, Server, Shard, ShardConfig, Target,
-};
+use crate::node::{Effect, Identity, Input, Node, Outbox, Server, Shard, ShardConfig, Target};
 use crate::params::KeyRange;
 use crate::protocol::group::Place;
 use crate::protocol::replica::{Combined, Elector, Electorate};
@@ -98,13 +96,6 @@ impl Subject {
         match self {
             Self::Coordinator(server) => server.handle(now, input, out),
             Self::Shard(shard) => shard.handle(now, input, out),
-        }
-    }
-
-    pub(super) fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
-        match self {
-            Self::Coordinator(server) => server.look_ahead(incoming),
-            Self::Shard(shard) => shard.look_ahead(incoming),
         }
     }
 

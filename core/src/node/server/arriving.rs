@@ -11,7 +11,6 @@ use super::roster::Slot;
 use crate::filter::Encoded;
 use crate::id::{PeerId, Sequence, ServerId, Version, WorkerId};
 use crate::node::Outbox;
-use crate::protocol::PartialPush;
 use crate::protocol::group::{Arrived, Fault};
 use crate::protocol::message::{Push, PushHeader, Seen};
 use crate::saved::{Archive, SavedError};
@@ -135,12 +134,6 @@ impl Arriving {
             archive.shared_of("arriving", &mut own.gradient, values)
         };
         self.own.iter_mut().try_for_each(save)
-    }
-
-    /// The part of this server, if it has come piece by piece.
-    pub(super) fn own(&self) -> Option<PartialPush<'_>> {
-        let Own { header, gradient, seen, .. } = self.own.as_ref()?;
-        Some(PartialPush { header: *header, body: seen.body?, values: gradient })
     }
 
     /// The part of this server, if that has come.

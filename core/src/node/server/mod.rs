@@ -42,7 +42,7 @@ use round::Round;
 pub use saving::RestoreError;
 use waiting::Waiting;
 
-use super::{Effect, Evaluate, Event, Identity, Incoming, Input, Node, Outbox, Point};
+use super::{Effect, Evaluate, Event, Identity, Input, Node, Outbox, Point};
 use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, ServerId, Version, WorkerId};
 use crate::job::{BudgetKind, Job, JobError};
@@ -478,9 +478,5 @@ impl Node for Server {
 
     fn deadline(&self) -> Option<Time> {
         self.next_deadline()
-    }
-
-    fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
-        self.add_ahead(incoming)
     }
 }

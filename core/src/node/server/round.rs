@@ -9,10 +9,10 @@ use super::roster::{Grant, Presence, Slot};
 use crate::consistency::Closing;
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::BudgetKind;
-use crate::node::{Effect, Event, Incoming, Outbox};
+use crate::node::{Effect, Event, Outbox};
 use crate::protocol::Phase;
 use crate::protocol::message::{EndReason, Push};
-use crate::store::{Contribution, LEAST_AHEAD_BYTES};
+use crate::store::Contribution;
 use crate::time::Time;
 use crate::work::{Dealer, Share, Task};
 
@@ -52,26 +52,6 @@ impl Server {
             self.finished.insert(worker);
             self.retire(worker);
         }
-    }
-
-    /// Adds up what members are pushing, as far as it has come; whether there is more of that.
-    pub(super) fn add_ahead(&mut self, incoming: &dyn Incoming) -> bool {
-        if !self.store.adds_ahead() || self.is_measuring() {
-            return false;
-        }
-        let Self { store, roster, cohort, .. } = self;
-        let version = cohort.version();
-        let owing = cohort.workers().filter(|&worker| !cohort.contributed(worker));
-        store.add_ahead(owing, |worker| {
-            let slot = roster.slot(worker)?;
-            let sequence = slot.seat.grants.front()?.sequence;
-            let whole = slot.seat.arriving.get(&sequence).and_then(Arriving::own);
-            let push = whole.or_else(|| incoming.push(slot.peer?, LEAST_AHEAD_BYTES))?;
-            let is_due = push.header.sequence == sequence
-                && push.header.incarnation == slot.incarnation
-                && push.header.base == version;
-            is_due.then_some(push)
-        })
     }
 
     /// Takes `worker` out of the cohort and keeps its clock.
@@ -230,13 +210,6 @@ impl Server {
     #[must_use]
     pub fn vectors_held(&self) -> usize {
         self.store.vectors()
-    }
-
-    /// Keys for which the gradients of the open round are added up before all of them are whole. A measure of
-    /// work that is done, and of nothing else.
-    #[must_use]
-    pub const fn keys_ahead(&self) -> usize {
-        self.store.keys_ahead()
     }
 
     /// Whether all tasks there are have been given out and have come back.

@@ -23,7 +23,7 @@ use workers::Workers;
 use super::damage::{Damage, is_foreign};
 use super::dialler::{Dialler, Due, Unreachable};
 use super::places::Places;
-use super::{Effect, Event, Identity, Incoming, Input, Node, Outbox, Target, WorkerError};
+use super::{Effect, Event, Identity, Input, Node, Outbox, Target, WorkerError};
 use crate::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
 use crate::job::Job;
 use crate::model::Model;
@@ -538,14 +538,6 @@ impl Node for Shard {
             | Input::Evaluated(_)
             | Input::Checkpoint(_) => {}
         }
-    }
-
-    fn look_ahead(&mut self, incoming: &dyn Incoming) -> bool {
-        let store = self.following.as_mut().and_then(|following| following.store.as_mut());
-        store.filter(|store| store.adds_ahead()).is_some_and(|store| {
-            let coming = |worker| self.workers.coming(worker, incoming);
-            store.add_ahead(self.workers.awaited(), coming)
-        })
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -13,13 +13,12 @@ use crate::id::{Incarnation, PeerId, Sequence, WorkerId};
 use crate::job::heartbeat;
 use crate::node::idle::Idle;
 use crate::node::server::no_standby;
-use crate::node::{Effect, Incoming, Outbox, Target};
+use crate::node::{Effect, Outbox, Target};
 use crate::params::KeyRange;
 use crate::protocol::group::{Attach, Attached};
 use crate::protocol::message::{Heartbeat, Push, PushHeader};
-use crate::protocol::{Limits, Message, PROTOCOL_VERSION, PartialPush, Refusal};
+use crate::protocol::{Limits, Message, PROTOCOL_VERSION, Refusal};
 use crate::saved::{Archive, SavedError};
-use crate::store::LEAST_AHEAD_BYTES;
 use crate::time::Time;
 
 /// All worker ids of the job.
@@ -160,24 +159,6 @@ impl Workers {
         }
         // Repeated after a reconnect, or the first of its kind: it is the same gradient.
         Ok(Some(seat.held.entry(header.sequence).or_insert(push).clone()))
-    }
-
-    /// Workers that have been allowed a push which has not been decided.
-    pub(super) fn awaited(&self) -> impl Iterator<Item = WorkerId> {
-        let is_awaited = |(_, seat): &(WorkerId, &Seat)| seat.allowed > seat.decided;
-        (0..).map(WorkerId).zip(&self.seats).filter(is_awaited).map(|(worker, _)| worker)
-    }
-
-    /// The next push of `worker` that will be decided, as far as it has come.
-    pub(super) fn coming<'a>(
-        &'a self,
-        worker: WorkerId,
-        incoming: &'a dyn Incoming,
-    ) -> Option<PartialPush<'a>> {
-        let seat = self.seats.get(worker.0 as usize)?;
-        let held = seat.held.values().next().and_then(PartialPush::whole);
-        let push = held.or_else(|| incoming.push(seat.peer?, LEAST_AHEAD_BYTES))?;
-        (push.header.incarnation == seat.incarnation).then_some(push)
     }
 
     /// Whether the worker's incarnation has been allowed a push.
