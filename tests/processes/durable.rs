@@ -1,7 +1,8 @@
 //! Servers that are killed and begin anew with all that was acknowledged.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -330,6 +331,84 @@ fn a_log_on_a_small_disk_never_fills_it() {
     assert!(!ended.stderr.contains("cannot be written"), "{}", ended.stderr);
     let summary = ended.json();
     assert!(number(&summary["workers"][0]["pushed_bytes"]) > 3_000_000, "{summary}");
+}
+
+/// The unit of room on a tmpfs.
+const PAGE: usize = 4096;
+
+/// A small file system that only processes under its [`Self::under`] see.
+struct SmallDisk {
+    folder: TempDir,
+    /// Keeps it mounted.
+    holder: Process,
+}
+
+impl SmallDisk {
+    fn mount() -> Self {
+        let folder = TempDir::new().unwrap();
+        let mount = "mount -t tmpfs -o size=2m none \"$1\" && echo mounted >&2 && exec sleep 10000";
+        let command = ["unshare", "--mount", "sh", "-c", mount];
+        let holder = Process::start_under(&command, &[path(folder.path())]);
+        holder.wait_to_say("mounted");
+        Self { folder, holder }
+    }
+
+    /// What runs a command there.
+    fn under(&self) -> [String; 3] {
+        ["nsenter".into(), "--mount".into(), format!("--target={}", self.holder.id())]
+    }
+
+    /// Takes the room that is left, but for one page.
+    fn fill(&self) {
+        let mut filler = File::create(self.filler()).unwrap();
+        let full = loop {
+            if let Err(error) = filler.write_all(&[1; PAGE]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+        let taken = filler.metadata().unwrap().len();
+        filler.set_len(taken.saturating_sub(PAGE as u64)).unwrap();
+    }
+
+    /// Gives the room back that [`Self::fill`] took.
+    fn free(&self) {
+        fs::remove_file(self.filler()).unwrap();
+    }
+
+    fn filler(&self) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
+        root.join(self.folder.path().strip_prefix("/").unwrap()).join("filler")
+    }
+}
+
+#[test]
+#[cfg_attr(not(namespaces), ignore = "needs root: a disk of its own")]
+fn a_server_resumed_on_a_full_small_disk_goes_on_once_there_is_room_and_never_fills_it() {
+    let disk = SmallDisk::mount();
+    let kept = disk.folder.path().join("kept");
+    let log = ["--durability", "log", "--state", path(&kept)];
+    let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "2"], &log, &NEVER];
+    let under = disk.under();
+    let server = Server::under(&under.each_ref().map(String::as_str), "127.0.0.1:0", &parts);
+    let workers = server.workers(2);
+    // Logs take their share of the disk by then: the server that resumes tries a checkpoint at once.
+    server.wait_for_updates(1000);
+    server.process.signal(Signal::STOP);
+    disk.fill();
+    let server = server.replace(&[&["--resume", path(&kept)]]);
+    server.process.wait_to_say("no checkpoint: ");
+    server.process.wait_to_say("nothing is acknowledged until it");
+    disk.free();
+    let said = server.process.wait_to_say("checkpoints can be written again");
+    server.wait_for_updates(8000);
+    server.process.signal(Signal::INT);
+    for worker in workers {
+        worker.wait().with_code(3);
+    }
+    let ended = server.process.wait().with_code(3);
+    let since = ended.stderr.strip_prefix(&said).unwrap();
+    assert!(!since.contains("cannot be written"), "{since}");
 }
 
 #[test]

@@ -107,6 +107,11 @@ impl Process {
         Self { child, command: format!("pstrain {}", args.join(" ")), stdout, stderr }
     }
 
+    /// Its number on this machine.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it is still there");

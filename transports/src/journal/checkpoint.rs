@@ -110,6 +110,17 @@ impl Checkpoint {
         Ok(bytes)
     }
 
+    /// Bytes that its file has at least.
+    pub(super) fn least_bytes(&self) -> u64 {
+        let array = |(_, array): &(String, Array)| match array {
+            Array::F32(values) => size_of_val(values.as_slice()),
+            Array::F64(values) => size_of_val(values.as_slice()),
+            Array::U32(values) => size_of_val(values.as_slice()),
+        };
+        let arrays: usize = self.saved.arrays.iter().map(array).sum();
+        (arrays + self.saved.small.len() + self.beside.len()) as u64
+    }
+
     /// Reads the file of the one with this `mark`.
     ///
     /// # Errors
@@ -273,6 +284,8 @@ mod tests {
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         assert_eq!(tensors.tensor("velocity").unwrap().shape(), [4]);
         assert_eq!(tensors.len(), 6);
+        let least = sample().least_bytes();
+        assert!((60..bytes.len() as u64).contains(&least), "{least} of {} bytes", bytes.len());
     }
 
     #[test]

@@ -44,14 +44,13 @@ pub struct Checkpoints<B, D> {
     newest: u64,
     /// The newest checkpoint that is whole; 0 for the beginning.
     whole: u64,
-    /// Its bytes.
+    /// Its size in bytes, or the size of a larger one that could not be written; 0 if unknown.
     bytes: u64,
     due: Time,
     writing: Option<Writing>,
-    has_failed: bool,
+    /// When the last one failed, if it did.
+    failed_at: Option<Time>,
     room: Room,
-    /// Whether the last one was taken for want of room.
-    for_room: bool,
 }
 
 /// A state that is to be a checkpoint.
@@ -94,7 +93,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         warn: fn(&str),
     ) -> Self {
         let (newest, whole) = (found.newest, found.number());
-        let due = now + every;
+        let (due, bytes) = (now + every, folder.bytes_of_checkpoint(whole));
         Self {
             folder,
             disk,
@@ -103,12 +102,11 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
             warn,
             newest,
             whole,
-            bytes: 0,
+            bytes,
             due,
             writing: None,
-            has_failed: false,
+            failed_at: None,
             room: Room::default(),
-            for_room: false,
         }
     }
 
@@ -119,7 +117,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         }
         let most = LEAST_LOG.max(self.bytes.saturating_mul(MOST_LOG));
         let is_long = log.is_some_and(|log| log.committed() > most || self.room.is_tight());
-        now >= self.due || is_long && !self.has_failed
+        now >= self.due || is_long && self.failed_at.is_none_or(|at| now >= at + PAUSE)
     }
 
     /// Sees how much room `log` leaves on the disk, if that is to be asked again, and waits for the
@@ -128,13 +126,55 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         if !self.room.asks(log.committed()) {
             return;
         }
+        self.measure(log);
+        if self.writing.is_some() && self.room.waits() {
+            self.settle(now);
+        }
+    }
+
+    /// Asks the disk how much room `log` leaves on it.
+    pub(super) fn measure(&mut self, log: &Log) {
         let free = self.disk.free(self.folder.path()).ok();
         let usage = free.zip(self.folder.bytes_of_logs().ok());
         let usage = usage.map(|(free, logs)| Usage { logs, state: self.bytes, free });
         self.room.note(log.committed(), usage);
-        if self.writing.is_some() && self.room.waits() {
-            self.settle(now);
+    }
+
+    /// Whether the log must wait, since a checkpoint has failed and the next may need all the room
+    /// that is left.
+    pub(super) const fn holds_log(&self) -> bool {
+        self.failed_at.is_some() && self.writing.is_none() && self.room.waits()
+    }
+
+    /// Tries to write a checkpoint while the log waits: the state that was `taken` for the last
+    /// try, if there was one, and a new one otherwise. Returns whether it is written.
+    pub(super) fn retry(
+        &mut self,
+        now: Time,
+        server: &mut impl Durable,
+        log: &mut Log,
+        taken: &mut Option<Arc<Taken>>,
+    ) -> bool {
+        if !self.room.fits() {
+            return false;
         }
+        match taken.take() {
+            Some(taken) => self.write(taken),
+            None => self.take(now, server, Some(log)),
+        }
+        match self.settle(now) {
+            Some(Ok(_)) => true,
+            Some(Err(failed)) => {
+                *taken = Some(failed);
+                false
+            }
+            None => false, // its log could not be begun
+        }
+    }
+
+    /// The folder that they are in.
+    pub(super) const fn folder(&self) -> &StateFolder {
+        &self.folder
     }
 
     /// Whether one is being written.
@@ -186,7 +226,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
             match self.folder.begin_log(&self.disk, number) {
                 Ok(next) => {
                     *log = next;
-                    self.for_room = std::mem::take(&mut self.room).is_tight();
+                    self.room = Room::default();
                 }
                 Err(error) => return self.failed(now, &error.to_string()),
             }
@@ -198,6 +238,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
 
     /// Begins to write it.
     pub(super) fn write(&mut self, taken: Arc<Taken>) {
+        self.bytes = self.bytes.max(taken.checkpoint.least_bytes());
         // With its lock, so that nobody else is there before this is written.
         let (disk, folder, state) = (self.disk.clone(), self.folder.clone(), Arc::clone(&taken));
         let write = move || state.write(&disk, &folder);
@@ -217,7 +258,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
                 self.folder.clear(&self.disk, taken.oldest.unwrap_or(self.whole));
                 (self.whole, self.bytes) = (number, bytes);
                 self.room = Room::default(); // there is more now
-                if std::mem::take(&mut self.has_failed) {
+                if self.failed_at.take().is_some() {
                     (self.warn)("checkpoints can be written again");
                 }
                 Some(Ok(number))
@@ -231,8 +272,9 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
     }
 
     fn failed(&mut self, now: Time, why: &str) {
-        self.due = now + if self.for_room { PAUSE } else { self.every.max(PAUSE) };
-        if !std::mem::replace(&mut self.has_failed, true) {
+        self.due = now + self.every.max(PAUSE);
+        self.room = Room::default(); // the disk is asked again
+        if self.failed_at.replace(now).is_none() {
             (self.warn)(&format!(
                 "no checkpoint: {why}; training goes on from what is kept, and it is tried again"
             ));

@@ -222,6 +222,11 @@ impl StateFolder {
         }
     }
 
+    /// The bytes of checkpoint `number`; 0 if that is not known.
+    pub(super) fn bytes_of_checkpoint(&self, number: u64) -> u64 {
+        fs::metadata(self.checkpoint(number)).map_or(0, |checkpoint| checkpoint.len())
+    }
+
     /// The bytes of all logs.
     pub(super) fn bytes_of_logs(&self) -> Result<u64, FolderError> {
         let bytes = |number: u64| fs::metadata(self.log(number)).map_or(0, |log| log.len());

@@ -11,14 +11,14 @@ use super::log::Log;
 use crate::driver::{Journal, Unkept};
 
 /// How long after a commit that failed the next is tried.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps a node's inputs in a log.
 pub(super) struct Inputs {
     pub(super) log: Log,
     head: Vec<u8>,
     /// Told once when the log cannot be written, and once when it can be again.
-    warn: fn(&str),
+    pub(super) warn: fn(&str),
     /// Whether a log that cannot be written is not to be waited for any longer.
     pub(super) is_over: Box<dyn Fn() -> bool>,
 }

@@ -17,6 +17,8 @@ mod room;
 mod sealed;
 mod snapshots;
 
+use std::thread;
+
 use pstrain_core::node::{Durable, Input};
 use pstrain_core::time::Time;
 
@@ -30,7 +32,7 @@ pub use sealed::{UNSEALED, is_sealed, seal};
 pub use snapshots::Snapshots;
 
 use crate::driver::{Journal, Unkept};
-use inputs::Inputs;
+use inputs::{Inputs, PAUSE};
 
 /// Keeps a server's inputs in a log, and begins that anew after each checkpoint.
 #[derive(Debug)]
@@ -60,6 +62,34 @@ impl<B, D> InputLog<B, D> {
     }
 }
 
+impl<B: FnMut() -> Beside, D: Disk> InputLog<B, D> {
+    /// Keeps the log out of the room that a checkpoint needs, once one has failed. Nothing is
+    /// acknowledged until the next is written, or there is more room.
+    fn hold<N: Durable>(&mut self, now: Time, server: &mut N) {
+        let Self { inputs, checkpoints } = self;
+        let (mut waited, mut taken) = (false, None);
+        while checkpoints.holds_log()
+            && server.can_save()
+            && !(inputs.is_over)()
+            && Journal::<N>::commit(inputs).is_ok()
+            && !checkpoints.retry(now, server, &mut inputs.log, &mut taken)
+        {
+            if !std::mem::replace(&mut waited, true) {
+                let folder = checkpoints.folder().path().display();
+                (inputs.warn)(&format!(
+                    "{folder} has too little room for the next checkpoint; nothing is acknowledged \
+                     until it has more"
+                ));
+            }
+            thread::sleep(PAUSE);
+            checkpoints.measure(&inputs.log);
+        }
+        if waited && !(inputs.is_over)() {
+            (inputs.warn)("the log can be written again");
+        }
+    }
+}
+
 impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for InputLog<B, D> {
     fn append(&mut self, now: Time, input: &Input) {
         Journal::<N>::append(&mut self.inputs, now, input);
@@ -79,6 +109,7 @@ impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for InputLog<B, D> {
         {
             self.checkpoints.rest(now, server, Some(&mut self.inputs.log));
         }
+        self.hold(now, server);
         None
     }
 

@@ -27,8 +27,10 @@ enum Left {
     Enough,
     /// A checkpoint is due, and training may go on meanwhile.
     Little,
-    /// No more than the checkpoint that is being written may need: the log must wait for it.
+    /// No more than the next checkpoint may need: the log must wait for it.
     Least,
+    /// Not enough for a checkpoint either.
+    Nothing,
 }
 
 /// Bytes that are taken and free.
@@ -36,7 +38,7 @@ enum Left {
 pub(super) struct Usage {
     /// All logs that are on the disk.
     pub(super) logs: u64,
-    /// The last checkpoint; 0 if that is not known.
+    /// A checkpoint; 0 if that is not known.
     pub(super) state: u64,
     pub(super) free: u64,
 }
@@ -60,8 +62,10 @@ impl Room {
             Left::Enough
         } else if free >= state.saturating_mul(STATES / 2) + SPARE / 2 {
             Left::Little
-        } else {
+        } else if free > state {
             Left::Least
+        } else {
+            Left::Nothing
         };
     }
 
@@ -70,8 +74,48 @@ impl Room {
         self.left != Left::Enough
     }
 
-    /// Whether the log must wait for a checkpoint that is being written.
-    pub(super) fn waits(&self) -> bool {
-        self.left == Left::Least
+    /// Whether the log must wait for the next checkpoint.
+    pub(super) const fn waits(&self) -> bool {
+        matches!(self.left, Left::Least | Left::Nothing)
+    }
+
+    /// Whether a checkpoint may fit.
+    pub(super) fn fits(&self) -> bool {
+        self.left != Left::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATE: u64 = 100_000;
+
+    /// How a room stands whose logs have taken all but `free` bytes.
+    fn with(logs: u64, free: u64) -> Room {
+        let mut room = Room::default();
+        room.note(logs, Some(Usage { logs, state: STATE, free }));
+        room
+    }
+
+    #[test]
+    fn the_log_waits_before_it_takes_the_room_that_a_checkpoint_needs() {
+        let size = 2_000_000;
+        let rooms = (0..size).step_by(1000).map(|logs| (size - logs, with(logs, size - logs)));
+        let (mut tight, mut waiting) = (Vec::new(), Vec::new());
+        for (free, room) in rooms {
+            tight.extend(room.is_tight().then_some(free));
+            waiting.extend(room.waits().then_some((free, room.fits())));
+        }
+        let ((last, _), most) = (waiting[0], tight[0]);
+        assert!(last > 2 * STATE && last < most && most < size / 2 + LEAST_LOGS, "{last} {most}");
+        assert_eq!(waiting.len() as u64, last / 1000, "with less room it waits, too");
+        assert!(waiting.iter().all(|&(free, fits)| fits == (free > STATE)), "{waiting:?}");
+    }
+
+    #[test]
+    fn logs_that_no_checkpoint_would_shorten_do_not_wait_for_one() {
+        let room = with(STATE, 0);
+        assert!(!room.is_tight() && !room.waits());
     }
 }
