@@ -412,6 +412,15 @@ fn a_server_resumed_on_a_full_small_disk_goes_on_once_there_is_room_and_never_fi
 }
 
 #[test]
+fn a_resumed_server_does_not_say_again_what_happened_before() {
+    let folder = TempDir::new().unwrap();
+    let kept = kept(&folder);
+    let server = Process::start(&["server", "--listen", "127.0.0.1:0", "--resume", path(&kept)]);
+    let said = server.wait_to_say("resumed after ");
+    assert!(!said.contains("worker 1 is ") && !said.contains("training begins"), "{said}");
+}
+
+#[test]
 fn a_named_pipe_in_the_folder_of_a_run_is_refused() {
     let folder = TempDir::new().unwrap();
     let kept = kept(&folder);

@@ -32,7 +32,7 @@ impl Host {
         let records = records(&mut folder, &found, server, job_file, output)?;
         let mut host = Self::with_records(role, (job, data), records, output, true);
         let recorder = host.recorder.clone();
-        let report = |now, event| recorder.note(now, &event);
+        let report = |now, event| recorder.note_again(now, &event);
         let recovered = match &mut host.role {
             Role::Server(server) => recover(folder.state(), &found, server, report)?,
             Role::Replica(replica) => recover(folder.state(), &found, replica, report)?,

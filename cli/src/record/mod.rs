@@ -19,7 +19,7 @@ mod timeline;
 mod workers;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pstrain_core::id::WorkerId;
 use pstrain_core::node::Event;
@@ -125,19 +125,31 @@ impl Recorder {
         self.metrics.as_ref()
     }
 
-    /// Takes note of an event. Only the server's thread calls this, so the lock is always free.
+    /// Takes note of an event, and says it if a person should know. Only the server's thread calls
+    /// this, so the lock is always free.
     pub(crate) fn note(&self, now: Time, event: &Event) {
+        let mut parts = self.record(now, event);
+        let Parts { summary, progress, .. } = &mut *parts;
+        progress.note(event, summary);
+    }
+
+    /// Takes note of an event that an earlier process has said.
+    pub(crate) fn note_again(&self, now: Time, event: &Event) {
+        drop(self.record(now, event));
+    }
+
+    fn record(&self, now: Time, event: &Event) -> MutexGuard<'_, Parts> {
         #[cfg(feature = "metrics")]
         if let Some(metrics) = &self.metrics {
             metrics.note(event);
         }
         let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let Parts { summary, folder, progress } = &mut *parts;
+        let Parts { summary, folder, .. } = &mut *parts;
         let seen = summary.note(now, event);
         if let Some(folder) = folder {
             folder.note(now, event, seen);
         }
-        progress.note(event, summary);
+        parts
     }
 
     /// Takes note of an event of a worker whose clock is the server's: when it received and sent.
