@@ -152,6 +152,9 @@ fn a_server_that_keeps_no_rows_comes_to_the_same_and_says_so_to_whoever_asks() {
     for own in [path(&file), path(&gz)] {
         let job = ["--data", own, "--data-from", "own", "--epochs", "4"];
         let server = Server::tcp(&[&job]);
+        let without = server.worker(&[]).wait();
+        assert!(!without.stderr.contains("--data server"), "{}", without.stderr);
+        without.refused(2, &["give its copy here with --data PATH"]);
         let asks = server.worker(&["--data", "server"]).wait();
         asks.refused(1, &["keeps no rows to send", "data-from = own", "--data PATH"]);
         let workers = [path(&file), path(&gz)].map(|copy| server.worker(&["--data", copy]));

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::job::{LONGEST_LEASE, SHORTEST_LEASE};
+use pstrain_core::job::{DataFrom, LONGEST_LEASE, SHORTEST_LEASE};
 use pstrain_core::node::{Event, Prepare, Worker, WorkerConfig, WorkerError};
 use pstrain_core::protocol::Refusal;
 use pstrain_core::protocol::message::{MOST_NAME_BYTES, is_presentable};
@@ -125,10 +125,13 @@ fn load(order: &Prepare, source: Option<&Source>) -> Result<(Vec<Examples>, Fing
         .map_err(|error| format!("the job's recipe does not read: {error}"))?;
     let synthetic = spec.synthetic_source();
     let Some(source) = source.or(synthetic.as_ref()) else {
+        let sent = match order.job.data.from {
+            DataFrom::Own => "",
+            DataFrom::Worker | DataFrom::Server => ", or have it sent with --data server",
+        };
+        let of = spec.source;
         return Err(format!(
-            "the job is trained on {}: give its copy here with --data PATH, or have it sent with \
-             --data server",
-            spec.source
+            "the job is trained on {of}: give its copy here with --data PATH{sent}"
         ));
     };
     spec.prepare_parts(source, &order.parts()).map_err(|error| error.to_string())
