@@ -11,7 +11,7 @@ use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{
     BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId,
 };
-use pstrain_core::job::Job;
+use pstrain_core::job::{DataFrom, Job};
 use pstrain_core::params::{KeyRange, Layout};
 use pstrain_core::protocol::group::Unreached;
 use pstrain_core::protocol::keys::{Keys, KeysHeader, KeysKnown};
@@ -567,6 +567,8 @@ impl Messages {
             consistency: self.text(),
             rule: self.text(),
             lease: self.span(),
+            data_from: DataFrom::Own,
+            recipe: self.text(),
             ordered: self.coin().then(|| self.text()),
             phase: Phase::Draining,
             uptime: self.span(),
@@ -581,7 +583,7 @@ impl Messages {
                 loss: self.rng.unit(),
             }),
             wait: self.coin().then(|| Wait {
-                reason: WaitReason::Goodbyes,
+                reason: WaitReason::StandbySilent,
                 workers: (0..self.count()).map(|worker| WorkerId(worker as u32)).collect(),
                 waited: self.span(),
                 left: self.coin().then(|| self.span()),

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::cluster::{ENDLESS, SLOW, Server, number, real};
-use crate::process::{eventually, finish};
+use crate::cluster::{ENDLESS, SLOW, Server, number, path, real};
+use crate::process::{Process, eventually, finish};
 
 impl Server {
     /// What `why --json` prints.
@@ -141,6 +141,52 @@ fn before_the_run_begins_it_says_who_is_missing() {
     assert!(text.contains("the run waits for workers 1, 2 to come, since "), "{text}");
     let command = format!("start them with `pstrain worker --server {}`", server.address);
     assert!(text.contains(&command), "{text}");
+}
+
+#[test]
+fn a_stopped_standby_comes_first_and_no_worker_is_blamed_for_it() {
+    let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &["--workers", "2", "--lease", "60s"]];
+    let server = Server::tcp(&job);
+    let of: &[&str] = &["--standby-of", &server.address];
+    let standby = Server::tcp(&[&job[..], &[of]].concat());
+    server.wait_for("standby", |status| status["standby"] == standby.address);
+    let workers = server.workers(2);
+    server.wait_for_updates(5);
+    standby.process.signal(Signal::STOP);
+    // It is silent for half of the lease before the server gives it up.
+    let why = server.wait_for_finding(|finding| {
+        let says = finding["says"].as_str().unwrap();
+        says.contains(&format!("waits for the standby at {}: ", standby.address))
+    });
+    let findings = why["verdict"].as_array().unwrap();
+    assert_eq!(findings[0]["cause"], "silent", "{why}");
+    assert!(findings.iter().all(|finding| finding["cause"] != "overdue"), "{why}");
+    let table = server.table();
+    assert!(table.contains("waiting   for the standby, which is silent"), "{table}");
+    standby.process.signal(Signal::CONT);
+    server.wait_for("update", |status| status["wait"]["reason"] != why["wait"]["reason"]);
+    drop(workers);
+}
+
+/// The arguments of the first command that `why` advises.
+fn advised(text: &str) -> Vec<&str> {
+    let (_, from) = text.split_once("`pstrain ").expect(text);
+    let (command, _) = from.split_once('`').expect(text);
+    command.split(' ').collect()
+}
+
+#[test]
+fn the_command_that_starts_a_missing_worker_works_as_it_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let [rows, key] = ["rows.csv", "key"].map(|name| folder.path().join(name));
+    finish(&["data", "synth", "--rows", "400", "--out", path(&rows)]).with_code(0);
+    finish(&["cert", "psk", path(&key)]).with_code(0);
+    let access = ["--psk", path(&key)];
+    let job = ["--workers", "1", "--epochs", "1", "--data", path(&rows)];
+    let server = Server::tcp(&[&job, &access]).for_clients(&access);
+    let text = finish(&[&["why", &server.address], &access[..]].concat()).with_code(0).stdout;
+    let worker = Process::start(&advised(&text));
+    server.finish(vec![worker]);
 }
 
 #[cfg(feature = "top")]

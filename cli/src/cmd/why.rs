@@ -7,16 +7,16 @@ use serde::Serialize;
 use super::status;
 use crate::args::StatusArgs;
 use crate::exit::Ending;
-use crate::why::{Finding, Usual, WaitsFor, span, verdict};
+use crate::why::{Finding, Usual, WaitsFor, Way, span, verdict};
 use crate::{messages, table};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = status::of_leader((&args.address, &args.security), args.timeout)?;
-    let address = args.address.to_string();
+    let way = Way::new(args.address.to_string(), &args.security);
     if args.json {
-        messages::result(&serde_json::to_string(&View::of(&status, &address))?)?;
+        messages::result(&serde_json::to_string(&View::of(&status, &way))?)?;
     } else {
-        messages::result(&show(&status, &address))?;
+        messages::result(&show(&status, &way))?;
     }
     Ok(Ending::Done)
 }
@@ -76,7 +76,7 @@ struct LinkView {
 }
 
 impl<'a> View<'a> {
-    fn of(status: &'a Status, address: &str) -> Self {
+    fn of(status: &'a Status, way: &Way) -> Self {
         Self {
             job: &status.job,
             consistency: &status.consistency,
@@ -87,7 +87,7 @@ impl<'a> View<'a> {
             accuracy: status.evaluated.map(|evaluated| evaluated.accuracy),
             wait: status.wait.as_ref().map(status::WaitView::of),
             workers: status.members.iter().map(|member| MemberView::of(status, member)).collect(),
-            verdict: verdict(status, address),
+            verdict: verdict(status, way),
         }
     }
 }
@@ -132,7 +132,7 @@ impl LinkView {
     }
 }
 
-fn show(status: &Status, address: &str) -> String {
+fn show(status: &Status, way: &Way) -> String {
     let mut text = format!(
         "job       {} ({}), {}: {} updates\nrule      {}\n",
         status.job, status.consistency, status.phase, status.version, status.rule
@@ -158,7 +158,7 @@ fn show(status: &Status, address: &str) -> String {
     ];
     text += &table::table(&header, 3, rows);
     text += "\n\n";
-    let mut findings = verdict(status, address).into_iter().peekable();
+    let mut findings = verdict(status, way).into_iter().peekable();
     while let Some(Finding { says, cure, .. }) = findings.next() {
         text += &format!("{says}\n");
         // A cure for several is said once.

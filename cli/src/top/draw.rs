@@ -56,7 +56,7 @@ fn header(top: &Top) -> Paragraph<'_> {
             Span::raw(format!(
                 "({}) at {}: {}, up for {}",
                 status.consistency,
-                top.address,
+                top.way.address(),
                 status.phase,
                 uptime(status.uptime)
             )),
@@ -156,7 +156,7 @@ fn footer(top: &Top) -> (Paragraph<'_>, u16) {
         lines.push(Line::styled(trouble.as_str(), Style::new().fg(Color::Red)));
     } else {
         // Only the most urgent one has its cure here; `why` has all.
-        let mut findings = verdict(&top.status, &top.address).into_iter();
+        let mut findings = verdict(&top.status, &top.way).into_iter();
         if let Some(first) = findings.next() {
             lines.push(Line::raw(first.says));
             lines.push(Line::styled(first.cure, Style::new().add_modifier(Modifier::DIM)));

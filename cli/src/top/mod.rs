@@ -20,6 +20,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crate::args::TopArgs;
 use crate::cmd;
 use crate::exit::Ending;
+use crate::why::Way;
 
 /// Points of a curve that are kept: more than any terminal is wide.
 const MOST_POINTS: usize = 1000;
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
     }
     // Where there is no server it says so like every other command.
     let first = cmd::status::of_leader((&args.address, &args.security), args.timeout)?;
-    let mut top = Top::new(args.address.to_string(), first);
+    let mut top = Top::new(Way::new(args.address.to_string(), &args.security), first);
     let answers = ask_again_and_again(args)?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
     let done = live(&mut terminal, &mut top, &answers);
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
 /// A run as far as it has been seen.
 #[derive(Debug)]
 struct Top {
-    address: String,
+    way: Way,
     status: Status,
     /// Why there is no newer status.
     trouble: Option<String>,
@@ -60,9 +61,9 @@ struct Top {
 }
 
 impl Top {
-    fn new(address: String, status: Status) -> Self {
+    fn new(way: Way, status: Status) -> Self {
         let (losses, accuracies) = (VecDeque::new(), VecDeque::new());
-        let mut top = Self { address, status, trouble: None, losses, accuracies, rate: None };
+        let mut top = Self { way, status, trouble: None, losses, accuracies, rate: None };
         top.note_curve();
         top
     }

@@ -9,7 +9,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 
 use super::{MOST_POINTS, Top, draw, ends};
-use crate::why::tests::{member, status};
+use crate::why::tests::{member, status, way};
 
 fn drawn(top: &Top, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -46,7 +46,7 @@ fn run_of_three() -> Status {
 
 #[test]
 fn a_run_is_drawn_with_its_curve_its_workers_and_its_cause() {
-    let mut top = Top::new("edge-gw:7070".into(), run_of_three());
+    let mut top = Top::new(way("edge-gw:7070"), run_of_three());
     for step in 1..=10 {
         let later = Status {
             uptime: Duration::from_secs(60 + step),
@@ -61,7 +61,7 @@ fn a_run_is_drawn_with_its_curve_its_workers_and_its_cause() {
 
 #[test]
 fn a_server_that_is_gone_is_said_to_be_and_the_rest_stays() {
-    let mut top = Top::new("edge-gw:7070".into(), run_of_three());
+    let mut top = Top::new(way("edge-gw:7070"), run_of_three());
     top.update(Err("cannot reach edge-gw:7070: refused; is a server running there?".into()));
     let screen = drawn(&top, 130, 18);
     assert!(screen.contains("cannot reach edge-gw:7070: refused"), "{screen}");
@@ -79,7 +79,7 @@ fn all_workers_in_trouble_are_named_not_only_the_first() {
     };
     let lost = silent(0, MemberState::Lost);
     let members = vec![lost, silent(1, MemberState::Computing), member(2, [10, 5, 0], None)];
-    let screen = drawn(&Top::new("edge-gw:7070".into(), status(members)), 130, 18);
+    let screen = drawn(&Top::new(way("edge-gw:7070"), status(members)), 130, 18);
     for words in ["worker 1 is lost: ", "edge-gw:7070 --id 1`", "worker 2 is silent: "] {
         assert!(screen.contains(words), "nothing of {words:?}:\n{screen}");
     }
@@ -87,7 +87,7 @@ fn all_workers_in_trouble_are_named_not_only_the_first() {
 
 #[test]
 fn every_size_can_be_drawn() {
-    let top = Top::new("edge-gw:7070".into(), run_of_three());
+    let top = Top::new(way("edge-gw:7070"), run_of_three());
     for width in [1, 2, 7, 40, 300] {
         for height in [1, 2, 5, 9, 60] {
             drawn(&top, width, height);
@@ -97,7 +97,7 @@ fn every_size_can_be_drawn() {
 
 #[test]
 fn curves_are_bounded() {
-    let mut top = Top::new("here".into(), run_of_three());
+    let mut top = Top::new(way("here"), run_of_three());
     (0..2 * MOST_POINTS).for_each(|_| top.update(Ok(run_of_three())));
     assert_eq!(top.losses.len(), MOST_POINTS);
     assert_eq!(top.rate, None, "no time has passed");

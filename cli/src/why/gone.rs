@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 use pstrain_core::protocol::{MemberState, MemberStatus, Phase, Status, WaitReason};
 
 use super::verdict::{Cause, Finding};
-use super::{pace, span, stops};
+use super::{Way, pace, span, stops};
 
 /// One finding for each such worker: first the workers that others wait for, then by severity and
 /// length of the silence.
-pub(super) fn findings(status: &Status, address: &str) -> Vec<Finding> {
+pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
     if matches!(status.phase, Phase::Gathering | Phase::Ending) {
         return Vec::new(); // the wait names them already
     }
@@ -17,7 +17,7 @@ pub(super) fn findings(status: &Status, address: &str) -> Vec<Finding> {
         .members
         .iter()
         .filter_map(|member| {
-            let (severity, finding) = trouble(status, member, address)?;
+            let (severity, finding) = trouble(status, member, way)?;
             let rank = (Reverse(is_awaited(status, member)), severity, Reverse(member.silent));
             Some((rank, finding))
         })
@@ -42,11 +42,11 @@ fn is_awaited(status: &Status, member: &MemberStatus) -> bool {
     status.wait.as_ref().is_some_and(|wait| wait.workers.contains(&member.worker))
 }
 
-fn trouble(status: &Status, member: &MemberStatus, address: &str) -> Option<(Severity, Finding)> {
+fn trouble(status: &Status, member: &MemberStatus, way: &Way) -> Option<(Severity, Finding)> {
     // While a server is away, workers come and go because of it.
     let stands = stops::stand_still(status);
     match member.state {
-        MemberState::Lost => Some((Severity::Lost, lost(status, member, address))),
+        MemberState::Lost => Some((Severity::Lost, lost(status, member, way))),
         MemberState::CutOff if !stands => Some((Severity::CutOff, cut_off(status, member))),
         MemberState::Preparing | MemberState::Computing | MemberState::Waiting
             if pace::is_silent(status, member) =>
@@ -66,12 +66,12 @@ fn trouble(status: &Status, member: &MemberStatus, address: &str) -> Option<(Sev
                 span(member.silent),
             );
             let cure = "look at its machine: stopped, swapping or busy with something else; \
-                        backup:B or redundancy let a run do without the slowest";
+                        consistency = backup:B lets a run do without the slowest";
             Some((Severity::Overdue, Finding::new(Cause::Overdue, Some(worker), says, cure)))
         }
         // Paused for want of workers: those are named with that.
         MemberState::Left | MemberState::Awaited if !is_named(status, member) => {
-            Some((Severity::Absent, absent(status, member, address)))
+            Some((Severity::Absent, absent(status, member, way)))
         }
         _ => None,
     }
@@ -102,7 +102,7 @@ fn consequence(status: &Status, member: &MemberStatus) -> String {
     }
 }
 
-fn lost(status: &Status, member: &MemberStatus, address: &str) -> Finding {
+fn lost(status: &Status, member: &MemberStatus, way: &Way) -> Finding {
     let worker = member.worker;
     let cause = if is_awaited(status, member) { Cause::Missing } else { Cause::Lost };
     let says = format!(
@@ -113,12 +113,13 @@ fn lost(status: &Status, member: &MemberStatus, address: &str) -> Finding {
     );
     let cure = format!(
         "if its process lives, it joins again by itself once it runs and its link is up; if not, \
-         start it with `pstrain worker --server {address} --id {worker}`"
+         start it with {}",
+        way.worker(status, &[worker])
     );
     Finding::new(cause, Some(worker), says, cure)
 }
 
-fn absent(status: &Status, member: &MemberStatus, address: &str) -> Finding {
+fn absent(status: &Status, member: &MemberStatus, way: &Way) -> Finding {
     let worker = member.worker;
     let says = match member.state {
         MemberState::Left => format!(
@@ -128,7 +129,7 @@ fn absent(status: &Status, member: &MemberStatus, address: &str) -> Finding {
         ),
         _ => format!("worker {worker} was never there{}", consequence(status, member)),
     };
-    let cure = format!("start it with `pstrain worker --server {address} --id {worker}`");
+    let cure = format!("start it with {}", way.worker(status, &[worker]));
     Finding::new(Cause::Missing, Some(worker), says, cure)
 }
 
@@ -147,7 +148,7 @@ fn cut_off(status: &Status, member: &MemberStatus) -> Finding {
 fn silent(status: &Status, member: &MemberStatus) -> Finding {
     let worker = member.worker;
     let (how, cure) = if is_awaited(status, member) {
-        ("holds the others back", "; a shorter lease would let the others go on sooner")
+        ("holds the others back", "; in the next run a shorter lease lets the others go on sooner")
     } else {
         ("is silent", ", and its link")
     };

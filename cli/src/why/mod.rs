@@ -7,6 +7,7 @@ mod pace;
 mod slow;
 mod stops;
 mod verdict;
+mod way;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -18,6 +19,7 @@ use pstrain_core::protocol::{MemberState, MemberStatus, Phase, Status, Wait, Wai
 use serde::Serialize;
 
 pub(crate) use verdict::{Finding, verdict};
+pub(crate) use way::Way;
 
 /// What a worker waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -43,6 +45,8 @@ pub(crate) enum WaitsFor {
     Gradient,
     /// Its gradient should have come long ago.
     Overdue,
+    /// The standby has to confirm what the server has done, or to come back.
+    Standby,
     /// It has to reach one of the other servers.
     Way { server: ServerId },
     /// It has to be heard again: it is silent for longer than a living worker is.
@@ -70,6 +74,9 @@ impl WaitsFor {
             {
                 Self::Sign
             }
+            MemberState::Waiting | MemberState::Computing if stops::needs_standby(status) => {
+                Self::Standby
+            }
             MemberState::Preparing => Self::Data,
             MemberState::Waiting => Self::of_waiting(status, member.worker),
             MemberState::Computing => Self::of_busy(status, member),
@@ -81,7 +88,7 @@ impl WaitsFor {
         match &status.wait {
             _ if status.phase == Phase::Gathering => Self::Others,
             Some(Wait { reason: WaitReason::Workers | WaitReason::Server(_), .. }) => Self::Others,
-            Some(Wait { reason: WaitReason::Standby | WaitReason::Primary, .. }) => Self::Others,
+            Some(Wait { reason: WaitReason::Primary, .. }) => Self::Others,
             &Some(Wait { reason: WaitReason::Part(server), .. }) => Self::Server { server },
             Some(wait) => {
                 let workers = wait.workers.iter().copied().filter(|&other| other != worker);
@@ -129,6 +136,7 @@ impl WaitsFor {
             Self::Compute => "compute: its mini-batch".into(),
             Self::Gradient => "network: its gradient".into(),
             Self::Overdue => "its gradient, overdue".into(),
+            Self::Standby => "the standby".into(),
             Self::Way { server } => format!("a way to server {server}"),
             Self::Sign => "a sign of life".into(),
             Self::Link => "its link to come back".into(),

@@ -1,5 +1,7 @@
 //! Waits of the whole run: for a server, a standby, workers that it needs.
 
+use std::time::Duration;
+
 use pstrain_core::id::{ServerId, WorkerId};
 use pstrain_core::protocol::{
     MemberStatus, Phase, ServerStatus, Status, Successor, Wait, WaitReason,
@@ -7,7 +9,7 @@ use pstrain_core::protocol::{
 
 use super::pace::STUTTER;
 use super::verdict::{Cause, Finding};
-use super::{span, workers_in_words};
+use super::{Way, span, workers_in_words};
 
 /// Whether no worker can go on, whatever it does itself.
 pub(super) fn stand_still(status: &Status) -> bool {
@@ -18,6 +20,7 @@ pub(super) fn stand_still(status: &Status) -> bool {
             Some(
                 WaitReason::Server(_)
                     | WaitReason::Standby
+                    | WaitReason::StandbySilent
                     | WaitReason::Primary
                     | WaitReason::Unreached(_)
                     | WaitReason::Workers
@@ -25,12 +28,12 @@ pub(super) fn stand_still(status: &Status) -> bool {
         )
 }
 
-pub(super) fn findings(status: &Status, address: &str) -> Vec<Finding> {
+pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
     let Some(wait) = &status.wait else { return Vec::new() };
     let finding = |cause, says, cure: &str| vec![Finding::new(cause, None, says, cure)];
     let waited = span(wait.waited);
     match wait.reason {
-        WaitReason::Server(server) => vec![missing_server(status, wait, server, address)],
+        WaitReason::Server(server) => vec![missing_server(status, wait, server, way)],
         WaitReason::Standby => finding(
             Cause::Missing,
             format!("the standby is gone, since {waited}"),
@@ -38,14 +41,21 @@ pub(super) fn findings(status: &Status, address: &str) -> Vec<Finding> {
              follow the server alone (not if they were started again meanwhile); nor if the \
              standby leads in its place: it is asked, and this one ends then",
         ),
+        WaitReason::StandbySilent => finding(
+            Cause::Silent,
+            silent_standby(status, wait),
+            "look at the standby: its process, its machine and its link",
+        ),
         WaitReason::Primary => finding(
             Cause::Missing,
             format!(
                 "the server that this one stands by for is gone, since {waited}, and most of the \
                  workers have not promised to follow this one"
             ),
-            "start it again, or see that the workers run and can reach this one where it says it \
-             is (--advertise)",
+            "it goes on if the process of that server lives and this one can reach it again, or if \
+             the processes of most workers live and reach this one where it says it is \
+             (--advertise); a server that is started without its --state folder begins another \
+             run, and workers that are started now know nothing of this one",
         ),
         WaitReason::Unreached(_) => {
             status.members.iter().filter_map(|member| unreached(status, member)).collect()
@@ -64,25 +74,38 @@ pub(super) fn findings(status: &Status, address: &str) -> Vec<Finding> {
             ),
             "nothing to do: the server waits one lease at most",
         ),
-        WaitReason::Workers => vec![missing_workers(wait, address)],
+        WaitReason::Workers => vec![missing_workers(status, wait, way)],
         _ => Vec::new(),
     }
 }
 
-fn missing_workers(wait: &Wait, address: &str) -> Finding {
+/// Whether the server can do nothing before its standby confirms it, or is done without.
+pub(super) fn needs_standby(status: &Status) -> bool {
+    let reason = status.wait.as_ref().map(|wait| wait.reason);
+    matches!(reason, Some(WaitReason::Standby | WaitReason::StandbySilent))
+}
+
+fn silent_standby(status: &Status, wait: &Wait) -> String {
+    let at = status.standby.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
+    let left = wait.left.map_or_else(String::new, |left| {
+        format!(
+            "; in {} the server asks the workers to go on without it, if it stays silent",
+            span(left)
+        )
+    });
+    format!("the run waits for the standby{at}: it has been silent for {}{left}", span(wait.waited))
+}
+
+fn missing_workers(status: &Status, wait: &Wait, way: &Way) -> Finding {
     let whom = match wait.workers.as_slice() {
         [] => "more workers".to_owned(),
         workers => workers_in_words(workers),
     };
-    let id = match wait.workers.as_slice() {
-        [worker] => format!(" --id {worker}"),
-        _ => String::new(),
-    };
     let says =
         format!("the run waits for {whom} to come, since {}{}", span(wait.waited), end(wait));
     let cure = format!(
-        "start them with `pstrain worker --server {address}{id}`, or let the run do with fewer \
-         (workers, min-workers)"
+        "start them with {}; the next run can do with fewer (workers, min-workers)",
+        way.worker(status, &wait.workers)
     );
     Finding::new(Cause::Missing, None, says, cure)
 }
@@ -99,7 +122,7 @@ pub(super) fn ends_without(wait: &Wait) -> String {
 }
 
 /// A server that is away, and which process can take its place.
-fn missing_server(status: &Status, wait: &Wait, server: ServerId, address: &str) -> Finding {
+fn missing_server(status: &Status, wait: &Wait, server: ServerId, way: &Way) -> Finding {
     let left = ends_without(wait);
     let (waited, known) =
         (span(wait.waited), status.servers.iter().find(|known| known.server == server));
@@ -113,7 +136,7 @@ fn missing_server(status: &Status, wait: &Wait, server: ServerId, address: &str)
     let place = known
         .and_then(|known| known.of)
         .map_or_else(|| "--join".to_owned(), |of| format!("--shard {server}/{of}"));
-    let command = format!("pstrain server {place} --coordinator {address}");
+    let command = format!("pstrain server {place} --coordinator {}", way.in_flags());
     let cure = match known.map_or(Successor::Heir, |known| known.successor) {
         Successor::Any => format!(
             "start it with `{command}` and the flags of server 1 for security and durability, or \
@@ -157,7 +180,11 @@ pub(super) fn refused(status: &Status) -> Vec<Finding> {
     if status.phase == Phase::Ending {
         return Vec::new();
     }
-    let recent = status.refused.iter().filter(|it| it.ago <= STILL_TRIES * status.lease);
+    // One that has given up may be what the run still waits for.
+    let of_wait = status.wait.as_ref().filter(|wait| wait.reason == WaitReason::Workers);
+    let waited = of_wait.map_or(Duration::ZERO, |wait| wait.waited);
+    let recent =
+        status.refused.iter().filter(|it| it.ago <= waited.max(STILL_TRIES * status.lease));
     recent
         .map(|it| {
             let from = it.from.as_deref().map_or_else(String::new, |from| format!(" at {from}"));

@@ -1,18 +1,29 @@
 use std::time::Duration;
 
 use pstrain_core::id::{BatchId, Clock, ServerId, Version, WorkerId};
+use pstrain_core::job::DataFrom;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::{
     Held, LinkFigures, MemberState, MemberStatus, Phase, Recent, RefusedStatus, ServerStatus,
     Status, Successor, TcpFigures, TimeSpent, Wait, WaitReason,
 };
+use pstrain_data::{DataSpec, PartitionSpec, RecipeName, Standardisation, SyntheticSpec};
 
 use super::verdict::{Cause, Finding};
-use super::{WaitsFor, span};
+use super::{WaitsFor, Way, span};
+use crate::args::SecurityArgs;
+
+const OPEN: SecurityArgs =
+    SecurityArgs { tls: None, psk: None, group_readable_key: false, insecure: false };
+
+/// A way to a server that lets all in.
+pub(crate) fn way(address: &str) -> Way {
+    Way::new(address.into(), &OPEN)
+}
 
 /// The findings, where the server is at an address that tests can know.
 fn verdict(status: &Status) -> Vec<Finding> {
-    super::verdict(status, "gw:7070")
+    super::verdict(status, &way("gw:7070"))
 }
 
 const fn ms(millis: u64) -> Duration {
@@ -47,6 +58,24 @@ pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> Memb
     }
 }
 
+/// Of synthetic rows or of a file.
+fn recipe(is_synthetic: bool) -> String {
+    let synthetic = SyntheticSpec { rows: 4000, seed: 1, columns: None };
+    let spec = DataSpec {
+        recipe: RecipeName::default(),
+        source: "rows.csv".into(),
+        synthetic: is_synthetic.then_some(synthetic),
+        evaluation_share: 0.25,
+        split_seed: 1,
+        partition: PartitionSpec::default(),
+        workers: 3,
+        minimum_rows: 1,
+        standardisation: Standardisation(Vec::new()),
+        sparse: None,
+    };
+    serde_json::to_string(&spec).unwrap()
+}
+
 /// A run that goes on.
 pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
     Status {
@@ -54,6 +83,8 @@ pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
         consistency: "bsp".into(),
         rule: "nobody goes on before every worker's gradient of the round has come".into(),
         lease: Duration::from_secs(5),
+        data_from: DataFrom::Worker,
+        recipe: recipe(true),
         ordered: None,
         standby: None,
         leader: None,
@@ -325,6 +356,115 @@ fn of_a_server_that_is_away_it_says_what_can_still_be_done_and_only_that() {
 
     let checkpoint = &verdict(&without_a_server(Successor::Checkpoint, "node2:7071"))[0];
     assert!(checkpoint.cure.ends_with("go back to the last checkpoint"), "{}", checkpoint.cure);
+}
+
+#[test]
+fn a_silent_standby_comes_first_and_no_worker_is_blamed_for_it() {
+    let late = |worker| MemberStatus { silent: ms(1), ..silent(worker, MemberState::Computing, 3) };
+    let wait = Wait {
+        reason: WaitReason::StandbySilent,
+        workers: Vec::new(),
+        waited: Duration::from_secs(3),
+        left: Some(Duration::from_secs(2)),
+    };
+    let status = Status {
+        standby: Some("gw2:7070".into()),
+        wait: Some(wait),
+        ..status(vec![late(0), late(1)])
+    };
+    let findings = verdict(&status);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!((findings[0].cause, findings[0].worker), (Cause::Silent, None));
+    let words = "the run waits for the standby at gw2:7070: it has been silent for 3.00 s; in 2.00 \
+                 s the server asks the workers to go on without it, if it stays silent";
+    assert_eq!(findings[0].says, words);
+    assert_eq!(WaitsFor::of(&status, &status.members[0]), WaitsFor::Standby);
+}
+
+#[test]
+fn the_command_for_a_worker_has_the_flags_that_it_needs() {
+    let flags = |security: &SecurityArgs, from, is_synthetic| {
+        let missing = silent(2, MemberState::Lost, 12);
+        let recipe = recipe(is_synthetic);
+        let status = Status { data_from: from, recipe, ..asynchronous(missing) };
+        let cure = super::verdict(&status, &Way::new("gw:7070".into(), security))[0].cure.clone();
+        let (_, flags) = cure.split_once("start it with `pstrain worker --server gw:7070").unwrap();
+        flags.to_owned()
+    };
+    assert_eq!(flags(&OPEN, DataFrom::Worker, true), " --id 3`");
+    assert_eq!(flags(&OPEN, DataFrom::Worker, false), " --id 3 --data server`");
+    assert_eq!(flags(&OPEN, DataFrom::Server, false), " --id 3`", "it sends them anyway");
+    let own = " --id 3` with --data and the path of its own copy of rows.csv";
+    assert_eq!(flags(&OPEN, DataFrom::Own, false), own);
+    let psk = SecurityArgs { psk: Some("my key".into()), group_readable_key: true, ..OPEN };
+    let shared = " --psk 'my key' --group-readable-key --id 3 --data server`";
+    assert_eq!(flags(&psk, DataFrom::Worker, false), shared);
+    let tls = SecurityArgs { tls: Some("of-client".into()), ..OPEN };
+    assert_eq!(flags(&tls, DataFrom::Worker, true), " --id 3` with the --tls folder of worker 3");
+    let both = " --id 3` with the --tls folder of worker 3, and --data and the path of its own \
+                copy of rows.csv";
+    assert_eq!(flags(&tls, DataFrom::Own, false), both);
+    let plain = SecurityArgs { insecure: true, ..OPEN };
+    assert_eq!(flags(&plain, DataFrom::Worker, true), " --insecure --id 3`");
+}
+
+#[test]
+fn settings_that_no_running_job_takes_are_advised_for_the_next_run_only() {
+    let reason = WaitReason::Gradients;
+    let waited = Duration::from_secs(3);
+    let wait = |reason| Wait { reason, workers: vec![WorkerId(2)], waited, left: None };
+    let of = |third, reason| {
+        let status = Status { wait: Some(wait(reason)), ..asynchronous(third) };
+        verdict(&status)[0].cure.clone()
+    };
+    for (cure, setting) in [
+        (of(silent(2, MemberState::Computing, 3), reason), "lease"),
+        (of(silent(2, MemberState::Awaited, 3), WaitReason::Workers), "min-workers"),
+    ] {
+        let (before, _) = cure.split_once(setting).unwrap_or_else(|| panic!("{cure}"));
+        assert!(before.contains("next run"), "{cure}");
+    }
+    let late = MemberStatus { silent: ms(1), ..silent(2, MemberState::Computing, 3) };
+    assert!(!of(late, reason).contains("redundancy"));
+}
+
+#[test]
+fn a_refused_worker_is_named_for_as_long_as_the_run_waits_for_workers() {
+    let refused = RefusedStatus {
+        who: "worker edge-2".into(),
+        from: None,
+        why: "the worker's data are not the job's".into(),
+        times: 1,
+        ago: Duration::from_secs(35),
+    };
+    let after = |waited| {
+        let waited = Duration::from_secs(waited);
+        let reason = WaitReason::Workers;
+        let wait = Wait { reason, workers: vec![WorkerId(1)], waited, left: None };
+        let of = vec![member(0, [0, 0, 0], None), silent(1, MemberState::Awaited, 40)];
+        let (wait, phase) = (Some(wait), Phase::Gathering);
+        let findings =
+            verdict(&Status { refused: vec![refused.clone()], wait, phase, ..status(of) });
+        findings.iter().map(|finding| finding.cause).collect::<Vec<_>>()
+    };
+    assert_eq!(after(40), [Cause::Missing, Cause::Refused]);
+    assert_eq!(after(30), [Cause::Missing], "that was before");
+}
+
+#[test]
+fn of_a_primary_that_is_gone_it_advises_nothing_that_begins_another_run() {
+    let wait = Wait {
+        reason: WaitReason::Primary,
+        workers: Vec::new(),
+        waited: Duration::from_secs(5),
+        left: None,
+    };
+    let of = vec![silent(0, MemberState::CutOff, 5)];
+    let findings = verdict(&Status { wait: Some(wait), ..status(of) });
+    assert_eq!(findings[0].cause, Cause::Missing);
+    let cure = &findings[0].cure;
+    assert!(!cure.contains("start it again"), "{cure}");
+    assert!(cure.contains("begins another run"), "{cure}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use pstrain_core::id::WorkerId;
 use pstrain_core::protocol::Status;
 use serde::Serialize;
 
-use super::{gone, slow, stops};
+use super::{Way, gone, slow, stops};
 
 /// One cause, with its cure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,15 +47,15 @@ pub(crate) enum Cause {
     TooEarly,
 }
 
-/// The findings of a status: the most urgent first, and at least one. `address` is where the server
-/// answered.
+/// The findings of a status: the most urgent first, and at least one. `way` is how the server was
+/// asked.
 ///
 /// First comes what all wait for, then workers that are gone, silent or late, then refusals, then
 /// workers that are far slower than the others. Only if there is none of these, it says where the
 /// time goes.
-pub(crate) fn verdict(status: &Status, address: &str) -> Vec<Finding> {
-    let mut findings = stops::findings(status, address);
-    findings.extend(gone::findings(status, address));
+pub(crate) fn verdict(status: &Status, way: &Way) -> Vec<Finding> {
+    let mut findings = stops::findings(status, way);
+    findings.extend(gone::findings(status, way));
     findings.extend(stops::refused(status));
     if !stops::stand_still(status) {
         findings.extend(slow::findings(status));

@@ -158,7 +158,7 @@ pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
 }
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 14;
+pub const PROTOCOL_VERSION: u8 = 15;
 /// The release of this build. Server and workers must be of the same one.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of packed examples in one message, at most.

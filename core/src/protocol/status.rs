@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::group::Unreached;
 use super::{LinkFigures, Recent};
 use crate::id::{BatchId, Clock, ServerId, Version, WorkerId};
+use crate::job::DataFrom;
 use crate::params::KeyRange;
 
 /// The answer to a status question.
@@ -23,6 +24,10 @@ pub struct Status {
     pub rule: String,
     /// How long a worker may be silent.
     pub lease: Duration,
+    /// Where a worker's examples come from.
+    pub data_from: DataFrom,
+    /// The recipe of the job's data, which the nodes only carry.
+    pub recipe: String,
     /// The mode that was ordered and has not begun, if there is one.
     pub ordered: Option<String>,
     /// Where the run is.
@@ -167,6 +172,9 @@ pub enum WaitReason {
     /// Values that a client has pushed become part of the parameters once these workers' gradients have
     /// come.
     Push,
+    /// The standby has a connection and is silent. Nothing that the server does has an effect before the
+    /// standby confirms it.
+    StandbySilent,
 }
 
 /// One worker of a job.
@@ -253,6 +261,7 @@ impl fmt::Display for WaitReason {
             Self::Keys => "the last gradients before keys move to another server",
             Self::Goodbyes => "goodbyes",
             Self::Push => "the last gradients before the parameters are those that were pushed",
+            Self::StandbySilent => "the standby, which is silent, to confirm what it was sent",
         })
     }
 }

@@ -1,11 +1,12 @@
 //! A primary that has lost its standby: the workers' promises.
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::contest::{Candidate, Contest, Tally};
 use super::following::{Follower, Link};
 use super::primary::Primary;
-use super::{ReplicaConfig, fail, grace, inner};
+use super::{ReplicaConfig, fail, grace, inner, silence};
 use crate::id::PeerId;
 use crate::job::patience;
 use crate::node::{Effect, Event, Outbox, WorkerError};
@@ -13,13 +14,28 @@ use crate::protocol::replica::Promise;
 use crate::protocol::{Wait, WaitReason};
 use crate::time::Time;
 
+/// A standby confirms an entry within this time, unless its process, machine or link is in trouble. No
+/// status blames a worker for less: its gradient is overdue only later.
+const PROMPT: Duration = Duration::from_millis(200);
+
 impl Primary {
-    /// For how long it has stood still for want of a standby or of promises, if it does.
+    /// For how long it has stood still for want of a standby or of promises, if it does. The limit is
+    /// the end of the run for a standby that is gone, and the end of its connection for a silent one.
     pub(super) fn wait(&self, now: Time) -> Option<Wait> {
-        let Link::Down { since, .. } = &self.follower.as_ref()?.link else { return None };
-        let (waited, patience) = (now.since(*since), patience(self.lease()));
-        let left = Some(patience.saturating_sub(waited));
-        Some(Wait { reason: WaitReason::Standby, workers: Vec::new(), waited, left })
+        let lease = self.lease();
+        let (reason, since, limit) = match self.follower.as_ref()?.link {
+            Link::Down { since, .. } => (WaitReason::Standby, since, since + patience(lease)),
+            Link::Up { heard, .. } => {
+                let sent = self.copy.own_time(self.unsettled.sent_at()?);
+                let since = heard.max(sent);
+                if now.since(since) < PROMPT {
+                    return None;
+                }
+                (WaitReason::StandbySilent, since, heard + silence(lease))
+            }
+        };
+        let (waited, left) = (now.since(since), Some(limit.since(now)));
+        Some(Wait { reason, workers: Vec::new(), waited, left })
     }
 
     /// Counts by those who are there now. Once all are given up, the last of them count still: they

@@ -49,6 +49,8 @@ impl Server {
             consistency: self.mode_in_words(),
             rule: self.mode.consistency.rule().into(),
             lease: self.job.membership.lease,
+            data_from: self.job.data.from,
+            recipe: self.job.data.recipe.clone(),
             ordered: self.ordered.as_ref().map(|ordered| ordered.mode.to_string()),
             phase: self.phase,
             uptime: now.since(Time::ZERO),

@@ -1,0 +1,82 @@
+//! The way to a server, as a worker or another server that is started needs it.
+
+use std::path::Path;
+
+use pstrain_core::id::WorkerId;
+use pstrain_core::job::DataFrom;
+use pstrain_core::protocol::Status;
+use pstrain_data::DataSpec;
+
+use crate::args::SecurityArgs;
+
+/// Where a server answered, and how the connection was secured.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    address: String,
+    /// The flags for security that are the same for each process.
+    flags: String,
+    /// Whether each process has certificates of its own.
+    has_certificates: bool,
+}
+
+impl Way {
+    pub(crate) fn new(address: String, security: &SecurityArgs) -> Self {
+        let mut flags = String::new();
+        if let Some(file) = &security.psk {
+            flags += &format!(" --psk {}", quoted(file));
+            if security.group_readable_key {
+                flags += " --group-readable-key";
+            }
+        }
+        if security.insecure {
+            flags += " --insecure";
+        }
+        Self { address, flags, has_certificates: security.tls.is_some() }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The address, and the flags for security that are the same for each process.
+    pub(super) fn in_flags(&self) -> String {
+        format!("{}{}", self.address, self.flags)
+    }
+
+    /// The command that starts these workers, and in words what is different for each of them.
+    pub(super) fn worker(&self, status: &Status, workers: &[WorkerId]) -> String {
+        let (id, whose) = match workers {
+            [worker] => (format!(" --id {worker}"), format!("the --tls folder of worker {worker}")),
+            _ => (String::new(), "a --tls folder for each".to_owned()),
+        };
+        let spec: Option<DataSpec> = serde_json::from_str(&status.recipe).ok();
+        let files = spec.filter(|spec| spec.synthetic.is_none()).map(|spec| spec.source);
+        let mut besides = Vec::new();
+        if self.has_certificates {
+            besides.push(whose);
+        }
+        let rows = match (status.data_from, files) {
+            (DataFrom::Worker, Some(_)) => " --data server",
+            (DataFrom::Own, Some(files)) => {
+                besides.push(format!("--data and the path of its own copy of {files}"));
+                ""
+            }
+            _ => "",
+        };
+        let besides = match besides.is_empty() {
+            true => String::new(),
+            false => format!(" with {}", besides.join(", and ")),
+        };
+        format!("`pstrain worker --server {}{id}{rows}`{besides}", self.in_flags())
+    }
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+,:@%".contains(letter);
+    match path.chars().all(is_plain) {
+        true => path,
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
+}
