@@ -1,5 +1,5 @@
 //! Tells the binary its target and its commit, for `--version` and results, and the process tests
-//! what this machine has.
+//! which optional things this machine has.
 
 use std::env;
 use std::path::{Path, PathBuf};

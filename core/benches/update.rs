@@ -62,8 +62,8 @@ fn adam(bencher: Bencher<'_, '_>, values: usize) {
     update(bencher, OptimizerSpec::ADAM, values, 7);
 }
 
-/// A round of so many gradients is closed, as a server does it: they are combined and applied. 100 MB
-/// each.
+/// A round of so many gradients is closed, as a server does it: they are combined and applied.
+/// A gradient has 100 MB.
 #[divan::bench(args = [2, 4, 8])]
 fn close(bencher: Bencher<'_, '_>, gradients: u32) {
     const VALUES: usize = SIZES[1];

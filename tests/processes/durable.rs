@@ -1,8 +1,7 @@
 //! Servers that are killed and begin anew with all that was acknowledged.
 
 use std::env;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -15,6 +14,7 @@ use tempfile::TempDir;
 use crate::books::{check_alike, check_books};
 use crate::cluster::{ENDLESS, Left, PACED, SLOW, Server, names, number, path, real, undisturbed};
 use crate::process::{Ended, Process, eventually, finish};
+use crate::small_disk::SmallDisk;
 
 /// Checkpoints so often that each run has some.
 const OFTEN: [&str; 2] = ["--checkpoint-every", "60ms"];
@@ -313,13 +313,11 @@ fn a_server_whose_log_cannot_be_written_ends_at_a_signal_and_says_why() {
 #[test]
 #[cfg_attr(not(namespaces), ignore = "needs root: a disk of its own")]
 fn a_log_on_a_small_disk_never_fills_it() {
-    let folder = TempDir::new().unwrap();
-    let disk = path(folder.path());
-    let kept = folder.path().join("kept");
-    let mount = format!("mount -t tmpfs -o size=2m none '{disk}' && exec \"$0\" \"$@\"");
+    let disk = SmallDisk::mount();
+    let kept = disk.path().join("kept");
     let log = ["--durability", "log", "--state", path(&kept)];
     let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "2"], &log, &NEVER];
-    let server = Server::under(&["unshare", "--mount", "sh", "-c", &mount], "127.0.0.1:0", &parts);
+    let server = Server::under(&disk.under(), "127.0.0.1:0", &parts);
     let workers = server.workers(2);
     // An update is of two gradients, which have 300 bytes and more each.
     server.wait_for_updates(10_000);
@@ -333,66 +331,16 @@ fn a_log_on_a_small_disk_never_fills_it() {
     assert!(number(&summary["workers"][0]["pushed_bytes"]) > 3_000_000, "{summary}");
 }
 
-/// The unit of room on a tmpfs.
-const PAGE: usize = 4096;
-
-/// A small file system that only processes under its [`Self::under`] see.
-struct SmallDisk {
-    folder: TempDir,
-    /// Keeps it mounted.
-    holder: Process,
-}
-
-impl SmallDisk {
-    fn mount() -> Self {
-        let folder = TempDir::new().unwrap();
-        let mount = "mount -t tmpfs -o size=2m none \"$1\" && echo mounted >&2 && exec sleep 10000";
-        let command = ["unshare", "--mount", "sh", "-c", mount];
-        let holder = Process::start_under(&command, &[path(folder.path())]);
-        holder.wait_to_say("mounted");
-        Self { folder, holder }
-    }
-
-    /// What runs a command there.
-    fn under(&self) -> [String; 3] {
-        ["nsenter".into(), "--mount".into(), format!("--target={}", self.holder.id())]
-    }
-
-    /// Takes the room that is left, but for one page.
-    fn fill(&self) {
-        let mut filler = File::create(self.filler()).unwrap();
-        let full = loop {
-            if let Err(error) = filler.write_all(&[1; PAGE]) {
-                break error;
-            }
-        };
-        assert_eq!(full.kind(), ErrorKind::StorageFull);
-        let taken = filler.metadata().unwrap().len();
-        filler.set_len(taken.saturating_sub(PAGE as u64)).unwrap();
-    }
-
-    /// Gives the room back that [`Self::fill`] took.
-    fn free(&self) {
-        fs::remove_file(self.filler()).unwrap();
-    }
-
-    fn filler(&self) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
-        root.join(self.folder.path().strip_prefix("/").unwrap()).join("filler")
-    }
-}
-
 #[test]
 #[cfg_attr(not(namespaces), ignore = "needs root: a disk of its own")]
 fn a_server_resumed_on_a_full_small_disk_goes_on_once_there_is_room_and_never_fills_it() {
     let disk = SmallDisk::mount();
-    let kept = disk.folder.path().join("kept");
+    let kept = disk.path().join("kept");
     let log = ["--durability", "log", "--state", path(&kept)];
     let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "2"], &log, &NEVER];
-    let under = disk.under();
-    let server = Server::under(&under.each_ref().map(String::as_str), "127.0.0.1:0", &parts);
+    let server = Server::under(&disk.under(), "127.0.0.1:0", &parts);
     let workers = server.workers(2);
-    // Logs take their share of the disk by then: the server that resumes tries a checkpoint at once.
+    // Logs take their share of the disk by then: the resumed server tries a checkpoint at once.
     server.wait_for_updates(1000);
     server.process.signal(Signal::STOP);
     disk.fill();

@@ -38,6 +38,7 @@ mod scenario;
 mod security;
 mod settings;
 mod signals;
+mod small_disk;
 mod sparse;
 mod standby;
 mod standbys;

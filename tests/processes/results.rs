@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::books::{called, check_books, events, timeline};
 use crate::cluster::{number, path, real};
 use crate::process::{Ended, Process, finish};
+use crate::small_disk::SmallDisk;
 
 /// Runs a small job with results in `out`.
 fn run(out: &Path, more: &[&str]) -> Ended {
@@ -201,14 +202,12 @@ fn records_end_at_their_limit_and_replay_says_what_they_lack() {
 #[test]
 #[cfg_attr(not(namespaces), ignore = "needs root: a disk of its own")]
 fn records_leave_room_on_a_small_disk() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = path(folder.path());
-    let mount = format!("mount -t tmpfs -o size=2m none '{disk}' && exec \"$0\" \"$@\"");
+    let disk = SmallDisk::mount();
     let job =
         ["run", "--json", "--data", "synthetic:2000", "--epochs", "200", "--batch-size", "16"];
-    let out = folder.path().join("out");
+    let out = disk.path().join("out");
     let args = [&job[..], &["--out", path(&out), "--out-limit", "none"]].concat();
-    let ended = Process::start_under(&["unshare", "--mount", "sh", "-c", &mount], &args).wait();
+    let ended = Process::start_under(&disk.under(), &args).wait();
     let ended = ended.with_code(0);
     let summary = ended.json();
     for name in ["timeline.csv", "order.log"] {

@@ -17,8 +17,8 @@ pub(crate) struct Output {
     /// Replace the results that --out holds already
     #[arg(long, requires = "out")]
     pub(crate) overwrite: bool,
-    /// How large a file of --out may become that grows with each gradient. It ends there, or once little
-    /// of the disk is free; training goes on
+    /// How large a file of --out may become that grows with each gradient. It ends there, or once
+    /// little of the disk is free; training goes on
     #[arg(long, value_name = "SIZE|none", default_value = "1GiB", value_parser = size_or_none)]
     pub(crate) out_limit: Most,
     /// Print one JSON object instead of tables

@@ -49,7 +49,8 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
             serde_json::to_string(&View { key, value: &value, version, mode: &mode })?
         }
         STOP => format!(
-            "the run was told to stop at version {version} and has ended; pushes under way counted\n"
+            "the run was told to stop at version {version} and has ended; pushes under way \
+             counted\n"
         ),
         LEAVE_SERVER => format!("server {value} has no keys from version {version} on, and goes\n"),
         _ => format!("{key} = {value} from version {version} on; the mode is {mode}\n"),

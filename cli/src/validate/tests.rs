@@ -31,7 +31,7 @@ const LINKS: [(u32, &str); 3] = [
     (3, "1.delay=2ms 2.delay=9ms 3.delay=31ms"),
 ];
 
-/// Checks that the closed form and virtual time are the same for each policy, link and compute time.
+/// Checks that the closed form and virtual time agree for each policy, link and compute time.
 fn check_the_same(policies: [&str; 4]) {
     for policy in policies {
         for (workers, link) in LINKS {

@@ -63,9 +63,10 @@ impl Way {
             }
             _ => "",
         };
-        let besides = match besides.is_empty() {
-            true => String::new(),
-            false => format!(" with {}", besides.join(", and ")),
+        let besides = if besides.is_empty() {
+            String::new()
+        } else {
+            format!(" with {}", besides.join(", and "))
         };
         format!("`pstrain worker --server {}{id}{rows}`{besides}", self.in_flags())
     }
@@ -75,8 +76,5 @@ impl Way {
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+,:@%".contains(letter);
-    match path.chars().all(is_plain) {
-        true => path,
-        false => format!("'{}'", path.replace('\'', r"'\''")),
-    }
+    if path.chars().all(is_plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }

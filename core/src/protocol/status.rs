@@ -172,8 +172,8 @@ pub enum WaitReason {
     /// Values that a client has pushed become part of the parameters once these workers' gradients have
     /// come.
     Push,
-    /// The standby has a connection and is silent. Nothing that the server does has an effect before the
-    /// standby confirms it.
+    /// The standby has a connection and is silent. Nothing that the server does has an effect before
+    /// the standby confirms it.
     StandbySilent,
 }
 

@@ -12,6 +12,7 @@ use crate::driver::{Journal, Unkept};
 
 /// How long after a commit that failed the next is tried.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const WRITTEN_AGAIN: &str = "the log can be written again";
 
 /// Keeps a node's inputs in a log.
 pub(super) struct Inputs {
@@ -60,7 +61,7 @@ impl<N> Journal<N> for Inputs {
             thread::sleep(PAUSE);
         }
         if failed {
-            (self.warn)("the log can be written again");
+            (self.warn)(WRITTEN_AGAIN);
         }
         Ok(())
     }

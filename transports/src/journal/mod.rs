@@ -32,7 +32,7 @@ pub use sealed::{UNSEALED, is_sealed, seal};
 pub use snapshots::Snapshots;
 
 use crate::driver::{Journal, Unkept};
-use inputs::{Inputs, PAUSE};
+use inputs::{Inputs, PAUSE, WRITTEN_AGAIN};
 
 /// Keeps a server's inputs in a log, and begins that anew after each checkpoint.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl<B: FnMut() -> Beside, D: Disk> InputLog<B, D> {
             checkpoints.measure(&inputs.log);
         }
         if waited && !(inputs.is_over)() {
-            (inputs.warn)("the log can be written again");
+            (inputs.warn)(WRITTEN_AGAIN);
         }
     }
 }

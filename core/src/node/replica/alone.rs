@@ -14,13 +14,14 @@ use crate::protocol::replica::Promise;
 use crate::protocol::{Wait, WaitReason};
 use crate::time::Time;
 
-/// A standby confirms an entry within this time, unless its process, machine or link is in trouble. No
-/// status blames a worker for less: its gradient is overdue only later.
+/// A standby confirms an entry within this time, unless its process, machine or link is in trouble.
+/// No status blames a worker for less: its gradient is overdue only later.
 const PROMPT: Duration = Duration::from_millis(200);
 
 impl Primary {
-    /// For how long it has stood still for want of a standby or of promises, if it does. The limit is
-    /// the end of the run for a standby that is gone, and the end of its connection for a silent one.
+    /// For how long it has stood still for want of a standby or of promises, if it does. The limit
+    /// is the end of the run for a standby that is gone, and the end of its connection for a silent
+    /// one.
     pub(super) fn wait(&self, now: Time) -> Option<Wait> {
         let lease = self.lease();
         let (reason, since, limit) = match self.follower.as_ref()?.link {

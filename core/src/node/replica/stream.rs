@@ -212,8 +212,8 @@ impl Unsettled {
         self.entries.front().map(|waiting| waiting.number)
     }
 
-    /// When the oldest entry was sent that the standby has not confirmed, by the clock of the stream;
-    /// none if nothing is on its way.
+    /// When the oldest entry was sent that the standby has not confirmed, by the clock of the
+    /// stream; none if nothing is on its way.
     pub(super) fn sent_at(&self) -> Option<Time> {
         let oldest = self.entries.front().filter(|oldest| oldest.number < self.kept_back);
         oldest.map(|oldest| oldest.sent)

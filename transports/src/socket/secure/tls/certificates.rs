@@ -10,7 +10,8 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
 
@@ -35,17 +36,24 @@ pub(in super::super) struct Tls {
 
 impl Tls {
     pub(in super::super) fn load(folder: &Path, access: KeyAccess) -> Result<Self, SecurityError> {
-        let revoked_at = written_at(&folder.join(REVOKED));
+        let list = folder.join(REVOKED);
+        let revoked_at = written_at(&list);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = Arc::new(roots(&folder.join("ca.pem"))?);
-        let list = folder.join(REVOKED);
         let revoked = revoked(&list)?;
         let own = Own::load(folder, access)?;
-        own.check_revoked(&provider, &roots, &revoked).map_err(|why| wrong_list(&list, &why))?;
-        let server = own.server(&provider, &roots, revoked.clone());
-        let client = own.client(&provider, &roots, revoked);
         let wrong = |error: String| SecurityError(format!("{}: {error}", folder.display()));
-        let (server, client) = (server.map_err(wrong)?, client.map_err(wrong)?);
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+                .with_crls(revoked.clone())
+                .build()
+                .map_err(|error| match error {
+                    VerifierBuilderError::InvalidCrl(_) => wrong_list(&list, &error.to_string()),
+                    _ => wrong(error.to_string()),
+                })?;
+        own.check_lists(&*clients).map_err(|why| wrong_list(&list, why))?;
+        let server = own.server(&provider, clients).map_err(wrong)?;
+        let client = own.client(&provider, &roots, revoked).map_err(wrong)?;
         let folder = folder.to_path_buf();
         let (server, client) = (Arc::new(server), Arc::new(client));
         Ok(Self { folder, access, revoked_at, identity: own.identity, server, client })
@@ -73,7 +81,7 @@ impl Tls {
         }
         // A wrong list is named once.
         self.revoked_at = written_at;
-        let stays = "the list before stays in force until this process is started again";
+        let stays = "the list before stays in force until there is a new one, or this process ends";
         if written_at.is_none() {
             return Err(SecurityError(format!("{}: it is gone; {stays}", list.display())));
         }
@@ -116,7 +124,7 @@ fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Se
         CertificateRevocationListDer::pem_slice_iter(text.as_bytes()).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        // What a copy to a full disk leaves must not let revoked certificates in.
+        // A copy to a full disk leaves an empty file, which must not let revoked certificates in.
         Ok(_) => Err(wrong_list(path, "it holds no list of revoked certificates")),
         Err(error) => Err(wrong_list(path, &error.to_string())),
     }
@@ -154,28 +162,15 @@ impl Own {
         Ok(Self { chain, identity, key })
     }
 
-    /// Checks that the lists tell whether certificates of this CA are revoked. Peers would be refused
-    /// under any other list, and told a wrong cause.
-    fn check_revoked(
-        &self,
-        provider: &Arc<CryptoProvider>,
-        roots: &Arc<RootCertStore>,
-        revoked: &Revoked,
-    ) -> Result<(), String> {
+    /// Checks that the lists of revoked certificates by which `clients` goes are of this CA. Peers
+    /// would be refused under any other list, and told a wrong cause.
+    fn check_lists(&self, clients: &dyn ClientCertVerifier) -> Result<(), &'static str> {
         let Some((certificate, chain)) = self.chain.split_first() else { return Ok(()) };
-        if revoked.is_empty() {
-            return Ok(());
-        }
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider))
-                .with_crls(revoked.clone())
-                .build()
-                .map_err(|error| error.to_string())?;
-        match verifier.verify_client_cert(certificate, chain, UnixTime::now()) {
+        match clients.verify_client_cert(certificate, chain, UnixTime::now()) {
             Err(
                 Error::InvalidCertificate(CertificateError::UnknownRevocationStatus)
                 | Error::InvalidCertRevocationList(_),
-            ) => Err("its list is damaged, or of another CA than ca.pem".into()),
+            ) => Err("its list is damaged, or of another CA than ca.pem"),
             // Peers judge the certificate itself.
             _ => Ok(()),
         }
@@ -184,18 +179,12 @@ impl Own {
     fn server(
         &self,
         provider: &Arc<CryptoProvider>,
-        roots: &Arc<RootCertStore>,
-        revoked: Revoked,
+        clients: Arc<dyn ClientCertVerifier>,
     ) -> Result<ServerConfig, String> {
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider))
-                .with_crls(revoked)
-                .build()
-                .map_err(|error| error.to_string())?;
         let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| error.to_string())?
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(clients)
             .with_single_cert(self.chain.clone(), self.key.clone_key())
             .map_err(|error| error.to_string())?;
         config.alpn_protocols = vec![ALPN.to_vec()];

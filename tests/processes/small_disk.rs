@@ -1,0 +1,67 @@
+//! A disk of 2 MiB.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::cluster::path;
+use crate::process::Process;
+
+/// The unit of room on a tmpfs.
+const PAGE: usize = 4096;
+
+/// A small file system that only processes under its [`Self::under`] see.
+pub(crate) struct SmallDisk {
+    folder: TempDir,
+    /// Keeps it mounted.
+    holder: Process,
+    /// The flag of `nsenter` for the holder.
+    target: String,
+}
+
+impl SmallDisk {
+    pub(crate) fn mount() -> Self {
+        let folder = TempDir::new().unwrap();
+        let mount = "mount -t tmpfs -o size=2m none \"$1\" && echo mounted >&2 && exec sleep 10000";
+        let command = ["unshare", "--mount", "sh", "-c", mount];
+        let holder = Process::start_under(&command, &[path(folder.path())]);
+        holder.wait_to_say("mounted");
+        let target = format!("--target={}", holder.id());
+        Self { folder, holder, target }
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The command that runs another one there.
+    pub(crate) fn under(&self) -> [&str; 3] {
+        ["nsenter", "--mount", &self.target]
+    }
+
+    /// Takes the room that is left, but for one page.
+    pub(crate) fn fill(&self) {
+        let mut filler = File::create(self.filler()).unwrap();
+        let full = loop {
+            if let Err(error) = filler.write_all(&[1; PAGE]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+        let taken = filler.metadata().unwrap().len();
+        filler.set_len(taken.saturating_sub(PAGE as u64)).unwrap();
+    }
+
+    /// Gives the room back that [`Self::fill`] took.
+    pub(crate) fn free(&self) {
+        fs::remove_file(self.filler()).unwrap();
+    }
+
+    fn filler(&self) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
+        root.join(self.folder.path().strip_prefix("/").unwrap()).join("filler")
+    }
+}
