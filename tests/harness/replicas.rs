@@ -49,6 +49,8 @@ pub enum Disturbances {
     Return,
     /// Servers keep a log, and crash and begin anew: one of the two, or both at a time.
     Crashes,
+    /// They keep a log, and the standby of the last crashes and is back at once.
+    Blinks,
     /// There is no standby, and the last server is cut off from all others for some leases.
     Away,
 }
@@ -75,6 +77,8 @@ pub struct Replicated {
     pub ledger: Ledger,
     /// How often a standby took over.
     pub takeovers: u64,
+    /// How often a standby asked somebody to follow it.
+    pub asked: u64,
     /// How often a primary went on without its standby.
     pub alone: u64,
     /// How often a server heard that it leads no more.
@@ -210,6 +214,8 @@ struct Lab {
     fallen: Option<Fallen>,
     /// Whether servers keep a log.
     durable: bool,
+    /// Whether no more than a standby crashes, and is back at once.
+    blinks: bool,
     /// How many servers there have been.
     servers: u32,
     /// Whether whoever led has seen the end.
@@ -281,6 +287,7 @@ impl Lab {
             returns: None,
             fallen: None,
             durable: false,
+            blinks: false,
             servers: toy.job.servers,
             over: false,
             holders: BTreeSet::new(),
@@ -291,6 +298,7 @@ impl Lab {
                 version: Version(0),
                 ledger: Ledger::default(),
                 takeovers: 0,
+                asked: 0,
                 alone: 0,
                 deposed: 0,
                 departed: 0,
@@ -333,7 +341,8 @@ impl Lab {
         if disturbances == Disturbances::Return {
             self.returns = Some(Return { victim: None, binds: false });
         }
-        self.durable = disturbances == Disturbances::Crashes;
+        self.blinks = disturbances == Disturbances::Blinks;
+        self.durable = self.blinks || disturbances == Disturbances::Crashes;
         (0..workers).for_each(|worker| self.spawn_worker(worker));
         self.run();
         self.result
@@ -452,6 +461,7 @@ impl Lab {
             Happening::Dialled { by, address } => self.dialled(by, &address),
             Happening::Wake(process) => self.wake(process),
             Happening::Disturb if self.ambush.is_some() || self.returns.is_some() => self.part(),
+            Happening::Disturb if self.blinks => self.blink(),
             Happening::Disturb if self.durable => self.crash_some(),
             Happening::Disturb => self.disturb(),
             Happening::CutOff => self.cut_off_last(),

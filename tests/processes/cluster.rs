@@ -150,11 +150,15 @@ impl Server {
     }
 
     /// What `status --json` prints.
+    #[track_caller]
     pub(crate) fn status(&self) -> Value {
         // How long the answer takes on a busy machine is not what is tested.
         let mut args = vec!["status", &self.address, "--json", "--timeout", "40s"];
         args.extend(self.access.iter().map(String::as_str));
-        started(&self.under, &args).wait().with_code(0).json()
+        let ended = started(&self.under, &args).wait();
+        let said = self.process.said();
+        assert_eq!(ended.code, Some(0), "{}\nand the server said:\n{said}", ended.stderr);
+        ended.json()
     }
 
     /// What `status` prints.

@@ -117,6 +117,11 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).expect("it is still there");
     }
 
+    /// What it has said on stderr so far.
+    pub(crate) fn said(&self) -> String {
+        self.stderr.now()
+    }
+
     /// Waits until it has said `words` on stderr; gives all it said.
     pub(crate) fn wait_to_say(&self, words: &str) -> String {
         let said = self.stderr.until(|text| text.contains(words));

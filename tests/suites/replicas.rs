@@ -248,6 +248,14 @@ fn any_server_is_replaced_within_a_lease_whatever_befalls_it() {
 }
 
 #[test]
+fn a_standby_that_is_back_at_once_follows_its_primary_again_over_any_link() {
+    let mut asked = 0;
+    let look = |_: &Toy, _: u64, done: &Replicated| asked += done.asked;
+    disturbed(Disturbances::Blinks, 2, 120, look, ConsistencySpec::Bsp);
+    assert_eq!(asked, 0, "a standby asks the coordinator while its primary takes it back");
+}
+
+#[test]
 fn servers_that_keep_a_log_and_crash_both_at_a_time_come_to_the_same_parameters() {
     for servers in [1, 2] {
         let (mut takeovers, mut deposed) = (0, 0);

@@ -122,6 +122,22 @@ impl Lab {
         self.input(process, Input::Overslept);
     }
 
+    /// The standby of the last server crashes, and is back long before anybody is missed.
+    pub(super) fn blink(&mut self) {
+        if self.calm || self.ended() {
+            return;
+        }
+        let lease = self.job().membership.lease;
+        self.after(lease * 2, Happening::Disturb);
+        let running: Vec<usize> = self.replicas_of(self.job().servers - 1).collect();
+        if let &[primary, standby] = &running[..]
+            && self.is_paired(primary)
+            && self.is_paired(standby)
+        {
+            self.crash(standby, lease / 8);
+        }
+    }
+
     /// One of the processes of a server crashes, or all of them.
     pub(super) fn crash_some(&mut self) {
         if self.calm || self.ended() {

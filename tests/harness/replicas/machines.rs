@@ -91,6 +91,8 @@ impl Lab {
 
     pub(super) fn send(&mut self, process: usize, peer: PeerId, item: Item) {
         if let Item::Message(message) = &item {
+            let asks = matches!(message, Message::Candidacy(_)) && !self.leads(process);
+            self.result.asked += u64::from(asks);
             self.count(message);
         }
         let link = peer.0 as usize;
@@ -277,7 +279,7 @@ impl Lab {
         dies
     }
 
-    fn is_paired(&self, process: usize) -> bool {
+    pub(super) fn is_paired(&self, process: usize) -> bool {
         matches!(&*self.processes[process].node, Machine::Replica { paired: true, .. })
     }
 

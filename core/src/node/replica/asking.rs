@@ -4,6 +4,7 @@ use alloc::string::ToString;
 
 use serde::{Deserialize, Serialize};
 
+use super::grace;
 use super::loss::Search;
 use super::standby::Standby;
 use crate::id::{PeerId, Term};
@@ -44,11 +45,13 @@ impl Standby {
     }
 
     /// When it goes to the electors even if the primary has not refused it, unless it has been
-    /// there, or they come here.
+    /// there, or they come here. A primary that has just taken its connection gets as long to answer:
+    /// if the standby left then, both would ask the electors, and neither would let the other lead.
     pub(super) fn goes_at(&self) -> Option<Time> {
         let lost = self.lost.as_ref().filter(|lost| lost.search != Search::GoesRound)?;
         let may = self.can_lead() && !self.is_coordinator() && !self.dialler.is_dialling();
-        may.then(|| lost.goes_at(self.lease()))
+        let unanswered = self.dialler.silent_at(2 * grace(self.lease()));
+        may.then(|| Some(lost.goes_at(self.lease())).max(unanswered)).flatten()
     }
 
     pub(super) fn on_elector_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
