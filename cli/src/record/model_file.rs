@@ -92,20 +92,21 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
     let mut bytes =
         std::fs::read(path).with_context(|| format!("cannot read the model {place}"))?;
     let is_whole = is_sealed(&mut bytes);
+    if is_whole == Some(false) {
+        bail!(
+            "{place} is damaged: it is not what was written; the disk or a copy of the file is faulty"
+        );
+    }
     let (_, header) = SafeTensors::read_metadata(&bytes)
         .with_context(|| format!("{place} is no safetensors file"))?;
     let Some(about) = header.metadata().as_ref().and_then(|metadata| metadata.get(KEY)) else {
         bail!("{place} is a safetensors file, but no model of pstrain; use one that --out wrote");
     };
-    match is_whole {
-        Some(true) => {}
-        Some(false) => bail!(
-            "{place} is damaged: it is not what was written; the disk or a copy of the file is faulty"
-        ),
-        None => bail!(
+    if is_whole.is_none() {
+        bail!(
             "{place} has no checksum: an older release wrote it, or it is damaged; write the model \
              again, with `pstrain replay --out`"
-        ),
+        );
     }
     let about: ModelFile = serde_json::from_str(about)
         .with_context(|| format!("{place} has metadata of another release of pstrain"))?;
@@ -219,11 +220,13 @@ mod tests {
             std::fs::write(&damaged, bytes).unwrap();
             assert!(read_model(&damaged).is_err(), "byte {at}");
         }
-        let mut bytes = whole;
-        *bytes.last_mut().unwrap() ^= 1;
-        std::fs::write(&damaged, bytes).unwrap();
-        let error = read_model(&damaged).unwrap_err().to_string();
-        assert!(error.contains("is damaged: it is not what was written"), "{error}");
+        let mut flipped = whole.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        for bytes in [&flipped, &whole[..whole.len() - 1]] {
+            std::fs::write(&damaged, bytes).unwrap();
+            let error = read_model(&damaged).unwrap_err().to_string();
+            assert!(error.contains("is damaged: it is not what was written"), "{error}");
+        }
     }
 
     #[test]

@@ -316,9 +316,15 @@ impl<R: BufRead> OrderReader<R> {
         if !self.read_line()? {
             return Ok(Step::BrokeOff);
         }
-        self.parse(contributions).map_err(|why| {
-            anyhow::anyhow!("{}:{}: {why}; the record is damaged", self.path.display(), self.number)
-        })
+        let step = self.parse(contributions).map_err(|why| self.damaged(&why))?;
+        if matches!(step, Step::End | Step::Full) && (self.read_line()? || !self.line.is_empty()) {
+            return Err(self.damaged("the record goes on after its end"));
+        }
+        Ok(step)
+    }
+
+    fn damaged(&self, why: &str) -> anyhow::Error {
+        anyhow::anyhow!("{}:{}: {why}; the record is damaged", self.path.display(), self.number)
     }
 
     fn parse(&mut self, contributions: &mut Vec<Contribution>) -> Result<Step, String> {
@@ -543,6 +549,17 @@ mod tests {
     fn a_full_record_is_known_as_such() {
         let read = steps("1 1,1,1,0,0,0,64\nfull\n").unwrap();
         assert_eq!(read, [(Step::Update(Version(1), Closing::Everything), 1), (Step::Full, 1)]);
+    }
+
+    #[test]
+    fn nothing_follows_the_end() {
+        for last in ["end 1\n", "full\n"] {
+            for more in ["2 1,1,2,1,1,1,64\n", "end 1", "\n"] {
+                let error = steps(&format!("1 1,1,1,0,0,0,64\n{last}{more}")).unwrap_err();
+                let told = "order.log:4: the record goes on after its end";
+                assert!(error.to_string().contains(told), "{error}");
+            }
+        }
     }
 
     #[test]

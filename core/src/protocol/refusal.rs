@@ -195,7 +195,7 @@ impl fmt::Display for Refusal {
             Self::Data { difference } => write!(
                 f,
                 "the worker's data are not the job's: {difference}; give every worker the file \
-                 that the server has, or use --data server"
+                 that the server has, or use --data server where the server sends the data"
             ),
             Self::NoRows => f.write_str(
                 "the server keeps no rows to send, for the job says data-from = own; give the worker \

@@ -45,8 +45,9 @@ impl Standby {
     }
 
     /// When it goes to the electors even if the primary has not refused it, unless it has been
-    /// there, or they come here. A primary that has just taken its connection gets as long to answer:
-    /// if the standby left then, both would ask the electors, and neither would let the other lead.
+    /// there, or they come here. A primary that has just taken its connection gets as long to
+    /// answer: if the standby left then, both would ask the electors, and neither would let the
+    /// other lead.
     pub(super) fn goes_at(&self) -> Option<Time> {
         let lost = self.lost.as_ref().filter(|lost| lost.search != Search::GoesRound)?;
         let may = self.can_lead() && !self.is_coordinator() && !self.dialler.is_dialling();
