@@ -18,7 +18,8 @@ struct World {
     applied: Vec<f64>,
     /// What was carried by those who died.
     lost: Vec<f64>,
-    /// The magnitudes that went into the sums, to which rounding is in proportion.
+    /// The magnitudes of all that went into the residual and the sums, and of what was dropped came
+    /// out of the residual again: rounding is in proportion to them.
     magnitude: f64,
 }
 
@@ -46,7 +47,10 @@ impl World {
         let given: Vec<f32> = given.iter().map(|value| value.min(4.0)).collect();
         let sent =
             self.carrier.filter(given.clone(), Sequence(self.next), task(self.next), None, &[]);
-        self.waiting.push((self.next, given, sent.gradient.to_vec()));
+        let sent = sent.gradient.to_vec();
+        let both = given.iter().chain(&sent);
+        self.magnitude += both.map(|value| f64::from(value.abs())).sum::<f64>();
+        self.waiting.push((self.next, given, sent));
         self.next += 1;
     }
 
@@ -62,7 +66,6 @@ impl World {
             for (key, (given, sent)) in given.iter().zip(&sent).enumerate() {
                 self.computed[key] += f64::from(*given);
                 self.applied[key] += f64::from(*sent);
-                self.magnitude += f64::from(given.abs() + sent.abs());
             }
         }
     }
