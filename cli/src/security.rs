@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use pstrain_core::node::Identity;
+use pstrain_core::identity::Identity;
 use pstrain_core::protocol::Refusal;
 use pstrain_transports::{Address, KeyAccess, Security};
 

@@ -12,12 +12,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pstrain_core::aggregate::{Aggregator, Gradient, ParticipationSpec, StalenessSpec};
-use pstrain_core::consistency::{Auto, Choice, Closing, ConsistencySpec, Looks, Seen};
+use pstrain_core::aggregate::{Aggregator, Gradient};
+use pstrain_core::auto::{Auto, Choice, Looks, Seen};
+use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::{Clock, PartId, Version, WorkerId};
-use pstrain_core::job::Aggregation;
 use pstrain_core::mode::Mode;
 use pstrain_core::optim::UpdateSpec;
+use pstrain_core::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
 use pstrain_core::time::Time;
 
 const WORKERS: u32 = 8;

@@ -19,18 +19,19 @@ use pstrain_core::examples::Shape;
 use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{PartId, PeerId, Sequence, WorkerId};
+use pstrain_core::identity::Identity;
 use pstrain_core::job::{
-    Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
+    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
-use pstrain_core::node::{Effect, Identity, Input, Node, Server};
+use pstrain_core::node::{Effect, Input, Node, Server};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
 use pstrain_core::protocol::{Decoder, Limits, Message, Spares, encode};
+use pstrain_core::rules::Aggregation;
 use pstrain_core::time::Time;
-use pstrain_core::work::{Redundancy, WorkSpec};
 
 const WORKERS: u32 = 8;
 const ROWS: u64 = 1000;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use divan::Bencher;
 use divan::counter::BytesCount;
-use pstrain_core::aggregate::{Aggregation, Aggregator, Gradient};
-use pstrain_core::consistency::{Closing, ConsistencySpec};
+use pstrain_core::aggregate::{Aggregator, Gradient};
+use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::{Clock, PartId, Version, WorkerId};
 use pstrain_core::mode::Mode;
 use pstrain_core::optim::{OptimizerSpec, UpdateSpec, Updater};
+use pstrain_core::rules::{Aggregation, Closing};
 
 /// 16 MB and 100 MB.
 const SIZES: [usize; 2] = [4_194_304, 26_214_400];

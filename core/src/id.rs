@@ -54,6 +54,9 @@ macro_rules! counted_as_workers {
     };
 }
 
+/// The most workers one server takes.
+pub const MAX_WORKERS: u32 = 65_536;
+
 /// A worker of the job. It also names the worker's partition of the data.
 ///
 /// Inside it is an index from 0; people, and files that people read, number workers from 1.

@@ -1,8 +1,12 @@
 //! The job: everything that decides what is trained and how. The server owns it and hands it to
 //! the workers in the handshake.
 
+mod aggregation;
 mod blocks;
+mod division;
+mod filters;
 mod sparse;
+mod work;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,18 +16,21 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::aggregate::{Aggregation, AggregationError};
-use crate::consistency::{Auto, ConsistencySpec, ImpossibleConsistency};
+pub use division::{MOST_SHARDS, Redundancy, UnknownWork, WorkSpec};
+pub use work::WorkError;
+
+use crate::auto::Auto;
+use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::examples::Shape;
 use crate::filter::{ErrorFeedback, FilterError, Filters, KeyCaching};
 use crate::fingerprint::Fingerprint;
-use crate::id::ServerId;
+use crate::id::{MAX_WORKERS, ServerId};
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
 use crate::model::{Model, ModelSpec};
 use crate::optim::UpdateSpec;
 use crate::params::{Blocks, KeyRange};
 use crate::rng::Stream;
-use crate::work::{Redundancy, WorkError, WorkSpec};
+use crate::rules::{Aggregation, AggregationError};
 
 /// A resolved job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -258,19 +265,6 @@ impl Job {
 }
 
 impl Job {
-    /// Checks that gradients may be combined as they are under `mode`.
-    pub(crate) fn check_aggregation(&self, mode: &Mode) -> Result<(), AggregationError> {
-        self.aggregation.check(mode, self.membership.workers, self.redundancy)?;
-        if self.update.clip_contribution.is_some() && self.redundancy != Redundancy::None {
-            let (aggregation, needs) = (
-                self.aggregation,
-                "redundancy = none if clip-contribution is set: what is sent is no gradient",
-            );
-            return Err(AggregationError::Needs { aggregation, needs });
-        }
-        Ok(())
-    }
-
     /// The mode that begins where `mode` is wanted: that mode, or the one that `auto` begins with.
     #[must_use]
     pub fn at_start(&self, mode: Mode) -> Mode {
@@ -309,8 +303,6 @@ impl Job {
 pub const MOST_SCENARIO_BYTES: usize = 1024 * 1024;
 /// The batch size of mini-batches that have all that a worker has.
 pub const ALL_EXAMPLES: u32 = u32::MAX;
-/// The most workers one server takes.
-pub const MAX_WORKERS: u32 = 65_536;
 /// The most servers of one job.
 pub const MAX_SERVERS: u32 = 64;
 /// The shortest lease: below it, an ordinary scheduling delay looks like a death.

@@ -7,9 +7,10 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::aggregate::{ParticipationSpec, StalenessSpec};
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::id::Version;
+use crate::rules::{ParticipationSpec, StalenessSpec};
+use crate::task::MOST_IN_FLIGHT;
 
 /// When gradients are applied, and what they count for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,9 +26,6 @@ pub struct Mode {
     /// What is done about workers that contribute more often than others.
     pub participation: ParticipationSpec,
 }
-
-/// The most mini-batches of one worker that may be under way, whatever the mode.
-pub const MOST_IN_FLIGHT: u32 = 256;
 
 impl Mode {
     /// A mode with nothing but a consistency.

@@ -15,7 +15,7 @@ use core::fmt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::codec;
+use crate::codec;
 
 /// A state that was saved.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -12,12 +12,13 @@ use core::ops::Range;
 use crate::coding::Piece;
 use crate::examples::{Examples, Shape};
 use crate::id::{PartId, ServerId, WorkerId};
-use crate::job::{Aggregation, Job};
+use crate::job::Job;
 use crate::model::{Margins, Model, Workspace};
 use crate::optim::OptimizerSpec;
 use crate::params::KeyList;
 use crate::rng::Stream;
-use crate::work::Task;
+use crate::rules::Aggregation;
+use crate::task::Task;
 
 /// A model with one worker's examples.
 ///

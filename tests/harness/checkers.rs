@@ -16,14 +16,13 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::{PeerId, ServerId, WorkerId};
-use pstrain_core::job::{BudgetKind, Job, OnLoss};
+use pstrain_core::job::{BudgetKind, Job, OnLoss, WorkSpec};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{Compute, Departure, Event, LEAVE_SERVER, Node, STOP, Server};
 use pstrain_core::params::KeyList;
 use pstrain_core::protocol::message::{Begun, Control, Controlled, EndReason, Push};
 use pstrain_core::protocol::range::{RangeOf, RangePushed};
 use pstrain_core::time::Time;
-use pstrain_core::work::WorkSpec;
 
 use books::Books;
 use deck::Deck;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, WorkerId};
+use pstrain_core::identity::Identity;
 use pstrain_core::mode::Mode;
-use pstrain_core::node::{Effect, Identity, Input, Node, Outbox, Server};
+use pstrain_core::node::{Effect, Input, Node, Outbox, Server};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
 use pstrain_core::protocol::{Decoder, Message, Outgoing, Spares, encode};

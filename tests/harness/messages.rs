@@ -5,8 +5,8 @@ mod group;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_core::consistency::DropReason;
-use pstrain_core::filter::{Carrier, Encoded, Filters, Form, KeyForm, PieceForm, ValueForm};
+use pstrain_core::decided::{Decided, DropReason};
+use pstrain_core::filter::{Encoded, Filters, Form, KeyForm, PieceForm, ValueForm};
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{
     BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId,
@@ -16,9 +16,8 @@ use pstrain_core::params::{KeyRange, Layout};
 use pstrain_core::protocol::group::Unreached;
 use pstrain_core::protocol::keys::{Keys, KeysHeader, KeysKnown};
 use pstrain_core::protocol::message::{
-    Begun, Bye, Control, Decided, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
-    Parameters, ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume,
-    Welcome,
+    Begun, Bye, Control, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello, Parameters,
+    ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume, Welcome,
 };
 use pstrain_core::protocol::range::{How, PartDue, PullRange, PushRange, RangeOf, RangePart};
 use pstrain_core::protocol::replica::{
@@ -31,8 +30,8 @@ use pstrain_core::protocol::{
     WaitReason, encode,
 };
 use pstrain_core::rng::Random;
+use pstrain_core::task::Task;
 use pstrain_core::time::Time;
-use pstrain_core::work::Task;
 
 use crate::toy::Toy;
 
@@ -470,7 +469,7 @@ impl Messages {
         layout.push("matrix".into(), vec![rows, columns]);
         let gradient = (0..rows * columns).map(|_| (self.rng.below(5) as f32 - 2.0) * 0.7);
         let gradient = gradient.collect();
-        if let Some(mut carrier) = Carrier::new(&job, WorkerId(0), &layout)
+        if let Some(mut carrier) = job.carrier(WorkerId(0), &layout)
             && let Ok(keys) = KeyRange::new(0, layout.len() as u64)
         {
             let filtered = carrier.filter(gradient, header.sequence, header.task, None, &[]);

@@ -4,8 +4,8 @@ use pstrain_core::id::{BatchId, Version, WorkerId};
 use pstrain_core::model::Model;
 use pstrain_core::optim::Updater;
 use pstrain_core::rng::Stream;
+use pstrain_core::task::Task;
 use pstrain_core::trainer::Trainer;
-use pstrain_core::work::Task;
 
 use crate::toy::{Toy, partition_of};
 

@@ -8,8 +8,8 @@ use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Push, PushHeader};
 use pstrain_core::protocol::{Message, encode};
 use pstrain_core::rng::Stream;
+use pstrain_core::task::Task;
 use pstrain_core::trainer::Trainer;
-use pstrain_core::work::Task;
 use pstrain_data::Prepared;
 
 /// A worker that makes step after step on the same parameters.

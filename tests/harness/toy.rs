@@ -8,7 +8,7 @@ use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{PartId, WorkerId};
 use pstrain_core::job::{
-    Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
+    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec};
@@ -16,8 +16,8 @@ use pstrain_core::node::Prepare;
 use pstrain_core::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_core::params::KeyList;
 use pstrain_core::rng::Stream;
+use pstrain_core::rules::Aggregation;
 use pstrain_core::trainer::working_set;
-use pstrain_core::work::{Redundancy, WorkSpec};
 
 /// A job and its training examples.
 #[derive(Clone, Debug)]

@@ -6,19 +6,18 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pstrain_core::aggregate::StalenessSpec;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::Examples;
 use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{Version, WorkerId};
-use pstrain_core::job::{Budget, Job, JobData, Membership};
+use pstrain_core::job::{Budget, Job, JobData, Membership, Redundancy, WorkSpec};
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
 use pstrain_core::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_core::rng::{Random, Stream};
+use pstrain_core::rules::StalenessSpec;
 use pstrain_core::time::Time;
-use pstrain_core::work::{Redundancy, WorkSpec};
 use pstrain_data::{Encoded, Prepared, RecipeName, Settings, Source};
 use pstrain_transports::scenario::{Fault, Scenario};
 

@@ -25,9 +25,10 @@ use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{PartId, PeerId, WorkerId};
+use pstrain_core::identity::Identity;
 use pstrain_core::node::{
-    Checkpoint, Effect, Evaluate, Evaluated, Event, Identity, Input, Ledger, Node, Outbox, STOP,
-    Server, Worker, WorkerError,
+    Checkpoint, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, Outbox, STOP, Server,
+    Worker, WorkerError,
 };
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::message::{Controlled, EndReason, ExampleRows, ExamplesChunk};

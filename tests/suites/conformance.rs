@@ -15,7 +15,7 @@ use pstrain_core::protocol::message::{
 };
 use pstrain_core::protocol::{FrameError, Limits, Message, Refusal};
 use pstrain_core::rng::Stream;
-use pstrain_core::work::Task;
+use pstrain_core::task::Task;
 use pstrain_tests::{Kind, Net, OPEN, Probe, frame, within};
 use pstrain_transports::{MAX_BACKLOG_BYTES, TransportEvent};
 

@@ -10,7 +10,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Effect, Identity, Input, Node, Outbox, Server};
+use pstrain_core::identity::Identity;
+use pstrain_core::node::{Effect, Input, Node, Outbox, Server};
 use pstrain_core::time::Time;
 use pstrain_tests::Toy;
 use pstrain_transports::Journal;

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::job::{Aggregation, BudgetKind, DataFrom, Exchange};
+use pstrain_core::job::{BudgetKind, DataFrom, Exchange};
 use pstrain_core::model::{Activation, ModelSpec};
 use pstrain_core::node::{Departure, Event};
 use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rules::Aggregation;
 use pstrain_tests::{Kind, Toy, run_cluster, run_cluster_staggered, sequential_bsp, within};
 use pstrain_transports::scenario::Scenario;
 

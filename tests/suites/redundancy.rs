@@ -6,14 +6,15 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use pstrain_core::consistency::{ConsistencySpec, DropReason};
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::decided::DropReason;
 use pstrain_core::id::Version;
-use pstrain_core::job::{Aggregation, BudgetKind, DataFrom, Exchange};
+use pstrain_core::job::{BudgetKind, DataFrom, Exchange, Redundancy};
 use pstrain_core::mode::{Switch, SwitchAt};
 use pstrain_core::node::{Event, Server};
 use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rules::Aggregation;
 use pstrain_core::time::Time;
-use pstrain_core::work::Redundancy;
 use pstrain_tests::{Dealt, Toy, faults_of, run_dealt, sequential_bsp};
 
 /// A job of so many workers, whose partitions are not all of the same size.

@@ -14,7 +14,7 @@ use pstrain_core::evaluation::evaluate;
 use pstrain_core::filter::Filters;
 use pstrain_core::id::{PartId, PeerId, WorkerId};
 use pstrain_core::job::{
-    Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
+    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, Model, ModelSpec, Workspace};
@@ -23,8 +23,8 @@ use pstrain_core::optim::UpdateSpec;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Limits, Message};
 use pstrain_core::rng::Stream;
+use pstrain_core::rules::Aggregation;
 use pstrain_core::time::Time;
-use pstrain_core::work::{Redundancy, WorkSpec};
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{PartitionSpec, Prepared, Settings, Source};
 use pstrain_tests::{real_data, within};

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use pstrain_core::aggregate::{ParticipationSpec, StalenessSpec};
 use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::job::{Aggregation, Exchange, Job, OnLoss};
+use pstrain_core::job::{Exchange, Job, OnLoss};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{Ledger, Replicate};
 use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rules::{Aggregation, ParticipationSpec, StalenessSpec};
 use pstrain_tests::{
     Disturbances, Fate, Ran, Rank, Replaced, Replicated, Toy, for_seeds, run_moving, run_replicated,
 };

@@ -16,13 +16,13 @@ mod sparse;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use pstrain_core::aggregate::{Aggregation, ParticipationSpec};
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::Version;
 use pstrain_core::job::{BudgetKind, Exchange, OnLoss};
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::node::{Cause, Event};
 use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rules::{Aggregation, ParticipationSpec};
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, Ran, kind_of_policy};
 

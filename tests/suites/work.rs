@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use pstrain_core::job::{Aggregation, BudgetKind, Exchange};
+use pstrain_core::job::{BudgetKind, Exchange, Redundancy, WorkSpec};
 use pstrain_core::node::{Event, Server};
 use pstrain_core::protocol::message::EndReason;
+use pstrain_core::rules::Aggregation;
 use pstrain_core::time::Time;
-use pstrain_core::work::{Redundancy, WorkSpec};
 use pstrain_tests::{Dealt, Toy, faults_of, run_dealt};
 
 /// A job of so many workers with mini-batches in proportion to speed.

@@ -9,19 +9,18 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark's own settings are right")]
 
 use std::cell::Cell;
-use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use pstrain_core::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_core::node::Target;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{Heartbeat, Push, PushHeader};
 use pstrain_core::protocol::{Limits, Message};
-use pstrain_core::work::Task;
+use pstrain_core::task::Task;
 use pstrain_transports::{KeyAccess, Security, SocketTransport, Transport, TransportEvent};
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Identity, Target};
+use pstrain_core::identity::Identity;
+use pstrain_core::node::Target;
 use pstrain_core::protocol::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Limits, Message, payload};
 use pstrain_core::time::Time;
 

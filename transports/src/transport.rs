@@ -1,12 +1,12 @@
 //! What every transport is to a driver.
 
-use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Event, Identity, Target};
+use pstrain_core::identity::Identity;
+use pstrain_core::node::{Event, Target};
 use pstrain_core::protocol::{FrameError, Limits, LinkFigures, Message};
 use pstrain_core::time::Time;
 

@@ -9,8 +9,8 @@ use pstrain_core::evaluation::evaluate;
 use pstrain_core::id::{BatchId, WorkerId};
 use pstrain_core::model::{Model, Workspace};
 use pstrain_core::rng::Stream;
+use pstrain_core::task::Task;
 use pstrain_core::trainer::Trainer;
-use pstrain_core::work::Task;
 use pstrain_transports::WallClock;
 
 use super::{Effort, Figure};

@@ -7,8 +7,8 @@ use pstrain_core::id::{BatchId, Version, WorkerId};
 use pstrain_core::model::{Activation, Model, ModelSpec};
 use pstrain_core::optim::{UpdateSpec, Updater};
 use pstrain_core::rng::Stream;
+use pstrain_core::task::Task;
 use pstrain_core::trainer::Trainer;
-use pstrain_core::work::Task;
 use pstrain_data::{Prepared, Settings, Source};
 use pstrain_transports::WallClock;
 

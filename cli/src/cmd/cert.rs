@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Context, bail, ensure};
-use pstrain_core::node::Identity;
+use pstrain_core::identity::Identity;
 use pstrain_transports::calendar_time;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType,

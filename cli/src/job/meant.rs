@@ -120,8 +120,8 @@ fn switches(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::aggregate::StalenessSpec;
     use pstrain_core::model::Activation;
+    use pstrain_core::rules::StalenessSpec;
     use pstrain_data::PartitionSpec;
 
     use super::super::words;

@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use pstrain_core::filter::Filters;
-use pstrain_core::job::{ALL_EXAMPLES, Budget, DataFrom, Job, JobData, Membership};
+use pstrain_core::job::{
+    ALL_EXAMPLES, Budget, DataFrom, Job, JobData, Membership, WorkError, WorkSpec,
+};
 use pstrain_core::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_core::optim::{Functions, UpdateSpec};
-use pstrain_core::work::{WorkError, WorkSpec};
 use pstrain_data::partition::PartitionError;
 use pstrain_data::sparse::{DEFAULT_COLUMNS, DEFAULT_ROWS as DEFAULT_SPARSE_ROWS};
 use pstrain_data::synthetic::DEFAULT_ROWS;

@@ -22,7 +22,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use pstrain_core::consistency::DropReason;
+use pstrain_core::decided::DropReason;
 use pstrain_core::id::WorkerId;
 use pstrain_core::node::{Event, Point};
 use pstrain_transports::Traffic;

@@ -2,10 +2,11 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use pstrain_core::consistency::{Closing, DropReason};
+use pstrain_core::decided::DropReason;
 use pstrain_core::id::{BatchId, PartId, Sequence, Version, WorkerId};
 use pstrain_core::node::{Departure, Event, Point};
 use pstrain_core::protocol::TimeSpent;
+use pstrain_core::rules::Closing;
 
 use super::Metrics;
 use super::http::{Endpoint, Then, answer};

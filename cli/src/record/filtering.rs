@@ -7,12 +7,12 @@
 use std::ops::Range;
 
 use anyhow::bail;
+use pstrain_core::decided::Decided;
 use pstrain_core::filter::Carrier;
 use pstrain_core::id::{Incarnation, Sequence, WorkerId};
 use pstrain_core::job::Job;
 use pstrain_core::model::Model;
-use pstrain_core::protocol::message::Decided;
-use pstrain_core::work::Task;
+use pstrain_core::task::Task;
 
 use super::order::Contribution;
 
@@ -65,7 +65,7 @@ impl Filtering {
             *contribution;
         let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
         if lane.carrier.is_none() || lane.incarnation != incarnation {
-            let carrier = Carrier::new(&self.job, worker, self.model.layout());
+            let carrier = self.job.carrier(worker, self.model.layout());
             *lane = Lane { incarnation, last: Sequence(0), carrier };
         }
         let follows = sequence == lane.last.next();

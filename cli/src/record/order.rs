@@ -24,10 +24,10 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use pstrain_core::consistency::Closing;
 use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{Event, Server};
+use pstrain_core::rules::Closing;
 use pstrain_data::DataSpec;
 use serde::{Deserialize, Serialize};
 
@@ -451,8 +451,8 @@ fn contribution(word: &str) -> Result<Contribution, String> {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::aggregate::StalenessSpec;
     use pstrain_core::consistency::ConsistencySpec;
+    use pstrain_core::rules::StalenessSpec;
 
     use super::*;
 

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use pstrain_core::aggregate::{Aggregator, Gradient};
-use pstrain_core::consistency::Closing;
 use pstrain_core::filter::PullFilter;
 use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Job;
@@ -17,8 +16,10 @@ use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
 use pstrain_core::optim::UpdateSpec;
 use pstrain_core::params::KeyRange;
+use pstrain_core::rules::Closing;
+use pstrain_core::task::Task;
 use pstrain_core::trainer::Trainer;
-use pstrain_core::work::{Dealer, Share, Task, Weights};
+use pstrain_core::work::{Dealer, Share, Weights};
 use pstrain_data::Prepared;
 
 use super::filtering::Filtering;

@@ -9,10 +9,10 @@ use pstrain_core::id::Version;
 #[cfg(feature = "pictures")]
 use pstrain_core::id::WorkerId;
 use pstrain_core::job::Job;
-use pstrain_core::mode::MOST_IN_FLIGHT;
 use pstrain_core::node::{Event, ExactPoint, Point};
 use pstrain_core::protocol::TimeSpent;
 use pstrain_core::protocol::message::EndReason;
+use pstrain_core::task::MOST_IN_FLIGHT;
 use pstrain_core::time::Time;
 use serde::{Deserialize, Serialize};
 

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::decided::Decided;
 use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
-use pstrain_core::job::{BudgetKind, Exchange, Job};
+use pstrain_core::job::{BudgetKind, Exchange, Job, Redundancy, WorkSpec};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::frame_len;
-use pstrain_core::protocol::message::{
-    Decided, Message, Parameters, ParametersHeader, Push, PushHeader,
-};
-use pstrain_core::work::{Redundancy, Task, WorkSpec};
+use pstrain_core::protocol::message::{Message, Parameters, ParametersHeader, Push, PushHeader};
+use pstrain_core::task::Task;
 use pstrain_transports::scenario::{LinkSpec, Loss, Scenario, TimeModel};
 
 use super::closed_form::{Constant, Policy, Prediction, Way, Worker, predict};

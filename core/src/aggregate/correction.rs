@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::StalenessSpec;
 use crate::optim::sqrt;
+use crate::rules::StalenessSpec;
 use crate::saved::{Archive, SavedError};
 
 /// What keeps the square root of the running mean of squares away from 0 (Zheng et al. 2017).

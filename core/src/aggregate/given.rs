@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use super::merging::kept;
 use super::{Aggregator, Combination, Gradient, is_scattered};
-use crate::consistency::Closing;
+use crate::rules::Closing;
 
 impl Aggregator {
     /// Whether all that comes of the values of gradients is what they are combined to.

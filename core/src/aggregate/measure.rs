@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::{Aggregator, Gradient, robust};
-use crate::job::Aggregation;
+use crate::rules::Aggregation;
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
 

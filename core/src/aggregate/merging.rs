@@ -4,10 +4,9 @@ use alloc::vec::Vec;
 
 use super::blocks::{add, blocks, values};
 use super::weights::unit;
-use super::{Aggregator, Combination, Gradient, StalenessSpec};
-use crate::consistency::Closing;
-use crate::job::Aggregation;
+use super::{Aggregator, Combination, Gradient};
 use crate::mode::Mode;
+use crate::rules::{Aggregation, Closing, StalenessSpec};
 
 /// How the gradients of a worker that become part of the same update are kept until then.
 ///

@@ -13,10 +13,8 @@ mod measure;
 mod merging;
 mod plan;
 mod robust;
-mod rule;
 mod scattered;
 mod shares;
-mod spec;
 mod table;
 mod weights;
 
@@ -31,8 +29,6 @@ use serde::{Deserialize, Serialize};
 pub use iterations::MOST_OPEN_ITERATIONS;
 pub use measure::Found;
 pub use merging::Merging;
-pub use rule::{Aggregation, AggregationError, UnknownAggregation};
-pub use spec::{GREATEST_POWER, ParticipationSpec, StalenessSpec, UnknownRule};
 
 use self::blocks::{add, blocks, scale};
 use self::correction::Correction;
@@ -43,11 +39,12 @@ use self::scattered::Scattered;
 use self::shares::Shares;
 use self::table::Table;
 use self::weights::Factors;
-use crate::consistency::{Closing, ConsistencySpec};
+use crate::consistency::ConsistencySpec;
 use crate::id::{Clock, PartId, Version, WorkerId};
 use crate::mode::Mode;
 use crate::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater};
 use crate::params::{Cut, KeyList, emptied};
+use crate::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
 use crate::saved::{Archive, SavedError};
 
 /// A gradient with what decides how much it counts.
@@ -220,7 +217,7 @@ impl Aggregator {
         if mode.counts_like(&before) {
             return;
         }
-        let summed = |mode| self.aggregation.summed(mode, self.workers);
+        let summed = |mode| summed(self.aggregation, mode, self.workers);
         self.updater.rescale(summed(mode) / summed(&before));
         self.forget();
     }
@@ -457,6 +454,27 @@ impl Aggregator {
         self.combination.finish();
         self.correction.updated(learning_rate);
     }
+}
+
+/// The gradients that an update of a job of so many workers adds up under `mode`, each counting as
+/// it is: 1 where it takes a mean of them.
+fn summed(aggregation: Aggregation, mode: &Mode, workers: u32) -> f32 {
+    use ConsistencySpec as C;
+    let has_table = mode.participation == ParticipationSpec::Incremental;
+    if aggregation != Aggregation::Sum || has_table || mode.staleness == StalenessSpec::DynSgd {
+        return 1.0;
+    }
+    let gradients = match mode.consistency {
+        C::Bsp | C::Delay { .. } | C::Malenia { .. } => workers,
+        C::Ssp { slack: 0 } | C::Dssp { low: 0, high: 0 } => workers,
+        C::KSync { workers: wanted } | C::KAsync { workers: wanted } => wanted.min(workers),
+        C::Backup { workers: spare } => workers.saturating_sub(spare),
+        C::KBatchSync { gradients } | C::Rennala { gradients } | C::Buffered { gradients } => {
+            gradients
+        }
+        _ => 1,
+    };
+    gradients.max(1) as f32
 }
 
 /// Takes a part of a step, with whoever wants to see what it changes.

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use super::iterations::Revision;
 use super::table::Change;
 use super::weights::Weights;
-use super::{Aggregator, Combination, Gradient, ParticipationSpec};
-use crate::consistency::Closing;
+use super::{Aggregator, Combination, Gradient};
 use crate::mode::Mode;
+use crate::rules::{Closing, ParticipationSpec};
 
 /// An update.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use super::Gradient;
 use crate::id::WorkerId;
-use crate::job::Aggregation;
+use crate::rules::Aggregation;
 use crate::sum::ExactSum;
 
 /// Combines gradients, of which those of a worker follow each other, into `combined`; where some are

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::Gradient;
 use super::shares::Shares;
-use super::{Gradient, StalenessSpec};
 use crate::id::WorkerId;
-use crate::job::Aggregation;
+use crate::rules::{Aggregation, StalenessSpec};
 
 /// What a gradient counts for against others of its worker in the same update, but for staleness.
 pub(super) fn unit(aggregation: Aggregation, gradient: &Gradient<'_>) -> f64 {

@@ -1,8 +1,9 @@
 //! Updates from so many gradients, whoever they are of: K-batch-sync, which is Rennala SGD, and
 //! K-batch-async.
 
-use super::{Admission, Closing, Cohort, Consistency, fresh_only};
+use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::id::{Version, WorkerId};
+use crate::rules::Closing;
 
 /// Whether `gradients` are there, or all that the budget asks for. Unlike a quorum this does not
 /// shrink with the membership, for one worker can fill it alone; but what is there is used when

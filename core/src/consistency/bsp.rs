@@ -1,7 +1,8 @@
 //! Bulk-synchronous parallel.
 
-use super::{Admission, Closing, Cohort, Consistency, fresh_only};
+use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::id::{Version, WorkerId};
+use crate::rules::Closing;
 
 /// BSP: every member contributes once to each update, and nobody starts before it.
 ///

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use self::counts::Counts;
-use super::Closing;
 use crate::id::{Clock, Version, WorkerId};
+use crate::rules::Closing;
 
 /// The members that count, their clocks, and the round that is open.
 ///

@@ -1,8 +1,9 @@
 //! Bounded delay.
 
-use super::{Closing, Cohort, Consistency};
+use super::{Cohort, Consistency};
 use crate::id::WorkerId;
-use crate::mode::MOST_IN_FLIGHT;
+use crate::rules::Closing;
+use crate::task::MOST_IN_FLIGHT;
 
 /// Bounded delay D: whole iterations become updates, in order, and a worker may start iteration t
 /// as soon as iterations before t - D have.

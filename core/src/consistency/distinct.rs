@@ -1,8 +1,9 @@
 //! Updates from so many different workers: K-sync, with backup workers as its other name, and
 //! K-async.
 
-use super::{Admission, Closing, Cohort, Consistency, fresh_only};
+use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::id::{Version, WorkerId};
+use crate::rules::Closing;
 
 /// How many different workers an update waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

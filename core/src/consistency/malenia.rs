@@ -4,8 +4,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Admission, Closing, Cohort, Consistency, fresh_only};
+use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::id::{Version, WorkerId};
+use crate::rules::Closing;
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 

@@ -5,7 +5,6 @@
 //! invariant; a property test over random schedules holds it to that.
 
 mod asp;
-mod auto;
 mod batches;
 mod bsp;
 mod cohort;
@@ -23,10 +22,7 @@ mod ssp;
 
 use core::fmt::Debug;
 
-use serde::{Deserialize, Serialize};
-
 pub use asp::Asp;
-pub use auto::{Auto, Choice, Kept, Look, Looks, Seen};
 pub use batches::{Buffered, KBatchSync};
 pub use bsp::Bsp;
 pub use cohort::Cohort;
@@ -41,7 +37,9 @@ pub use round_robin::RoundRobin;
 pub use spec::{ConsistencySpec, ImpossibleConsistency, MOST_GATHERED, UnknownConsistency};
 pub use ssp::Ssp;
 
+use crate::decided::DropReason;
 use crate::id::{Version, WorkerId};
+use crate::rules::Closing;
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 
@@ -154,20 +152,6 @@ pub trait Consistency: Debug + Send {
     }
 }
 
-/// Which contributions become an update.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Closing {
-    /// None yet.
-    NotYet,
-    /// All.
-    Everything,
-    /// Those of the oldest iteration that has any.
-    Oldest,
-    /// The one that came last; the others stay where they are.
-    Latest,
-}
-
 /// What happens to a pushed gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
@@ -184,19 +168,6 @@ fn fresh_only(cohort: &Cohort, base: Version) -> Admission {
     } else {
         Admission::Drop(DropReason::Stale)
     }
-}
-
-/// Why a gradient was thrown away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DropReason {
-    /// It was computed on parameters that are no longer the current ones.
-    Stale,
-    /// What it was computed from is in the open round already.
-    Redundant,
-    /// It is not finite, or an earlier one of its worker is not and has no verdict.
-    NotFinite,
-    /// The run was over when it came.
-    Over,
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Admission, Closing, Cohort, Consistency, ConsistencySpec};
+use super::{Admission, Cohort, Consistency, ConsistencySpec};
 use crate::id::{Version, WorkerId};
+use crate::rules::Closing;
 use crate::time::Time;
 
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,8 @@
 //! Rounds in which more is computed than is needed.
 
-use super::{Admission, Closing, Cohort, Consistency, fresh_only};
+use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::id::{Version, WorkerId};
+use crate::rules::Closing;
 
 /// BSP where the round is over once what has come covers all partitions, whoever it came from:
 /// gradient coding and partial gradients.

@@ -4,8 +4,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Closing, Cohort, Consistency};
+use super::{Cohort, Consistency};
 use crate::id::WorkerId;
+use crate::rules::Closing;
 use crate::saved::{Archive, SavedError};
 use crate::time::Time;
 

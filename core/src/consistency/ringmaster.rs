@@ -1,6 +1,7 @@
 //! Ringmaster ASGD.
 
-use super::{Admission, Cohort, Consistency, DropReason};
+use super::{Admission, Cohort, Consistency};
+use crate::decided::DropReason;
 use crate::id::{Version, WorkerId};
 
 /// Ringmaster ASGD: gradients are applied on arrival as under ASP, but one that is R updates stale

@@ -13,7 +13,7 @@ use super::{
     Asp, Bsp, Buffered, Consistency, Delay, Dssp, KAsync, KBatchSync, KSync, Malenia, Quorum,
     Ringleader, Ringmaster, RoundRobin, Ssp,
 };
-use crate::job::MAX_WORKERS;
+use crate::id::MAX_WORKERS;
 
 /// A policy as the job names it: `bsp`, `ssp:3`, `asp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ pub enum ConsistencySpec {
     Ringleader,
     /// Asynchronous in turn.
     RoundRobin,
-    /// Whatever fits, chosen while training ([`super::Auto`]).
+    /// Whatever fits, chosen while training ([`Auto`](crate::auto::Auto)).
     Auto,
 }
 

@@ -24,14 +24,13 @@ use core::ops::Range;
 use super::coded::{Coded, Encoded, Values};
 use super::low_rank::PowerSgd;
 use super::{At, Choose, Code, Filters, Memory, choice_of, code_of};
+use crate::decided::Decided;
 use crate::filter::FilterSpec;
 use crate::id::{Sequence, Version, WorkerId};
-use crate::job::Job;
 use crate::optim::{Schedule, UpdateSpec, norm};
 use crate::params::{Blocks, KeyRange, Layout};
-use crate::protocol::message::Decided;
 use crate::rng::Stream;
-use crate::work::Task;
+use crate::task::Task;
 
 /// The filters of one incarnation of a worker.
 #[derive(Debug)]
@@ -97,16 +96,22 @@ impl Filtered {
 }
 
 impl Carrier {
-    /// The filters of `worker` in `job`, whose model has this layout, before its first gradient;
-    /// none if the job has none, and no blocks either.
+    /// The filters of `worker`, whose model has this layout, before its first gradient, in a run with
+    /// this root stream that makes these updates; none if there are none, and no blocks either.
     #[must_use]
-    pub fn new(job: &Job, worker: WorkerId, layout: &Layout) -> Option<Self> {
-        if job.filters.is_none() && job.blocks.is_none() {
+    pub fn new(
+        (filters, blocks): (&Filters, Option<Blocks>),
+        update: &UpdateSpec,
+        seed: Stream,
+        worker: WorkerId,
+        layout: &Layout,
+    ) -> Option<Self> {
+        if filters.is_none() && blocks.is_none() {
             return None;
         }
-        let carrier = Self::of(&job.filters, Stream::new(job.seed), worker, layout)?;
-        let UpdateSpec { learning_rate, schedule, .. } = job.update;
-        let (lambda, blocks, rate) = (job.update.l1(), job.blocks, learning_rate);
+        let carrier = Self::of(filters, seed, worker, layout)?;
+        let UpdateSpec { learning_rate, schedule, .. } = *update;
+        let (lambda, rate) = (update.l1(), learning_rate);
         Some(Self { lambda, blocks, learning_rate, schedule, rate, ..carrier })
     }
 

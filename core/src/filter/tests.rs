@@ -5,13 +5,12 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::consistency::DropReason;
+use crate::decided::{Decided, DropReason};
 use crate::id::{BatchId, Sequence, Version, WorkerId};
 use crate::optim::Schedule;
 use crate::params::{KeyRange, Layout};
-use crate::protocol::message::Decided;
 use crate::rng::Stream;
-use crate::work::Task;
+use crate::task::Task;
 
 mod carrying;
 mod chains;

@@ -1,15 +1,16 @@
 //! Jobs whose updates change one block of the keys each: what goes together with that.
 
 use super::{Job, JobError, OnLoss};
-use crate::aggregate::StalenessSpec;
 use crate::consistency::ConsistencySpec;
 use crate::filter::PullFilter;
 use crate::id::Version;
+use crate::job::{Redundancy, WorkSpec};
 use crate::mode::Mode;
 use crate::optim::OptimizerSpec;
 use crate::params::{Cut, KeyRange};
 use crate::rng::Stream;
-use crate::work::{Redundancy, Task, WorkSpec};
+use crate::rules::StalenessSpec;
+use crate::task::Task;
 
 impl Job {
     /// Checks whether updates can be of blocks under `mode`, and steps by curvature, if the job has

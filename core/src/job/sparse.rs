@@ -1,12 +1,12 @@
 //! Jobs whose model is sparse: what goes together with gradients that have values for some keys only.
 
 use super::{Job, JobError};
-use crate::aggregate::{ParticipationSpec, StalenessSpec};
 use crate::consistency::ConsistencySpec;
 use crate::filter::FilterSpec;
+use crate::job::Redundancy;
 use crate::mode::Mode;
 use crate::model::ModelSpec;
-use crate::work::Redundancy;
+use crate::rules::{ParticipationSpec, StalenessSpec};
 
 impl Job {
     /// Whether workers know the keys alone that their examples touch.

@@ -10,7 +10,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Evaluated, Point};
-use crate::consistency::{Closing, DropReason};
+use crate::decided::DropReason;
 use crate::evaluation::Evaluation;
 use crate::id::{
     BatchId, Clock, Incarnation, PartId, PeerId, Sequence, ServerId, Term, Version, WorkerId,
@@ -21,6 +21,7 @@ use crate::params::KeyRange;
 use crate::protocol::message::EndReason;
 use crate::protocol::range::{How, PushedRange};
 use crate::protocol::{Refusal, TimeSpent};
+use crate::rules::Closing;
 
 /// Something that happened, with enough in it to be judged.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::mode::MOST_IN_FLIGHT;
 use crate::protocol::Message;
+use crate::task::MOST_IN_FLIGHT;
 use crate::time::Time;
 
 /// The most messages without a gradient that a worker may send in a row within a lease. Heartbeats

@@ -10,10 +10,12 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Evaluated, ExactPoint, Identity, Input};
+use super::{Evaluated, ExactPoint, Input};
+use crate::codec;
 use crate::evaluation::Evaluation;
 use crate::id::PeerId;
-use crate::protocol::{FrameError, Tail, codec, decode_whole, encode};
+use crate::identity::Identity;
+use crate::protocol::{FrameError, Tail, decode_whole, encode};
 use crate::time::Time;
 
 /// What stands before a message, or alone.

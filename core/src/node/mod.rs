@@ -11,7 +11,6 @@ mod backoff;
 mod damage;
 mod dialler;
 mod event;
-mod identity;
 mod idle;
 mod inputs;
 mod places;
@@ -28,7 +27,6 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use event::{Cause, Departure, Event};
-pub use identity::{Identity, NoIdentity};
 pub use inputs::{InputError, decode_input, encode_input};
 pub use replica::{Replica, ReplicaConfig, Replicate};
 pub use server::{LEAVE_SERVER, Ledger, RestoreError, STOP, Server, ServerError};
@@ -39,13 +37,14 @@ use crate::evaluation::Evaluation;
 use crate::examples::Examples;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
+use crate::identity::Identity;
 use crate::job::Job;
 use crate::params::KeyList;
 use crate::protocol::message::EndReason;
 use crate::protocol::{Limits, Message, Status};
 use crate::saved::Saved;
+use crate::task::Task;
 use crate::time::Time;
-use crate::work::Task;
 
 /// One role of a run.
 pub trait Node {

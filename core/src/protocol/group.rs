@@ -8,12 +8,12 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::OnDisk;
-use super::codec::{self, Malformed};
 use super::message::MOST_NAME_BYTES;
+use crate::codec::{self, Malformed};
 use crate::id::{Incarnation, Sequence, ServerId, Version, WorkerId};
 use crate::job::Job;
 use crate::params::{KeyMap, KeyRange};
-use crate::store::Decision;
+use crate::protocol::decision::Decision;
 use crate::sum::ExactSum;
 
 /// A server to the coordinator: the first message of its connection.

@@ -18,14 +18,13 @@ use super::keys::{Keys, KeysHeader, KeysKnown};
 use super::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use super::replica::{Candidacy, Combined, Deposed, Entry, Follow, Kept, Promise, Standby, State};
 use super::{BUILD, PROTOCOL_VERSION, Refusal, Status};
-use crate::consistency::DropReason;
+use crate::decided::Decided;
 use crate::filter::Encoded;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId};
 use crate::job::Job;
-use crate::mode::MOST_IN_FLIGHT;
 use crate::params::{KeyRange, first_not_finite};
-use crate::work::Task;
+use crate::task::Task;
 
 /// A message between two nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -418,65 +417,6 @@ pub struct ParametersHeader {
     pub ahead: u32,
     /// What became of the last push that was decided; every one before it has been, too.
     pub decided: Option<Decided>,
-}
-
-/// What became of a push.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decided {
-    /// Which push.
-    pub sequence: Sequence,
-    /// Why it was thrown away; none if it was accepted.
-    pub dropped: Option<DropReason>,
-    /// Which of the pushes before it were.
-    pub earlier: Drops,
-}
-
-/// Which of the last [`MOST_IN_FLIGHT`] pushes before one were thrown away: a bit for each, that of
-/// the newest first. A worker may hear of many at once, and knows then what became of each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drops([u64; MOST_IN_FLIGHT as usize / 64]);
-
-impl Drops {
-    /// The same one push later, of which the one between is known to be `dropped` or not.
-    #[must_use]
-    pub fn then(mut self, dropped: bool) -> Self {
-        let mut carry = u64::from(dropped);
-        for word in &mut self.0 {
-            let next = *word >> 63;
-            *word = *word << 1 | carry;
-            carry = next;
-        }
-        self
-    }
-
-    /// Whether the push so many before was thrown away; 1 is the one right before.
-    fn has(self, before: u64) -> bool {
-        let bit = before.wrapping_sub(1);
-        usize::try_from(bit / 64)
-            .ok()
-            .and_then(|word| self.0.get(word))
-            .is_some_and(|word| word >> (bit % 64) & 1 == 1)
-    }
-}
-
-impl Decided {
-    /// What became of push `sequence`, with the one before it known to be as in `before`.
-    #[must_use]
-    pub fn after(before: Option<Self>, sequence: Sequence, dropped: Option<DropReason>) -> Self {
-        let earlier = before
-            .map_or_else(Drops::default, |before| before.earlier.then(before.dropped.is_some()));
-        Self { sequence, dropped, earlier }
-    }
-
-    /// Whether this push, or one before it, was thrown away.
-    #[must_use]
-    pub fn drops(&self, sequence: Sequence) -> bool {
-        match self.sequence.0.checked_sub(sequence.0) {
-            Some(0) => self.dropped.is_some(),
-            Some(before) => self.earlier.has(before),
-            None => false,
-        }
-    }
 }
 
 /// A sign of life; the server answers it with another.

@@ -69,7 +69,7 @@
 //!   Parameters + values of its keys ----------------------------------------------->
 //! ```
 //! The coordinator decides on a push once every server has its part of it, and the others follow its
-//! decisions in order ([`crate::store::Decision`]). An update that goes by a norm or by distances takes
+//! decisions in order ([`crate::protocol::decision::Decision`]). An update that goes by a norm or by distances takes
 //! one more turn for each: all say what their keys add to it, and then how it goes on is decided.
 //! ```text
 //!                                     <-   Decisions(close)
@@ -112,7 +112,7 @@
 
 pub mod checkpoint;
 mod checksum;
-pub(crate) mod codec;
+pub mod decision;
 mod decoder;
 mod frame;
 pub mod group;
@@ -153,7 +153,7 @@ pub use wire::Kind;
 #[must_use]
 pub fn job_digest(job: &crate::job::Job) -> [u8; 32] {
     let mut bytes = alloc::vec::Vec::new();
-    codec::append(job, &mut bytes);
+    crate::codec::append(job, &mut bytes);
     sha2::Sha256::digest(&bytes).into()
 }
 

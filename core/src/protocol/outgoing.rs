@@ -98,7 +98,7 @@ mod tests {
     use crate::protocol::encode;
     use crate::protocol::message::{Heartbeat, Push, PushHeader};
     use crate::rng::Stream;
-    use crate::work::Task;
+    use crate::task::Task;
 
     fn push(values: usize) -> Message {
         let header = PushHeader {

@@ -6,7 +6,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Incarnation, Sequence, ServerId, WorkerId};
-use crate::node::Identity;
+use crate::identity::{Identity, OtherIdentity};
 use crate::params::KeyRange;
 
 /// The reason for closing a connection, sent to the peer before it is closed.
@@ -146,6 +146,12 @@ impl Refusal {
     }
 }
 
+impl From<OtherIdentity> for Refusal {
+    fn from(OtherIdentity { is, wanted }: OtherIdentity) -> Self {
+        Self::Identity { is, wanted }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -255,5 +261,22 @@ fn write_identity(is: Identity, wanted: Identity, f: &mut fmt::Formatter<'_>) ->
             "its certificate says {is}, so it may neither ask for the status nor change the \
                  job; use one that was made with --client"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+    use crate::id::WorkerId;
+
+    #[test]
+    fn another_identity_is_refused_for_good_and_named() {
+        let [is, wanted] = [0, 1].map(|worker| Identity::Worker(Some(WorkerId(worker))));
+        let refusal = Refusal::from(OtherIdentity { is, wanted });
+        assert!(refusal.is_permanent());
+        let text = refusal.to_string();
+        assert!(text.contains("pstrain:worker:1") && text.contains("worker 2"), "{text}");
     }
 }

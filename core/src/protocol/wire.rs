@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::codec::{self, Malformed};
 use super::group::{Decisions, Portion, Slice};
 use super::keys::Keys;
 use super::message::{ExamplesChunk, Message, Parameters, ParametersHeader, Push, PushHeader};
 use super::range::{RangeOf, RangePart};
 use super::received::Received;
 use super::replica::{Combined, Entry, State};
+use crate::codec::{self, Malformed};
 use crate::filter::{self, Encoded, Form};
 
 /// Numbers the kinds of messages: one table for both directions.

@@ -10,30 +10,8 @@ use super::lists::Lists;
 use crate::aggregate::{Aggregator, Gradient, Merging};
 use crate::id::{Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use crate::params::KeyList;
+use crate::protocol::decision::Contribution;
 use crate::saved::{Archive, SavedError, presence};
-use crate::time::Time;
-use crate::work::Task;
-
-/// What is known of a gradient that was accepted, beside its values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Contribution {
-    /// Whose it is.
-    pub worker: WorkerId,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
-    /// The push it came with.
-    pub sequence: Sequence,
-    /// What it was computed from.
-    pub task: Task,
-    /// The iteration it is a part of.
-    pub clock: Clock,
-    /// The version it was computed on.
-    pub base: Version,
-    /// Examples it is the mean of.
-    pub samples: u32,
-    /// When its parameters were given out.
-    pub granted: Time,
-}
 
 /// The order of the gradients of an update.
 type Place = (PartId, WorkerId, Incarnation, Sequence);
@@ -51,13 +29,6 @@ pub(super) struct Gathered {
     /// None if they are merged in those of one before it.
     #[serde(with = "presence")]
     pub(super) values: Option<Arc<Vec<f32>>>,
-}
-
-impl Contribution {
-    /// Where its values may be merged with others.
-    const fn place(&self) -> (WorkerId, PartId) {
-        (self.worker, self.task.part)
-    }
 }
 
 impl Gathered {

@@ -9,8 +9,8 @@ use super::contributions::Gathered;
 use super::lists::Lists;
 use super::{Chosen, Store};
 use crate::aggregate::{Aggregator, Found};
-use crate::consistency::Closing;
 use crate::id::Version;
+use crate::rules::Closing;
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
 

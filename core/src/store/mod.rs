@@ -6,7 +6,6 @@
 //! of workers only whose a gradient is; of connections, time and policies nothing.
 
 mod contributions;
-mod decision;
 mod lists;
 mod making;
 mod moving;
@@ -18,16 +17,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-pub use contributions::Contribution;
 use contributions::{Contributions, Gathered};
-pub use decision::Decision;
 use lists::Lists;
 use making::Making;
 pub use moving::{Coming, Part, PartError};
 use relay::Relay;
 
 use crate::aggregate::{Aggregator, Merging};
-use crate::consistency::{Closing, Kept, Look, Looks};
+use crate::auto::{Kept, Look, Looks};
 use crate::filter::{Encoded, PullFilter};
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::Job;
@@ -35,9 +32,11 @@ use crate::mode::Mode;
 use crate::model::Model;
 use crate::optim::OptimError;
 use crate::params::{KeyList, KeyRange, first_not_finite};
+use crate::protocol::decision::{Contribution, Decision};
 use crate::protocol::keys::{Keys, KeysHeader};
 use crate::protocol::message::{Parameters, ParametersHeader, Push};
 use crate::protocol::range::{How, RangePart};
+use crate::rules::Closing;
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
 

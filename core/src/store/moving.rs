@@ -10,12 +10,13 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Store};
+use super::Store;
+use crate::codec;
 use crate::job::Job;
 use crate::model::Model;
 use crate::optim::OptimError;
 use crate::params::KeyRange;
-use crate::protocol::codec;
+use crate::protocol::decision::Decision;
 use crate::protocol::group::{Portion, PortionHeader};
 use crate::saved::{Archive, Array, Saved, SavedError};
 

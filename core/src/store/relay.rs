@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 
 use super::{Chosen, Store};
 use crate::aggregate::Aggregator;
-use crate::consistency::Closing;
 use crate::id::Version;
 use crate::params::KeyRange;
 use crate::protocol::replica::{Combined, CombinedHeader};
+use crate::rules::Closing;
 
 /// What is passed on while an input is dealt with; nothing in between.
 #[derive(Debug, Default)]

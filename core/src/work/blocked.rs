@@ -4,9 +4,10 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dealer, Task};
+use super::Dealer;
 use crate::id::{BatchId, Version, WorkerId};
 use crate::saved::{Archive, SavedError};
+use crate::task::Task;
 
 /// The mini-batch has the number of the update that its gradient becomes part of, and so has the
 /// block. Everybody so computes the same block for the same update, whoever was away before.

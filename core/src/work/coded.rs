@@ -5,12 +5,14 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Dealer, Share, Task, Weights, batch_samples, set_rows};
+use super::{Dealer, Share, Weights, batch_samples, set_rows};
 use crate::coding::{Code, CodeError, Decoder};
 use crate::consistency::Cohort;
 use crate::id::{BatchId, Version, WorkerId};
-use crate::job::{Aggregation, Job};
+use crate::job::Job;
+use crate::rules::Aggregation;
 use crate::saved::{Archive, SavedError};
+use crate::task::Task;
 
 /// In round `r` every worker combines mini-batches `r` of its partitions. The round is covered
 /// once those who came can be decoded; whoever comes later comes in vain.

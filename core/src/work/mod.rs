@@ -7,7 +7,6 @@
 
 mod blocked;
 mod coded;
-mod error;
 mod level;
 #[cfg(test)]
 mod once;
@@ -15,7 +14,6 @@ mod partial;
 mod parts;
 mod reassigned;
 mod shards;
-mod spec;
 mod speed;
 
 use alloc::boxed::Box;
@@ -24,43 +22,19 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-pub use error::WorkError;
-pub use spec::{MOST_SHARDS, Redundancy, UnknownWork, WorkSpec};
-
 use self::blocked::Blocked;
 use self::coded::Coded;
 use self::partial::Partial;
 use self::reassigned::Reassigned;
 use self::shards::Shards;
 use self::speed::BySpeed;
-use crate::coding::{Code, CodeError, Piece};
-use crate::consistency::{Cohort, Consistency, Redundant};
+use crate::coding::CodeError;
+use crate::consistency::Cohort;
 use crate::id::{BatchId, PartId, Version, WorkerId};
-use crate::job::{Job, OnLoss};
+use crate::job::{Job, OnLoss, Redundancy, WorkSpec};
 use crate::saved::{Archive, SavedError};
+use crate::task::Task;
 use crate::time::Time;
-
-/// What one gradient is computed from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Task {
-    /// The part of the data; under gradient coding the first of those that are combined.
-    pub part: PartId,
-    /// The mini-batch of that part. Where it has a size of its own, the number of its first example
-    /// in the sequence of the passes over the part.
-    pub batch: BatchId,
-    /// Its examples, of which there are fewer where a pass ends before; 0 for the job's batch size.
-    pub examples: u32,
-}
-
-impl Task {
-    /// Mini-batch `batch` of the worker's own partition.
-    #[must_use]
-    pub const fn own(worker: WorkerId, batch: BatchId) -> Self {
-        Self { part: PartId(worker.0), batch, examples: 0 }
-    }
-}
 
 /// Who is given which mini-batches, where that is not each worker its own, one after another.
 pub trait Dealer: Debug + Send {
@@ -178,72 +152,6 @@ pub struct Weights {
 }
 
 impl Job {
-    /// Parts that the training data are cut into.
-    #[must_use]
-    pub const fn parts(&self) -> u32 {
-        self.work.parts(self.membership.workers)
-    }
-
-    /// The parts that `worker` must have.
-    #[must_use]
-    pub fn parts_of(&self, worker: WorkerId) -> Vec<PartId> {
-        let workers = self.membership.workers;
-        if let WorkSpec::Shards { count } = self.work {
-            return (0..count).map(PartId).collect();
-        }
-        match (self.pieces_of(worker), self.redundancy) {
-            (Some(pieces), _) => pieces.into_iter().map(|piece| piece.part).collect(),
-            (None, Redundancy::Partial { tasks }) => {
-                (0..tasks).map(|number| PartId((worker.0 + number) % workers)).collect()
-            }
-            // Its own first.
-            _ if self.membership.on_loss == OnLoss::Reassign => {
-                (0..workers).map(|number| PartId((worker.0 + number) % workers)).collect()
-            }
-            _ => alloc::vec![PartId(worker.0)],
-        }
-    }
-
-    /// Examples that count as a worker's own, whose parts have `rows`: those of the first, or all
-    /// where the parts are everybody's.
-    #[must_use]
-    pub fn own_rows(&self, rows: &[u64]) -> u64 {
-        let own = if matches!(self.work, WorkSpec::Shards { .. }) { rows.len() } else { 1 };
-        rows.iter().take(own).sum()
-    }
-
-    /// What `worker` combines into each gradient; none where nothing is combined.
-    #[must_use]
-    pub fn pieces_of(&self, worker: WorkerId) -> Option<Vec<Piece>> {
-        Some(self.code().ok()??.pieces(worker))
-    }
-
-    /// The most examples that a gradient of `task` is computed from.
-    #[must_use]
-    pub fn most_samples(&self, task: Task) -> u32 {
-        let parts = self.redundancy.parts_combined();
-        if task.examples > 0 { task.examples } else { self.batch_size.saturating_mul(parts) }
-    }
-
-    /// How much a gradient of `task` is to compute, in ordinary mini-batches.
-    #[must_use]
-    pub fn amount(&self, task: Task) -> f64 {
-        f64::from(self.most_samples(task)) / f64::from(self.batch_size)
-    }
-
-    /// The gradient code, if there is one.
-    ///
-    /// # Errors
-    /// [`CodeError`] if there cannot be such a code for so many workers.
-    pub(crate) fn code(&self) -> Result<Option<Code>, CodeError> {
-        let workers = self.membership.workers;
-        match self.redundancy {
-            Redundancy::Fractional { tolerance } => Code::fractional(workers, tolerance).map(Some),
-            Redundancy::Cyclic { tolerance } => Code::cyclic(workers, tolerance).map(Some),
-            Redundancy::None | Redundancy::Partial { .. } => Ok(None),
-        }
-    }
-
     /// Whoever hands out the tasks of the job; none if each worker goes through its own partition.
     ///
     /// # Errors
@@ -266,44 +174,6 @@ impl Job {
             }
             (None, _, WorkSpec::Equal) => None,
         })
-    }
-
-    /// When gradients are applied and workers go on.
-    #[must_use]
-    pub fn policy(&self) -> Box<dyn Consistency> {
-        match self.redundancy {
-            Redundancy::None => self.mode.consistency.build(),
-            Redundancy::Partial { tasks } => Box::new(Redundant::new(tasks)),
-            Redundancy::Fractional { .. } | Redundancy::Cyclic { .. } => {
-                Box::new(Redundant::new(1))
-            }
-        }
-    }
-
-    /// Mini-batches of one worker that may be under way, unless the run changes it.
-    #[must_use]
-    pub fn window(&self) -> u32 {
-        match self.redundancy {
-            Redundancy::None => self.mode.window(),
-            _ => self.policy().window(),
-        }
-    }
-
-    /// The task after `task`, where a worker is given several at once.
-    #[must_use]
-    pub const fn following(&self, task: Task) -> Task {
-        let Task { part, batch, examples } = task;
-        match self.redundancy {
-            Redundancy::Partial { .. } => {
-                let next = part.0.saturating_add(1);
-                let part = if next < self.membership.workers { next } else { 0 };
-                Task { part: PartId(part), batch, examples }
-            }
-            _ => {
-                let step = if examples > 0 { examples as u64 } else { 1 };
-                Task { part, batch: BatchId(batch.0.saturating_add(step)), examples }
-            }
-        }
     }
 }
 

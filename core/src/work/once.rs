@@ -3,8 +3,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::{Dealer, Task};
+use super::Dealer;
 use crate::id::{BatchId, PartId, Version, WorkerId};
+use crate::task::Task;
 
 /// Part and mini-batch.
 pub(super) type Given = (u32, u64);

@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dealer, Task, set_rows};
+use super::{Dealer, set_rows};
 use crate::consistency::Cohort;
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::saved::{Archive, SavedError};
+use crate::task::Task;
 
 /// In each round worker `i` computes partitions `i`, `i + 1`, ... (`tasks` of them, counted round),
 /// and sends each gradient when it is ready. The round is covered once there is one of each

@@ -6,11 +6,12 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::Dealer;
 use super::parts::{Gate, Parts};
-use super::{Dealer, Task};
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::job::Job;
 use crate::saved::{Archive, SavedError};
+use crate::task::Task;
 
 /// Each worker goes through its own partition. Those of workers that are not there are everybody's:
 /// whoever has done an epoch of its own goes on with what is left of that epoch in one of them, so

@@ -7,12 +7,13 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::Dealer;
 use super::parts::{Gate, Parts};
-use super::{Dealer, Task};
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::job::Job;
 use crate::rng::Stream;
 use crate::saved::{Archive, SavedError};
+use crate::task::Task;
 
 /// Every worker has all parts. A free worker takes the next shard of the epoch's queue, a random
 /// order of the parts, and goes through it in mini-batches; so the fast do more. Where the queue is

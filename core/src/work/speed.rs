@@ -8,10 +8,11 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::level::{Line, level};
-use super::{Dealer, Task, Timed, set_rows};
+use super::{Dealer, Timed, set_rows};
 use crate::consistency::Cohort;
 use crate::id::{BatchId, PartId, Version, WorkerId};
 use crate::saved::{Archive, SavedError};
+use crate::task::Task;
 use crate::time::Time;
 
 /// The smallest mini-batch that a worker's is made, unless the job's are smaller.

@@ -13,14 +13,11 @@ use pstrain_core::examples::Shape;
 use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
-use pstrain_core::job::{
-    Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
-};
+use pstrain_core::rules::Aggregation;
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
-use pstrain_core::node::{
-    Effect, Evaluated, Event, Identity, Input, Node, Outbox, Point, Server,
-};
+use pstrain_core::identity::Identity;
+use pstrain_core::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, Server};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
@@ -29,7 +26,8 @@ use pstrain_core::protocol::message::{
 };
 use pstrain_core::protocol::{BUILD, FrameError, Message, PROTOCOL_VERSION};
 use pstrain_core::time::Time;
-use pstrain_core::work::{Redundancy, Task, WorkSpec};
+use pstrain_core::task::Task;
+use pstrain_core::job::{Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec};
 
 const LEASE: Duration = Duration::from_secs(1);
 

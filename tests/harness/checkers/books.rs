@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use pstrain_core::aggregate::{Aggregator, Gradient, Merging, ParticipationSpec, StalenessSpec};
-use pstrain_core::consistency::{Closing, ConsistencySpec};
+use pstrain_core::aggregate::{Aggregator, Gradient, Merging};
+use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::{
     BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Version, WorkerId,
 };
-use pstrain_core::job::{Aggregation, Job};
+use pstrain_core::job::Job;
 use pstrain_core::mode::Mode;
 use pstrain_core::model::Model;
 use pstrain_core::node::{Compute, Event, Ledger, Point, Server};
@@ -17,7 +17,8 @@ use pstrain_core::optim::{OptimizerSpec, Updater};
 use pstrain_core::params::{KeyList, KeyRange};
 use pstrain_core::protocol::message::Push;
 use pstrain_core::protocol::range::{How, PushedRange, RangeHeader, RangeOf, Statistics};
-use pstrain_core::work::Task;
+use pstrain_core::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
+use pstrain_core::task::Task;
 
 use super::deck::Deck;
 use super::twin::Twin;

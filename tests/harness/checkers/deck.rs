@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 
 use pstrain_core::id::{BatchId, PartId};
-use pstrain_core::job::{Job, OnLoss};
-use pstrain_core::work::WorkSpec;
+use pstrain_core::job::{Job, OnLoss, WorkSpec};
 
 /// A mini-batch by its epoch.
 type Card = (u64, PartId, BatchId);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pstrain_core::consistency::DropReason;
+use pstrain_core::decided::DropReason;
 use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::node::Event;
 use pstrain_core::protocol::Refusal;

@@ -1,11 +1,12 @@
 //! Who counts and how far each one is, recomputed from events alone, and held against what the
 //! policy promises.
 
-use pstrain_core::consistency::{Closing, DropReason};
+use pstrain_core::decided::DropReason;
 use pstrain_core::id::{Incarnation, Version, WorkerId};
 use pstrain_core::job::{BudgetKind, Job, OnLoss};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{Departure, Event};
+use pstrain_core::rules::Closing;
 
 use super::books::Books;
 use super::deck::Deck;

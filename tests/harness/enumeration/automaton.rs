@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{PeerId, ServerId, WorkerId};
+use pstrain_core::identity::Identity;
 use pstrain_core::node::{
-    Compute, Computed, Effect, Evaluated, Event, Identity, Input, Node, Outbox, Point, Prepared,
-    Server, Shard, ShardConfig, Target, Worker, WorkerConfig, WorkerError,
+    Compute, Computed, Effect, Evaluated, Event, Input, Node, Outbox, Point, Prepared, Server,
+    Shard, ShardConfig, Target, Worker, WorkerConfig, WorkerError,
 };
-use pstrain_core::protocol::group::Followed;
-use pstrain_core::protocol::group::Place;
+use pstrain_core::protocol::group::{Followed, Place};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Message, Refusal};
 use pstrain_core::rng::Stream;

@@ -8,7 +8,7 @@ use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{BatchId, ServerId, Version, WorkerId};
 use pstrain_core::job::{
-    Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
+    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
 };
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Model, ModelSpec};
@@ -17,7 +17,8 @@ use pstrain_core::optim::{UpdateSpec, Updater};
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::{Message, Refusal};
 use pstrain_core::rng::Stream;
-use pstrain_core::work::{Redundancy, Task, WorkSpec};
+use pstrain_core::rules::Aggregation;
+use pstrain_core::task::Task;
 
 use super::Bounds;
 

@@ -1,17 +1,17 @@
 //! Those between servers, and between workers and servers that do not coordinate.
 
 use pstrain_core::aggregate::Found;
-use pstrain_core::consistency::Closing;
 use pstrain_core::id::{CheckpointId, Clock, Incarnation, Sequence, ServerId, Version, WorkerId};
 use pstrain_core::params::{KeyMap, Move};
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::checkpoint::{GoBack, OnDisk, Written};
+use pstrain_core::protocol::decision::{Contribution, Decision};
 use pstrain_core::protocol::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Fault, Followed, Holders, Leave,
     Mapped, Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
 };
 use pstrain_core::protocol::range::How;
-use pstrain_core::store::{Contribution, Decision};
+use pstrain_core::rules::Closing;
 use pstrain_core::sum::ExactSum;
 use pstrain_core::time::Time;
 

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Identity, Input, decode_input};
+use pstrain_core::identity::Identity;
+use pstrain_core::node::{Input, decode_input};
 use pstrain_core::protocol::Message;
 use pstrain_core::protocol::replica::{EntryKind, Promise, Stage};
 use pstrain_core::time::Time;

@@ -4,15 +4,14 @@
 
 use std::time::Duration;
 
-use pstrain_core::aggregate::ParticipationSpec;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape};
 use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::Version;
 use pstrain_core::job::{
-    ALL_EXAMPLES, Aggregation, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership,
-    OnLoss,
+    ALL_EXAMPLES, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
+    Redundancy, WorkSpec,
 };
 use pstrain_core::mode::{Mode, Switch, SwitchAt};
 use pstrain_core::model::ModelSpec;
@@ -20,7 +19,7 @@ use pstrain_core::optim::{OptimizerSpec, Proximal, UpdateSpec};
 use pstrain_core::params::{BlockOrder, Blocks};
 use pstrain_core::protocol::range::How;
 use pstrain_core::rng::{Random, Stream};
-use pstrain_core::work::{Redundancy, WorkSpec};
+use pstrain_core::rules::{Aggregation, ParticipationSpec};
 
 use crate::policies::{draw_next, draw_policy, draw_rules, most_gradients};
 use crate::toy::sparse_rows;

@@ -8,12 +8,14 @@ use std::time::Duration;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::evaluation::Evaluation;
 use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, ServerId, Version, WorkerId};
+use pstrain_core::identity::Identity;
 use pstrain_core::mode::Mode;
 use pstrain_core::node::{
-    Compute, Computed, Departure, Effect, Evaluated, Event, Identity, Input, Node, Outbox,
-    Prepared, Server, Shard, ShardConfig, Worker, WorkerConfig, decode_input, encode_input,
+    Compute, Computed, Departure, Effect, Evaluated, Event, Input, Node, Outbox, Prepared, Server,
+    Shard, ShardConfig, Worker, WorkerConfig, decode_input, encode_input,
 };
 use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::decision::Decision;
 use pstrain_core::protocol::group::{
     Attach, Decisions, Enlist, Enlisted, Place, Slice, SliceHeader,
 };
@@ -24,7 +26,6 @@ use pstrain_core::protocol::message::{
 use pstrain_core::protocol::range::PullRange;
 use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_digest};
 use pstrain_core::rng::Stream;
-use pstrain_core::store::Decision;
 use pstrain_core::time::Time;
 use pstrain_tests::Toy;
 

@@ -6,15 +6,14 @@
 use std::time::Duration;
 
 use pstrain_core::id::{CheckpointId, Incarnation, PeerId, ServerId, WorkerId};
-use pstrain_core::node::{
-    Durable as _, Effect, Event, Identity, Input, Node, Outbox, Server, WorkerError,
-};
+use pstrain_core::identity::Identity;
+use pstrain_core::node::{Durable as _, Effect, Event, Input, Node, Outbox, Server, WorkerError};
 use pstrain_core::protocol::checkpoint::{OnDisk, Written};
+use pstrain_core::protocol::decision::Decision;
 use pstrain_core::protocol::group::{Enlist, Place};
 use pstrain_core::protocol::message::{EndReason, Heartbeat};
 use pstrain_core::protocol::range::PullRange;
 use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
-use pstrain_core::store::Decision;
 use pstrain_core::time::Time;
 use pstrain_tests::Toy;
 

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use pstrain_core::consistency::{ConsistencySpec, DropReason};
+use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::decided::DropReason;
 use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_core::job::OnLoss;
 use pstrain_core::mode::Mode;

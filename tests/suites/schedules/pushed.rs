@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use pstrain_core::aggregate::Aggregation;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::Version;
 use pstrain_core::job::Exchange;
@@ -12,6 +11,7 @@ use pstrain_core::mode::Mode;
 use pstrain_core::node::Event;
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::range::How;
+use pstrain_core::rules::Aggregation;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
 

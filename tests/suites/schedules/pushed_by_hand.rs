@@ -4,16 +4,17 @@
 
 use pstrain_core::examples::Shape;
 use pstrain_core::id::{Incarnation, PeerId, ServerId, Version};
-use pstrain_core::node::{Effect, Event, Identity, Input, Outbox, Server};
+use pstrain_core::identity::Identity;
+use pstrain_core::node::{Effect, Event, Input, Outbox, Server};
 use pstrain_core::optim::OptimizerSpec;
 use pstrain_core::params::KeyRange;
+use pstrain_core::protocol::decision::Decision;
 use pstrain_core::protocol::group::{Decisions, Enlist, Place};
 use pstrain_core::protocol::message::{Bye, PullStatus};
 use pstrain_core::protocol::range::{How, MOST_PART_KEYS, PartDue, PushRange, RangePart};
 use pstrain_core::protocol::{
     BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, WaitReason, encode,
 };
-use pstrain_core::store::Decision;
 use pstrain_tests::Toy;
 
 use super::by_hand::{Hand, RUN, sent, server};

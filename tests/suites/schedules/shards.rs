@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::filter::Filters;
-use pstrain_core::job::{BudgetKind, OnLoss};
+use pstrain_core::job::{BudgetKind, OnLoss, WorkSpec};
 use pstrain_core::mode::Mode;
 use pstrain_core::node::Event;
 use pstrain_core::protocol::message::EndReason;
-use pstrain_core::work::WorkSpec;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
 

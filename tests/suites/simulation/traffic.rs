@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use pstrain_core::consistency::ConsistencySpec;
+use pstrain_core::decided::Decided;
 use pstrain_core::id::{BatchId, Sequence, Version, WorkerId};
 use pstrain_core::model::ModelSpec;
 use pstrain_core::node::Event;
 use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{Decided, EndReason, Parameters, ParametersHeader};
+use pstrain_core::protocol::message::{EndReason, Parameters, ParametersHeader};
 use pstrain_core::protocol::{Message, frame_len};
+use pstrain_core::task::Task;
 use pstrain_core::time::Time;
-use pstrain_core::work::Task;
 use pstrain_tests::{Arrival, Simulated, Toy, VirtualRun};
 use pstrain_transports::simulation::Origin;
 

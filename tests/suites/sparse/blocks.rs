@@ -12,8 +12,8 @@ use pstrain_core::node::Event;
 use pstrain_core::optim::{OptimizerSpec, Proximal};
 use pstrain_core::params::{BlockOrder, Blocks};
 use pstrain_core::rng::Stream;
+use pstrain_core::task::Task;
 use pstrain_core::trainer::Trainer;
-use pstrain_core::work::Task;
 use pstrain_tests::{Kind, Toy, partition_of, run_cluster, within};
 
 use super::LIMIT;

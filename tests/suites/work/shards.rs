@@ -5,14 +5,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pstrain_core::aggregate::ParticipationSpec;
 use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::id::Version;
-use pstrain_core::job::{BudgetKind, DataFrom};
+use pstrain_core::job::{BudgetKind, DataFrom, Redundancy, WorkSpec};
 use pstrain_core::mode::{Switch, SwitchAt};
 use pstrain_core::node::{Event, Server};
 use pstrain_core::protocol::message::EndReason;
-use pstrain_core::work::{Redundancy, WorkSpec};
+use pstrain_core::rules::ParticipationSpec;
 use pstrain_tests::{Dealt, Toy, run_dealt};
 
 /// A job with so many shards, under a consistency.

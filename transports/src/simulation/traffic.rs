@@ -4,7 +4,8 @@ use std::iter;
 use std::time::Duration;
 
 use pstrain_core::id::WorkerId;
-use pstrain_core::node::{Identity, Input, Target};
+use pstrain_core::identity::Identity;
+use pstrain_core::node::{Input, Target};
 use pstrain_core::protocol::{Message, frame_len, payload};
 use pstrain_core::time::Time;
 

@@ -5,7 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Identity, Target};
+use pstrain_core::identity::Identity;
+use pstrain_core::node::Target;
 use pstrain_core::time::Time;
 
 use super::secure::Broken;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use mio::event::Source;
 use pstrain_core::id::PeerId;
-use pstrain_core::node::Identity;
+use pstrain_core::identity::Identity;
 use pstrain_core::protocol::{Decoder, Limits, LinkFigures, Message, Outgoing, Spares};
 use pstrain_core::time::Time;
 

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use pstrain_core::id::PeerId;
-use pstrain_core::node::Identity;
+use pstrain_core::identity::Identity;
 use pstrain_core::time::Time;
 
 use super::Ready;

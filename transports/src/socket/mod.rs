@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
 use pstrain_core::id::PeerId;
-use pstrain_core::node::{Identity, Target};
+use pstrain_core::identity::Identity;
+use pstrain_core::node::Target;
 use pstrain_core::protocol::{Limits, LinkFigures, Message, Spares};
 use pstrain_core::time::Time;
 

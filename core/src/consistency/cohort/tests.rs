@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::Cohort;
-use crate::consistency::Closing;
 use crate::id::{Clock, Version, WorkerId};
+use crate::rules::Closing;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {

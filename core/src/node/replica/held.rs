@@ -9,13 +9,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::consistency::DropReason;
+use crate::decided::DropReason;
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Input, encode_input};
 use crate::protocol::Message;
+use crate::protocol::decision::Decision;
 use crate::protocol::message::Push;
 use crate::protocol::replica::{Combined, EntryKind, Shape};
-use crate::store::Decision;
 use crate::time::Time;
 
 /// A push, among those that are held back: a worker that begins anew is welcomed first, and nothing is held

@@ -16,9 +16,10 @@ use super::loss::{Loss, Search};
 use super::subject::Subject;
 use super::{Copy, ReplicaConfig, fail, silence};
 use crate::id::{PeerId, Term, Version};
+use crate::identity::Identity;
 use crate::job::Job;
 use crate::node::dialler::{Dialler, Due, Unreachable};
-use crate::node::{Effect, Event, Identity, Input, Outbox, Server, ServerError, WorkerError};
+use crate::node::{Effect, Event, Input, Outbox, Server, ServerError, WorkerError};
 use crate::protocol::message::{End, EndReason, Heartbeat, Hello};
 use crate::protocol::replica::{Electorate, Follow, Kept, State, StateHeader};
 use crate::protocol::{

@@ -8,8 +8,9 @@ use core::time::Duration;
 
 use super::ReplicaConfig;
 use crate::id::{PeerId, ServerId, WorkerId};
+use crate::identity::Identity;
 use crate::job::Job;
-use crate::node::{Effect, Identity, Input, Node, Outbox, Server, Shard, ShardConfig, Target};
+use crate::node::{Effect, Input, Node, Outbox, Server, Shard, ShardConfig, Target};
 use crate::params::KeyRange;
 use crate::protocol::group::Place;
 use crate::protocol::replica::{Combined, Elector, Electorate};

@@ -16,9 +16,9 @@ use crate::id::{CheckpointId, PeerId, ServerId};
 use crate::node::{Checkpoint, Effect, Event, Outbox, WorkerError};
 use crate::protocol::Message;
 use crate::protocol::checkpoint::{GoBack, MOST_CHECKPOINTS};
+use crate::protocol::decision::Decision;
 use crate::protocol::group::Enlist;
 use crate::protocol::message::EndReason;
-use crate::store::Decision;
 use crate::time::Time;
 
 /// What a server knows of checkpoints that takes them.

@@ -14,16 +14,17 @@ use serde::{Deserialize, Serialize};
 
 use super::Server;
 use super::measuring::What;
-use crate::consistency::{Auto, Choice, ConsistencySpec, Seen};
+use crate::auto::{Auto, Choice, Seen};
+use crate::consistency::ConsistencySpec;
 use crate::id::{PeerId, Version, WorkerId};
+use crate::job::Redundancy;
 use crate::mode::Mode;
 use crate::node::{Cause, Effect, Event, Outbox};
+use crate::protocol::decision::Decision;
 use crate::protocol::message::{Begun, Control, Controlled};
 use crate::protocol::{Message, Phase};
-use crate::store::Decision;
 use crate::sum::ExactSum;
 use crate::time::Time;
-use crate::work::Redundancy;
 
 /// The order that a server shall go, as [`Control::key`]; its value is the server's number.
 pub const LEAVE_SERVER: &str = "leave-server";

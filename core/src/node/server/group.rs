@@ -16,16 +16,17 @@ use serde::{Deserialize, Serialize};
 
 use super::Server;
 use super::moving::Changes;
-use crate::consistency::{Closing, Kept};
+use crate::auto::Kept;
 use crate::id::{PeerId, ServerId, Version, WorkerId};
 use crate::node::vote::Vote;
 use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
 use crate::params::{KeyMap, KeyRange};
+use crate::protocol::decision::{Contribution, Decision};
 use crate::protocol::group::{Decisions, Holders, MOST_DECISION_BYTES, MOST_DECISIONS, Slice};
 use crate::protocol::message::Push;
 use crate::protocol::{Message, ServerStatus, Successor};
+use crate::rules::Closing;
 use crate::saved::{Archive, SavedError};
-use crate::store::{Contribution, Decision};
 use crate::time::Time;
 
 /// The other servers, and what they have to follow.

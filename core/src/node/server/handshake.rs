@@ -9,13 +9,14 @@ use super::arriving::Arriving;
 use super::roster::{Presence, Seat, Slot};
 use super::{Server, unexpected};
 use crate::id::{Incarnation, PeerId, Term, WorkerId};
+use crate::identity::Identity;
 use crate::job::DataFrom;
-use crate::node::{Departure, Effect, Event, Identity, Outbox};
+use crate::node::{Departure, Effect, Event, Outbox};
+use crate::protocol::decision::Decision;
 use crate::protocol::message::{
     End, Hello, MOST_NAME_BYTES, Ready, Resume, Welcome, is_presentable,
 };
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
-use crate::store::Decision;
 use crate::time::Time;
 
 /// Incarnations of a worker that may be lost with the end of a log, at most: a worker that claims
@@ -33,7 +34,7 @@ impl Server {
     /// Whether `message`, which a client sends, may come from this peer.
     pub(super) fn check_client(&self, peer: PeerId, message: &Message) -> Result<(), Refusal> {
         match self.identities.get(&peer) {
-            Some(identity) => identity.may_control(),
+            Some(identity) => Ok(identity.may_control()?),
             None => Err(unexpected("a worker's message", message)),
         }
     }

@@ -16,8 +16,8 @@ use super::Server;
 use crate::id::{PeerId, ServerId, WorkerId};
 use crate::node::Outbox;
 use crate::protocol::Refusal;
+use crate::protocol::decision::Decision;
 use crate::protocol::group::Measured;
-use crate::store::Decision;
 use crate::sum::{ExactSum, add_all};
 use crate::time::Time;
 

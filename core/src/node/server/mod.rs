@@ -42,10 +42,12 @@ use round::Round;
 pub use saving::RestoreError;
 use waiting::Waiting;
 
-use super::{Effect, Evaluate, Event, Identity, Input, Node, Outbox, Point};
-use crate::consistency::{Auto, Cohort, Consistency, ConsistencySpec};
+use super::{Effect, Evaluate, Event, Input, Node, Outbox, Point};
+use crate::auto::Auto;
+use crate::consistency::{Cohort, Consistency, ConsistencySpec};
 use crate::id::{PeerId, ServerId, Version, WorkerId};
-use crate::job::{BudgetKind, Job, JobError};
+use crate::identity::Identity;
+use crate::job::{BudgetKind, Job, JobError, WorkError};
 use crate::mode::Mode;
 use crate::model::{Model, ModelError};
 use crate::optim::OptimError;
@@ -54,7 +56,7 @@ use crate::protocol::message::EndReason;
 use crate::protocol::{self, Limits, Message, Phase, Refusal, Status, job_digest};
 use crate::store::Store;
 use crate::time::Time;
-use crate::work::{Dealer, WorkError};
+use crate::work::Dealer;
 
 /// The parameter server as a state machine.
 #[derive(Debug)]

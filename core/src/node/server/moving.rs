@@ -22,11 +22,12 @@ use crate::job::MAX_SERVERS;
 use crate::model::{Model, ModelSpec};
 use crate::node::{Effect, Event, Outbox};
 use crate::params::{KeyMap, Move};
+use crate::protocol::decision::Decision;
 use crate::protocol::group::{Begin, Mapped, Portion};
 use crate::protocol::message::{Begun, Control, End, EndReason};
 use crate::protocol::{Message, Refusal};
 use crate::saved::{Archive, SavedError};
-use crate::store::{Coming, Decision, PartError, Store};
+use crate::store::{Coming, PartError, Store};
 use crate::time::Time;
 
 /// Why no server can come or go.

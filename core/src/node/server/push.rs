@@ -6,15 +6,17 @@ use core::time::Duration;
 use super::Server;
 use super::arriving::Elsewhere;
 use super::roster::Grant;
-use crate::consistency::{Admission, DropReason};
+use crate::consistency::Admission;
+use crate::decided::{Decided, DropReason};
 use crate::id::{PeerId, Sequence, Version, WorkerId};
 use crate::node::{Effect, Event, Outbox};
+use crate::protocol::decision::{Contribution, Decision};
 use crate::protocol::group::Fault;
-use crate::protocol::message::{Decided, ParametersHeader, Pull, Push, PushHeader};
+use crate::protocol::message::{ParametersHeader, Pull, Push, PushHeader};
 use crate::protocol::{Message, Phase, Refusal};
-use crate::store::{Contribution, Decision};
+use crate::task::Task;
 use crate::time::Time;
-use crate::work::{Task, Timed};
+use crate::work::Timed;
 
 impl Server {
     pub(super) fn on_pull(

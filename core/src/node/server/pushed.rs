@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Server;
 use crate::id::{PeerId, Version};
+use crate::job::Redundancy;
 use crate::node::{Effect, Event, Outbox};
 use crate::optim::OptimizerSpec;
 use crate::params::first_not_finite;
+use crate::protocol::decision::Decision;
 use crate::protocol::range::{PartDue, PushRange, PushedRange, RangePart, RangePushed};
 use crate::protocol::{Limits, Message, Phase, Refusal};
-use crate::store::Decision;
 use crate::time::Time;
-use crate::work::Redundancy;
 
 /// Clients whose values may be here at once: each may push one for every parameter.
 const MOST_PUSHERS: usize = 4;

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::account::Account;
 use super::arriving::Arriving;
-use crate::consistency::DropReason;
+use crate::decided::{Decided, DropReason};
 use crate::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use crate::node::idle::Idle;
 use crate::protocol::group::Unreached;
-use crate::protocol::message::{Decided, Resume};
+use crate::protocol::message::Resume;
 use crate::saved::{Archive, SavedError};
+use crate::task::Task;
 use crate::time::Time;
-use crate::work::Task;
 
 /// A worker id of the job, and whoever holds it.
 #[derive(Debug, Serialize, Deserialize)]

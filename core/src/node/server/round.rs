@@ -6,15 +6,16 @@ use super::Server;
 use super::arriving::Arriving;
 use super::measuring::What;
 use super::roster::{Grant, Presence, Slot};
-use crate::consistency::Closing;
 use crate::id::{Clock, Version, WorkerId};
 use crate::job::BudgetKind;
 use crate::node::{Effect, Event, Outbox};
 use crate::protocol::Phase;
+use crate::protocol::decision::Contribution;
 use crate::protocol::message::{EndReason, Push};
-use crate::store::Contribution;
+use crate::rules::Closing;
+use crate::task::Task;
 use crate::time::Time;
-use crate::work::{Dealer, Share, Task};
+use crate::work::{Dealer, Share};
 
 /// Evaluations that may be under way. When they take longer than the epochs between them, points
 /// of the curve are left out rather than kept waiting; the last version is always evaluated.

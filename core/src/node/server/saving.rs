@@ -4,14 +4,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Server, ServerError};
-use crate::consistency::Auto;
+use crate::auto::Auto;
 use crate::id::{PeerId, ServerId};
-use crate::job::Job;
-use crate::node::{Durable, Effect, Evaluate, ExactPoint, Identity, Outbox, Point};
+use crate::identity::Identity;
+use crate::job::{Job, Redundancy};
+use crate::node::{Durable, Effect, Evaluate, ExactPoint, Outbox, Point};
 use crate::protocol::replica::{Elector, Electorate};
 use crate::saved::{Archive, Saved, SavedError};
 use crate::store::Store;
-use crate::work::Redundancy;
 
 /// Why a server cannot be restored.
 #[derive(Clone, Debug, PartialEq)]

@@ -23,12 +23,14 @@ use workers::Workers;
 use super::damage::{Damage, is_foreign};
 use super::dialler::{Dialler, Due, Unreachable};
 use super::places::Places;
-use super::{Effect, Event, Identity, Input, Node, Outbox, Target, WorkerError};
+use super::{Effect, Event, Input, Node, Outbox, Target, WorkerError};
 use crate::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
+use crate::identity::Identity;
 use crate::job::Job;
 use crate::model::Model;
 use crate::params::KeyRange;
 use crate::protocol::checkpoint::{OnDisk, Written};
+use crate::protocol::decision::Decision;
 use crate::protocol::group::{
     Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Leave, Measured, Place, Slice,
     SliceHeader,
@@ -36,7 +38,7 @@ use crate::protocol::group::{
 use crate::protocol::message::{EndReason, Heartbeat, ParametersHeader, Push};
 use crate::protocol::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
 use crate::rng::Stream;
-use crate::store::{Decision, Store};
+use crate::store::Store;
 use crate::time::Time;
 
 /// Decisions that are followed before the coordinator hears of it.

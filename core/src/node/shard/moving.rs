@@ -14,10 +14,11 @@ use crate::model::Model;
 use crate::node::{Effect, Event, Outbox};
 use crate::params::{KeyMap, KeyRange, Move};
 use crate::protocol::Message;
+use crate::protocol::decision::Decision;
 use crate::protocol::group::{Begin, Leave, Portion, Taken};
 use crate::protocol::message::EndReason;
 use crate::saved::{Archive, SavedError};
-use crate::store::{Coming, Decision, PartError, Store};
+use crate::store::{Coming, PartError, Store};
 use crate::time::Time;
 
 /// Keys that shall move.

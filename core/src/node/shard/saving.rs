@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 
 use super::{Following, Shard, ShardConfig};
 use crate::id::{PeerId, ServerId};
+use crate::identity::Identity;
 use crate::job::Job;
 use crate::node::places::Places;
-use crate::node::{Durable, Effect, Identity};
+use crate::node::{Durable, Effect};
 use crate::params::KeyRange;
 use crate::protocol::group::{Place, Slice};
 use crate::saved::{Archive, Saved, SavedError};

@@ -274,7 +274,7 @@ impl Shard {
         if let Err(why) = identity.claim(Some(worker))
             && !is_known
         {
-            return self.refuse(peer, why, out);
+            return self.refuse(peer, why.into(), out);
         }
         let is_run = self.following.as_ref().is_some_and(|following| following.run == run);
         let Some(seat) = self.workers.seat(worker).filter(|_| is_run) else {

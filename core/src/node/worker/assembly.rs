@@ -5,9 +5,9 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::mode::MOST_IN_FLIGHT;
 use crate::params::KeyRange;
 use crate::protocol::message::{Parameters, ParametersHeader};
+use crate::task::MOST_IN_FLIGHT;
 
 /// Parameters that have come in part, at most: of more than are under way, the rest never comes.
 const MOST_PARTIAL: usize = 2 * MOST_IN_FLIGHT as usize;
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
     use crate::id::{BatchId, PartId, Sequence, Version};
-    use crate::work::Task;
+    use crate::task::Task;
 
     fn range(start: u64, end: u64) -> KeyRange {
         KeyRange::new(start, end).unwrap()

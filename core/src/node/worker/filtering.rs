@@ -6,10 +6,11 @@ use core::ops::Range;
 
 use super::work::Grant;
 use super::{Member, Worker};
+use crate::decided::Decided;
 use crate::filter::Carrier;
 use crate::model::Model;
 use crate::node::{Effect, Event, Outbox};
-use crate::protocol::message::{Decided, Push, PushHeader};
+use crate::protocol::message::{Push, PushHeader};
 
 impl Worker {
     /// Begins a new incarnation's filters. What those of the one before had not sent yet is lost with
@@ -19,7 +20,7 @@ impl Worker {
         if carried > 0.0 {
             out.push(Effect::Report(Event::Forgot { carried }));
         }
-        self.carrier = Carrier::new(&member.job, member.worker, model.layout());
+        self.carrier = member.job.carrier(member.worker, model.layout());
     }
 
     /// The push of a gradient, in no form yet: each server's part has its own.

@@ -10,8 +10,8 @@ use crate::node::{Effect, Outbox};
 use crate::params::{KeyList, KeyRange};
 use crate::protocol::Message;
 use crate::protocol::keys::{Keys, KeysHeader, KeysKnown};
+use crate::task::Task;
 use crate::time::Time;
-use crate::work::Task;
 
 impl Worker {
     /// From now on its vectors have values for the keys of its working set alone, if it has one.

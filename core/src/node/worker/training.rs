@@ -4,14 +4,15 @@ use alloc::string::String;
 
 use super::work::Grant;
 use super::{Member, Worker, WorkerError};
+use crate::decided::Decided;
 use crate::id::PeerId;
 use crate::job::Exchange;
-use crate::mode::MOST_IN_FLIGHT;
 use crate::node::{Compute, Computed, Effect, Event, Outbox};
 use crate::protocol::Message;
 use crate::protocol::message::{
-    Decided, EndReason, Heartbeat, Parameters, ParametersHeader, Pull, PushHeader,
+    EndReason, Heartbeat, Parameters, ParametersHeader, Pull, PushHeader,
 };
+use crate::task::MOST_IN_FLIGHT;
 use crate::time::Time;
 
 impl Member {

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use crate::id::{Sequence, Version};
 use crate::protocol::message::{ParametersHeader, Push};
-use crate::work::Task;
+use crate::task::Task;
 
 /// The work of one incarnation.
 #[derive(Debug, Default)]

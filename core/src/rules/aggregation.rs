@@ -6,11 +6,6 @@ use core::str::FromStr;
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-use super::{ParticipationSpec, StalenessSpec};
-use crate::consistency::ConsistencySpec;
-use crate::mode::Mode;
-use crate::work::Redundancy;
-
 /// How the contributions of a round are combined.
 ///
 /// An update that is made of one gradient, as with asynchronous parallel, is the same under mean
@@ -45,8 +40,9 @@ pub enum Aggregation {
     },
 }
 
-/// Workers that are compared with each other, at most: what one server says of each two is a message.
-const MOST_COMPARED: u32 = 500;
+/// The most workers of a round that are compared with each other: one message has what one server
+/// says of each two.
+pub const MOST_COMPARED: u32 = 500;
 
 const KNOWN: &str = "mean, sum, median, trimmed:B, krum:F or krum:F,M with whole numbers above 0";
 
@@ -57,68 +53,9 @@ impl Aggregation {
         !matches!(self, Self::Mean | Self::Sum)
     }
 
-    /// The gradients that an update of a job of so many workers adds up under `mode`, each counting
-    /// as it is: 1 where it takes a mean of them.
-    pub(super) fn summed(self, mode: &Mode, workers: u32) -> f32 {
-        use ConsistencySpec as C;
-        let has_table = mode.participation == ParticipationSpec::Incremental;
-        if self != Self::Sum || has_table || mode.staleness == StalenessSpec::DynSgd {
-            return 1.0;
-        }
-        let gradients = match mode.consistency {
-            C::Bsp | C::Delay { .. } | C::Malenia { .. } => workers,
-            C::Ssp { slack: 0 } | C::Dssp { low: 0, high: 0 } => workers,
-            C::KSync { workers: wanted } | C::KAsync { workers: wanted } => wanted.min(workers),
-            C::Backup { workers: spare } => workers.saturating_sub(spare),
-            C::KBatchSync { gradients } | C::Rennala { gradients } | C::Buffered { gradients } => {
-                gradients
-            }
-            _ => 1,
-        };
-        gradients.max(1) as f32
-    }
-
-    /// Checks that it goes together with how a job of so many workers runs.
-    pub(crate) fn check(
-        self,
-        mode: &Mode,
-        workers: u32,
-        redundancy: Redundancy,
-    ) -> Result<(), AggregationError> {
-        if !self.is_robust() {
-            return Ok(());
-        }
-        let error = |needs| AggregationError::Needs { aggregation: self, needs };
-        let contributors = match mode.consistency {
-            ConsistencySpec::Bsp | ConsistencySpec::Delay { .. } => workers,
-            ConsistencySpec::KSync { workers } => workers,
-            ConsistencySpec::Backup { workers: spare } => workers.saturating_sub(spare),
-            _ => {
-                return Err(error(
-                    "rounds with one gradient of each worker: consistency = bsp, delay:D, k-sync:K \
-                     or backup:B",
-                ));
-            }
-        };
-        if mode.staleness != StalenessSpec::Plain || mode.participation != ParticipationSpec::Plain
-        {
-            return Err(error("staleness = plain and participation = plain: all count the same"));
-        }
-        if redundancy != Redundancy::None {
-            return Err(error("redundancy = none: it looks at the gradients of single workers"));
-        }
-        if matches!(self, Self::Krum { .. }) && contributors > MOST_COMPARED {
-            return Err(error("at most 500 workers in a round: it compares each two of them"));
-        }
-        let least = self.least_contributors();
-        if contributors < least {
-            return Err(AggregationError::Few { aggregation: self, contributors, least });
-        }
-        Ok(())
-    }
-
     /// Workers that must contribute to a round for it to mean anything.
-    const fn least_contributors(self) -> u32 {
+    #[must_use]
+    pub const fn least_contributors(self) -> u32 {
         match self {
             Self::Mean | Self::Sum => 1,
             Self::Median => 3,
@@ -240,28 +177,5 @@ mod tests {
             let error = text.parse::<Aggregation>().unwrap_err().to_string();
             assert!(error.contains("trimmed:B"), "{error}");
         }
-    }
-
-    #[test]
-    fn robust_aggregations_need_rounds_of_enough_workers() {
-        let check = |aggregation: &str, consistency, workers| {
-            let mode = Mode::of(consistency);
-            let aggregation: Aggregation = aggregation.parse().unwrap();
-            aggregation.check(&mode, workers, Redundancy::None).map_err(|error| error.to_string())
-        };
-        let bsp = ConsistencySpec::Bsp;
-        for (aggregation, least) in
-            [("median", 3), ("trimmed:2", 5), ("krum:2", 7), ("krum:1,9", 10)]
-        {
-            assert_eq!(check(aggregation, bsp, least), Ok(()));
-            let error = check(aggregation, bsp, least - 1).unwrap_err();
-            assert!(error.contains(aggregation) && error.contains("at least"), "{error}");
-            for one in [ConsistencySpec::Asp, ConsistencySpec::Ssp { slack: 3 }] {
-                assert!(check(aggregation, one, 20).unwrap_err().contains("rounds"));
-            }
-        }
-        assert!(check("median", ConsistencySpec::KSync { workers: 2 }, 9).is_err());
-        assert!(check("median", ConsistencySpec::Backup { workers: 7 }, 9).is_err());
-        assert_eq!(check("sum", ConsistencySpec::Asp, 1), Ok(()));
     }
 }

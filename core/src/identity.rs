@@ -8,7 +8,6 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::id::WorkerId;
-use crate::protocol::Refusal;
 
 /// Who a peer has proved to be.
 ///
@@ -38,25 +37,34 @@ impl Identity {
     /// Whether it may ask how a job is doing, and change it.
     ///
     /// # Errors
-    /// [`Refusal::Identity`] if it may not.
-    pub const fn may_control(self) -> Result<(), Refusal> {
+    /// [`OtherIdentity`] if it may not.
+    pub const fn may_control(self) -> Result<(), OtherIdentity> {
         match self {
             Self::Anyone | Self::Server | Self::Client => Ok(()),
-            Self::Worker(_) => Err(Refusal::Identity { is: self, wanted: Self::Client }),
+            Self::Worker(_) => Err(OtherIdentity { is: self, wanted: Self::Client }),
         }
     }
 
     /// The worker id to be given to a worker that wants to be `wanted`.
     ///
     /// # Errors
-    /// [`Refusal::Identity`] if it may not be that one.
-    pub fn claim(self, wanted: Option<WorkerId>) -> Result<Option<WorkerId>, Refusal> {
+    /// [`OtherIdentity`] if it may not be that one.
+    pub fn claim(self, wanted: Option<WorkerId>) -> Result<Option<WorkerId>, OtherIdentity> {
         match self {
             Self::Anyone | Self::Worker(None) => Ok(wanted),
             Self::Worker(own) if wanted.is_none() || wanted == own => Ok(own),
-            _ => Err(Refusal::Identity { is: self, wanted: Self::Worker(wanted) }),
+            _ => Err(OtherIdentity { is: self, wanted: Self::Worker(wanted) }),
         }
     }
+}
+
+/// Who a peer has proved to be is not who it would have to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherIdentity {
+    /// Who it is.
+    pub is: Identity,
+    /// Who it would have to be.
+    pub wanted: Identity,
 }
 
 impl fmt::Display for Identity {
@@ -127,10 +135,8 @@ mod tests {
         let own = Identity::Worker(Some(first));
         assert_eq!(own.claim(None), Ok(Some(first)));
         assert_eq!(own.claim(Some(first)), Ok(Some(first)));
-        let refusal = own.claim(Some(second)).unwrap_err();
-        assert!(refusal.is_permanent());
-        let text = refusal.to_string();
-        assert!(text.contains("pstrain:worker:1") && text.contains("worker 2"), "{text}");
+        let wanted = Identity::Worker(Some(second));
+        assert_eq!(own.claim(Some(second)), Err(OtherIdentity { is: own, wanted }));
         for any in [Identity::Anyone, Identity::Worker(None)] {
             assert_eq!(any.claim(Some(second)), Ok(Some(second)));
             assert_eq!(any.claim(None), Ok(None));

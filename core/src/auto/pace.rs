@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Seen;
+use crate::auto::Seen;
 use crate::time::Time;
 
 /// Share of its time that a worker should spend computing: more than that is not worth more

@@ -49,12 +49,13 @@ use serde::{Deserialize, Serialize};
 use self::course::Course;
 pub use self::looks::{Kept, Look, Looks};
 use self::pace::{Measured, Pace};
-use super::ConsistencySpec;
-use crate::aggregate::ParticipationSpec;
+use crate::consistency::ConsistencySpec;
 use crate::id::{Version, WorkerId};
-use crate::mode::{MOST_IN_FLIGHT, Mode};
+use crate::mode::Mode;
+use crate::rules::ParticipationSpec;
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
+use crate::task::MOST_IN_FLIGHT;
 use crate::time::Time;
 
 /// The loss climbs when it is above its minimum by this factor ...

@@ -5,14 +5,44 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::Contribution;
+use super::message::ParametersHeader;
+use super::range::{How, RangePart};
 use crate::aggregate::Found;
-use crate::consistency::{Closing, Look};
-use crate::id::{Clock, Incarnation, Sequence, Version, WorkerId};
+use crate::auto::Look;
+use crate::id::{Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use crate::mode::Mode;
 use crate::params::{KeyMap, KeyRange, Move};
-use crate::protocol::message::ParametersHeader;
-use crate::protocol::range::{How, RangePart};
+use crate::rules::Closing;
+use crate::task::Task;
+use crate::time::Time;
+
+/// What is known of a gradient that was accepted, beside its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contribution {
+    /// Whose it is.
+    pub worker: WorkerId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// The push it came with.
+    pub sequence: Sequence,
+    /// What it was computed from.
+    pub task: Task,
+    /// The iteration it is a part of.
+    pub clock: Clock,
+    /// The version it was computed on.
+    pub base: Version,
+    /// Examples it is the mean of.
+    pub samples: u32,
+    /// When its parameters were given out.
+    pub granted: Time,
+}
+
+impl Contribution {
+    /// Where its values may be merged with others.
+    pub(crate) const fn place(&self) -> (WorkerId, PartId) {
+        (self.worker, self.task.part)
+    }
+}
 
 /// A decision of the coordinator. All servers follow all of them, in order: so a gradient becomes
 /// part of an update on every server or on none, and the parameters that a worker is given are of one

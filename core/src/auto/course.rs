@@ -113,8 +113,8 @@ fn cosine(product: &ExactSum, one: &ExactSum, other: &ExactSum) -> f64 {
 mod tests {
     use alloc::sync::Arc;
 
-    use super::super::{Look, Looks};
     use super::*;
+    use crate::auto::{Look, Looks};
 
     /// What is seen of `x -> x - step x(tau updates ago)`, after a while.
     fn seen(step: f64, tau: usize) -> Course {
