@@ -1,23 +1,23 @@
-//! What became of pushes.
+//! The fates of pushes: accepted, or dropped for a reason.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::Sequence;
 use crate::task::MOST_IN_FLIGHT;
 
-/// What became of a push.
+/// The fate of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
-    /// Which push.
+    /// The push.
     pub sequence: Sequence,
-    /// Why it was thrown away; none if it was accepted.
+    /// The reason why it was dropped; none if it was accepted.
     pub dropped: Option<DropReason>,
-    /// Which of the pushes before it were.
+    /// The fates of the pushes before it.
     pub earlier: Drops,
 }
 
-/// Which of the last [`MOST_IN_FLIGHT`] pushes before one were thrown away: a bit for each, that of
-/// the newest first. A worker may hear of many at once, and knows then what became of each.
+/// The fates of the last [`MOST_IN_FLIGHT`] pushes before one: a bit for each, the newest first, set
+/// if the push was dropped. A worker that hears of many at once knows the fate of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drops([u64; MOST_IN_FLIGHT as usize / 64]);
 
@@ -45,7 +45,7 @@ impl Drops {
 }
 
 impl Decided {
-    /// What became of push `sequence`, with the one before it known to be as in `before`.
+    /// The fate of push `sequence`, where that of the push before it is `before`.
     #[must_use]
     pub fn after(before: Option<Self>, sequence: Sequence, dropped: Option<DropReason>) -> Self {
         let earlier = before
@@ -53,7 +53,7 @@ impl Decided {
         Self { sequence, dropped, earlier }
     }
 
-    /// Whether this push, or one before it, was thrown away.
+    /// Whether push `sequence`, which is this one or an earlier one, was dropped.
     #[must_use]
     pub fn drops(&self, sequence: Sequence) -> bool {
         match self.sequence.0.checked_sub(sequence.0) {
@@ -64,7 +64,7 @@ impl Decided {
     }
 }
 
-/// Why a gradient was thrown away.
+/// The reason why a gradient was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DropReason {
     /// It was computed on parameters that are no longer the current ones.

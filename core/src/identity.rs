@@ -58,12 +58,12 @@ impl Identity {
     }
 }
 
-/// Who a peer has proved to be is not who it would have to be.
+/// A peer has proved another identity than the one that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherIdentity {
-    /// Who it is.
+    /// The identity that it has proved.
     pub is: Identity,
-    /// Who it would have to be.
+    /// The identity that is wanted.
     pub wanted: Identity,
 }
 

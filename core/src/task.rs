@@ -1,4 +1,4 @@
-//! Tasks: what gradients are computed from.
+//! Tasks: the mini-batches of gradients.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::id::{BatchId, PartId, WorkerId};
 /// The most tasks of one worker that may be under way, whatever the mode.
 pub const MOST_IN_FLIGHT: u32 = 256;
 
-/// What one gradient is computed from.
+/// The examples that one gradient is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Task {
     /// The part of the data; under gradient coding the first of those that are combined.

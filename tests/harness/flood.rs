@@ -125,6 +125,17 @@ fn one(spec: &FloodSpec, from: Ipv4Addr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// Connects from an address of this machine.
+///
+/// # Errors
+/// If the address is not of this machine, or nobody listens.
+pub fn connect_from(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((from, 0)).into())?;
+    socket.connect(&SocketAddr::from(to).into())?;
+    Ok(socket.into())
+}
+
 /// The first message of a TLS client that `dial` starts at the address it is given.
 ///
 /// # Errors

@@ -31,7 +31,7 @@ pub mod world;
 pub use cluster::{Kind, Outcome, run_cluster, run_cluster_staggered};
 pub use dealt::{Dealt, faults_of, run_dealt};
 pub use driven::Driven;
-pub use flood::{Flood, FloodSpec, tls_hello};
+pub use flood::{Flood, FloodSpec, connect_from, tls_hello};
 pub use ledger::check_exactly_once;
 pub use messages::{KINDS, Messages, frame};
 pub use nodes::{ServerEnd, ServerThread, WorkerThread};

@@ -149,7 +149,7 @@ fn models_that_are_none_are_refused() {
     finish(&[&args, &[path(&out)][..]].concat()).with_code(0);
     let model = out.join("model.safetensors");
     let whole = fs::read(&model).unwrap();
-    eval(&files.file("half.safetensors", &whole[..whole.len() / 2]), &["no safetensors file"]);
+    eval(&files.file("half.safetensors", &whole[..whole.len() / 2]), &["is damaged"]);
     let args = ["eval", "--model", path(&model), "--data"];
     finish(&[&args, &["none.csv"][..]].concat()).refused(2, &["none.csv", "No such file"]);
 }

@@ -1,4 +1,4 @@
-//! Which rules of aggregation go together with what else a job is.
+//! The checks of a job's aggregation against its other settings.
 
 use super::{Job, Redundancy};
 use crate::consistency::ConsistencySpec;

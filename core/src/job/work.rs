@@ -1,4 +1,4 @@
-//! How the work of a job is divided, and with what else that goes together.
+//! The division of a job's work, and its checks against the other settings.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
-//! The rules by which gradients become an update, as a job names them. What follows from them,
-//! [`aggregate`](crate::aggregate) does.
+//! The rules by which gradients become an update, as a job names them.
+//! [`aggregate`](crate::aggregate) follows them.
 
 mod aggregation;
 mod closing;
