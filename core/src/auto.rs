@@ -24,7 +24,7 @@
 //! worker computes on the latest parameters that it has.
 //!
 //! # When staleness does harm
-//! Before it does, the parameters begin to swing ([`course`]). Windows grow only while they move on
+//! Before it does, the parameters begin to swing (`course`). Windows grow only while they move on
 //! where they went before, and are halved when they swing. Should the loss climb all the same, the
 //! last parameters under which it was low are restored, and the windows halved, again and again
 //! down to one mini-batch. The same happens, a few times at most, when a version has diverged: most
