@@ -1,4 +1,4 @@
-//! How the code is laid out: imports inside a crate run one way, from the later floors to the earlier.
+//! The layout of the code: imports inside a crate run one way, from higher floors to lower ones.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 

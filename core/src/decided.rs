@@ -16,13 +16,13 @@ pub struct Decided {
     pub earlier: Drops,
 }
 
-/// The fates of the last [`MOST_IN_FLIGHT`] pushes before one: a bit for each, the newest first, set
-/// if the push was dropped. A worker that hears of many at once knows the fate of each.
+/// The fates of the last [`MOST_IN_FLIGHT`] pushes before one: a bit for each, the newest first,
+/// set if the push was dropped. A worker that hears of many at once knows the fate of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drops([u64; MOST_IN_FLIGHT as usize / 64]);
 
 impl Drops {
-    /// The same one push later, of which the one between is known to be `dropped` or not.
+    /// The fates one push later, with the push between them `dropped` or accepted.
     #[must_use]
     pub fn then(mut self, dropped: bool) -> Self {
         let mut carry = u64::from(dropped);

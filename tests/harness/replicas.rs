@@ -77,7 +77,7 @@ pub struct Replicated {
     pub ledger: Ledger,
     /// How often a standby took over.
     pub takeovers: u64,
-    /// How often a standby asked somebody to follow it.
+    /// Requests of standbys to be followed.
     pub asked: u64,
     /// How often a primary went on without its standby.
     pub alone: u64,

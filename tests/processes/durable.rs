@@ -310,15 +310,21 @@ fn a_server_whose_log_cannot_be_written_ends_at_a_signal_and_says_why() {
     server.wait_to_say("resumed after ");
 }
 
+/// A server that keeps its log in the folder `kept` of a small disk, and its two workers.
+fn logging_on(disk: &SmallDisk, kept: &Path) -> (Server, Vec<Process>) {
+    let log = ["--durability", "log", "--state", path(kept)];
+    let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "2"], &log, &NEVER];
+    let server = Server::under(&disk.under(), "127.0.0.1:0", &parts);
+    let workers = server.workers(2);
+    (server, workers)
+}
+
 #[test]
 #[cfg_attr(not(namespaces), ignore = "needs root: a disk of its own")]
 fn a_log_on_a_small_disk_never_fills_it() {
     let disk = SmallDisk::mount();
     let kept = disk.path().join("kept");
-    let log = ["--durability", "log", "--state", path(&kept)];
-    let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "2"], &log, &NEVER];
-    let server = Server::under(&disk.under(), "127.0.0.1:0", &parts);
-    let workers = server.workers(2);
+    let (server, workers) = logging_on(&disk, &kept);
     // An update is of two gradients, which have 300 bytes and more each.
     server.wait_for_updates(10_000);
     server.process.signal(Signal::INT);
@@ -336,10 +342,7 @@ fn a_log_on_a_small_disk_never_fills_it() {
 fn a_server_resumed_on_a_full_small_disk_goes_on_once_there_is_room_and_never_fills_it() {
     let disk = SmallDisk::mount();
     let kept = disk.path().join("kept");
-    let log = ["--durability", "log", "--state", path(&kept)];
-    let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "2"], &log, &NEVER];
-    let server = Server::under(&disk.under(), "127.0.0.1:0", &parts);
-    let workers = server.workers(2);
+    let (server, workers) = logging_on(&disk, &kept);
     // Logs take their share of the disk by then: the resumed server tries a checkpoint at once.
     server.wait_for_updates(1000);
     server.process.signal(Signal::STOP);

@@ -117,7 +117,7 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).expect("it is still there");
     }
 
-    /// What it has said on stderr so far.
+    /// Its stderr so far.
     pub(crate) fn said(&self) -> String {
         self.stderr.now()
     }

@@ -96,8 +96,9 @@ impl Filtered {
 }
 
 impl Carrier {
-    /// The filters of `worker`, whose model has this layout, before its first gradient, in a run with
-    /// this root stream that makes these updates; none if there are none, and no blocks either.
+    /// The filters of `worker` before its first gradient, for a model of this layout, in a run with
+    /// this root stream and these updates; none where gradients travel as they are and are of all
+    /// keys.
     #[must_use]
     pub fn new(
         (filters, blocks): (&Filters, Option<Blocks>),

@@ -16,7 +16,7 @@ use crate::rules::Closing;
 use crate::task::Task;
 use crate::time::Time;
 
-/// What is known of a gradient that was accepted, beside its values.
+/// An accepted gradient without its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contribution {
     /// Whose it is.
@@ -25,7 +25,7 @@ pub struct Contribution {
     pub incarnation: Incarnation,
     /// The push it came with.
     pub sequence: Sequence,
-    /// What it was computed from.
+    /// The mini-batch it was computed from.
     pub task: Task,
     /// The iteration it is a part of.
     pub clock: Clock,

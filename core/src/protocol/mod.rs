@@ -69,7 +69,7 @@
 //!   Parameters + values of its keys ----------------------------------------------->
 //! ```
 //! The coordinator decides on a push once every server has its part of it, and the others follow its
-//! decisions in order ([`crate::protocol::decision::Decision`]). An update that goes by a norm or by distances takes
+//! decisions in order ([`Decision`](decision::Decision)). An update that goes by a norm or by distances takes
 //! one more turn for each: all say what their keys add to it, and then how it goes on is decided.
 //! ```text
 //!                                     <-   Decisions(close)

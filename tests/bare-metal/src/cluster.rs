@@ -11,9 +11,12 @@ use pstrain_core::evaluation::{Evaluation, evaluate};
 use pstrain_core::examples::Examples;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::PeerId;
-use pstrain_core::model::{Model, Workspace};
 use pstrain_core::identity::Identity;
-use pstrain_core::node::{Compute, Computed, Effect, Evaluated, Event, Input, Node, Outbox, Prepare, Prepared, Server, Worker, WorkerConfig};
+use pstrain_core::model::{Model, Workspace};
+use pstrain_core::node::{
+    Compute, Computed, Effect, Evaluated, Event, Input, Node, Outbox, Prepare, Prepared, Server,
+    Worker, WorkerConfig,
+};
 use pstrain_core::protocol::message::EndReason;
 use pstrain_core::protocol::{Decoder, Limits, Message, encode};
 use pstrain_core::rng::Stream;

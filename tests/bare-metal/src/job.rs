@@ -9,12 +9,14 @@ use pstrain_core::consistency::ConsistencySpec;
 use pstrain_core::examples::{Examples, Shape, ShapeError};
 use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::rules::Aggregation;
+use pstrain_core::job::{
+    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
+};
 use pstrain_core::mode::Mode;
 use pstrain_core::model::{Activation, ModelSpec};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_core::rng::Stream;
-use pstrain_core::job::{Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec};
+use pstrain_core::rules::Aggregation;
 
 pub(crate) const WORKERS: u32 = 2;
 const SEED: u64 = 1;

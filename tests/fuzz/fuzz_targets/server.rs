@@ -13,21 +13,23 @@ use pstrain_core::examples::Shape;
 use pstrain_core::filter::Filters;
 use pstrain_core::fingerprint::Fingerprint;
 use pstrain_core::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
-use pstrain_core::rules::Aggregation;
+use pstrain_core::identity::Identity;
+use pstrain_core::job::{
+    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
+};
 use pstrain_core::mode::Mode;
 use pstrain_core::model::ModelSpec;
-use pstrain_core::identity::Identity;
 use pstrain_core::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, Server};
 use pstrain_core::optim::UpdateSpec;
 use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::{
-    Bye, Control, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, PullStatus, Push,
-    PushHeader, Ready, Resume, Welcome,
+    Bye, Control, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, PullStatus,
+    Push, PushHeader, Ready, Resume, Welcome,
 };
 use pstrain_core::protocol::{BUILD, FrameError, Message, PROTOCOL_VERSION};
-use pstrain_core::time::Time;
+use pstrain_core::rules::Aggregation;
 use pstrain_core::task::Task;
-use pstrain_core::job::{Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec};
+use pstrain_core::time::Time;
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -235,16 +237,15 @@ impl World<'_> {
 
     fn evaluate(&mut self) {
         if let Some(point) = self.evaluations.pop() {
-            let evaluation =
-                Evaluation {
-                    examples: 1,
-                    correct: 1,
-                    loss: 0.5,
-                    non_zeros: 0,
-                    l1: 0.0,
-                    recall: vec![None, None],
-                    f1: vec![None, None],
-                };
+            let evaluation = Evaluation {
+                examples: 1,
+                correct: 1,
+                loss: 0.5,
+                non_zeros: 0,
+                l1: 0.0,
+                recall: vec![None, None],
+                f1: vec![None, None],
+            };
             self.input(Input::Evaluated(Evaluated { point, evaluation }));
         }
     }
@@ -259,7 +260,11 @@ impl World<'_> {
             2 | 3 => self.ready(),
             4 | 5 => {
                 let incarnation = self.incarnation(peer);
-                Message::Pull(Pull { incarnation, keys: self.keys(), allowed: Sequence(self.choices.number()) })
+                Message::Pull(Pull {
+                    incarnation,
+                    keys: self.keys(),
+                    allowed: Sequence(self.choices.number()),
+                })
             }
             6 => Message::Heartbeat(Heartbeat { incarnation: None }),
             7 if self.choices.coin() => Message::Bye(Bye { incarnation: self.incarnation(peer) }),
