@@ -27,6 +27,14 @@ fn standby_of(server: &Server, parts: &[&[&str]]) -> Server {
     standby
 }
 
+/// A standby of a server that trains, once both workers have heard its address.
+fn known_standby_of(server: &Server, parts: &[&[&str]]) -> Server {
+    let standby = standby_of(server, parts);
+    let updates = number(&server.status()["updates"]);
+    server.wait_for_updates(updates + 2);
+    standby
+}
+
 /// Kills it.
 fn kill(server: Server) {
     drop(server);
@@ -40,10 +48,8 @@ fn bsp_with_servers_that_are_killed_one_after_the_other_has_the_parameters_of_on
     let workers = server.workers(2);
     // What the next one sends is a matter of its own.
     for (updates, replicate) in [2, 20, 50].into_iter().zip(REPLICATE.iter().cycle()) {
-        let standby = standby_of(&server, &[&SLOW, &JOB, replicate]);
-        // Updates after the standby has come: by then both workers have heard its address.
-        let now = number(&server.status()["updates"]);
-        server.wait_for_updates(updates.max(now + 2));
+        let standby = known_standby_of(&server, &[&SLOW, &JOB, replicate]);
+        server.wait_for_updates(updates);
         kill(server);
         server = standby;
     }
@@ -99,7 +105,7 @@ fn a_standby_that_came_late_says_what_its_records_are_without() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &two, &log]);
     let workers = server.workers(2);
     server.wait_for_updates(3);
-    let standby = standby_of(&server, &job);
+    let standby = known_standby_of(&server, &job);
     kill(server);
     standby.wait_for("takeover", |status| status["stands_by"] == false);
     // Resumed where nobody looks for it, it asks whether the other leads.
@@ -235,8 +241,7 @@ fn who_comes_to_a_standby_is_sent_on_to_the_server_that_leads() {
     let server = Server::tcp(&job);
     let known = server.address.clone();
     let mut workers = server.workers(2);
-    let leader = standby_of(&server, &job);
-    server.wait_for_updates(3);
+    let leader = known_standby_of(&server, &job);
     kill(server);
     leader.wait_for("takeover", |status| status["stands_by"] == false);
     let of = ["--standby-of", &leader.address];
@@ -380,7 +385,7 @@ fn whoever_is_killed_at_random_moments_nothing_is_lost_and_nothing_repeated() {
         let mut workers = server.workers(2);
         let mut standby = None;
         for kill_number in 0..3 {
-            let other = standby.take().unwrap_or_else(|| standby_of(&server, &job));
+            let other = standby.take().unwrap_or_else(|| known_standby_of(&server, &job));
             sleep(Duration::from_millis(moments.below(250)));
             match (run + kill_number) % 3 {
                 0 => {

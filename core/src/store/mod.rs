@@ -204,13 +204,15 @@ impl Store {
 
     /// Does to the parameters here what values that were pushed say. What the optimiser remembers stays.
     pub fn push(&mut self, how: How, part: &RangePart) {
+        // Also where none of the keys are: whether a base shares the vector of the parameters is saved,
+        // and parts of one time must be equal in that.
+        let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
         let Some(keys) = self.keys.overlap(part.keys) else { return };
         let (Some(from), Some(to)) = (keys.within(part.keys), keys.within(self.keys)) else {
             return;
         };
         // Whoever decided on it has looked at it.
         let values = part.values().unwrap_or_default();
-        let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
         if let (Some(parameters), Some(values)) = (parameters.get_mut(to), values.get(from)) {
             let pairs = parameters.iter_mut().zip(values);
             pairs.for_each(|(parameter, &value)| *parameter = how.of(*parameter, value));

@@ -5,13 +5,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::Version;
+use pstrain_core::id::{Version, WorkerId};
 use pstrain_core::job::Exchange;
 use pstrain_core::mode::Mode;
+use pstrain_core::model::Model;
 use pstrain_core::node::Event;
+use pstrain_core::params::KeyRange;
 use pstrain_core::protocol::message::EndReason;
-use pstrain_core::protocol::range::How;
-use pstrain_core::rules::Aggregation;
+use pstrain_core::protocol::range::{How, RangePart};
+use pstrain_core::rules::{Aggregation, StalenessSpec};
+use pstrain_core::store::Store;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
 
@@ -115,4 +118,25 @@ fn bsp_with_values_pushed_in_the_middle_is_the_same_on_however_many_servers() {
     });
     ran.expect_above(400, compared.get(), "comparable runs");
     ran.expect_above(400, changed.get(), "changed runs");
+}
+
+#[test]
+fn keys_move_after_a_push_to_some_of_them() {
+    let mut job = Settings::draw(0).job;
+    job.mode.staleness = StalenessSpec::Delay { lambda: 0.5 };
+    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let range = |begin, end| KeyRange::new(begin, end).unwrap();
+    let all = range(0, model.parameters() as u64);
+    let halves = [range(0, all.len() / 2), range(all.len() / 2, all.len())];
+    // The first half is pushed to, and a worker computes on what it had before.
+    let pushed = RangePart::new(range(0, 1), &[1.0]);
+    let after = |keys| {
+        let mut store = Store::new(&job, &model, keys).unwrap();
+        store.gave(WorkerId(0), Version(0));
+        store.push(How::Add, &pushed);
+        store.part(keys).unwrap()
+    };
+    let parts = halves.map(after).to_vec();
+    let mut joined = Store::of_parts(&job, &model, all, parts).unwrap();
+    assert_eq!(joined.part(all).unwrap(), after(all));
 }
