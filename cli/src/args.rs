@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pstrain_core::id::{ServerId, WorkerId};
-use pstrain_core::node::Replicate;
-use pstrain_core::protocol::group::Place;
+use pstrain_compute::id::{ServerId, WorkerId};
+use pstrain_roles::node::Replicate;
 use pstrain_transports::Address;
+use pstrain_wire::group::Place;
 use serde::{Deserialize, Serialize};
 
 use crate::cmd::range::Keys;

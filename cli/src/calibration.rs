@@ -10,14 +10,14 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use pstrain_core::id::{BatchId, Version, WorkerId};
-use pstrain_core::model::{Activation, Model, ModelSpec};
-use pstrain_core::optim::{UpdateSpec, Updater};
-use pstrain_core::reference::SquareProduct;
-use pstrain_core::rng::Stream;
-use pstrain_core::task::Task;
-use pstrain_core::trainer::Trainer;
+use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::model::{Activation, Model, ModelSpec};
+use pstrain_compute::optim::{UpdateSpec, Updater};
+use pstrain_compute::reference::SquareProduct;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
 use pstrain_data::{Prepared, Settings};
+use pstrain_policy::trainer::Trainer;
 use pstrain_transports::WallClock;
 use serde::{Deserialize, Serialize};
 

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::job::Job;
-use pstrain_core::protocol::group::Place;
-use pstrain_core::protocol::job_digest;
-use pstrain_core::time::Time;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::time::Time;
 use pstrain_data::Outline;
+use pstrain_policy::job::Job;
 use pstrain_transports::Begin;
 use pstrain_transports::journal::{Files, Found, Log, StateFolder, ordinary};
+use pstrain_wire::group::Place;
+use pstrain_wire::job_digest;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Durability;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use pstrain_core::protocol::message::EndReason;
+use pstrain_wire::worker::EndReason;
 
 use crate::messages;
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pstrain_core::id::{Version, WorkerId};
-use pstrain_core::node::{Departure, Event};
-use pstrain_core::protocol::Status;
-use pstrain_core::time::Time;
+use pstrain_compute::id::{Version, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Departure, Event};
 use pstrain_transports::WallClock;
+use pstrain_wire::Status;
 
 use crate::messages::{self, Level};
 use crate::pulse::Pulse;

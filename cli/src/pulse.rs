@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::protocol::{MemberState, MemberStatus, Status};
+use pstrain_compute::id::WorkerId;
+use pstrain_wire::{MemberState, MemberStatus, Status};
 use serde::Serialize;
 
 use crate::cmd::status::waiting;
@@ -110,8 +110,8 @@ impl Away {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::id::Version;
-    use pstrain_core::protocol::{Evaluated, Wait, WaitReason};
+    use pstrain_compute::id::Version;
+    use pstrain_wire::{LatestEvaluation, Wait, WaitReason};
 
     use super::*;
     use crate::why::tests::{member, status};
@@ -133,7 +133,7 @@ mod tests {
             waited: Duration::from_secs(7),
             left: None,
         };
-        let accuracy = Evaluated { version: Version(9), accuracy: 0.912, loss: 0.4 };
+        let accuracy = LatestEvaluation { version: Version(9), accuracy: 0.912, loss: 0.4 };
         let troubled = Status {
             evaluated: Some(accuracy),
             wait: Some(wait),

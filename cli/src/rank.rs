@@ -4,7 +4,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use pstrain_core::id::WorkerId;
+use pstrain_compute::id::WorkerId;
 
 /// Where a worker's rank is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::bail;
-use pstrain_core::identity::Identity;
-use pstrain_core::protocol::Refusal;
 use pstrain_transports::{Address, KeyAccess, Security};
+use pstrain_wire::Refusal;
+use pstrain_wire::identity::Identity;
 
 use crate::args::SecurityArgs;
 use crate::messages;

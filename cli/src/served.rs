@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use pstrain_core::examples::Examples;
-use pstrain_core::id::PartId;
-use pstrain_core::job::DataFrom;
+use pstrain_compute::examples::Examples;
+use pstrain_compute::id::PartId;
 use pstrain_data::{DataError, Outline, Prepared, Settings, Source};
+use pstrain_policy::job::DataFrom;
 
 /// Data of a server. The rows to train on take far more memory than all else: they are there only where
 /// workers may ask for them.

@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pstrain_core::examples::Examples;
-use pstrain_core::id::{BatchId, PartId, WorkerId};
-use pstrain_core::job::Job;
-use pstrain_core::model::{Model, ModelSpec};
-use pstrain_core::node::{Event, Prepare, Server};
-use pstrain_core::protocol::job_digest;
-use pstrain_core::rng::Stream;
-use pstrain_core::task::Task;
-use pstrain_core::time::Time;
-use pstrain_core::trainer::Trainer;
+use pstrain_compute::examples::Examples;
+use pstrain_compute::id::{BatchId, PartId, WorkerId};
+use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
+use pstrain_compute::time::Time;
 use pstrain_data::{Encoded, Outline, Prepared, Settings, Source};
+use pstrain_policy::job::Job;
+use pstrain_policy::trainer::Trainer;
+use pstrain_roles::node::{Event, Prepare, Server};
 use pstrain_transports::WallClock;
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
     self, Failover, Failure, Laboratory, LinkUsage, Origin, Outcome, Setup, SimulationError,
 };
+use pstrain_wire::job_digest;
 use serde::Serialize;
 
 use crate::job::{Layers, Resolved};

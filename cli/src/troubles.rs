@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pstrain_core::id::{ServerId, WorkerId};
-use pstrain_core::node::{Departure, Event};
-use pstrain_core::time::Time;
+use pstrain_compute::id::{ServerId, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Departure, Event};
 use pstrain_transports::{Sparing, SparingBy};
 
 const PERIOD: Duration = Duration::from_secs(10);
@@ -121,8 +121,8 @@ impl Troubles {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::id::{Incarnation, PeerId};
-    use pstrain_core::protocol::Refusal;
+    use pstrain_compute::id::{Incarnation, PeerId};
+    use pstrain_wire::Refusal;
 
     use super::*;
 

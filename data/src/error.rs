@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-use pstrain_core::examples::ShapeError;
-use pstrain_core::id::PartId;
+use pstrain_compute::examples::ShapeError;
+use pstrain_compute::id::PartId;
 
 use crate::nsl_kdd::ReadError;
 use crate::partition::PartitionError;

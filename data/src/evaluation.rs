@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pstrain_core::examples::{Examples, ShapeError};
+use pstrain_compute::examples::{Examples, ShapeError};
 use serde::Serialize;
 
 use crate::error::DataError;

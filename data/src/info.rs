@@ -9,8 +9,8 @@ use crate::nsl_kdd::{Attack, CLASSES, Columns, NUMERIC, Record, category_groups,
 use crate::recipe::RecipeName;
 use crate::source::Source;
 use crate::sparse::{self, Hashing, SparseSpec};
-use pstrain_core::examples::Row;
-use pstrain_core::fingerprint::{Fingerprint, Fingerprinter};
+use pstrain_compute::examples::Row;
+use pstrain_compute::fingerprint::{Fingerprint, Fingerprinter};
 
 /// The facts about all rows of a source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -84,7 +84,7 @@ pub struct Column {
 /// # Errors
 /// [`DataError`] if the source cannot be read.
 pub fn info(source: &Source) -> Result<Info, DataError> {
-    if let Some(sparse) = SparseSpec::of(source, Hashing::None)? {
+    if let Some(sparse) = source.sparse_spec(Hashing::None)? {
         return sparse_info(source, sparse);
     }
     let mut tally = Tally::default();
@@ -103,7 +103,7 @@ pub fn info(source: &Source) -> Result<Info, DataError> {
 
 /// The facts about sparse rows.
 fn sparse_info(source: &Source, sparse: SparseSpec) -> Result<Info, DataError> {
-    let all = sparse.encode_all(source)?;
+    let all = source.encode_sparse(sparse)?;
     let rows = all.len() as u64;
     let entries: usize = (0..all.len()).map(|row| all.row(row).columns.len()).sum();
     let class = |(&name, &count): (&&str, &u64)| Occurrence {

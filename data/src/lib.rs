@@ -7,10 +7,10 @@
 //!
 //! [`Prepared::load`] goes this way on the server. What it resolves, a [`DataSpec`], travels to the
 //! workers as JSON, and [`DataSpec::prepare_parts`] makes a worker's partition from the worker's
-//! own copy of the data. A [`Fingerprint`](pstrain_core::fingerprint::Fingerprint) shows whether that copy is the server's.
+//! own copy of the data. A [`Fingerprint`](pstrain_compute::fingerprint::Fingerprint) shows whether that copy is the server's.
 //!
 //! ```
-//! use pstrain_core::id::PartId;
+//! use pstrain_compute::id::PartId;
 //! use pstrain_data::{DataSpec, Prepared, Settings, Source};
 //!
 //! let source = Source::Synthetic { rows: 1000, seed: 7 };
@@ -55,7 +55,7 @@ pub use outline::Outline;
 pub use partition::{PartitionSpec, Skew};
 pub use prepared::{Encoded, Prepared};
 pub use recipe::{RecipeName, UnknownRecipe};
-pub use source::Source;
+pub use source::{Source, write_csv};
 pub use sparse::{Hashing, SparseSpec};
 pub use spec::{DataSpec, Settings, SyntheticSpec};
 pub use standardise::{Standard, Standardisation};

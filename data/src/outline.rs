@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use pstrain_core::examples::Examples;
-use pstrain_core::fingerprint::{Fingerprint, Fingerprinter};
+use pstrain_compute::examples::Examples;
+use pstrain_compute::fingerprint::{Fingerprint, Fingerprinter};
 
 use crate::error::DataError;
 use crate::evaluation::EvaluationRows;
-use crate::prepared::resolved;
 use crate::source::Source;
-use crate::sparse::SparseSpec;
 use crate::spec::{DataSpec, Settings, add};
 use crate::standardise::{Standard, Standardisation};
 
@@ -41,14 +39,14 @@ impl Outline {
         let given = settings.evaluation_data.as_ref();
         let stamps = || (source.stamp(), given.map(Source::stamp));
         let before = stamps();
-        let sparse = SparseSpec::of(source, settings.hashing)?;
+        let sparse = source.sparse_spec(settings.hashing)?;
         let columns = match sparse {
             Some(_) => 0,
             None => settings.recipe.numerics().len(),
         };
         // As they are in the source, until it is known what is to be done with them.
         let unchanged = Standardisation(vec![Standard { mean: 0.0, scale: 1.0 }; columns]);
-        let mut spec = DataSpec { sparse, ..resolved(source, settings, unchanged) };
+        let mut spec = DataSpec { sparse, ..DataSpec::of(source, settings, unchanged) };
         let assignment = spec.assignment(source)?;
         if columns > 0 {
             spec.standardisation = Standardisation::fit(columns, |take| {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pstrain_core::examples::Examples;
-use pstrain_core::id::PartId;
+use pstrain_compute::examples::Examples;
+use pstrain_compute::id::PartId;
 
 use crate::error::DataError;
 use crate::evaluation::{EvaluationRows, check_kind, check_rows};
@@ -16,7 +16,7 @@ use crate::sparse::SparseSpec;
 use crate::spec::{DataSpec, Settings, SyntheticSpec, out_of_range};
 use crate::split::Split;
 use crate::standardise::Standardisation;
-use pstrain_core::fingerprint::Fingerprint;
+use pstrain_compute::fingerprint::Fingerprint;
 
 /// A data set that is ready to be trained on.
 #[derive(Clone, Debug)]
@@ -52,9 +52,9 @@ impl Encoded {
     /// [`DataError`] if the source cannot be read.
     pub fn read(source: &Source, settings: &Settings) -> Result<Self, DataError> {
         let recipe = settings.recipe;
-        let sparse = SparseSpec::of(source, settings.hashing)?;
+        let sparse = source.sparse_spec(settings.hashing)?;
         let rows = |source: &Source| match sparse {
-            Some(sparse) => sparse.encode_all(source),
+            Some(sparse) => source.encode_sparse(sparse),
             None => records(source, recipe),
         };
         let all = rows(source)?;
@@ -122,7 +122,7 @@ impl Prepared {
         }
         let owners = settings.owners(&train.labels().collect::<Vec<_>>())?;
         let fingerprint = Fingerprint::of(&train);
-        let spec = DataSpec { recipe, sparse, ..resolved(&source, settings, standardisation) };
+        let spec = DataSpec { recipe, sparse, ..DataSpec::of(&source, settings, standardisation) };
         let evaluation = Arc::new(evaluation);
         Ok(Self { spec, train, evaluation, evaluation_rows, fingerprint, owners })
     }
@@ -169,24 +169,5 @@ impl Prepared {
     pub fn skew(&self) -> Skew {
         let labels: Vec<u16> = self.train.labels().collect();
         Skew::of(&labels, self.spec.classes().len(), &self.owners, self.spec.workers)
-    }
-}
-
-pub(crate) fn resolved(
-    source: &Source,
-    settings: &Settings,
-    standardisation: Standardisation,
-) -> DataSpec {
-    DataSpec {
-        recipe: settings.recipe,
-        source: source.describe(),
-        synthetic: SyntheticSpec::of(source),
-        evaluation_share: settings.evaluation_share,
-        split_seed: settings.split_seed,
-        partition: settings.partition.clone(),
-        workers: settings.workers,
-        minimum_rows: settings.minimum_rows,
-        standardisation,
-        sparse: None,
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pstrain_core::examples::Shape;
+use pstrain_compute::examples::Shape;
 use serde::{Deserialize, Serialize};
 
 use crate::nsl_kdd::{

@@ -1,12 +1,15 @@
 //! Where records come from: a file, or the generator.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+use pstrain_compute::examples::Examples;
 
 use crate::decompress::{Opened, open};
 use crate::error::DataError;
 use crate::nsl_kdd::{self, Columns, Problem, ReadError, Record};
-use crate::sparse::{self, SparseGenerator, SparseRow};
+use crate::sparse::{self, Hashing, SparseGenerator, SparseRow, SparseSpec};
 use crate::synthetic::{DEFAULT_ROWS, Generator, Profile};
 
 /// Names that a folder is searched for, each plain or packed.
@@ -125,6 +128,51 @@ impl Source {
         }
     }
 
+    /// The columns of its rows, or as many as features are hashed to; none if its rows are not
+    /// sparse.
+    ///
+    /// # Errors
+    /// [`DataError`] if it cannot be read.
+    pub(crate) fn sparse_spec(&self, hashing: Hashing) -> Result<Option<SparseSpec>, DataError> {
+        let columns = match (self, hashing) {
+            (Self::Libsvm(_) | Self::SyntheticSparse { .. }, Hashing::To(columns)) => {
+                return Ok(Some(SparseSpec { columns, hashed: true }));
+            }
+            (Self::SyntheticSparse { columns, .. }, Hashing::None) => *columns,
+            (Self::Libsvm(_), Hashing::None) => {
+                let mut columns = 1;
+                self.visit_sparse(|row| {
+                    let last = row.features.iter().max().map_or(0, |&last| last + 1);
+                    columns = columns.max(last);
+                    Ok(())
+                })?;
+                columns
+            }
+            (_, Hashing::To(columns)) => {
+                return Err(DataError::Setting {
+                    name: "hash-features",
+                    value: columns.to_string(),
+                    allowed: "none for data whose rows are not sparse",
+                });
+            }
+            (_, Hashing::None) => return Ok(None),
+        };
+        Ok(Some(SparseSpec { columns, hashed: false }))
+    }
+
+    /// All its sparse rows as examples.
+    ///
+    /// # Errors
+    /// [`DataError`] if it cannot be read, or has a feature past the last column.
+    pub(crate) fn encode_sparse(&self, spec: SparseSpec) -> Result<Examples, DataError> {
+        let (mut encoder, mut all) = (spec.encoder(), Examples::new(spec.shape()));
+        self.visit_sparse(|row| {
+            let row = encoder.encode(row);
+            Ok(all.push_sparse(row.columns, row.values, row.label)?)
+        })?;
+        Ok(all)
+    }
+
     /// The source in words. Of a path only the file's own name, since the words travel.
     #[must_use]
     pub fn describe(&self) -> String {
@@ -144,6 +192,19 @@ impl Source {
             }
         }
     }
+}
+
+/// Writes `rows` synthetic records in the original format; reading them back gives the same
+/// records as [`Source::Synthetic`] with the same seed.
+///
+/// The difficulty is [`DIFFICULTY`](nsl_kdd::DIFFICULTY) throughout.
+///
+/// # Errors
+/// [`DataError::Write`] if `out` fails.
+pub fn write_csv(rows: u64, seed: u64, out: &mut impl Write) -> Result<(), DataError> {
+    let source = Source::Synthetic { rows, seed };
+    source.visit(Columns::ALL, |record| nsl_kdd::write(record, out).map_err(DataError::Write))?;
+    out.flush().map_err(DataError::Write)
 }
 
 /// A file's own name.

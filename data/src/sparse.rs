@@ -7,15 +7,12 @@ mod generator;
 mod hashing;
 mod libsvm;
 
-use pstrain_core::examples::{Examples, Row, Shape};
+use pstrain_compute::examples::{Row, Shape};
 use serde::{Deserialize, Serialize};
 
 pub use generator::{DEFAULT_COLUMNS, DEFAULT_ROWS, SparseGenerator};
 pub use hashing::Hashing;
 pub use libsvm::{LibsvmError, read_file};
-
-use crate::error::DataError;
-use crate::source::Source;
 
 /// The names of the two classes: the labels.
 pub const CLASSES: [&str; 2] = ["-1", "+1"];
@@ -42,38 +39,6 @@ pub struct SparseSpec {
 }
 
 impl SparseSpec {
-    /// The columns of `source`, or so many as features are to be hashed to; none if its rows are not
-    /// sparse.
-    ///
-    /// # Errors
-    /// [`DataError`] if the source cannot be read.
-    pub(crate) fn of(source: &Source, hashing: Hashing) -> Result<Option<Self>, DataError> {
-        let columns = match (source, hashing) {
-            (Source::Libsvm(_) | Source::SyntheticSparse { .. }, Hashing::To(columns)) => {
-                return Ok(Some(Self { columns, hashed: true }));
-            }
-            (Source::SyntheticSparse { columns, .. }, Hashing::None) => *columns,
-            (Source::Libsvm(_), Hashing::None) => {
-                let mut columns = 1;
-                source.visit_sparse(|row| {
-                    let last = row.features.iter().max().map_or(0, |&last| last + 1);
-                    columns = columns.max(last);
-                    Ok(())
-                })?;
-                columns
-            }
-            (_, Hashing::To(columns)) => {
-                return Err(DataError::Setting {
-                    name: "hash-features",
-                    value: columns.to_string(),
-                    allowed: "none for data whose rows are not sparse",
-                });
-            }
-            (_, Hashing::None) => return Ok(None),
-        };
-        Ok(Some(Self { columns, hashed: false }))
-    }
-
     /// The shape of the rows.
     #[must_use]
     pub const fn shape(self) -> Shape {
@@ -83,19 +48,6 @@ impl SparseSpec {
     /// Whoever turns rows into examples of these columns.
     pub(crate) fn encoder(self) -> SparseEncoder {
         SparseEncoder { spec: self, entries: Vec::new(), columns: Vec::new(), values: Vec::new() }
-    }
-
-    /// All rows of a source as examples.
-    ///
-    /// # Errors
-    /// [`DataError`] if the source cannot be read, or has a feature past the last column.
-    pub(crate) fn encode_all(self, source: &Source) -> Result<Examples, DataError> {
-        let (mut encoder, mut all) = (self.encoder(), Examples::new(self.shape()));
-        source.visit_sparse(|row| {
-            let row = encoder.encode(row);
-            Ok(all.push_sparse(row.columns, row.values, row.label)?)
-        })?;
-        Ok(all)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pstrain_core::examples::{Examples, Row, Shape};
-use pstrain_core::id::PartId;
-use pstrain_core::rng::Stream;
+use pstrain_compute::examples::{Examples, Row, Shape};
+use pstrain_compute::id::PartId;
+use pstrain_compute::rng::Stream;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DataError;
@@ -16,7 +16,7 @@ use crate::source::Source;
 use crate::sparse::{self, Hashing, SparseSpec};
 use crate::split::{Split, split};
 use crate::standardise::Standardisation;
-use pstrain_core::fingerprint::{Fingerprint, Fingerprinter};
+use pstrain_compute::fingerprint::{Fingerprint, Fingerprinter};
 
 /// How data are to be split, encoded and given to workers: what a person decides.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,6 +153,26 @@ impl Settings {
 }
 
 impl DataSpec {
+    /// The specification of dense rows, before their recipe is known for sure.
+    pub(crate) fn of(
+        source: &Source,
+        settings: &Settings,
+        standardisation: Standardisation,
+    ) -> Self {
+        Self {
+            recipe: settings.recipe,
+            source: source.describe(),
+            synthetic: SyntheticSpec::of(source),
+            evaluation_share: settings.evaluation_share,
+            split_seed: settings.split_seed,
+            partition: settings.partition.clone(),
+            workers: settings.workers,
+            minimum_rows: settings.minimum_rows,
+            standardisation,
+            sparse: None,
+        }
+    }
+
     /// Says that the data are those of `source`, called `name`, wherever they were read from.
     pub fn rename(&mut self, source: &Source, name: String) {
         self.synthetic = SyntheticSpec::of(source);

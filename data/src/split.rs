@@ -1,6 +1,6 @@
 //! The split of all rows into a training and an evaluation part.
 
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 
 /// Row numbers of both parts, each in ascending order, so that a file can be split while it is
 /// read. A worker's mini-batches are shuffled later.

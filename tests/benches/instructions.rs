@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::mode::Mode;
-use pstrain_core::model::{Activation, ModelSpec};
+use pstrain_compute::model::{Activation, ModelSpec};
 use pstrain_data::{Prepared, Settings, Source};
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::mode::Mode;
 use pstrain_tests::{Driven, Stepping, Toy, VirtualRun};
 
 const SSP: ConsistencySpec = ConsistencySpec::Ssp { slack: 3 };

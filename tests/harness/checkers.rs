@@ -14,15 +14,16 @@ mod twin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::{PeerId, ServerId, WorkerId};
-use pstrain_core::job::{BudgetKind, Job, OnLoss, WorkSpec};
-use pstrain_core::mode::Mode;
-use pstrain_core::node::{Compute, Departure, Event, LEAVE_SERVER, Node, STOP, Server};
-use pstrain_core::params::KeyList;
-use pstrain_core::protocol::message::{Begun, Control, Controlled, EndReason, Push};
-use pstrain_core::protocol::range::{RangeOf, RangePushed};
-use pstrain_core::time::Time;
+use pstrain_compute::id::{PeerId, ServerId, WorkerId};
+use pstrain_compute::params::KeyList;
+use pstrain_compute::time::Time;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{BudgetKind, Job, OnLoss, WorkSpec};
+use pstrain_policy::mode::Mode;
+use pstrain_roles::node::{Compute, Departure, Event, LEAVE_SERVER, Node, STOP, Server};
+use pstrain_wire::client::{Begun, Control, Controlled};
+use pstrain_wire::range::{RangeOf, RangePushed};
+use pstrain_wire::worker::{EndReason, Push};
 
 use books::Books;
 use deck::Deck;
@@ -337,7 +338,7 @@ impl Checker {
                 self.missed.remove(worker);
             }
             Event::Refused { worker: Some(worker), why, .. } => {
-                use pstrain_core::protocol::Refusal::{Data, Frame, NotFinite};
+                use pstrain_wire::Refusal::{Data, Frame, NotFinite};
                 let deserved = matches!(why, Data { .. } | Frame { .. } | NotFinite { .. });
                 assert!(deserved, "{worker} was in order, but refused: {why}");
             }

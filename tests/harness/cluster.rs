@@ -4,18 +4,18 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pstrain_core::examples::Examples;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{PartId, WorkerId};
-use pstrain_core::model::Model;
-use pstrain_core::node::{Event, Ledger, Prepare, Server, Worker, WorkerConfig, WorkerError};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
+use pstrain_compute::examples::Examples;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::{PartId, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Event, Ledger, Prepare, Server, Worker, WorkerConfig, WorkerError};
 use pstrain_transports::{
     Address, Evaluator, Mailbox, MemoryHub, ServerServices, Shaped, SocketTransport, Transport,
     WorkerServices, drive,
 };
+use pstrain_wire::worker::EndReason;
 
 use crate::toy::{Toy, partition_of, parts_of};
 

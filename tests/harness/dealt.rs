@@ -1,11 +1,11 @@
 //! A job in virtual time in which it is not each worker that goes through its own mini-batches one
 //! after another.
 
-use pstrain_core::id::PartId;
-use pstrain_core::node::{Event, Ledger, Point, Prepare, Server};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::time::Time;
+use pstrain_compute::id::PartId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Event, Ledger, Point, Prepare, Server};
 use pstrain_transports::simulation::{Laboratory, Origin};
+use pstrain_wire::worker::EndReason;
 
 use crate::toy::{Toy, partition_of, parts_of};
 use crate::virtual_job::VirtualJob;

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, WorkerId};
-use pstrain_core::identity::Identity;
-use pstrain_core::mode::Mode;
-use pstrain_core::node::{Effect, Input, Node, Outbox, Server};
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
-use pstrain_core::protocol::{Decoder, Message, Outgoing, Spares, encode};
-use pstrain_core::time::Time;
+use pstrain_compute::id::{Incarnation, PartId, PeerId, Sequence, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::time::Time;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::mode::Mode;
+use pstrain_roles::node::{Effect, Input, Node, Outbox, Server};
+use pstrain_wire::identity::Identity;
+use pstrain_wire::worker::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
+use pstrain_wire::{Decoder, Message, Outgoing, Spares, encode};
 
 use crate::probe::OPEN;
 use crate::toy::Toy;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
 use pstrain_transports::WallClock;
 use socket2::{Domain, Socket, Type};
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pstrain_core::id::{Sequence, WorkerId};
-use pstrain_core::node::{Event, Ledger};
+use pstrain_compute::id::{Sequence, WorkerId};
+use pstrain_roles::node::{Event, Ledger};
 
 /// Checks that every push was applied at most once and that the ledger balances with the events of
 /// a run that is over.

@@ -5,33 +5,34 @@ mod group;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_core::decided::{Decided, DropReason};
-use pstrain_core::filter::{Encoded, Filters, Form, KeyForm, PieceForm, ValueForm};
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{
+use pstrain_compute::decided::{Decided, DropReason};
+use pstrain_compute::filter::{Encoded, Filters, Form, KeyForm, PieceForm, ValueForm};
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::{
     BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId,
 };
-use pstrain_core::job::{DataFrom, Job};
-use pstrain_core::params::{KeyRange, Layout};
-use pstrain_core::protocol::group::Unreached;
-use pstrain_core::protocol::keys::{Keys, KeysHeader, KeysKnown};
-use pstrain_core::protocol::message::{
-    Begun, Bye, Control, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello, Parameters,
-    ParametersHeader, Pull, PullExamples, PullStatus, Push, PushHeader, Ready, Resume, Welcome,
-};
-use pstrain_core::protocol::range::{How, PartDue, PullRange, PushRange, RangeOf, RangePart};
-use pstrain_core::protocol::replica::{
+use pstrain_compute::params::{KeyRange, Layout};
+use pstrain_compute::rng::Random;
+use pstrain_compute::task::Task;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::{DataFrom, Job};
+use pstrain_wire::client::{Begun, Control, PullStatus};
+use pstrain_wire::holders::Unreached;
+use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
+use pstrain_wire::range::{How, PartDue, PullRange, PushRange, RangeOf, RangePart};
+use pstrain_wire::replica::{
     Candidacy, Combined, CombinedHeader, Deposed, Elector, Electorate, Entry, EntryHeader,
     EntryKind, Follow, Kept, Promise, Shape, Stage, Standby, State, StateHeader,
 };
-use pstrain_core::protocol::{
-    Evaluated, Held, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message, Phase, Recent,
-    Refusal, RefusedStatus, ServerStatus, Status, Successor, TcpFigures, TimeSpent, Wait,
+use pstrain_wire::worker::{
+    Bye, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello, Parameters,
+    ParametersHeader, Pull, PullExamples, Push, PushHeader, Ready, Resume, Welcome,
+};
+use pstrain_wire::{
+    Held, LatestEvaluation, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message, Phase,
+    Recent, Refusal, RefusedStatus, ServerStatus, Status, Successor, TcpFigures, TimeSpent, Wait,
     WaitReason, encode,
 };
-use pstrain_core::rng::Random;
-use pstrain_core::task::Task;
-use pstrain_core::time::Time;
 
 use crate::toy::Toy;
 
@@ -576,7 +577,7 @@ impl Messages {
             samples_wanted: self.number(),
             epoch: self.rng.unit(),
             loss: self.coin().then(|| self.rng.unit()),
-            evaluated: self.coin().then(|| Evaluated {
+            evaluated: self.coin().then(|| LatestEvaluation {
                 version: Version(self.number()),
                 accuracy: self.rng.unit(),
                 loss: self.rng.unit(),

@@ -6,21 +6,21 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pstrain_core::examples::Examples;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{PartId, PeerId, WorkerId};
-use pstrain_core::model::Model;
-use pstrain_core::node::{
+use pstrain_compute::examples::Examples;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::{PartId, PeerId, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{
     Event, Input, Ledger, Prepare, Server, Target, Worker, WorkerConfig, WorkerError,
 };
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::protocol::{Limits, Message};
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
 use pstrain_transports::{
     Address, Evaluator, Handle, Mailbox, ServerServices, SocketTransport, Transport,
     TransportError, TransportEvent, Waker, WorkerServices, drive,
 };
+use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Limits, Message};
 
 use crate::toy::{Toy, partition_of, parts_of};
 

@@ -1,8 +1,8 @@
 //! Policies drawn at random: every kind, with numbers that make sense for the job.
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::mode::Mode;
-use pstrain_core::rng::Random;
+use pstrain_compute::rng::Random;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::mode::Mode;
 
 /// Draws a policy for `workers` workers.
 pub(crate) fn draw_policy(rng: &mut Random, workers: u32) -> ConsistencySpec {

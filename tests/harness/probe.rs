@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pstrain_core::id::{PeerId, WorkerId};
-use pstrain_core::node::Event;
-use pstrain_core::node::Target;
-use pstrain_core::protocol::{Limits, Message};
+use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_roles::node::Event;
+use pstrain_roles::node::Target;
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::{Address, MemoryHub, Shaped, SocketTransport, Transport, TransportEvent};
+use pstrain_wire::{Limits, Message};
 use tempfile::TempDir;
 
 use crate::cluster::Kind;

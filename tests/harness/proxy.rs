@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use pstrain_core::rng::Random;
+use pstrain_compute::rng::Random;
 use pstrain_transports::Address;
 
 /// A proxy in front of a server. Dropping it cuts everything.

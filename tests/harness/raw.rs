@@ -7,10 +7,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::protocol::message::Hello;
-use pstrain_core::protocol::{Decoder, Limits, Message};
+use pstrain_compute::id::WorkerId;
 use pstrain_transports::Address;
+use pstrain_wire::worker::Hello;
+use pstrain_wire::{Decoder, Limits, Message};
 
 use crate::messages::frame;
 

@@ -1,11 +1,11 @@
 //! BSP written down once more, without a server: the oracle of the equivalence tests.
 
-use pstrain_core::id::{BatchId, Version, WorkerId};
-use pstrain_core::model::Model;
-use pstrain_core::optim::Updater;
-use pstrain_core::rng::Stream;
-use pstrain_core::task::Task;
-use pstrain_core::trainer::Trainer;
+use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::optim::Updater;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
+use pstrain_policy::trainer::Trainer;
 
 use crate::toy::{Toy, partition_of};
 

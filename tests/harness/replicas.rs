@@ -15,18 +15,18 @@ mod watching;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{Incarnation, Sequence, Version, WorkerId};
-use pstrain_core::job::Job;
-use pstrain_core::node::{
+use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::id::{Incarnation, Sequence, Version, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{
     Compute, Computed, Effect, Evaluate, Evaluated, Input, Ledger, Node, Outbox, Prepared, Replica,
     ReplicaConfig, Replicate, Target, Worker, WorkerConfig,
 };
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::Message;
-use pstrain_core::protocol::message::{EndReason, Heartbeat};
-use pstrain_core::rng::{Random, Stream};
-use pstrain_core::time::Time;
+use pstrain_wire::Message;
+use pstrain_wire::worker::{EndReason, Heartbeat};
 
 use crate::toy::{Toy, parts_of};
 use crashes::Disk;

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::str::FromStr;
 use std::time::Duration;
 
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
 use pstrain_transports::WallClock;
 
 /// One in so many of a test's seeds runs if the environment asks for no other share,

@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use pstrain_core::examples::Examples;
-use pstrain_core::id::{PartId, PeerId, WorkerId};
-use pstrain_core::job::Job;
-use pstrain_core::model::Model;
-use pstrain_core::node::{
+use pstrain_compute::examples::Examples;
+use pstrain_compute::id::{PartId, PeerId, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{
     Compute, Computed, Evaluate, Evaluated, Event, Input, Ledger, Node, Point, Prepare, Prepared,
     Server, WorkerError,
 };
-use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
-use pstrain_core::protocol::{Message, frame_len};
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
     Host, Laboratory, Origin, Outcome, Setup, SimulationError, simulate,
 };
+use pstrain_wire::worker::{EndReason, ExamplesChunk};
+use pstrain_wire::{Message, frame_len};
 
 use crate::checkers::Checker;
 use crate::toy::{Toy, partition_of};

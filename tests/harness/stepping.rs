@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use pstrain_core::id::{BatchId, Incarnation, PartId, Sequence, Version, WorkerId};
-use pstrain_core::model::{Model, ModelSpec};
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{Push, PushHeader};
-use pstrain_core::protocol::{Message, encode};
-use pstrain_core::rng::Stream;
-use pstrain_core::task::Task;
-use pstrain_core::trainer::Trainer;
+use pstrain_compute::id::{BatchId, Incarnation, PartId, Sequence, Version, WorkerId};
+use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
 use pstrain_data::Prepared;
+use pstrain_policy::trainer::Trainer;
+use pstrain_wire::worker::{Push, PushHeader};
+use pstrain_wire::{Message, encode};
 
 /// A worker that makes step after step on the same parameters.
 #[derive(Debug)]

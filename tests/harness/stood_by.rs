@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pstrain_core::id::{PartId, Version, WorkerId};
-use pstrain_core::node::{
+use pstrain_compute::id::{PartId, Version, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{
     Compute, Computed, Evaluate, Evaluated, Event, Ledger, Prepare, Prepared, Server,
 };
-use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
-use pstrain_core::time::Time;
 use pstrain_transports::simulation::{Failover, Host, Laboratory, Origin, Outcome};
+use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
 use crate::toy::{Toy, partition_of, parts_of};
 use crate::virtual_job::VirtualJob;

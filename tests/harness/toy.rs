@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::examples::{Examples, Shape};
-use pstrain_core::filter::Filters;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{PartId, WorkerId};
-use pstrain_core::job::{
+use pstrain_compute::examples::{Examples, Shape};
+use pstrain_compute::filter::Filters;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::{PartId, WorkerId};
+use pstrain_compute::model::{Activation, Model, ModelSpec};
+use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
+use pstrain_compute::params::KeyList;
+use pstrain_compute::rng::Stream;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
 };
-use pstrain_core::mode::Mode;
-use pstrain_core::model::{Activation, Model, ModelSpec};
-use pstrain_core::node::Prepare;
-use pstrain_core::optim::{OptimizerSpec, UpdateSpec};
-use pstrain_core::params::KeyList;
-use pstrain_core::rng::Stream;
-use pstrain_core::rules::Aggregation;
-use pstrain_core::trainer::working_set;
+use pstrain_policy::mode::Mode;
+use pstrain_policy::rules::Aggregation;
+use pstrain_policy::trainer::working_set;
+use pstrain_roles::node::Prepare;
 
 /// A job and its training examples.
 #[derive(Clone, Debug)]

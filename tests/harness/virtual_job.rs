@@ -2,9 +2,9 @@
 
 use std::sync::atomic::AtomicBool;
 
-use pstrain_core::model::Model;
-use pstrain_core::node::Server;
-use pstrain_core::rng::Stream;
+use pstrain_compute::model::Model;
+use pstrain_compute::rng::Stream;
+use pstrain_roles::node::Server;
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{Host, Outcome, Setup, simulate};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pstrain_core::id::{PeerId, WorkerId};
-use pstrain_core::protocol::Message;
+use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_wire::Message;
 
 /// Holds what reaches the server against what the workers sent.
 ///

@@ -23,18 +23,19 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{PartId, PeerId, WorkerId};
-use pstrain_core::identity::Identity;
-use pstrain_core::node::{
+use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::id::{PartId, PeerId, WorkerId};
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{
     Checkpoint, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, Outbox, STOP, Server,
     Worker, WorkerError,
 };
-use pstrain_core::protocol::Message;
-use pstrain_core::protocol::message::{Controlled, EndReason, ExampleRows, ExamplesChunk};
-use pstrain_core::protocol::range::RangeOf;
-use pstrain_core::rng::{Random, Stream};
-use pstrain_core::time::Time;
+use pstrain_wire::Message;
+use pstrain_wire::client::Controlled;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::range::RangeOf;
+use pstrain_wire::worker::{EndReason, ExampleRows, ExamplesChunk};
 
 use crate::checkers::Checker;
 use crate::toy::{partition_of, working_sets};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use peakmem_alloc::{INSTRUMENTED_SYSTEM, PeakMemAlloc, PeakMemAllocTrait};
 use proptest::prelude::*;
-use pstrain_core::protocol::{
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_tests::{KINDS, Messages, OPEN, frame, within};
+use pstrain_wire::{
     CHECKSUM_BYTES, Decoder, FrameError, HEADER_BYTES, Limits, Message, PROTOCOL_VERSION,
 };
-use pstrain_core::rng::{Random, Stream};
-use pstrain_tests::{KINDS, Messages, OPEN, frame, within};
 
 #[global_allocator]
 static MEMORY: &PeakMemAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};

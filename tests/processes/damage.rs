@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::ops::Range;
 
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 use pstrain_tests::{Disturbance, Proxy};
 
 use crate::cluster::{PACED, Server, check_undisturbed};

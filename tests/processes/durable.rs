@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 use rustix::process::Signal;
 use tempfile::TempDir;
 

@@ -1,6 +1,6 @@
 //! A flood of TLS hellos: members that were cut off or killed come back all the same.
 
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 use pstrain_tests::{Flood, FloodSpec, Proxy, tls_hello};
 
 use crate::cluster::{ENDLESS, Server};

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use pstrain_core::protocol::message::PullStatus;
-use pstrain_core::protocol::{Message, PROTOCOL_VERSION, encode};
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
+use pstrain_wire::client::PullStatus;
+use pstrain_wire::{Message, PROTOCOL_VERSION, encode};
 use serde_json::Value;
 
 use crate::books::{called, check_books, events};

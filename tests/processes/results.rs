@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 use pstrain_data::split::split;
 use safetensors::SafeTensors;
 use serde_json::Value;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
 use pstrain_tests::connect_from;
 use pstrain_transports::WallClock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

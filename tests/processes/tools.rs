@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use pstrain_core::protocol::PROTOCOL_VERSION;
+use pstrain_wire::PROTOCOL_VERSION;
 
 use crate::cluster::{number, path, real};
 use crate::process::finish;

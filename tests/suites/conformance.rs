@@ -7,17 +7,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_core::id::{BatchId, PartId, PeerId, Sequence, Version, WorkerId};
-use pstrain_core::node::Target;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{
-    Parameters, ParametersHeader, PullExamples, Push, PushHeader,
-};
-use pstrain_core::protocol::{FrameError, Limits, Message, Refusal};
-use pstrain_core::rng::Stream;
-use pstrain_core::task::Task;
+use pstrain_compute::id::{BatchId, PartId, PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
+use pstrain_roles::node::Target;
 use pstrain_tests::{Kind, Net, OPEN, Probe, frame, within};
 use pstrain_transports::{MAX_BACKLOG_BYTES, TransportEvent};
+use pstrain_wire::worker::{Parameters, ParametersHeader, PullExamples, Push, PushHeader};
+use pstrain_wire::{FrameError, Limits, Message, Refusal};
 
 mod shaped;
 mod slow;
@@ -87,7 +85,7 @@ fn number_of(message: &Message) -> u64 {
 
 fn push(number: u64, gradient: &Arc<Vec<f32>>) -> Message {
     let header = PushHeader {
-        incarnation: pstrain_core::id::Incarnation(1),
+        incarnation: pstrain_compute::id::Incarnation(1),
         sequence: Sequence(number),
         base: Version(3),
         task: Task::own(WorkerId(0), BatchId(4)),

@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use pstrain_core::id::PeerId;
-use pstrain_core::identity::Identity;
-use pstrain_core::node::{Effect, Input, Node, Outbox, Server};
-use pstrain_core::time::Time;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Effect, Input, Node, Outbox, Server};
 use pstrain_tests::Toy;
 use pstrain_transports::Journal;
 use pstrain_transports::journal::{
     Beside, Checkpoints, Disk, Files, Found, InputLog, Recovered, Snapshots, StateFolder, recover,
 };
+use pstrain_wire::identity::Identity;
 
 /// What goes wrong once so many things have been done.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::job::{BudgetKind, DataFrom, Exchange};
-use pstrain_core::model::{Activation, ModelSpec};
-use pstrain_core::node::{Departure, Event};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rules::Aggregation;
+use pstrain_compute::model::{Activation, ModelSpec};
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{BudgetKind, DataFrom, Exchange};
+use pstrain_policy::rules::Aggregation;
+use pstrain_roles::node::{Departure, Event};
 use pstrain_tests::{Kind, Toy, run_cluster, run_cluster_staggered, sequential_bsp, within};
 use pstrain_transports::scenario::Scenario;
+use pstrain_wire::worker::EndReason;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -193,7 +193,7 @@ fn bounded_delay_makes_updates_of_whole_iterations_over_every_transport() {
 fn the_sum_of_two_is_twice_their_mean() {
     // Plain SGD and equal batches: sum with half the rate is the mean, up to rounding.
     let mut toy = Toy::new(2, 128);
-    toy.job.update.optimizer = pstrain_core::optim::OptimizerSpec::Sgd;
+    toy.job.update.optimizer = pstrain_compute::optim::OptimizerSpec::Sgd;
     toy.job.update.weight_decay = 0.0;
     let mean = sequential_bsp(&toy);
     toy.job.aggregation = Aggregation::Sum;

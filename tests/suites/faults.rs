@@ -6,16 +6,16 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::WorkerId;
-use pstrain_core::model::{Activation, ModelSpec};
-use pstrain_core::node::{Departure, Event, WorkerError};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::{Random, Stream};
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::model::{Activation, ModelSpec};
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_roles::node::{Departure, Event, WorkerError};
 use pstrain_tests::{
     Disturbance, Proxy, ServerEnd, ServerThread, Toy, WorkerThread, check_exactly_once,
     sequential_bsp, within,
 };
+use pstrain_wire::worker::EndReason;
 
 mod clients;
 mod membership;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use pstrain_core::filter::{ErrorFeedback, Filters};
-use pstrain_core::job::Job;
-use pstrain_core::node::Event;
-use pstrain_core::protocol::message::EndReason;
+use pstrain_compute::filter::{ErrorFeedback, Filters};
+use pstrain_policy::job::Job;
+use pstrain_roles::node::Event;
 use pstrain_tests::{Kind, Toy, VirtualRun, run_cluster, sequential_bsp, trial_of, within};
+use pstrain_wire::worker::EndReason;
 
 const LIMIT: Duration = Duration::from_secs(60);
 

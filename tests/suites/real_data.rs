@@ -2,7 +2,7 @@
 //!
 //! Where they are looked for: [`pstrain_tests::real_data`].
 
-use pstrain_core::id::PartId;
+use pstrain_compute::id::PartId;
 use pstrain_data::{Prepared, Settings, Source, info};
 use pstrain_tests::real_data;
 

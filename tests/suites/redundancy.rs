@@ -6,16 +6,16 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::decided::DropReason;
-use pstrain_core::id::Version;
-use pstrain_core::job::{BudgetKind, DataFrom, Exchange, Redundancy};
-use pstrain_core::mode::{Switch, SwitchAt};
-use pstrain_core::node::{Event, Server};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rules::Aggregation;
-use pstrain_core::time::Time;
+use pstrain_compute::decided::DropReason;
+use pstrain_compute::id::Version;
+use pstrain_compute::time::Time;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{BudgetKind, DataFrom, Exchange, Redundancy};
+use pstrain_policy::mode::{Switch, SwitchAt};
+use pstrain_policy::rules::Aggregation;
+use pstrain_roles::node::{Event, Server};
 use pstrain_tests::{Dealt, Toy, faults_of, run_dealt, sequential_bsp};
+use pstrain_wire::worker::EndReason;
 
 /// A job of so many workers, whose partitions are not all of the same size.
 fn toy(workers: u32, redundancy: &str) -> Toy {

@@ -9,29 +9,29 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::evaluation::evaluate;
-use pstrain_core::filter::Filters;
-use pstrain_core::id::{PartId, PeerId, WorkerId};
-use pstrain_core::job::{
-    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
-};
-use pstrain_core::mode::Mode;
-use pstrain_core::model::{Activation, Model, ModelSpec, Workspace};
-use pstrain_core::node::{Prepare, Server, Target, Worker, WorkerConfig};
-use pstrain_core::optim::UpdateSpec;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::protocol::{Limits, Message};
-use pstrain_core::rng::Stream;
-use pstrain_core::rules::Aggregation;
-use pstrain_core::time::Time;
+use pstrain_compute::evaluation::evaluate;
+use pstrain_compute::filter::Filters;
+use pstrain_compute::id::{PartId, PeerId, WorkerId};
+use pstrain_compute::model::{Activation, Model, ModelSpec, Workspace};
+use pstrain_compute::optim::UpdateSpec;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{PartitionSpec, Prepared, Settings, Source};
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{
+    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
+};
+use pstrain_policy::mode::Mode;
+use pstrain_policy::rules::Aggregation;
+use pstrain_roles::node::{Prepare, Server, Target, Worker, WorkerConfig};
 use pstrain_tests::{real_data, within};
 use pstrain_transports::{
     Evaluator, Mailbox, MemoryHub, MemoryTransport, ServerServices, Transport, TransportError,
     TransportEvent, Waker, WorkerServices, drive,
 };
+use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Limits, Message};
 
 /// Longer than any of this takes unless it hangs.
 const LIMIT: Duration = Duration::from_secs(120);

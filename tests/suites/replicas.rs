@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::job::{Exchange, Job, OnLoss};
-use pstrain_core::mode::Mode;
-use pstrain_core::node::{Ledger, Replicate};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rules::{Aggregation, ParticipationSpec, StalenessSpec};
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{Exchange, Job, OnLoss};
+use pstrain_policy::mode::Mode;
+use pstrain_policy::rules::{Aggregation, ParticipationSpec, StalenessSpec};
+use pstrain_roles::node::{Ledger, Replicate};
 use pstrain_tests::{
     Disturbances, Fate, Ran, Rank, Replaced, Replicated, Toy, for_seeds, run_moving, run_replicated,
 };
+use pstrain_wire::worker::EndReason;
 
 fn toy(workers: u32, seed: u64) -> Toy {
     let mut toy = Toy::new(workers, 240);

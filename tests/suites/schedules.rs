@@ -16,15 +16,15 @@ mod sparse;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::Version;
-use pstrain_core::job::{BudgetKind, Exchange, OnLoss};
-use pstrain_core::mode::{Mode, Switch, SwitchAt};
-use pstrain_core::node::{Cause, Event};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rules::{Aggregation, ParticipationSpec};
+use pstrain_compute::id::Version;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{BudgetKind, Exchange, OnLoss};
+use pstrain_policy::mode::{Mode, Switch, SwitchAt};
+use pstrain_policy::rules::{Aggregation, ParticipationSpec};
+use pstrain_roles::node::{Cause, Event};
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, Ran, kind_of_policy};
+use pstrain_wire::worker::EndReason;
 
 /// Seeds of the largest test.
 const LARGEST: u64 = 12_000;

@@ -4,12 +4,12 @@ mod blocks;
 
 use std::time::Duration;
 
-use pstrain_core::filter::{Filters, PullFilter};
-use pstrain_core::job::{DataFrom, Exchange};
-use pstrain_core::node::Event;
-use pstrain_core::optim::{OptimizerSpec, Proximal};
-use pstrain_core::protocol::message::EndReason;
+use pstrain_compute::filter::{Filters, PullFilter};
+use pstrain_compute::optim::{OptimizerSpec, Proximal};
+use pstrain_policy::job::{DataFrom, Exchange};
+use pstrain_roles::node::Event;
 use pstrain_tests::{Kind, Toy, run_cluster, sequential_bsp, within};
+use pstrain_wire::worker::EndReason;
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use pstrain_core::job::{BudgetKind, Exchange, Redundancy, WorkSpec};
-use pstrain_core::node::{Event, Server};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rules::Aggregation;
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::{BudgetKind, Exchange, Redundancy, WorkSpec};
+use pstrain_policy::rules::Aggregation;
+use pstrain_roles::node::{Event, Server};
 use pstrain_tests::{Dealt, Toy, faults_of, run_dealt};
+use pstrain_wire::worker::EndReason;
 
 /// A job of so many workers with mini-batches in proportion to speed.
 fn toy(workers: u32, rows: usize, batch_size: u32) -> Toy {

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use pstrain_core::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
-use pstrain_core::node::Target;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{Heartbeat, Push, PushHeader};
-use pstrain_core::protocol::{Limits, Message};
-use pstrain_core::task::Task;
+use pstrain_compute::id::{BatchId, Incarnation, PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::task::Task;
+use pstrain_roles::node::Target;
 use pstrain_transports::{KeyAccess, Security, SocketTransport, Transport, TransportEvent};
+use pstrain_wire::worker::{Heartbeat, Push, PushHeader};
+use pstrain_wire::{Limits, Message};
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,

@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
 
 /// A monotonic clock that starts at zero, or where it is told. Copies of one clock agree.
 #[derive(Clone, Copy, Debug)]

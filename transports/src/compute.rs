@@ -4,11 +4,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pstrain_core::node::{Compute, Computed, Input};
-use pstrain_core::trainer::Trainer;
+use pstrain_policy::trainer::Trainer;
+use pstrain_roles::node::{Compute, Computed, Input};
 
 use crate::clock::WallClock;
 use crate::driver::Handle;
+use crate::gradient::compute_gradient;
 use crate::paced::{Paced, Pacing};
 
 /// Computes the gradients of one worker: on a thread of its own as long as that is needed, and in
@@ -59,7 +60,7 @@ impl Computer {
     pub fn compute(&mut self, order: Compute, handle: &Handle) -> Option<Input> {
         let (place, answer) = match self.place.take()?.come_back(self.short) {
             Place::Here(mut trainer) => {
-                let computed = run(&mut trainer, order, self.clock);
+                let computed = compute_gradient(&mut trainer, order, self.clock);
                 let place = if computed.took < self.short {
                     Place::Here(trainer)
                 } else {
@@ -104,7 +105,7 @@ impl Away {
         let (report, took) = channel();
         let thread = std::thread::spawn(move || {
             for order in inbox {
-                let computed = run(&mut trainer, order, clock);
+                let computed = compute_gradient(&mut trainer, order, clock);
                 // Whoever does not listen any more does not need to know.
                 let _unheard = report.send(computed.took);
                 handle.post(Input::Computed(computed));
@@ -112,18 +113,5 @@ impl Away {
             trainer
         });
         Self { orders, thread, took }
-    }
-}
-
-pub(crate) fn run(trainer: &mut Trainer, order: Compute, clock: WallClock) -> Computed {
-    let begin = clock.now();
-    let mut gradient = order.scratch;
-    let computed = trainer.compute(order.task, &order.parameters, &mut gradient);
-    Computed {
-        ticket: order.ticket,
-        gradient,
-        loss: computed.loss,
-        samples: computed.samples,
-        took: clock.now() - begin,
     }
 }

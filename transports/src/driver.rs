@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use pstrain_core::id::{PartId, PeerId};
-use pstrain_core::node::{Checkpoint, Effect, Event, Input, Node, Outbox, WorkerError};
-use pstrain_core::protocol::message::{EndReason, ExamplesChunk};
-use pstrain_core::protocol::{Message, Status};
-use pstrain_core::time::Time;
+use pstrain_compute::id::{PartId, PeerId};
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Checkpoint, Effect, Event, Input, Node, Outbox, WorkerError};
+use pstrain_wire::worker::{EndReason, ExamplesChunk};
+use pstrain_wire::{Message, Status};
 
 use crate::refusals::Refusals;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use pstrain_core::evaluation::evaluate;
-use pstrain_core::examples::Examples;
-use pstrain_core::model::{Model, Workspace};
-use pstrain_core::node::{Evaluate, Evaluated, Input};
+use pstrain_compute::evaluation::evaluate;
+use pstrain_compute::examples::Examples;
+use pstrain_compute::model::{Model, Workspace};
+use pstrain_roles::node::{Evaluate, Evaluated, Input};
 
 use crate::driver::Handle;
 

@@ -17,6 +17,7 @@ mod clock;
 mod compute;
 mod driver;
 mod evaluate;
+mod gradient;
 pub mod journal;
 mod memory;
 mod paced;

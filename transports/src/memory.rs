@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use pstrain_core::id::PeerId;
-use pstrain_core::identity::Identity;
-use pstrain_core::node::Target;
-use pstrain_core::protocol::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Limits, Message, payload};
-use pstrain_core::time::Time;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::Target;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Limits, Message, payload};
 
 use crate::clock::WallClock;
 use crate::transport::{

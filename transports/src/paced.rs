@@ -4,15 +4,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::job::Job;
-use pstrain_core::node::{Compute, Input};
-use pstrain_core::time::Time;
-use pstrain_core::trainer::Trainer;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Job;
+use pstrain_policy::trainer::Trainer;
+use pstrain_roles::node::{Compute, Input};
 
 use crate::clock::WallClock;
-use crate::compute::run;
 use crate::driver::Handle;
+use crate::gradient::compute_gradient;
 use crate::punctuality::Punctuality;
 use crate::scenario::{Pace, Scenario};
 
@@ -105,7 +105,7 @@ impl Paced {
             let mut next = inbox.recv().ok();
             while let Some((order, begin)) = next {
                 let amount = order.amount;
-                let mut computed = run(&mut trainer, order, clock);
+                let mut computed = compute_gradient(&mut trainer, order, clock);
                 next = pacing.keep((begin, amount), computed.took, &inbox);
                 if next.is_none() {
                     computed.took = clock.now() - begin;

@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 
-use pstrain_core::protocol::RefusedStatus;
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
+use pstrain_wire::RefusedStatus;
 
 /// The most that are kept.
 const MOST: usize = 8;

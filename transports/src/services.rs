@@ -7,15 +7,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pstrain_core::examples::Examples;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::PartId;
-use pstrain_core::model::Model;
-use pstrain_core::node::{Effect, Event, Input, Prepare, Prepared};
-use pstrain_core::protocol::message::{ExampleRows, ExamplesChunk};
-use pstrain_core::protocol::{EXAMPLES_CHUNK_BYTES, Status};
-use pstrain_core::time::Time;
-use pstrain_core::trainer::Trainer;
+use pstrain_compute::examples::Examples;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::PartId;
+use pstrain_compute::model::Model;
+use pstrain_compute::time::Time;
+use pstrain_policy::trainer::Trainer;
+use pstrain_roles::node::{Effect, Event, Input, Prepare, Prepared};
+use pstrain_wire::worker::{ExampleRows, ExamplesChunk};
+use pstrain_wire::{EXAMPLES_CHUNK_BYTES, Status};
 
 use crate::clock::WallClock;
 use crate::compute::Computer;

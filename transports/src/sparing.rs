@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
 use serde::{Deserialize, Serialize};
 
 /// Lets so many messages through in a time, and counts those after them.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use pstrain_core::id::PeerId;
-use pstrain_core::identity::Identity;
-use pstrain_core::node::{Event, Target};
-use pstrain_core::protocol::{FrameError, Limits, LinkFigures, Message};
-use pstrain_core::time::Time;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Event, Target};
+use pstrain_wire::identity::Identity;
+use pstrain_wire::{FrameError, Limits, LinkFigures, Message};
 
 /// Once more than this is queued for a peer that dialled, nothing more is read from it until it has
 /// taken its answers: a slow reader slows its sender.

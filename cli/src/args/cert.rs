@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use pstrain_core::id::WorkerId;
+use pstrain_compute::id::WorkerId;
 
 #[derive(Debug, Args)]
 pub(crate) struct CertArgs {

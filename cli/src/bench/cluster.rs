@@ -6,14 +6,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use pstrain_core::examples::Examples;
-use pstrain_core::id::WorkerId;
-use pstrain_core::job::Job;
-use pstrain_core::model::Model;
-use pstrain_core::node::{Event, Prepare, Server, Worker, WorkerConfig};
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
+use pstrain_compute::examples::Examples;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::model::Model;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
 use pstrain_data::Prepared;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{Event, Prepare, Server, Worker, WorkerConfig};
 use pstrain_transports::{Evaluator, Mailbox, ServerServices, Transport, WorkerServices, drive};
 
 use crate::job::{Layers, Resolved};

@@ -5,18 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, WorkerId};
-use pstrain_core::job::Job;
-use pstrain_core::model::Model;
-use pstrain_core::node::Target;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{
-    Bye, Hello, Parameters, Pull, Push, PushHeader, Ready, Welcome,
-};
-use pstrain_core::protocol::{Limits, Message};
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::{Incarnation, PartId, PeerId, Sequence, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::params::KeyRange;
 use pstrain_data::Prepared;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::Target;
 use pstrain_transports::{SocketTransport, Transport as _, TransportEvent};
+use pstrain_wire::worker::{Bye, Hello, Parameters, Pull, Push, PushHeader, Ready, Welcome};
+use pstrain_wire::{Limits, Message};
 
 /// So many knock at once: a server lets only some strangers stand at its door.
 const AT_THE_DOOR: u32 = 32;

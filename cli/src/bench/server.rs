@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, ensure};
 use indicatif::ProgressBar;
-use pstrain_core::node::Event;
+use pstrain_roles::node::Event;
 use pstrain_transports::{Address, Mailbox, SocketTransport, allow_more_files};
 
 use super::cluster::{Pushes, serve};

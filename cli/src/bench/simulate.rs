@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use indicatif::ProgressBar;
-use pstrain_core::evaluation::evaluate;
-use pstrain_core::id::{BatchId, WorkerId};
-use pstrain_core::model::{Model, Workspace};
-use pstrain_core::rng::Stream;
-use pstrain_core::task::Task;
-use pstrain_core::trainer::Trainer;
+use pstrain_compute::evaluation::evaluate;
+use pstrain_compute::id::{BatchId, WorkerId};
+use pstrain_compute::model::{Model, Workspace};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
+use pstrain_policy::trainer::Trainer;
 use pstrain_transports::WallClock;
 
 use super::{Effort, Figure};

@@ -3,13 +3,13 @@
 use std::hint::black_box;
 
 use indicatif::ProgressBar;
-use pstrain_core::id::{BatchId, Version, WorkerId};
-use pstrain_core::model::{Activation, Model, ModelSpec};
-use pstrain_core::optim::{UpdateSpec, Updater};
-use pstrain_core::rng::Stream;
-use pstrain_core::task::Task;
-use pstrain_core::trainer::Trainer;
+use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::model::{Activation, Model, ModelSpec};
+use pstrain_compute::optim::{UpdateSpec, Updater};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
 use pstrain_data::{Prepared, Settings, Source};
+use pstrain_policy::trainer::Trainer;
 use pstrain_transports::WallClock;
 
 use super::{Effort, Figure};

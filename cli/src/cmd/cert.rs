@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Context, bail, ensure};
-use pstrain_core::identity::Identity;
 use pstrain_transports::calendar_time;
+use pstrain_wire::identity::Identity;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,

@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use pstrain_core::node::Target;
-use pstrain_core::protocol::{Limits, Message, Refusal};
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::Target;
 use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent, WallClock};
+use pstrain_wire::{Limits, Message, Refusal};
 
 use crate::args::SecurityArgs;
 use crate::messages;

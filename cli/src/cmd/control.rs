@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use pstrain_core::id::Version;
-use pstrain_core::mode::Mode;
-use pstrain_core::node::{LEAVE_SERVER, STOP};
-use pstrain_core::protocol::message::{Begun, Control, Controlled};
-use pstrain_core::protocol::{Message, PROTOCOL_VERSION, Status, WaitReason};
-use pstrain_core::time::Time;
+use pstrain_compute::id::Version;
+use pstrain_compute::time::Time;
+use pstrain_policy::mode::Mode;
+use pstrain_roles::node::{LEAVE_SERVER, STOP};
 use pstrain_transports::WallClock;
+use pstrain_wire::client::{Begun, Control, Controlled};
+use pstrain_wire::{Message, PROTOCOL_VERSION, Status, WaitReason};
 use serde::Serialize;
 
 use super::client::{NoAnswer, ask_for_long};

@@ -5,9 +5,9 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use pstrain_core::id::WorkerId;
+use pstrain_compute::id::WorkerId;
 use pstrain_data::info::Occurrence;
-use pstrain_data::synthetic::write_csv;
+use pstrain_data::write_csv;
 use pstrain_data::{Info, Prepared, Skew, info};
 
 use super::server::gather;

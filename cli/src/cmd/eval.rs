@@ -1,8 +1,8 @@
 //! `pstrain eval`: how good is a trained model on a data file?
 
 use anyhow::{Context, bail};
-use pstrain_core::evaluation::evaluate;
-use pstrain_core::model::Workspace;
+use pstrain_compute::evaluation::evaluate;
+use pstrain_compute::model::Workspace;
 use pstrain_data::{DataSpec, EvaluationRows};
 use serde::Serialize;
 

@@ -2,15 +2,15 @@
 //! coordinator sends it back to one, it goes on from there as if it had been begun anew.
 
 use anyhow::Context as _;
-use pstrain_core::id::CheckpointId;
-use pstrain_core::node::{Shard, WorkerError};
-use pstrain_core::protocol::checkpoint::OnDisk;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::time::Time;
+use pstrain_compute::id::CheckpointId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Shard, WorkerError};
 use pstrain_transports::journal::{
     Beside, CheckpointError, Checkpoints, Files, Found, Shelf, Snapshots, StateFolder, goes_on,
 };
 use pstrain_transports::{Begin, Mailbox, SocketTransport, Transport as _, WallClock, drive_from};
+use pstrain_wire::checkpoint::OnDisk;
+use pstrain_wire::worker::EndReason;
 
 use super::shard::services;
 use crate::args::ServerArgs;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::range::{PullRange, RangeHeader, RangeOf, Statistics};
-use pstrain_core::protocol::{Message, PROTOCOL_VERSION};
+use pstrain_compute::params::KeyRange;
 use pstrain_transports::Address;
+use pstrain_wire::range::{PullRange, RangeHeader, RangeOf, Statistics};
+use pstrain_wire::{Message, PROTOCOL_VERSION};
 use serde::Serialize;
 
 use super::{client, range, status};

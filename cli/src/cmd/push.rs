@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::path::Path;
 
 use anyhow::bail;
-use pstrain_core::id::Version;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::range::{How, MOST_PART_KEYS, PartDue, PushRange, RangePart};
-use pstrain_core::protocol::{Message, PROTOCOL_VERSION};
+use pstrain_compute::id::Version;
+use pstrain_compute::params::KeyRange;
+use pstrain_wire::range::{How, MOST_PART_KEYS, PartDue, PushRange, RangePart};
+use pstrain_wire::{Message, PROTOCOL_VERSION};
 use serde::Serialize;
 
 use super::client::{Reply, converse};

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
-use pstrain_core::params::KeyRange;
+use pstrain_compute::params::KeyRange;
 
 use crate::record::{check_finite, read_model};
 

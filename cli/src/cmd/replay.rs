@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use pstrain_core::evaluation::evaluate;
-use pstrain_core::id::Version;
-use pstrain_core::model::{Model, ModelSpec, Workspace};
-use pstrain_core::node::Server;
+use pstrain_compute::evaluation::evaluate;
+use pstrain_compute::id::Version;
+use pstrain_compute::model::{Model, ModelSpec, Workspace};
 use pstrain_data::{Prepared, Settings, Source};
+use pstrain_roles::node::Server;
 use serde::Serialize;
 
 use crate::args::ReplayArgs;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use pstrain_core::job::Job;
-use pstrain_core::node::{Replica, Server};
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{Replica, Server};
 use pstrain_transports::journal::{CheckpointError, Found, Recovered, recover};
 
 use super::server::{Host, fresh_run};

@@ -5,14 +5,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pstrain_core::id::{ServerId, WorkerId};
-use pstrain_core::node::{Event, Prepare, Server, Worker, WorkerConfig, WorkerError};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
+use pstrain_compute::id::{ServerId, WorkerId};
+use pstrain_compute::rng::Stream;
+use pstrain_roles::node::{Event, Prepare, Server, Worker, WorkerConfig, WorkerError};
 use pstrain_transports::{
     Address, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, SocketTransport, WallClock,
     WorkerServices, drive,
 };
+use pstrain_wire::worker::EndReason;
 
 use super::server::{Host, fresh_run, gather};
 use super::shard;

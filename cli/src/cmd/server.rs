@@ -6,14 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pstrain_core::id::PartId;
-use pstrain_core::job::Job;
-use pstrain_core::model::Model;
-use pstrain_core::node::{Server, WorkerError};
-use pstrain_core::protocol::Status;
-use pstrain_core::protocol::group::Place;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::time::Time;
+use pstrain_compute::id::PartId;
+use pstrain_compute::model::Model;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{Server, WorkerError};
 use pstrain_transports::journal::{Checkpoints, Files, InputLog, Snapshots, StateFolder};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
@@ -21,6 +18,9 @@ use pstrain_transports::{
     Address, Evaluator, Mailbox, Punctuality, ServerServices, Shaped, SocketTransport, Transport,
     WallClock, allow_more_files, drive, drive_from,
 };
+use pstrain_wire::Status;
+use pstrain_wire::group::Place;
+use pstrain_wire::worker::EndReason;
 
 use super::advertise::advertised;
 use super::standby::{self, Role};

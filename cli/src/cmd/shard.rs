@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pstrain_core::id::ServerId;
-use pstrain_core::node::{Event, Replica, Shard, ShardConfig, WorkerError};
-use pstrain_core::protocol::group::Place;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
+use pstrain_compute::id::ServerId;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Event, Replica, Shard, ShardConfig, WorkerError};
 use pstrain_transports::journal::{
     Beside, CheckpointError, Checkpoints, Files, InputLog, Recovered, StateFolder, recover,
 };
 use pstrain_transports::{
     Address, Mailbox, ShardServices, SocketTransport, Transport, WallClock, drive, drive_from,
 };
+use pstrain_wire::group::Place;
+use pstrain_wire::worker::EndReason;
 
 use super::advertise::advertised;
 use super::lives;

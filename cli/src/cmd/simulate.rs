@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pstrain_core::protocol::message::EndReason;
+use pstrain_wire::worker::EndReason;
 
 use super::server::{Host, gather};
 use crate::args::SimulateArgs;

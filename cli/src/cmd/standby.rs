@@ -1,8 +1,8 @@
 //! `pstrain server --standby-of`, and how a server that can have a standby runs.
 
-use pstrain_core::job::Job;
-use pstrain_core::node::{Replica, ReplicaConfig, Replicate, Server, Shard, WorkerError};
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{Replica, ReplicaConfig, Replicate, Server, Shard, WorkerError};
 
 use crate::durable::StandbyOf;
 use crate::exit::Failed;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use pstrain_core::id::{ServerId, WorkerId};
-use pstrain_core::protocol::group::Unreached;
-use pstrain_core::protocol::message::PullStatus;
-use pstrain_core::protocol::{
+use pstrain_compute::id::{ServerId, WorkerId};
+use pstrain_transports::Address;
+use pstrain_wire::client::PullStatus;
+use pstrain_wire::holders::Unreached;
+use pstrain_wire::{
     MemberState, Message, PROTOCOL_VERSION, RefusedStatus, ServerStatus, Status, Wait, WaitReason,
 };
-use pstrain_transports::Address;
 use serde::Serialize;
 
 use super::client;

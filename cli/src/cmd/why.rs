@@ -1,7 +1,7 @@
 //! `pstrain why`: for whom everybody waits, and where the time goes.
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::protocol::{LinkFigures, MemberState, MemberStatus, Status};
+use pstrain_compute::id::WorkerId;
+use pstrain_wire::{LinkFigures, MemberState, MemberStatus, Status};
 use serde::Serialize;
 
 use super::status;

@@ -1,15 +1,15 @@
 //! `pstrain worker`.
 
 use anyhow::bail;
-use pstrain_core::examples::Examples;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::job::{DataFrom, LONGEST_LEASE, SHORTEST_LEASE};
-use pstrain_core::node::{Event, Prepare, Worker, WorkerConfig, WorkerError};
-use pstrain_core::protocol::Refusal;
-use pstrain_core::protocol::message::{MOST_NAME_BYTES, is_presentable};
-use pstrain_core::rng::Stream;
+use pstrain_compute::examples::Examples;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::rng::Stream;
 use pstrain_data::{DataSpec, Source};
+use pstrain_policy::job::{DataFrom, LONGEST_LEASE, SHORTEST_LEASE};
+use pstrain_roles::node::{Event, Prepare, Worker, WorkerConfig, WorkerError};
 use pstrain_transports::{Mailbox, Punctuality, Shaped, SocketTransport, WorkerServices, drive};
+use pstrain_wire::Refusal;
+use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
 
 use crate::args::WorkerArgs;
 use crate::exit::{self, Ending, Failed};

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use pstrain_core::protocol::BUILD;
 use pstrain_transports::journal::{Files, StateFolder, ordinary, replace};
+use pstrain_wire::BUILD;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

@@ -10,7 +10,7 @@
 //! A `z` belongs to the number of a repetition and is the same for all cells: repetitions of one
 //! number have one seed, so cells are compared pair by pair, and what both cells share cancels.
 
-use pstrain_core::rng::{Random, Stream};
+use pstrain_compute::rng::{Random, Stream};
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 /// So many draws, unless there are so many repetitions that fewer must do.

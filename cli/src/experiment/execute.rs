@@ -9,9 +9,9 @@ use super::grid::Cell;
 use super::record::{CurvePoint, LinkUse, Record};
 use super::spec::Spec;
 use super::store::Mode;
-use pstrain_core::job::Job;
-use pstrain_core::node::Event;
 use pstrain_data::{DataError, Settings, Source};
+use pstrain_policy::job::Job;
+use pstrain_roles::node::Event;
 use pstrain_transports::simulation::Origin;
 
 use crate::job::Layers;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pstrain_core::protocol::message::EndReason;
 use pstrain_transports::simulation::{LinkUsage, Outcome};
+use pstrain_wire::worker::EndReason;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

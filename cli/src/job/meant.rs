@@ -1,6 +1,6 @@
 //! The value that was probably meant by one that a setting does not have.
 
-use pstrain_core::consistency::ConsistencySpec;
+use pstrain_policy::consistency::ConsistencySpec;
 
 use super::settings::find;
 
@@ -120,9 +120,9 @@ fn switches(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::model::Activation;
-    use pstrain_core::rules::StalenessSpec;
+    use pstrain_compute::model::Activation;
     use pstrain_data::PartitionSpec;
+    use pstrain_policy::rules::StalenessSpec;
 
     use super::super::words;
     use super::*;

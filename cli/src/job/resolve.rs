@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
-use pstrain_core::filter::Filters;
-use pstrain_core::job::{
-    ALL_EXAMPLES, Budget, DataFrom, Job, JobData, Membership, WorkError, WorkSpec,
-};
-use pstrain_core::mode::{Mode, Switch, read_in_flight, read_max_staleness};
-use pstrain_core::optim::{Functions, UpdateSpec};
+use pstrain_compute::filter::Filters;
+use pstrain_compute::optim::{Functions, UpdateSpec};
 use pstrain_data::partition::PartitionError;
 use pstrain_data::sparse::{DEFAULT_COLUMNS, DEFAULT_ROWS as DEFAULT_SPARSE_ROWS};
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{DataError, Outline, PartitionSpec, Prepared, Settings, Source};
+use pstrain_policy::job::{
+    ALL_EXAMPLES, Budget, DataFrom, Job, JobData, Membership, WorkError, WorkSpec,
+};
+use pstrain_policy::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_transports::scenario::{Scenario, ScenarioError};
 
 use super::layers::Layers;

@@ -3,12 +3,12 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use pstrain_core::id::Version;
-use pstrain_core::job::ALL_EXAMPLES;
-use pstrain_core::mode::{Switch, SwitchAt};
-use pstrain_core::model::{Activation, ModelSpec};
-use pstrain_core::optim::{OptimizerSpec, Proximal, Schedule};
-use pstrain_core::params::Blocks;
+use pstrain_compute::id::Version;
+use pstrain_compute::model::{Activation, ModelSpec};
+use pstrain_compute::optim::{OptimizerSpec, Proximal, Schedule};
+use pstrain_compute::params::Blocks;
+use pstrain_policy::job::ALL_EXAMPLES;
+use pstrain_policy::mode::{Switch, SwitchAt};
 
 /// The word before the colon, and the numbers after it.
 fn split(text: &str) -> (&str, Vec<&str>) {

@@ -1,7 +1,7 @@
 //! A journal whose commits are timed.
 
-use pstrain_core::node::{Checkpoint, Input};
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Checkpoint, Input};
 use pstrain_transports::{Journal, Unkept, WallClock};
 
 use prometheus_client::metrics::histogram::Histogram;

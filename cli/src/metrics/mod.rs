@@ -22,9 +22,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use pstrain_core::decided::DropReason;
-use pstrain_core::id::WorkerId;
-use pstrain_core::node::{Event, Point};
+use pstrain_compute::decided::DropReason;
+use pstrain_compute::id::WorkerId;
+use pstrain_roles::node::{Event, Point};
 use pstrain_transports::Traffic;
 
 pub(crate) use journal::Observed;

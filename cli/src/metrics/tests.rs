@@ -2,11 +2,11 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use pstrain_core::decided::DropReason;
-use pstrain_core::id::{BatchId, PartId, Sequence, Version, WorkerId};
-use pstrain_core::node::{Departure, Event, Point};
-use pstrain_core::protocol::TimeSpent;
-use pstrain_core::rules::Closing;
+use pstrain_compute::decided::DropReason;
+use pstrain_compute::id::{BatchId, PartId, Sequence, Version, WorkerId};
+use pstrain_policy::rules::Closing;
+use pstrain_roles::node::{Departure, Event, Point};
+use pstrain_wire::TimeSpent;
 
 use super::Metrics;
 use super::http::{Endpoint, Then, answer};

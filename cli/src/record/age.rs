@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
 use serde::{Deserialize, Serialize};
 
 /// The saw-tooth of one worker.

@@ -7,12 +7,12 @@
 use std::ops::Range;
 
 use anyhow::bail;
-use pstrain_core::decided::Decided;
-use pstrain_core::filter::Carrier;
-use pstrain_core::id::{Incarnation, Sequence, WorkerId};
-use pstrain_core::job::Job;
-use pstrain_core::model::Model;
-use pstrain_core::task::Task;
+use pstrain_compute::decided::Decided;
+use pstrain_compute::filter::Carrier;
+use pstrain_compute::id::{Incarnation, Sequence, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::task::Task;
+use pstrain_policy::job::Job;
 
 use super::order::Contribution;
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pstrain_core::id::Version;
-use pstrain_core::node::{Event, Server};
-use pstrain_core::time::Time;
+use pstrain_compute::id::Version;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Event, Server};
 use pstrain_transports::Sparing;
 use serde::{Deserialize, Serialize};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::node::Event;
-use pstrain_core::time::Time;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::Event;
 use serde::{Deserialize, Serialize};
 
 use super::age::{Age, Growth};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pstrain_core::id::Version;
+use pstrain_compute::id::Version;
 use serde::{Deserialize, Serialize};
 
 /// Updates in a row, of which the record has none.

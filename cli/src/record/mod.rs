@@ -21,12 +21,12 @@ mod workers;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::node::Event;
-use pstrain_core::protocol::Status;
-use pstrain_core::saved;
-use pstrain_core::time::Time;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::saved;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::Event;
 use pstrain_transports::journal::Beside;
+use pstrain_wire::Status;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use digest::{hexadecimal, sha256};

@@ -9,8 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use pstrain_core::examples::Shape;
-use pstrain_core::model::{Model, ModelSpec};
+use pstrain_compute::examples::Shape;
+use pstrain_compute::model::{Model, ModelSpec};
 use pstrain_transports::journal::{UNSEALED, is_sealed, seal};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -173,8 +173,8 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::model::Activation;
-    use pstrain_core::rng::Stream;
+    use pstrain_compute::model::Activation;
+    use pstrain_compute::rng::Stream;
 
     use super::*;
 

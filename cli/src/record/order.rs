@@ -24,11 +24,11 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use pstrain_core::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
-use pstrain_core::mode::Mode;
-use pstrain_core::node::{Event, Server};
-use pstrain_core::rules::Closing;
+use pstrain_compute::id::{BatchId, Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_data::DataSpec;
+use pstrain_policy::mode::Mode;
+use pstrain_policy::rules::Closing;
+use pstrain_roles::node::{Event, Server};
 use serde::{Deserialize, Serialize};
 
 use super::digest::{hexadecimal, sha256};
@@ -451,8 +451,8 @@ fn contribution(word: &str) -> Result<Contribution, String> {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::consistency::ConsistencySpec;
-    use pstrain_core::rules::StalenessSpec;
+    use pstrain_policy::consistency::ConsistencySpec;
+    use pstrain_policy::rules::StalenessSpec;
 
     use super::*;
 

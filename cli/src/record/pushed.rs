@@ -2,9 +2,9 @@
 
 use std::io::{self, Write as _};
 
-use pstrain_core::id::Version;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::range::{How, PushedRange};
+use pstrain_compute::id::Version;
+use pstrain_compute::params::KeyRange;
+use pstrain_wire::range::{How, PushedRange};
 
 use super::lines::Lines;
 use super::order::number;

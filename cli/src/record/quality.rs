@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pstrain_core::evaluation::Evaluation;
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_data::EvaluationRows;
 use serde::Serialize;
 

@@ -8,19 +8,19 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
-use pstrain_core::aggregate::{Aggregator, Gradient};
-use pstrain_core::filter::PullFilter;
-use pstrain_core::id::{Version, WorkerId};
-use pstrain_core::job::Job;
-use pstrain_core::mode::Mode;
-use pstrain_core::model::Model;
-use pstrain_core::optim::UpdateSpec;
-use pstrain_core::params::KeyRange;
-use pstrain_core::rules::Closing;
-use pstrain_core::task::Task;
-use pstrain_core::trainer::Trainer;
-use pstrain_core::work::{Dealer, Share, Weights};
+use pstrain_compute::filter::PullFilter;
+use pstrain_compute::id::{Version, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::optim::UpdateSpec;
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::task::Task;
 use pstrain_data::Prepared;
+use pstrain_policy::aggregate::{Aggregator, Gradient};
+use pstrain_policy::job::Job;
+use pstrain_policy::mode::Mode;
+use pstrain_policy::rules::Closing;
+use pstrain_policy::trainer::Trainer;
+use pstrain_policy::work::{Dealer, Share, Weights};
 
 use super::filtering::Filtering;
 use super::order::Contribution;

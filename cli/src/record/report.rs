@@ -1,9 +1,9 @@
 //! The report of a run: what `--json`, summary.json and the tables say.
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::node::{Ledger, Point, Server};
-use pstrain_core::time::Time;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::time::Time;
 use pstrain_data::Outline;
+use pstrain_roles::node::{Ledger, Point, Server};
 use serde::Serialize;
 
 use super::age::AgeOfInformation;

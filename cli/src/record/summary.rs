@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::Version;
+use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::id::Version;
 #[cfg(feature = "pictures")]
-use pstrain_core::id::WorkerId;
-use pstrain_core::job::Job;
-use pstrain_core::node::{Event, ExactPoint, Point};
-use pstrain_core::protocol::TimeSpent;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::task::MOST_IN_FLIGHT;
-use pstrain_core::time::Time;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::task::MOST_IN_FLIGHT;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{Event, ExactPoint, Point};
+use pstrain_wire::TimeSpent;
+use pstrain_wire::worker::EndReason;
 use serde::{Deserialize, Serialize};
 
 use super::age::Age;

@@ -6,9 +6,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
-use pstrain_core::node::Event;
-use pstrain_core::time::Time;
+use pstrain_compute::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_roles::node::Event;
 use serde::{Deserialize, Serialize};
 
 use super::lines::{Full, Lines, Written};

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pstrain_core::id::{Sequence, WorkerId};
-use pstrain_core::node::Event;
-use pstrain_core::time::Time;
+use pstrain_compute::id::{Sequence, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_roles::node::Event;
 use serde::{Deserialize, Serialize};
 
 /// When a worker had its parameters, and when its gradient was on its way.
@@ -73,7 +73,7 @@ impl WorkersSide {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::id::Version;
+    use pstrain_compute::id::Version;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use pstrain_core::id::{Version, WorkerId};
-use pstrain_core::protocol::{
-    Evaluated, LinkFigures, MemberState, MemberStatus, Status, TcpFigures, Wait, WaitReason,
+use pstrain_compute::id::{Version, WorkerId};
+use pstrain_wire::{
+    LatestEvaluation, LinkFigures, MemberState, MemberStatus, Status, TcpFigures, Wait, WaitReason,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -36,7 +36,7 @@ fn run_of_three() -> Status {
         waited: Duration::from_millis(55),
         left: None,
     };
-    let evaluated = Evaluated { version: Version(10), accuracy: 0.9, loss: 0.4 };
+    let evaluated = LatestEvaluation { version: Version(10), accuracy: 0.9, loss: 0.4 };
     Status {
         wait: Some(wait),
         evaluated: Some(evaluated),

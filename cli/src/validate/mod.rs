@@ -9,8 +9,8 @@ mod tests;
 
 use std::sync::atomic::AtomicBool;
 
-use pstrain_core::job::Job;
-use pstrain_core::model::Model;
+use pstrain_compute::model::Model;
+use pstrain_policy::job::Job;
 use serde::Serialize;
 
 use crate::experiment::{

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::decided::Decided;
-use pstrain_core::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
-use pstrain_core::job::{BudgetKind, Exchange, Job, Redundancy, WorkSpec};
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::frame_len;
-use pstrain_core::protocol::message::{Message, Parameters, ParametersHeader, Push, PushHeader};
-use pstrain_core::task::Task;
+use pstrain_compute::decided::Decided;
+use pstrain_compute::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::task::Task;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{BudgetKind, Exchange, Job, Redundancy, WorkSpec};
 use pstrain_transports::scenario::{LinkSpec, Loss, Scenario, TimeModel};
+use pstrain_wire::frame_len;
+use pstrain_wire::message::Message;
+use pstrain_wire::worker::{Parameters, ParametersHeader, Push, PushHeader};
 
 use super::closed_form::{Constant, Policy, Prediction, Way, Worker, predict};
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use pstrain_core::protocol::{MemberState, MemberStatus, Phase, Status, WaitReason};
+use pstrain_wire::{MemberState, MemberStatus, Phase, Status, WaitReason};
 
 use super::verdict::{Cause, Finding};
 use super::{Way, pace, span, stops};

@@ -14,8 +14,8 @@ pub(crate) mod tests;
 
 use std::time::Duration;
 
-use pstrain_core::id::{ServerId, WorkerId};
-use pstrain_core::protocol::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+use pstrain_compute::id::{ServerId, WorkerId};
+use pstrain_wire::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
 use serde::Serialize;
 
 pub(crate) use verdict::{Finding, verdict};

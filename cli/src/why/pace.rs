@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pstrain_core::protocol::{MemberState, MemberStatus, Status};
+use pstrain_wire::{MemberState, MemberStatus, Status};
 
 use super::Usual;
 

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::protocol::{MemberStatus, Status, TimeSpent};
+use pstrain_compute::id::WorkerId;
+use pstrain_wire::{MemberStatus, Status, TimeSpent};
 
 use super::verdict::{Cause, Finding};
 use super::{Usual, pace, span};

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use pstrain_core::id::{ServerId, WorkerId};
-use pstrain_core::protocol::{
-    MemberStatus, Phase, ServerStatus, Status, Successor, Wait, WaitReason,
-};
+use pstrain_compute::id::{ServerId, WorkerId};
+use pstrain_wire::{MemberStatus, Phase, ServerStatus, Status, Successor, Wait, WaitReason};
 
 use super::pace::STUTTER;
 use super::verdict::{Cause, Finding};

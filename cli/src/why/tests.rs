@@ -1,13 +1,13 @@
 use std::time::Duration;
 
-use pstrain_core::id::{BatchId, Clock, ServerId, Version, WorkerId};
-use pstrain_core::job::DataFrom;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::{
+use pstrain_compute::id::{BatchId, Clock, ServerId, Version, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_data::{DataSpec, PartitionSpec, RecipeName, Standardisation, SyntheticSpec};
+use pstrain_policy::job::DataFrom;
+use pstrain_wire::{
     Held, LinkFigures, MemberState, MemberStatus, Phase, Recent, RefusedStatus, ServerStatus,
     Status, Successor, TcpFigures, TimeSpent, Wait, WaitReason,
 };
-use pstrain_data::{DataSpec, PartitionSpec, RecipeName, Standardisation, SyntheticSpec};
 
 use super::verdict::{Cause, Finding};
 use super::{WaitsFor, Way, span};

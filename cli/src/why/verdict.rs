@@ -1,7 +1,7 @@
 //! What is wrong, in plain words, and what to do about it.
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::protocol::Status;
+use pstrain_compute::id::WorkerId;
+use pstrain_wire::Status;
 use serde::Serialize;
 
 use super::{Way, gone, slow, stops};

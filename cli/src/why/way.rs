@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::job::DataFrom;
-use pstrain_core::protocol::Status;
+use pstrain_compute::id::WorkerId;
 use pstrain_data::DataSpec;
+use pstrain_policy::job::DataFrom;
+use pstrain_wire::Status;
 
 use crate::args::SecurityArgs;
 

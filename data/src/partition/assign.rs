@@ -1,7 +1,7 @@
 //! Gives every training row to exactly one worker.
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::rng::{Random, Stream};
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::rng::{Random, Stream};
 
 use super::dirichlet;
 use super::error::PartitionError;

@@ -4,7 +4,7 @@
 //! system libraries round differently, and the usual product of powers underflows for the small
 //! concentrations that are of interest.
 
-use pstrain_core::rng::Random;
+use pstrain_compute::rng::Random;
 
 /// Draws `count` shares that add up to 1.
 pub(super) fn shares(alpha: f64, count: usize, rng: &mut Random) -> Vec<f64> {
@@ -49,7 +49,7 @@ fn positive_unit(rng: &mut Random) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::rng::Stream;
+    use pstrain_compute::rng::Stream;
 
     use super::*;
 

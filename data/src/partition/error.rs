@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pstrain_core::id::WorkerId;
+use pstrain_compute::id::WorkerId;
 
 /// A text that describes no partition.
 #[derive(Clone, Debug, PartialEq)]

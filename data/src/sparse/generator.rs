@@ -1,6 +1,6 @@
 //! Sparse rows from a seed, with features of very unlike frequency and a truth in few of them.
 
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 
 use super::SparseRow;
 

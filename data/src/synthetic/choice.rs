@@ -43,7 +43,7 @@ impl Choice {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::rng::Stream;
+    use pstrain_compute::rng::Stream;
 
     use super::*;
 

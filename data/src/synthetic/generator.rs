@@ -1,6 +1,6 @@
 //! Draws records from a profile: one weighted choice of a region, then table look-ups.
 
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 
 use super::choice::Choice;
 use super::profile::{LEVELS, Numeric, Profile, Region, unit};

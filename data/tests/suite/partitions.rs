@@ -1,7 +1,7 @@
 //! Partitions give every training row to exactly one worker, and say what is wrong otherwise.
 
 use proptest::prelude::*;
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 use pstrain_data::partition::{PartitionError, PartitionSpec, assign};
 
 /// Classes in about the shares of the reference task, in no particular order.

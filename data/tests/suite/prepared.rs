@@ -4,9 +4,9 @@
 
 use std::fs::{self, File};
 
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::PartId;
-use pstrain_data::synthetic::write_csv;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::PartId;
+use pstrain_data::write_csv;
 use pstrain_data::{
     DataError, DataSpec, Encoded, Outline, Prepared, RecipeName, Settings, Source, info,
 };

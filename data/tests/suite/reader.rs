@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 use lzma_rust2::{XzOptions, XzWriter};
 use proptest::prelude::*;
 use pstrain_data::nsl_kdd::{Columns, ReadError, Record, read, read_file, write};
-use pstrain_data::synthetic::write_csv;
+use pstrain_data::write_csv;
 use ruzstd::encoding::CompressionLevel;
 
 const LINE: &str = "0,tcp,http,SF,232,8153,0,0,0,0,0,1,0,0,0,0,0,0,0,0,0,0,5,5,0.20,0.20,0.00,0.00,\

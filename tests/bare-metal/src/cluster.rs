@@ -7,21 +7,21 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use pstrain_core::evaluation::{Evaluation, evaluate};
-use pstrain_core::examples::Examples;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::PeerId;
-use pstrain_core::identity::Identity;
-use pstrain_core::model::{Model, Workspace};
-use pstrain_core::node::{
+use pstrain_compute::evaluation::{Evaluation, evaluate};
+use pstrain_compute::examples::Examples;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::PeerId;
+use pstrain_wire::identity::Identity;
+use pstrain_compute::model::{Model, Workspace};
+use pstrain_roles::node::{
     Compute, Computed, Effect, Evaluated, Event, Input, Node, Outbox, Prepare, Prepared, Server,
     Worker, WorkerConfig,
 };
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::protocol::{Decoder, Limits, Message, encode};
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
-use pstrain_core::trainer::Trainer;
+use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Decoder, Limits, Message, encode};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_policy::trainer::Trainer;
 
 use crate::job::{WORKERS, job, partition};
 

@@ -5,18 +5,18 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::examples::{Examples, Shape, ShapeError};
-use pstrain_core::filter::Filters;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::job::{
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_compute::examples::{Examples, Shape, ShapeError};
+use pstrain_compute::filter::Filters;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
 };
-use pstrain_core::mode::Mode;
-use pstrain_core::model::{Activation, ModelSpec};
-use pstrain_core::optim::UpdateSpec;
-use pstrain_core::rng::Stream;
-use pstrain_core::rules::Aggregation;
+use pstrain_policy::mode::Mode;
+use pstrain_compute::model::{Activation, ModelSpec};
+use pstrain_compute::optim::UpdateSpec;
+use pstrain_compute::rng::Stream;
+use pstrain_policy::rules::Aggregation;
 
 pub(crate) const WORKERS: u32 = 2;
 const SEED: u64 = 1;

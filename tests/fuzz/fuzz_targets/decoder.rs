@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pstrain_core::protocol::{Decoder, HEADER_BYTES, Limits, Message, PROTOCOL_VERSION, encode};
+use pstrain_wire::{Decoder, HEADER_BYTES, Limits, Message, PROTOCOL_VERSION, encode};
 
 const OPEN: Limits = Limits { control: 1 << 20, payload: 1 << 20 };
 

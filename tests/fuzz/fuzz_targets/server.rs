@@ -7,29 +7,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::evaluation::Evaluation;
-use pstrain_core::examples::Shape;
-use pstrain_core::filter::Filters;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
-use pstrain_core::identity::Identity;
-use pstrain_core::job::{
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::examples::Shape;
+use pstrain_compute::filter::Filters;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
+use pstrain_wire::identity::Identity;
+use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
 };
-use pstrain_core::mode::Mode;
-use pstrain_core::model::ModelSpec;
-use pstrain_core::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, Server};
-use pstrain_core::optim::UpdateSpec;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{
-    Bye, Control, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, PullStatus,
-    Push, PushHeader, Ready, Resume, Welcome,
-};
-use pstrain_core::protocol::{BUILD, FrameError, Message, PROTOCOL_VERSION};
-use pstrain_core::rules::Aggregation;
-use pstrain_core::task::Task;
-use pstrain_core::time::Time;
+use pstrain_policy::mode::Mode;
+use pstrain_compute::model::ModelSpec;
+use pstrain_roles::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, Server};
+use pstrain_compute::optim::UpdateSpec;
+use pstrain_compute::params::KeyRange;
+use pstrain_wire::client::{Control, PullStatus};
+use pstrain_wire::worker::{Bye, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, Push, PushHeader, Ready, Resume, Welcome};
+use pstrain_wire::{BUILD, FrameError, Message, PROTOCOL_VERSION};
+use pstrain_policy::rules::Aggregation;
+use pstrain_compute::task::Task;
+use pstrain_compute::time::Time;
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -321,7 +319,7 @@ impl World<'_> {
             worker,
             resume,
             wants_examples: false,
-            term: pstrain_core::id::Term(0),
+            term: pstrain_compute::id::Term(0),
             unreached: None,
             credentials: Vec::new(),
         })

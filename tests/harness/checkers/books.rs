@@ -4,21 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use pstrain_core::aggregate::{Aggregator, Gradient, Merging};
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::{
+use pstrain_compute::id::{
     BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Version, WorkerId,
 };
-use pstrain_core::job::Job;
-use pstrain_core::mode::Mode;
-use pstrain_core::model::Model;
-use pstrain_core::node::{Compute, Event, Ledger, Point, Server};
-use pstrain_core::optim::{OptimizerSpec, Updater};
-use pstrain_core::params::{KeyList, KeyRange};
-use pstrain_core::protocol::message::Push;
-use pstrain_core::protocol::range::{How, PushedRange, RangeHeader, RangeOf, Statistics};
-use pstrain_core::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
-use pstrain_core::task::Task;
+use pstrain_compute::model::Model;
+use pstrain_compute::optim::{OptimizerSpec, Updater};
+use pstrain_compute::params::{KeyList, KeyRange};
+use pstrain_compute::task::Task;
+use pstrain_policy::aggregate::{Aggregator, Gradient, Merging};
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::Job;
+use pstrain_policy::mode::Mode;
+use pstrain_policy::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
+use pstrain_roles::node::{Compute, Event, Ledger, Point, Server};
+use pstrain_wire::range::{How, PushedRange, RangeHeader, RangeOf, Statistics};
+use pstrain_wire::worker::Push;
 
 use super::deck::Deck;
 use super::twin::Twin;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use pstrain_core::id::{BatchId, PartId};
-use pstrain_core::job::{Job, OnLoss, WorkSpec};
+use pstrain_compute::id::{BatchId, PartId};
+use pstrain_policy::job::{Job, OnLoss, WorkSpec};
 
 /// A mini-batch by its epoch.
 type Card = (u64, PartId, BatchId);

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pstrain_core::decided::DropReason;
-use pstrain_core::id::{Version, WorkerId};
-use pstrain_core::node::Event;
-use pstrain_core::protocol::Refusal;
+use pstrain_compute::decided::DropReason;
+use pstrain_compute::id::{Version, WorkerId};
+use pstrain_roles::node::Event;
+use pstrain_wire::Refusal;
 
 use super::books::Books;
 

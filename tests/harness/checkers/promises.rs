@@ -1,10 +1,10 @@
 //! What each policy promises, in words of its own: worked out from who counts and what each update
 //! is made of, without the code under test.
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::{Incarnation, WorkerId};
-use pstrain_core::mode::Mode;
-use pstrain_core::rules::Closing;
+use pstrain_compute::id::{Incarnation, WorkerId};
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::mode::Mode;
+use pstrain_policy::rules::Closing;
 
 /// A gradient that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

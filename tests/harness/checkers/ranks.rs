@@ -1,12 +1,12 @@
 //! Who counts and how far each one is, recomputed from events alone, and held against what the
 //! policy promises.
 
-use pstrain_core::decided::DropReason;
-use pstrain_core::id::{Incarnation, Version, WorkerId};
-use pstrain_core::job::{BudgetKind, Job, OnLoss};
-use pstrain_core::mode::Mode;
-use pstrain_core::node::{Departure, Event};
-use pstrain_core::rules::Closing;
+use pstrain_compute::decided::DropReason;
+use pstrain_compute::id::{Incarnation, Version, WorkerId};
+use pstrain_policy::job::{BudgetKind, Job, OnLoss};
+use pstrain_policy::mode::Mode;
+use pstrain_policy::rules::Closing;
+use pstrain_roles::node::{Departure, Event};
 
 use super::books::Books;
 use super::deck::Deck;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::node::Event;
-use pstrain_core::time::Time;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::Event;
 
 /// When the step began that each worker is in.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use std::cell::{Ref, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use pstrain_core::saved::{Archive, Saved, SavedError};
+use pstrain_compute::saved::{Archive, Saved, SavedError};
 
 /// Saves or restores a `T`.
 type Leads<T> = fn(&mut T, &mut Archive<'_>) -> Result<(), SavedError>;

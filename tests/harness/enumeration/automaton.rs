@@ -5,18 +5,18 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{PeerId, ServerId, WorkerId};
-use pstrain_core::identity::Identity;
-use pstrain_core::node::{
+use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::id::{PeerId, ServerId, WorkerId};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{
     Compute, Computed, Effect, Evaluated, Event, Input, Node, Outbox, Point, Prepared, Server,
     Shard, ShardConfig, Target, Worker, WorkerConfig, WorkerError,
 };
-use pstrain_core::protocol::group::{Followed, Place};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::protocol::{Message, Refusal};
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
+use pstrain_wire::group::{Followed, Place};
+use pstrain_wire::identity::Identity;
+use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Message, Refusal};
 
 use super::oracle::{Oracle, gradient};
 use super::{fingerprint, text};

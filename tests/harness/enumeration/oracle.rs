@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::examples::{Examples, Shape};
-use pstrain_core::filter::Filters;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{BatchId, ServerId, Version, WorkerId};
-use pstrain_core::job::{
+use pstrain_compute::examples::{Examples, Shape};
+use pstrain_compute::filter::Filters;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::{BatchId, ServerId, Version, WorkerId};
+use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::optim::{UpdateSpec, Updater};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
 };
-use pstrain_core::mode::Mode;
-use pstrain_core::model::{Model, ModelSpec};
-use pstrain_core::node::{Compute, Effect, Event, Server};
-use pstrain_core::optim::{UpdateSpec, Updater};
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::{Message, Refusal};
-use pstrain_core::rng::Stream;
-use pstrain_core::rules::Aggregation;
-use pstrain_core::task::Task;
+use pstrain_policy::mode::Mode;
+use pstrain_policy::rules::Aggregation;
+use pstrain_roles::node::{Compute, Effect, Event, Server};
+use pstrain_wire::{Message, Refusal};
 
 use super::Bounds;
 

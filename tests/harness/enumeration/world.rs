@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use pstrain_core::id::PeerId;
-use pstrain_core::protocol::Message;
+use pstrain_compute::id::PeerId;
+use pstrain_wire::Message;
 
 use super::automaton::{Automata, Deed, Stimulus};
 use super::{Bounds, Grain};

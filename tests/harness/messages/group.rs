@@ -1,19 +1,22 @@
 //! Those between servers, and between workers and servers that do not coordinate.
 
-use pstrain_core::aggregate::Found;
-use pstrain_core::id::{CheckpointId, Clock, Incarnation, Sequence, ServerId, Version, WorkerId};
-use pstrain_core::params::{KeyMap, Move};
-use pstrain_core::protocol::Message;
-use pstrain_core::protocol::checkpoint::{GoBack, OnDisk, Written};
-use pstrain_core::protocol::decision::{Contribution, Decision};
-use pstrain_core::protocol::group::{
-    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Fault, Followed, Holders, Leave,
-    Mapped, Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
+use pstrain_compute::id::{
+    CheckpointId, Clock, Incarnation, Sequence, ServerId, Version, WorkerId,
 };
-use pstrain_core::protocol::range::How;
-use pstrain_core::rules::Closing;
-use pstrain_core::sum::ExactSum;
-use pstrain_core::time::Time;
+use pstrain_compute::params::{KeyMap, Move};
+use pstrain_compute::sum::ExactSum;
+use pstrain_compute::time::Time;
+use pstrain_policy::aggregate::Found;
+use pstrain_policy::rules::Closing;
+use pstrain_wire::Message;
+use pstrain_wire::checkpoint::{GoBack, OnDisk, Written};
+use pstrain_wire::decision::{Contribution, Decision};
+use pstrain_wire::group::{
+    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Fault, Followed, Leave, Mapped,
+    Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
+};
+use pstrain_wire::holders::Holders;
+use pstrain_wire::range::How;
 
 use super::Messages;
 

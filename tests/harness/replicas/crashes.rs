@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use pstrain_core::id::ServerId;
-use pstrain_core::node::{
+use pstrain_compute::id::ServerId;
+use pstrain_compute::saved::Saved;
+use pstrain_roles::node::{
     Durable, Input, Node, Outbox, Replica, ReplicaConfig, Server, Shard, ShardConfig, decode_input,
     encode_input,
 };
-use pstrain_core::protocol::group::Place;
-use pstrain_core::saved::Saved;
+use pstrain_wire::group::Place;
 
 use super::{Happening, Lab, Machine};
 

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pstrain_core::id::PeerId;
-use pstrain_core::identity::Identity;
-use pstrain_core::node::{Input, decode_input};
-use pstrain_core::protocol::Message;
-use pstrain_core::protocol::replica::{EntryKind, Promise, Stage};
-use pstrain_core::time::Time;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Input, decode_input};
+use pstrain_wire::Message;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::replica::{EntryKind, Promise, Stage};
 
 use super::{Fallen, Fate, Happening, Lab, Machine, Process, Rank, SERVERS};
 

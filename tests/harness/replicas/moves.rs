@@ -1,6 +1,6 @@
 //! Servers that come and go while each may have a standby.
 
-use pstrain_core::node::Input;
+use pstrain_roles::node::Input;
 
 use super::{Happening, Lab, SERVERS};
 

@@ -1,8 +1,8 @@
 //! What is said and reported in a lab, and how processes end.
 
-use pstrain_core::node::{Departure, Event, WorkerError};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::protocol::{Message, Refusal};
+use pstrain_roles::node::{Departure, Event, WorkerError};
+use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Message, Refusal};
 
 use super::{Lab, Machine, Replaced};
 

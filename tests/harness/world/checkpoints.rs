@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pstrain_core::id::{CheckpointId, PeerId};
-use pstrain_core::node::{Checkpoint, Effect, Input, Server, Shard};
-use pstrain_core::protocol::checkpoint::OnDisk;
-use pstrain_core::saved::Saved;
+use pstrain_compute::id::{CheckpointId, PeerId};
+use pstrain_compute::saved::Saved;
+use pstrain_roles::node::{Checkpoint, Effect, Input, Server, Shard};
+use pstrain_wire::checkpoint::OnDisk;
 
 use super::links::End;
 use super::{Entry, World, checker_of};
@@ -261,8 +261,8 @@ impl World<'_> {
             node = node.restored(&saved).expect("what was saved can be restored");
             let why = || "the server began anew".to_owned();
             let gone = |peer| Input::Disconnected { peer, why: why() };
-            inputs = pstrain_core::node::Durable::peers(&node).into_iter().map(gone).collect();
-            if pstrain_core::node::Durable::is_dialling(&node) {
+            inputs = pstrain_roles::node::Durable::peers(&node).into_iter().map(gone).collect();
+            if pstrain_roles::node::Durable::is_dialling(&node) {
                 inputs.push(Input::DialFailed { why: why(), permanent: false });
             }
             inputs.push(Input::Overslept);

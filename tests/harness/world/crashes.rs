@@ -1,9 +1,9 @@
 //! A server that crashes and begins anew with what was kept: its state at some time, and its inputs
 //! since.
 
-use pstrain_core::id::PeerId;
-use pstrain_core::node::{Input, Node, Outbox, Server, decode_input, encode_input};
-use pstrain_core::saved::Saved;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::saved::Saved;
+use pstrain_roles::node::{Input, Node, Outbox, Server, decode_input, encode_input};
 
 use super::World;
 use super::links::End;

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use pstrain_core::protocol::Message;
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
+use pstrain_wire::Message;
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

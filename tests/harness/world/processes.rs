@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{PeerId, Version, WorkerId};
-use pstrain_core::node::{
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::{PeerId, Version, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::rng::Stream;
+use pstrain_roles::node::{
     Compute, Computed, Effect, Event, Input, Node, Outbox, Prepare, Prepared, STOP, Worker,
     WorkerConfig, WorkerError,
 };
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{Control, EndReason, PullStatus};
-use pstrain_core::protocol::range::PullRange;
-use pstrain_core::protocol::{FrameError, Message, Refusal};
-use pstrain_core::rng::Stream;
+use pstrain_wire::client::{Control, PullStatus};
+use pstrain_wire::range::PullRange;
+use pstrain_wire::worker::EndReason;
+use pstrain_wire::{FrameError, Message, Refusal};
 
 use super::links::{End, Item, Link};
 use super::settings::Fault;

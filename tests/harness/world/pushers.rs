@@ -1,11 +1,11 @@
 //! Clients of a world that push values for a key range, most of them in order.
 
-use pstrain_core::id::PeerId;
-use pstrain_core::node::{Event, Input};
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::Message;
-use pstrain_core::protocol::range::{How, PartDue, PushRange, RangePart};
-use pstrain_core::rng::Stream;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::rng::Stream;
+use pstrain_roles::node::{Event, Input};
+use pstrain_wire::Message;
+use pstrain_wire::range::{How, PartDue, PushRange, RangePart};
 
 use super::World;
 use super::links::{End, Item};

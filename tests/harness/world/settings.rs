@@ -4,22 +4,22 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::examples::{Examples, Shape};
-use pstrain_core::filter::Filters;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::Version;
-use pstrain_core::job::{
+use pstrain_compute::examples::{Examples, Shape};
+use pstrain_compute::filter::Filters;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::Version;
+use pstrain_compute::model::ModelSpec;
+use pstrain_compute::optim::{OptimizerSpec, Proximal, UpdateSpec};
+use pstrain_compute::params::{BlockOrder, Blocks};
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{
     ALL_EXAMPLES, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
     Redundancy, WorkSpec,
 };
-use pstrain_core::mode::{Mode, Switch, SwitchAt};
-use pstrain_core::model::ModelSpec;
-use pstrain_core::optim::{OptimizerSpec, Proximal, UpdateSpec};
-use pstrain_core::params::{BlockOrder, Blocks};
-use pstrain_core::protocol::range::How;
-use pstrain_core::rng::{Random, Stream};
-use pstrain_core::rules::{Aggregation, ParticipationSpec};
+use pstrain_policy::mode::{Mode, Switch, SwitchAt};
+use pstrain_policy::rules::{Aggregation, ParticipationSpec};
+use pstrain_wire::range::How;
 
 use crate::policies::{draw_next, draw_policy, draw_rules, most_gradients};
 use crate::toy::sparse_rows;

@@ -1,16 +1,17 @@
 //! The servers that do not coordinate: driven like the others, and crashed like the one that does.
 
-use pstrain_core::id::{PeerId, ServerId};
-use pstrain_core::node::{
+use pstrain_compute::id::{PeerId, ServerId};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::saved::Saved;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{
     Effect, Input, LEAVE_SERVER, Node, Outbox, Shard, ShardConfig, Target, WorkerError,
     decode_input, encode_input,
 };
-use pstrain_core::protocol::Refusal;
-use pstrain_core::protocol::group::Place;
-use pstrain_core::protocol::message::{Control, EndReason};
-use pstrain_core::rng::Stream;
-use pstrain_core::saved::Saved;
-use pstrain_core::time::Time;
+use pstrain_wire::Refusal;
+use pstrain_wire::client::Control;
+use pstrain_wire::group::Place;
+use pstrain_wire::worker::EndReason;
 
 use super::checkpoints::ShardDisk;
 use super::links::{End, Item, Link};

@@ -1,7 +1,7 @@
 //! A server asks for no memory once it has warmed up: from the bytes of a push that came to those of
 //! the answer.
 
-use pstrain_core::consistency::ConsistencySpec;
+use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_tests::Driven;
 use stats_alloc::Region;
 

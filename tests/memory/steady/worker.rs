@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
-use pstrain_core::id::PartId;
-use pstrain_core::model::{Activation, ModelSpec};
+use pstrain_compute::id::PartId;
+use pstrain_compute::model::{Activation, ModelSpec};
 use pstrain_data::{Prepared, Settings, Source};
 use pstrain_tests::Stepping;
 use stats_alloc::Region;

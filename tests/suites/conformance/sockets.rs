@@ -1,9 +1,9 @@
 //! What only sockets can do wrong: bytes that are no frames, and addresses.
 
-use pstrain_core::node::Target;
-use pstrain_core::protocol::{HEADER_BYTES, PROTOCOL_VERSION};
+use pstrain_roles::node::Target;
 use pstrain_tests::{RawPeer, Received};
 use pstrain_transports::{Address, SocketTransport, TransportError};
+use pstrain_wire::{HEADER_BYTES, PROTOCOL_VERSION};
 
 use super::*;
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use pstrain_core::id::{PartId, Sequence};
-use pstrain_core::job::{BudgetKind, OnLoss};
-use pstrain_core::model::Model;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{
+use pstrain_compute::id::{PartId, Sequence};
+use pstrain_compute::model::Model;
+use pstrain_compute::params::KeyRange;
+use pstrain_policy::job::{BudgetKind, OnLoss};
+use pstrain_tests::{RawPeer, Received, hello, partition_of};
+use pstrain_wire::worker::{
     Heartbeat, Hello, Parameters, Pull, Push, PushHeader, Ready, Resume, Welcome,
 };
-use pstrain_core::protocol::{Message, Refusal};
-use pstrain_tests::{RawPeer, Received, hello, partition_of};
+use pstrain_wire::{Message, Refusal};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Workers that die, are missing or come late.
 
-use pstrain_core::job::OnLoss;
+use pstrain_policy::job::OnLoss;
 
 use super::*;
 

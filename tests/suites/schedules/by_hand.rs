@@ -5,29 +5,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::evaluation::Evaluation;
-use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, ServerId, Version, WorkerId};
-use pstrain_core::identity::Identity;
-use pstrain_core::mode::Mode;
-use pstrain_core::node::{
+use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::id::{Incarnation, PartId, PeerId, Sequence, ServerId, Version, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::mode::Mode;
+use pstrain_roles::node::{
     Compute, Computed, Departure, Effect, Evaluated, Event, Input, Node, Outbox, Prepared, Server,
     Shard, ShardConfig, Worker, WorkerConfig, decode_input, encode_input,
 };
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::decision::Decision;
-use pstrain_core::protocol::group::{
-    Attach, Decisions, Enlist, Enlisted, Place, Slice, SliceHeader,
-};
-use pstrain_core::protocol::message::{
-    Begun, Bye, Control, EndReason, Heartbeat, Hello, Pull, Push, PushHeader, Ready, Resume,
-    Welcome,
-};
-use pstrain_core::protocol::range::PullRange;
-use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_digest};
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
 use pstrain_tests::Toy;
+use pstrain_wire::client::{Begun, Control};
+use pstrain_wire::decision::Decision;
+use pstrain_wire::group::{Attach, Decisions, Enlist, Enlisted, Place, Slice, SliceHeader};
+use pstrain_wire::identity::Identity;
+use pstrain_wire::range::PullRange;
+use pstrain_wire::worker::{
+    Bye, EndReason, Heartbeat, Hello, Pull, Push, PushHeader, Ready, Resume, Welcome,
+};
+use pstrain_wire::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_digest};
 
 pub(super) const RUN: u64 = 1;
 

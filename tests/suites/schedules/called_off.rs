@@ -4,15 +4,15 @@
 
 use std::sync::Arc;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::decided::DropReason;
-use pstrain_core::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
-use pstrain_core::mode::Mode;
-use pstrain_core::node::{Effect, Event, Outbox, Server};
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{ParametersHeader, Pull, Push, PushHeader, Ready};
-use pstrain_core::protocol::{Message, Refusal};
+use pstrain_compute::decided::DropReason;
+use pstrain_compute::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::mode::Mode;
+use pstrain_roles::node::{Effect, Event, Outbox, Server};
 use pstrain_tests::Toy;
+use pstrain_wire::worker::{ParametersHeader, Pull, Push, PushHeader, Ready};
+use pstrain_wire::{Message, Refusal};
 
 use super::by_hand::{Hand, RUN};
 

@@ -5,17 +5,17 @@
 
 use std::time::Duration;
 
-use pstrain_core::id::{CheckpointId, Incarnation, PeerId, ServerId, WorkerId};
-use pstrain_core::identity::Identity;
-use pstrain_core::node::{Durable as _, Effect, Event, Input, Node, Outbox, Server, WorkerError};
-use pstrain_core::protocol::checkpoint::{OnDisk, Written};
-use pstrain_core::protocol::decision::Decision;
-use pstrain_core::protocol::group::{Enlist, Place};
-use pstrain_core::protocol::message::{EndReason, Heartbeat};
-use pstrain_core::protocol::range::PullRange;
-use pstrain_core::protocol::{BUILD, Message, PROTOCOL_VERSION, Refusal};
-use pstrain_core::time::Time;
+use pstrain_compute::id::{CheckpointId, Incarnation, PeerId, ServerId, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Durable as _, Effect, Event, Input, Node, Outbox, Server, WorkerError};
 use pstrain_tests::Toy;
+use pstrain_wire::checkpoint::{OnDisk, Written};
+use pstrain_wire::decision::Decision;
+use pstrain_wire::group::{Enlist, Place};
+use pstrain_wire::identity::Identity;
+use pstrain_wire::range::PullRange;
+use pstrain_wire::worker::{EndReason, Heartbeat};
+use pstrain_wire::{BUILD, Message, PROTOCOL_VERSION, Refusal};
 
 use super::by_hand::{Hand, RUN, resume, sent};
 

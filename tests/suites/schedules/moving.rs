@@ -4,12 +4,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::mode::Mode;
-use pstrain_core::node::Event;
-use pstrain_core::protocol::message::EndReason;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::mode::Mode;
+use pstrain_roles::node::Event;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
+use pstrain_wire::worker::EndReason;
 
 use super::{LARGEST, bits, for_seeds, of_all_kinds};
 

@@ -4,19 +4,19 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::{Version, WorkerId};
-use pstrain_core::job::Exchange;
-use pstrain_core::mode::Mode;
-use pstrain_core::model::Model;
-use pstrain_core::node::Event;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::protocol::range::{How, RangePart};
-use pstrain_core::rules::{Aggregation, StalenessSpec};
-use pstrain_core::store::Store;
+use pstrain_compute::id::{Version, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::params::KeyRange;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::Exchange;
+use pstrain_policy::mode::Mode;
+use pstrain_policy::rules::{Aggregation, StalenessSpec};
+use pstrain_roles::node::Event;
+use pstrain_roles::store::Store;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
+use pstrain_wire::range::{How, RangePart};
+use pstrain_wire::worker::EndReason;
 
 use super::{LARGEST, bits, for_seeds, of_all_kinds};
 

@@ -2,20 +2,19 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
 
-use pstrain_core::examples::Shape;
-use pstrain_core::id::{Incarnation, PeerId, ServerId, Version};
-use pstrain_core::identity::Identity;
-use pstrain_core::node::{Effect, Event, Input, Outbox, Server};
-use pstrain_core::optim::OptimizerSpec;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::decision::Decision;
-use pstrain_core::protocol::group::{Decisions, Enlist, Place};
-use pstrain_core::protocol::message::{Bye, PullStatus};
-use pstrain_core::protocol::range::{How, MOST_PART_KEYS, PartDue, PushRange, RangePart};
-use pstrain_core::protocol::{
-    BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, WaitReason, encode,
-};
+use pstrain_compute::examples::Shape;
+use pstrain_compute::id::{Incarnation, PeerId, ServerId, Version};
+use pstrain_compute::optim::OptimizerSpec;
+use pstrain_compute::params::KeyRange;
+use pstrain_roles::node::{Effect, Event, Input, Outbox, Server};
 use pstrain_tests::Toy;
+use pstrain_wire::client::PullStatus;
+use pstrain_wire::decision::Decision;
+use pstrain_wire::group::{Decisions, Enlist, Place};
+use pstrain_wire::identity::Identity;
+use pstrain_wire::range::{How, MOST_PART_KEYS, PartDue, PushRange, RangePart};
+use pstrain_wire::worker::Bye;
+use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, WaitReason, encode};
 
 use super::by_hand::{Hand, RUN, sent, server};
 

@@ -4,14 +4,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::job::{BudgetKind, OnLoss};
-use pstrain_core::mode::Mode;
-use pstrain_core::node::Event;
-use pstrain_core::protocol::message::EndReason;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{BudgetKind, OnLoss};
+use pstrain_policy::mode::Mode;
+use pstrain_roles::node::Event;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
+use pstrain_wire::worker::EndReason;
 
 use super::shards::applied;
 use super::{LARGEST, bits, for_seeds};

@@ -4,14 +4,14 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::filter::Filters;
-use pstrain_core::job::{BudgetKind, OnLoss, WorkSpec};
-use pstrain_core::mode::Mode;
-use pstrain_core::node::Event;
-use pstrain_core::protocol::message::EndReason;
+use pstrain_compute::filter::Filters;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{BudgetKind, OnLoss, WorkSpec};
+use pstrain_policy::mode::Mode;
+use pstrain_roles::node::Event;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
+use pstrain_wire::worker::EndReason;
 
 use super::{LARGEST, bits, for_seeds};
 
@@ -104,7 +104,7 @@ fn as_many_shards_as_workers_in_step_are_partitions_bit_for_bit() {
         // All parts of one size, so that all are done at once.
         let rows = shards.train.len() as u32 / workers * workers;
         shards.train = shards.train.select(&(0..rows).collect::<Vec<_>>());
-        shards.job.data.train = pstrain_core::fingerprint::Fingerprint::of(&shards.train);
+        shards.job.data.train = pstrain_compute::fingerprint::Fingerprint::of(&shards.train);
         let mut equal = shards.clone();
         shards.job.work = WorkSpec::Shards { count: workers };
         equal.compute.reverse();

@@ -3,10 +3,10 @@
 
 use std::cell::Cell;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::filter::{KeyCaching, PullFilter};
-use pstrain_core::mode::Mode;
-use pstrain_core::node::Event;
+use pstrain_compute::filter::{KeyCaching, PullFilter};
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::mode::Mode;
+use pstrain_roles::node::Event;
 use pstrain_tests::Ran;
 use pstrain_tests::world::{Settings, let_happen};
 

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::job::{BudgetKind, Exchange};
-use pstrain_core::node::Event;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{BudgetKind, Exchange};
+use pstrain_roles::node::Event;
 use pstrain_tests::{Simulated, Toy, VirtualRun};
+use pstrain_wire::worker::EndReason;
 
 fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)

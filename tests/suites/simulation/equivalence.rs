@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::WorkerId;
-use pstrain_core::job::{BudgetKind, DataFrom, Exchange};
-use pstrain_core::node::Event;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::rng::Stream;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{BudgetKind, DataFrom, Exchange};
+use pstrain_roles::node::Event;
 use pstrain_tests::{Kind, Simulated, Toy, VirtualRun, run_cluster, sequential_bsp, within};
 use pstrain_transports::simulation::SimulationError;
+use pstrain_wire::worker::EndReason;
 
 /// The parameters of a run of `toy` under the policy of this name, with their version.
 fn trained(toy: &Toy, policy: &str, (link, compute): (&str, &str)) -> (Vec<u32>, u64) {

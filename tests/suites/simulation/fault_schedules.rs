@@ -30,13 +30,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::WorkerId;
-use pstrain_core::node::{Event, WorkerError};
-use pstrain_core::protocol::Refusal;
-use pstrain_core::protocol::message::EndReason;
+use pstrain_compute::id::WorkerId;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_roles::node::{Event, WorkerError};
 use pstrain_tests::{POLICIES, Ran, Simulated, Trial, for_seeds, kind_of_policy, trial_of};
 use pstrain_transports::simulation::Origin;
+use pstrain_wire::Refusal;
+use pstrain_wire::worker::EndReason;
 
 /// Seeds of the largest test.
 const LARGEST: u64 = 10_000;

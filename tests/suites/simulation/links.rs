@@ -8,14 +8,14 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::WorkerId;
-use pstrain_core::job::{DataFrom, OnLoss};
-use pstrain_core::node::{Departure, Event};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::time::Time;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::time::Time;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{DataFrom, OnLoss};
+use pstrain_roles::node::{Departure, Event};
 use pstrain_tests::{Simulated, Toy, VirtualRun};
 use pstrain_transports::simulation::Origin;
+use pstrain_wire::worker::EndReason;
 
 const LEASE: Duration = Duration::from_secs(2);
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::node::Event;
-use pstrain_core::rng::{Random, Stream};
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_roles::node::Event;
 use pstrain_tests::{Simulated, VirtualRun};
 
 use super::closed_forms::patient;

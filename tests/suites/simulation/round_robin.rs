@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::WorkerId;
-use pstrain_core::model::ModelSpec;
-use pstrain_core::node::Event;
-use pstrain_core::time::Time;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::model::ModelSpec;
+use pstrain_compute::time::Time;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_roles::node::Event;
 use pstrain_tests::{Simulated, VirtualRun};
 use pstrain_transports::simulation::Origin;
 

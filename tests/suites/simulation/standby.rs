@@ -7,14 +7,14 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::job::OnLoss;
-use pstrain_core::mode::Mode;
-use pstrain_core::node::Event;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::OnLoss;
+use pstrain_policy::mode::Mode;
+use pstrain_roles::node::Event;
 use pstrain_tests::{StoodBy, Toy, for_seeds, run_stood_by};
+use pstrain_wire::worker::EndReason;
 
 const LINK: &str = "all.delay=1ms all.down.delay=1ms";
 const STANDBY: &str = "all.delay=1ms all.down.delay=1ms standby.delay=4ms standby.down.delay=3ms";

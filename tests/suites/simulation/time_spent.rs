@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::node::Event;
-use pstrain_core::protocol::TimeSpent;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_roles::node::Event;
 use pstrain_tests::{Simulated, VirtualRun};
+use pstrain_wire::TimeSpent;
 
 use super::closed_forms::patient;
 

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::decided::Decided;
-use pstrain_core::id::{BatchId, Sequence, Version, WorkerId};
-use pstrain_core::model::ModelSpec;
-use pstrain_core::node::Event;
-use pstrain_core::params::KeyRange;
-use pstrain_core::protocol::message::{EndReason, Parameters, ParametersHeader};
-use pstrain_core::protocol::{Message, frame_len};
-use pstrain_core::task::Task;
-use pstrain_core::time::Time;
+use pstrain_compute::decided::Decided;
+use pstrain_compute::id::{BatchId, Sequence, Version, WorkerId};
+use pstrain_compute::model::ModelSpec;
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::task::Task;
+use pstrain_compute::time::Time;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_roles::node::Event;
 use pstrain_tests::{Arrival, Simulated, Toy, VirtualRun};
 use pstrain_transports::simulation::Origin;
+use pstrain_wire::worker::{EndReason, Parameters, ParametersHeader};
+use pstrain_wire::{Message, frame_len};
 
 use super::closed_forms::patient;
 

@@ -3,17 +3,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
-use pstrain_core::filter::Filters;
-use pstrain_core::id::{BatchId, Version, WorkerId};
-use pstrain_core::job::{ALL_EXAMPLES, JobError};
-use pstrain_core::mode::Mode;
-use pstrain_core::model::Model;
-use pstrain_core::node::Event;
-use pstrain_core::optim::{OptimizerSpec, Proximal};
-use pstrain_core::params::{BlockOrder, Blocks};
-use pstrain_core::rng::Stream;
-use pstrain_core::task::Task;
-use pstrain_core::trainer::Trainer;
+use pstrain_compute::filter::Filters;
+use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::optim::{OptimizerSpec, Proximal};
+use pstrain_compute::params::{BlockOrder, Blocks};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
+use pstrain_policy::job::{ALL_EXAMPLES, JobError};
+use pstrain_policy::mode::Mode;
+use pstrain_policy::trainer::Trainer;
+use pstrain_roles::node::Event;
 use pstrain_tests::{Kind, Toy, partition_of, run_cluster, within};
 
 use super::LIMIT;

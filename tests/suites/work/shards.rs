@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pstrain_core::consistency::ConsistencySpec;
-use pstrain_core::id::Version;
-use pstrain_core::job::{BudgetKind, DataFrom, Redundancy, WorkSpec};
-use pstrain_core::mode::{Switch, SwitchAt};
-use pstrain_core::node::{Event, Server};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rules::ParticipationSpec;
+use pstrain_compute::id::Version;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{BudgetKind, DataFrom, Redundancy, WorkSpec};
+use pstrain_policy::mode::{Switch, SwitchAt};
+use pstrain_policy::rules::ParticipationSpec;
+use pstrain_roles::node::{Event, Server};
 use pstrain_tests::{Dealt, Toy, run_dealt};
+use pstrain_wire::worker::EndReason;
 
 /// A job with so many shards, under a consistency.
 fn toy((workers, rows): (u32, usize), batch_size: u32, count: u32, consistency: &str) -> Toy {

@@ -9,9 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pstrain_core::node::RestoreError;
-use pstrain_core::saved::{Array, Saved};
-use pstrain_core::time::Time;
+use pstrain_compute::saved::{Array, Saved};
+use pstrain_compute::time::Time;
+use pstrain_roles::node::RestoreError;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 

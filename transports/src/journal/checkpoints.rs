@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use pstrain_core::node::{self, Durable};
-use pstrain_core::saved::Saved;
-use pstrain_core::time::Time;
+use pstrain_compute::saved::Saved;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{self, Durable};
 
 use super::checkpoint::{Checkpoint, Lineage};
 use super::disk::{Disk, replace};

@@ -10,8 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pstrain_core::id::CheckpointId;
-use pstrain_core::protocol::checkpoint::OnDisk;
+use pstrain_compute::id::CheckpointId;
+use pstrain_wire::checkpoint::OnDisk;
 
 use super::checkpoint::{Checkpoint, CheckpointError, Lineage};
 use super::disk::{Disk, ordinary};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
-use pstrain_core::node::{Input, encode_input};
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Input, encode_input};
 
 use super::log::Log;
 use crate::driver::{Journal, Unkept};

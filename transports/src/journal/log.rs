@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use pstrain_core::protocol::crc32c;
+use pstrain_wire::crc32c;
 
 use super::disk::{Disk, ordinary, replace};
 

@@ -19,8 +19,8 @@ mod snapshots;
 
 use std::thread;
 
-use pstrain_core::node::{Durable, Input};
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Durable, Input};
 
 pub use checkpoint::{Checkpoint, CheckpointError, Lineage};
 pub use checkpoints::{Beside, Checkpoints, Taken};

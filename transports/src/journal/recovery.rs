@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use pstrain_core::node::{Durable, Effect, Event, Input, Node, Outbox, decode_input};
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Durable, Effect, Event, Input, Node, Outbox, decode_input};
 
 use super::folder::{Found, StateFolder};
 use super::log::{Log, LogError, Opened};

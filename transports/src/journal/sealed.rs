@@ -4,7 +4,7 @@
 use std::io;
 use std::ops::Range;
 
-use pstrain_core::protocol::crc32c;
+use pstrain_wire::crc32c;
 
 /// The text before the checksum's eight hexadecimal digits.
 const MARK: &[u8] = b"crc32c ";

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use pstrain_core::node::{self, Durable, Input};
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{self, Durable, Input};
 
 use super::checkpoints::{Beside, Checkpoints, PAUSE, Taken};
 use super::disk::Disk;

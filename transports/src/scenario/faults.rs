@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::rng::{Random, Stream};
-use pstrain_core::time::Time;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_compute::time::Time;
 use serde::{Deserialize, Serialize};
 
 use super::item::{ScenarioError, Who, as_text, items, unknown, write_items};

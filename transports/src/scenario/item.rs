@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pstrain_core::id::WorkerId;
+use pstrain_compute::id::WorkerId;
 
 /// A text that describes no scenario, or one that does not fit the job.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ pub use pace::Pace;
 pub use pipe::{Bottleneck, Pipe};
 pub use quantity::{Loss, Rate};
 
-use pstrain_core::rng::Stream;
+use pstrain_compute::rng::Stream;
 use serde::{Deserialize, Serialize};
 
 /// What of the network and the machines is modelled.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
 
 use super::quantity::{Span, span};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use pstrain_core::rng::{Random, Stream};
-use pstrain_core::time::Time;
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_compute::time::Time;
 use rand_distr::{Distribution as _, Exp1, StandardNormal};
 
 use super::compute::{ComputeSpec, Slowdown, TimeModel};
@@ -133,7 +133,7 @@ fn slowness(windows: &[Slowdown]) -> Vec<(Time, f64)> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use pstrain_core::id::WorkerId;
+    use pstrain_compute::id::WorkerId;
 
     use super::super::compute::ComputeTimes;
     use super::*;

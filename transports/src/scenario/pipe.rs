@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use pstrain_core::rng::{Random, Stream};
-use pstrain_core::time::Time;
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_compute::time::Time;
 use rand_distr::{Distribution as _, StandardNormal};
 
 use super::links::{Distribution, Later, LinkSpec};
@@ -207,7 +207,7 @@ impl Bottleneck {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use pstrain_core::id::WorkerId;
+    use pstrain_compute::id::WorkerId;
 
     use super::super::links::Links;
     use super::*;

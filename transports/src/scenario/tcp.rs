@@ -12,8 +12,8 @@
 
 use std::time::Duration;
 
-use pstrain_core::rng::Random;
-use pstrain_core::time::Time;
+use pstrain_compute::rng::Random;
+use pstrain_compute::time::Time;
 
 use super::pipe::Queue;
 use super::quantity::Loss;
@@ -165,7 +165,7 @@ impl Losses {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_core::rng::Stream;
+    use pstrain_compute::rng::Stream;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pstrain_core::id::PeerId;
-use pstrain_core::time::Time;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
 
 use crate::punctuality::Lateness;
 use crate::scenario::{Bottleneck, Pipe};

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pstrain_core::id::{PeerId, WorkerId};
-use pstrain_core::job::{Job, heartbeat};
-use pstrain_core::node::{Event, Target};
-use pstrain_core::protocol::message::Heartbeat;
-use pstrain_core::protocol::{Limits, LinkFigures, Message, frame_len};
-use pstrain_core::time::Time;
+use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::{Job, heartbeat};
+use pstrain_roles::node::{Event, Target};
+use pstrain_wire::worker::Heartbeat;
+use pstrain_wire::{Limits, LinkFigures, Message, frame_len};
 
 use crate::punctuality::Lateness;
 use crate::scenario::{Bottleneck, Scenario, ServerLink};

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
 
 /// Things that are due, in the order of their times; those due at the same time come in the order
 /// in which they were put down. Nothing else decides the order, so one seed gives one trace.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::time::Time;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::time::Time;
 
 use crate::scenario::Scenario;
 

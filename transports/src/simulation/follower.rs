@@ -3,11 +3,11 @@
 //! Each has a link of its own, of the rate of the first, that all who talk to it share: workers and
 //! the other servers. Between servers there is no other link and no delay: they stand side by side.
 
-use pstrain_core::id::ServerId;
-use pstrain_core::node::{Effect, Input, Node, Shard, ShardConfig};
-use pstrain_core::protocol::group::Place;
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
+use pstrain_compute::id::ServerId;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Effect, Input, Node, Shard, ShardConfig};
+use pstrain_wire::group::Place;
 
 use super::connection::{Caller, End};
 use super::{Due, Host, Item, Simulation, kind, traced};

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pstrain_core::id::{Incarnation, Sequence, Version, WorkerId};
-use pstrain_core::node::{Event, Input, Server};
-use pstrain_core::protocol::Message;
-use pstrain_core::time::Time;
+use pstrain_compute::id::{Incarnation, Sequence, Version, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Event, Input, Server};
+use pstrain_wire::Message;
 
 /// A push: no other ever has the same three.
 type PushId = (WorkerId, Incarnation, Sequence);

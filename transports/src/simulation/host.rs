@@ -1,17 +1,17 @@
 //! What a simulation needs beside nodes, links and paces: the data, the arithmetic, an audience.
 
-use pstrain_core::evaluation::evaluate;
-use pstrain_core::examples::Examples;
-use pstrain_core::fingerprint::Fingerprint;
-use pstrain_core::id::{PartId, PeerId, WorkerId};
-use pstrain_core::model::{Model, Workspace};
-use pstrain_core::node::{
+use pstrain_compute::evaluation::evaluate;
+use pstrain_compute::examples::Examples;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::{PartId, PeerId, WorkerId};
+use pstrain_compute::model::{Model, Workspace};
+use pstrain_compute::time::Time;
+use pstrain_policy::trainer::Trainer;
+use pstrain_roles::node::{
     Compute, Computed, Evaluate, Evaluated, Event, Input, Prepare, Prepared, Server,
 };
-use pstrain_core::protocol::Message;
-use pstrain_core::protocol::message::ExamplesChunk;
-use pstrain_core::time::Time;
-use pstrain_core::trainer::Trainer;
+use pstrain_wire::Message;
+use pstrain_wire::worker::ExamplesChunk;
 
 use crate::services::{Partitions, prepare_trainer};
 

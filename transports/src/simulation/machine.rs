@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use pstrain_core::id::{Incarnation, WorkerId};
-use pstrain_core::node::{Effect, Input, Node, Worker, WorkerConfig, WorkerError};
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
+use pstrain_compute::id::{Incarnation, WorkerId};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Effect, Input, Node, Worker, WorkerConfig, WorkerError};
+use pstrain_wire::worker::EndReason;
 
 use super::connection::End;
 use super::way::Ways;

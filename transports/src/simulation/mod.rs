@@ -21,12 +21,12 @@ mod way;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pstrain_core::id::{PeerId, WorkerId};
-use pstrain_core::node::{Input, Outbox, Replicate, Server, WorkerConfig, WorkerError};
-use pstrain_core::protocol::Message;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
+use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Input, Outbox, Replicate, Server, WorkerConfig, WorkerError};
+use pstrain_wire::Message;
+use pstrain_wire::worker::EndReason;
 
 pub use error::SimulationError;
 pub use history::{Failover, Failure};

@@ -4,13 +4,13 @@
 //! [`Replica`]s, the very ones that run over sockets. A machine keeps its name whoever leads: the
 //! server begins on the first.
 
-use pstrain_core::node::{
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{
     Effect, Event, Input, Node, Outbox, Replica, ReplicaConfig, Replicate, Server, WorkerError,
 };
-use pstrain_core::protocol::Message;
-use pstrain_core::protocol::message::EndReason;
-use pstrain_core::rng::Stream;
-use pstrain_core::time::Time;
+use pstrain_wire::Message;
+use pstrain_wire::worker::EndReason;
 
 use super::connection::{Caller, End};
 use super::{Due, Host, Item, Origin, Simulation, SimulationError, kind, traced};

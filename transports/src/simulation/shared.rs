@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
 
 use crate::scenario::{Bottleneck, Rate};
 

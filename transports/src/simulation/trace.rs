@@ -1,6 +1,6 @@
 //! The trace of a simulation: everything that happened, in order, as one hash.
 
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
 use sha2::{Digest, Sha256};
 
 /// Bytes that are gathered before they are hashed.

@@ -3,11 +3,11 @@
 use std::iter;
 use std::time::Duration;
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::identity::Identity;
-use pstrain_core::node::{Input, Target};
-use pstrain_core::protocol::{Message, frame_len, payload};
-use pstrain_core::time::Time;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::{Input, Target};
+use pstrain_wire::identity::Identity;
+use pstrain_wire::{Message, frame_len, payload};
 
 use super::connection::{Caller, Connection, End};
 use super::follower::Follower;

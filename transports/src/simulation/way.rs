@@ -1,7 +1,7 @@
 //! A modelled link: its two ways, and what is asked of them.
 
-use pstrain_core::id::WorkerId;
-use pstrain_core::rng::Stream;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::rng::Stream;
 
 use super::connection::End;
 use crate::scenario::{LinkSpec, Loss, Pipe, WorkerLink};

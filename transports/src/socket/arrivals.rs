@@ -4,10 +4,10 @@
 use std::io;
 use std::time::Duration;
 
-use pstrain_core::id::PeerId;
-use pstrain_core::identity::Identity;
-use pstrain_core::node::Target;
-use pstrain_core::time::Time;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::Target;
+use pstrain_wire::identity::Identity;
 
 use super::secure::Broken;
 use super::stream::Stream;

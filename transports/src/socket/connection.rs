@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mio::event::Source;
-use pstrain_core::id::PeerId;
-use pstrain_core::identity::Identity;
-use pstrain_core::protocol::{Decoder, Limits, LinkFigures, Message, Outgoing, Spares};
-use pstrain_core::time::Time;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::{Decoder, Limits, LinkFigures, Message, Outgoing, Spares};
 
 use super::door::Origin;
 use super::secure::{Broken, Layer, UNPROVED};

@@ -10,9 +10,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use pstrain_core::id::PeerId;
-use pstrain_core::identity::Identity;
-use pstrain_core::time::Time;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
+use pstrain_wire::identity::Identity;
 
 use super::Ready;
 use super::files::allowed_files;

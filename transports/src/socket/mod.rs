@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
-use pstrain_core::id::PeerId;
-use pstrain_core::identity::Identity;
-use pstrain_core::node::Target;
-use pstrain_core::protocol::{Limits, LinkFigures, Message, Spares};
-use pstrain_core::time::Time;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::Target;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::{Limits, LinkFigures, Message, Spares};
 
 use crate::address::Address;
 use crate::clock::WallClock;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
-use pstrain_core::protocol::TcpFigures;
+use pstrain_wire::TcpFigures;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 

@@ -1,7 +1,7 @@
 //! What the kernel knows of a TCP connection: `TCP_INFO`, under Linux. Elsewhere nothing is known.
 
 use mio::net::TcpStream;
-use pstrain_core::protocol::TcpFigures;
+use pstrain_wire::TcpFigures;
 
 #[cfg(target_os = "linux")]
 pub(super) use linux::figures;

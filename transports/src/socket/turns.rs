@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pstrain_core::id::PeerId;
+use pstrain_compute::id::PeerId;
 
 use super::Ready;
 use super::door::Origin;

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use mio::net::TcpStream;
-use pstrain_core::time::Time;
+use pstrain_compute::time::Time;
 
 use super::answer::{Answer, Then, answer};
 

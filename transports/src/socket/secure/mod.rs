@@ -16,7 +16,7 @@ use std::fmt;
 use std::io::{self, IoSlice, Write};
 use std::path::Path;
 
-use pstrain_core::identity::Identity;
+use pstrain_wire::identity::Identity;
 
 use super::stream::Stream;
 

@@ -9,7 +9,7 @@ mod certificates;
 use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::Arc;
 
-use pstrain_core::identity::Identity;
+use pstrain_wire::identity::Identity;
 use rustls::{AlertDescription, CertificateError, ClientConnection, Connection, ServerConnection};
 
 use super::super::stream::Stream;

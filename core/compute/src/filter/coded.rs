@@ -1,0 +1,506 @@
+//! What a filter leaves of a gradient, and its form on the wire: any range of the keys by itself.
+//!
+//! A form says how the bytes are to be read and needs no memory of earlier messages. First come
+//! the keys that travel, then their values. A [`KeyForm::Gaps`] is a list of LEB128 numbers: how
+//! many keys lie between each and the one before; a [`KeyForm::Bitmap`] has a bit for each key of
+//! the range; a [`KeyForm::Span`] needs none. Numbers are little-endian, and bits fill a byte from its lowest.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::bits;
+use super::float::{of_brain, of_half};
+use super::lattice::Multiples;
+use super::low_rank::Piece;
+use super::signs::Signs;
+
+/// A gradient as it travels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Encoded {
+    /// How the bytes are to be read.
+    pub form: Form,
+    /// The bytes: the payload of the push.
+    pub bytes: Vec<u8>,
+}
+
+/// How the bytes of a gradient are to be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Form {
+    /// Which keys travel.
+    pub keys: KeyForm,
+    /// How their values do.
+    pub values: ValueForm,
+}
+
+/// Which keys travel. All others are 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyForm {
+    /// All.
+    All,
+    /// So many, by their distances.
+    Gaps(u32),
+    /// So many, by a bit for each key.
+    Bitmap(u32),
+    /// So many that follow one another, from this one on.
+    Span {
+        /// The first.
+        first: u32,
+        /// How many.
+        count: u32,
+    },
+}
+
+/// How values travel. A block may have begun in an earlier range: `first` is the place of the first
+/// value in its block.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ValueForm {
+    /// As `f32`.
+    Single,
+    /// As IEEE 754 half precision.
+    Half,
+    /// As bfloat16.
+    Brain,
+    /// As a scale for each block, `f32`, then multiples of so many bits, as much above the
+    /// lowest that these can say.
+    Multiples {
+        /// Bits of a multiple, 2 to 8.
+        bits: u8,
+        /// Values of a block.
+        block: u32,
+        /// The place of the first in its block.
+        first: u32,
+    },
+    /// As two means for each block, `f32`, for negative values and for others, then a bit for each
+    /// value: whether it is of the others.
+    Signs {
+        /// Values of a block.
+        block: u32,
+        /// The place of the first in its block.
+        first: u32,
+    },
+    /// Piece after piece.
+    Pieces(Vec<PieceForm>),
+}
+
+/// A matrix, or some of its values, or values as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PieceForm {
+    /// Values of the piece.
+    pub values: u32,
+    /// Columns of the factors: that for the rows that are touched comes first, then that for the
+    /// columns, each row by row. 0 for values as they are.
+    pub rank: u8,
+    /// Columns of the matrix.
+    pub columns: u32,
+    /// The column of the first value.
+    pub first: u32,
+}
+
+/// Bytes that are not of the form they are said to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// What is left of a gradient.
+#[derive(Clone, Debug)]
+pub(super) struct Coded {
+    /// The keys that travel, in order; none if all do.
+    pub(super) keys: Option<Vec<u32>>,
+    /// One for each of them.
+    pub(super) values: Values,
+}
+
+/// Values as a filter left them.
+#[derive(Clone, Debug)]
+pub(super) enum Values {
+    Single(Vec<f32>),
+    Half(Vec<u16>),
+    Brain(Vec<u16>),
+    Multiples(Multiples),
+    Signs(Signs),
+    Pieces(Vec<Piece>),
+}
+
+impl Coded {
+    /// What of it belongs to the keys of `range`, which are counted from its begin.
+    pub(super) fn encode(&self, range: Range<usize>) -> Encoded {
+        let mut bytes = Vec::new();
+        let (keys, places) = match &self.keys {
+            None => (KeyForm::All, range),
+            Some(keys) => {
+                let place = |key: usize| keys.partition_point(|&other| (other as usize) < key);
+                let places = place(range.start)..place(range.end);
+                let those = &keys[places.clone()];
+                let form =
+                    span_of(those, &range).unwrap_or_else(|| write_keys(those, &range, &mut bytes));
+                (form, places)
+            }
+        };
+        let values = self.values.write(places, &mut bytes);
+        Encoded { form: Form { keys, values }, bytes }
+    }
+}
+
+impl Encoded {
+    /// The values that are not 0, with their keys. One of -0 is not 0.
+    #[must_use]
+    pub fn of_non_zeros(values: &[f32]) -> Self {
+        let pairs = (0..).zip(values).filter(|(_, value)| value.to_bits() != 0);
+        let (keys, non_zeros) = pairs.map(|(key, value): (u32, &f32)| (key, *value)).unzip();
+        Coded { keys: Some(keys), values: Values::Single(non_zeros) }.encode(0..values.len())
+    }
+
+    /// The values as they are: all of them, or those that are not 0 with their keys if that is shorter.
+    #[must_use]
+    pub fn of_values(values: &[f32]) -> Self {
+        let sparse = Self::of_non_zeros(values);
+        if sparse.bytes.len() < size_of_val(values) {
+            return sparse;
+        }
+        let all = Coded { keys: None, values: Values::Single(values.to_vec()) };
+        all.encode(0..values.len())
+    }
+
+    /// Puts the values that travel in the place of those that `onto` has at their keys.
+    ///
+    /// # Errors
+    /// If the bytes are not of the form, or of more values. Nothing has changed then.
+    pub fn patch(&self, onto: &mut [f32]) -> Result<(), Malformed> {
+        let Form { keys, values } = &self.form;
+        let (chosen, rest) = read_chosen(*keys, &self.bytes, onto.len())?;
+        let Some(chosen) = chosen else {
+            onto.copy_from_slice(&values.read(rest, onto.len())?);
+            return Ok(());
+        };
+        let values = values.read(rest, chosen.len())?;
+        for (key, value) in chosen.into_iter().zip(values) {
+            onto[key as usize] = value;
+        }
+        Ok(())
+    }
+
+    /// The gradient, of `keys` values.
+    pub fn decode(&self, keys: usize) -> Result<Vec<f32>, Malformed> {
+        decode(&self.form, &self.bytes, keys)
+    }
+}
+
+/// The gradient of `keys` values that `bytes` are in this form. Allocates that many values, and
+/// beside them no more than the bytes account for.
+pub fn decode(form: &Form, bytes: &[u8], keys: usize) -> Result<Vec<f32>, Malformed> {
+    let (chosen, rest) = read_chosen(form.keys, bytes, keys)?;
+    let Some(chosen) = chosen else { return form.values.read(rest, keys) };
+    let values = form.values.read(rest, chosen.len())?;
+    let mut gradient = vec![0.0; keys];
+    for (key, value) in chosen.into_iter().zip(values) {
+        gradient[key as usize] = value;
+    }
+    Ok(gradient)
+}
+
+/// Keys of a range that follow one another; none if there is a gap between them.
+fn span_of(keys: &[u32], range: &Range<usize>) -> Option<KeyForm> {
+    let (first, last) = (*keys.first()?, *keys.last()?);
+    let count = keys.len() as u32;
+    let form = KeyForm::Span { first: first - range.start as u32, count };
+    (last - first == count - 1).then_some(form)
+}
+
+/// Writes keys of a range in the shorter of the two forms that have gaps.
+pub fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> KeyForm {
+    let most = range.len().div_ceil(8);
+    let mut next = range.start as u32;
+    for &key in keys {
+        let mut gap = key - next;
+        next = key + 1;
+        while gap >= 0x80 {
+            bytes.push(gap as u8 | 0x80);
+            gap >>= 7;
+        }
+        bytes.push(gap as u8);
+        if bytes.len() > most {
+            bytes.clear();
+            bytes.resize(most, 0);
+            for key in keys.iter().map(|&key| key as usize - range.start) {
+                bytes[key / 8] |= 1 << (key % 8);
+            }
+            return KeyForm::Bitmap(keys.len() as u32);
+        }
+    }
+    KeyForm::Gaps(keys.len() as u32)
+}
+
+/// The keys that `bytes` begin with in this form, none if all; and the rest of them.
+fn read_chosen(
+    form: KeyForm,
+    bytes: &[u8],
+    keys: usize,
+) -> Result<(Option<Vec<u32>>, &[u8]), Malformed> {
+    let (chosen, rest) = match form {
+        KeyForm::All => return Ok((None, bytes)),
+        KeyForm::Gaps(count) => read_gaps(bytes, count as usize, keys)?,
+        KeyForm::Bitmap(count) => read_bitmap(bytes, count as usize, keys)?,
+        KeyForm::Span { first, count } => {
+            let end = first.checked_add(count).ok_or(Malformed)?;
+            if end as usize > keys {
+                return Err(Malformed);
+            }
+            ((first..end).collect(), bytes)
+        }
+    };
+    Ok((Some(chosen), rest))
+}
+
+/// The keys that all of `bytes` are in this form, in the order in which they stand; none if they are
+/// no such keys.
+pub fn read_keys(form: KeyForm, bytes: &[u8]) -> Option<Vec<u32>> {
+    let most = match form {
+        KeyForm::Bitmap(_) => 8 * bytes.len(),
+        // So many as nothing accounts for.
+        KeyForm::Span { .. } => return None,
+        _ => u32::MAX as usize,
+    };
+    let (keys, rest) = read_chosen(form, bytes, most).ok()?;
+    keys.filter(|_| rest.is_empty())
+}
+
+fn read_gaps(bytes: &[u8], count: usize, keys: usize) -> Result<(Vec<u32>, &[u8]), Malformed> {
+    if count > keys || count > bytes.len() {
+        return Err(Malformed);
+    }
+    let mut chosen = Vec::with_capacity(count);
+    let (mut rest, mut next) = (bytes, 0_u64);
+    for _ in 0..count {
+        let mut gap = 0_u64;
+        for shift in (0..).step_by(7) {
+            let (&byte, after) = rest.split_first().ok_or(Malformed)?;
+            rest = after;
+            gap |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+            if shift >= 28 {
+                return Err(Malformed);
+            }
+        }
+        let key = next + gap;
+        if key >= keys as u64 {
+            return Err(Malformed);
+        }
+        chosen.push(key as u32);
+        next = key + 1;
+    }
+    Ok((chosen, rest))
+}
+
+fn read_bitmap(bytes: &[u8], count: usize, keys: usize) -> Result<(Vec<u32>, &[u8]), Malformed> {
+    let (map, rest) = bytes.split_at_checked(keys.div_ceil(8)).ok_or(Malformed)?;
+    let ones: usize = map.iter().map(|byte| byte.count_ones() as usize).sum();
+    if ones != count {
+        return Err(Malformed);
+    }
+    let mut chosen = Vec::with_capacity(count);
+    for (place, &byte) in map.iter().enumerate() {
+        let bits = (0..8).filter(|bit| byte >> bit & 1 == 1);
+        chosen.extend(bits.map(|bit| (place * 8 + bit) as u32));
+    }
+    if chosen.last().is_some_and(|&key| key as usize >= keys) {
+        return Err(Malformed);
+    }
+    Ok((chosen, rest))
+}
+
+impl Values {
+    /// Writes those at `places`.
+    fn write(&self, places: Range<usize>, bytes: &mut Vec<u8>) -> ValueForm {
+        match self {
+            Self::Single(values) => {
+                write_all(bytes, values[places].iter().map(|value| value.to_le_bytes()));
+                ValueForm::Single
+            }
+            Self::Half(values) => {
+                write_all(bytes, values[places].iter().map(|value| value.to_le_bytes()));
+                ValueForm::Half
+            }
+            Self::Brain(values) => {
+                write_all(bytes, values[places].iter().map(|value| value.to_le_bytes()));
+                ValueForm::Brain
+            }
+            Self::Multiples(Multiples { block, bits, scales, multiples }) => {
+                let (blocks, first) = blocks_of(&places, *block);
+                write_all(bytes, scales[blocks].iter().map(|scale| scale.to_le_bytes()));
+                let offset = offset_of(*bits);
+                let codes = multiples[places].iter().map(|&it| (i32::from(it) + offset) as u8);
+                bits::write(bytes, *bits, codes);
+                ValueForm::Multiples { bits: *bits, block: *block, first }
+            }
+            Self::Signs(Signs { block, means, signs }) => {
+                let (blocks, first) = blocks_of(&places, *block);
+                let means = means[blocks].iter().flatten();
+                write_all(bytes, means.map(|mean| mean.to_le_bytes()));
+                bits::write(bytes, 1, signs[places].iter().map(|&sign| u8::from(sign)));
+                ValueForm::Signs { block: *block, first }
+            }
+            Self::Pieces(pieces) => ValueForm::Pieces(write_pieces(pieces, places, bytes)),
+        }
+    }
+}
+
+fn write_all<const N: usize>(bytes: &mut Vec<u8>, values: impl Iterator<Item = [u8; N]>) {
+    values.for_each(|value| bytes.extend_from_slice(&value));
+}
+
+/// The blocks that places are in, and where in its block the first is.
+fn blocks_of(places: &Range<usize>, block: u32) -> (Range<usize>, u32) {
+    let size = block as usize;
+    if places.is_empty() {
+        return (0..0, 0);
+    }
+    (places.start / size..places.end.div_ceil(size), (places.start % size) as u32)
+}
+
+/// What is added to a multiple of so many bits, so that it is not negative.
+const fn offset_of(bits: u8) -> i32 {
+    (1 << (bits - 1)) - 1
+}
+
+fn write_pieces(pieces: &[Piece], places: Range<usize>, bytes: &mut Vec<u8>) -> Vec<PieceForm> {
+    let (mut forms, mut begin) = (Vec::new(), 0);
+    for piece in pieces {
+        let end = begin + piece.len();
+        let here = places.start.max(begin)..places.end.min(end);
+        if here.start < here.end {
+            let (from, to) = (here.start - begin, here.end - begin);
+            let values = (to - from) as u32;
+            let float = |value: &f32| value.to_le_bytes();
+            forms.push(match piece {
+                Piece::Plain(all) => {
+                    write_all(bytes, all[from..to].iter().map(float));
+                    PieceForm { values, rank: 0, columns: 0, first: 0 }
+                }
+                Piece::Product { columns, rank, left, right } => {
+                    let rows = from / columns..to.div_ceil(*columns);
+                    let rows = &left[rows.start * rank..rows.end * rank];
+                    write_all(bytes, rows.iter().chain(right).map(float));
+                    let (rank, first) = (*rank as u8, (from % columns) as u32);
+                    PieceForm { values, rank, columns: *columns as u32, first }
+                }
+            });
+        }
+        begin = end;
+    }
+    forms
+}
+
+impl ValueForm {
+    /// The `count` values that `bytes` are.
+    fn read(&self, bytes: &[u8], count: usize) -> Result<Vec<f32>, Malformed> {
+        match self {
+            Self::Single => read_all(bytes, count, f32::from_le_bytes),
+            Self::Half => read_all(bytes, count, |it| of_half(u16::from_le_bytes(it))),
+            Self::Brain => read_all(bytes, count, |it| of_brain(u16::from_le_bytes(it))),
+            &Self::Multiples { bits, block, first } => {
+                if !(2..=8).contains(&bits) {
+                    return Err(Malformed);
+                }
+                let (scales, codes) = split::<4>(bytes, count, block, first, bits)?;
+                let (offset, greatest) = (offset_of(bits), 2 * offset_of(bits));
+                let mut values = Vec::with_capacity(count);
+                for (place, code) in (first as usize..).zip(bits::read(codes, bits, count)) {
+                    if i32::from(code) > greatest {
+                        return Err(Malformed);
+                    }
+                    let scale = f32::from_le_bytes(scales[place / block as usize]);
+                    values.push(scale * (i32::from(code) - offset) as f32);
+                }
+                Ok(values)
+            }
+            &Self::Signs { block, first } => {
+                let (means, codes) = split::<8>(bytes, count, block, first, 1)?;
+                let signs = (first as usize..).zip(bits::read(codes, 1, count));
+                let value = |(place, sign): (usize, u8)| {
+                    let [a, b, c, d, e, f, g, h] = means[place / block as usize];
+                    f32::from_le_bytes(if sign == 0 { [a, b, c, d] } else { [e, f, g, h] })
+                };
+                Ok(signs.map(value).collect())
+            }
+            Self::Pieces(pieces) => read_pieces(pieces, bytes, count),
+        }
+    }
+}
+
+fn read_all<const N: usize>(
+    bytes: &[u8],
+    count: usize,
+    read: impl Fn([u8; N]) -> f32,
+) -> Result<Vec<f32>, Malformed> {
+    let (values, rest) = bytes.as_chunks::<N>();
+    if values.len() != count || !rest.is_empty() {
+        return Err(Malformed);
+    }
+    Ok(values.iter().map(|&value| read(value)).collect())
+}
+
+/// Parts what is said of the blocks, `N` bytes each, from the codes of `count` values.
+fn split<const N: usize>(
+    bytes: &[u8],
+    count: usize,
+    block: u32,
+    first: u32,
+    bits: u8,
+) -> Result<(&[[u8; N]], &[u8]), Malformed> {
+    if block == 0 || first >= block {
+        return Err(Malformed);
+    }
+    let blocks = match count {
+        0 => 0,
+        _ => count.checked_add(first as usize).ok_or(Malformed)?.div_ceil(block as usize),
+    };
+    let (about, codes) =
+        blocks.checked_mul(N).and_then(|end| bytes.split_at_checked(end)).ok_or(Malformed)?;
+    if !bits::fill(codes, bits, count) {
+        return Err(Malformed);
+    }
+    Ok((about.as_chunks().0, codes))
+}
+
+fn read_pieces(pieces: &[PieceForm], bytes: &[u8], count: usize) -> Result<Vec<f32>, Malformed> {
+    // All lengths first, since the values are more than the bytes.
+    let all = pieces.iter().try_fold(0_usize, |all, piece| all.checked_add(piece.values as usize));
+    if all != Some(count) {
+        return Err(Malformed);
+    }
+    let mut values = Vec::with_capacity(count);
+    let mut rest = bytes;
+    for &PieceForm { values: length, rank, columns, first } in pieces {
+        let (length, rank) = (length as usize, usize::from(rank));
+        let (columns, first) = (columns as usize, first as usize);
+        let mut take = |values: usize| {
+            let end = values.checked_mul(size_of::<f32>()).ok_or(Malformed)?;
+            let (floats, after) = rest.split_at_checked(end).ok_or(Malformed)?;
+            rest = after;
+            Ok(floats.as_chunks::<4>().0)
+        };
+        if rank == 0 {
+            values.extend(take(length)?.iter().map(|&value| f32::from_le_bytes(value)));
+            continue;
+        }
+        if first >= columns || length == 0 {
+            return Err(Malformed);
+        }
+        let end = first.checked_add(length).ok_or(Malformed)?;
+        let rows = end.div_ceil(columns);
+        let left = take(rows.checked_mul(rank).ok_or(Malformed)?)?;
+        let right = take(columns.checked_mul(rank).ok_or(Malformed)?)?;
+        values.extend((first..end).map(|place| {
+            let (row, column) = (place / columns * rank, place % columns * rank);
+            let factors = left[row..row + rank].iter().zip(&right[column..column + rank]);
+            let product =
+                |(&a, &b): (&[u8; 4], &[u8; 4])| f32::from_le_bytes(a) * f32::from_le_bytes(b);
+            factors.map(product).fold(0.0, |sum: f32, term| sum + term)
+        }));
+    }
+    if rest.is_empty() { Ok(values) } else { Err(Malformed) }
+}

@@ -1,0 +1,32 @@
+//! The arithmetic of data-parallel training: parameters, examples, models, gradients, optimisers and
+//! the compression of gradients. It knows no message, no job and no node.
+//!
+//! The crate is `no_std` + `alloc`. It has no clock, socket, thread or hidden randomness.
+
+#![no_std]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+#[macro_use]
+pub mod words;
+
+pub mod codec;
+pub mod coding;
+pub mod decided;
+pub mod evaluation;
+pub mod examples;
+pub mod filter;
+pub mod fingerprint;
+pub mod id;
+pub mod model;
+pub mod optim;
+pub mod params;
+pub mod reference;
+pub mod rng;
+pub mod saved;
+mod simd;
+pub mod sum;
+pub mod task;
+pub mod time;

@@ -1,0 +1,210 @@
+//! Optimisers: how a server turns gradients into new parameters.
+//!
+//! An [`UpdateSpec`] travels in the job; the server builds an [`Updater`] from it for the keys it
+//! holds. The updater prepares the gradient (clipping, weight decay), asks the [`Schedule`] for
+//! the learning rate and lets the [`Optimizer`] step. Nothing here knows where a gradient came
+//! from or who pulls the result. The update rules are those of PyTorch's `torch.optim`.
+
+mod adagrad;
+mod adam;
+mod diagonal;
+mod error;
+mod ftrl;
+mod functions;
+mod momentum;
+mod nesterov;
+mod proximal;
+mod schedule;
+mod sgd;
+mod update;
+
+#[cfg(feature = "std")]
+extern crate std;
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use self::adagrad::AdaGrad;
+use self::adam::Adam;
+use self::diagonal::Diagonal;
+use self::error::{check_not_negative, check_positive, check_share};
+use self::ftrl::Ftrl;
+use self::momentum::Momentum;
+use self::nesterov::Nesterov;
+use self::sgd::Sgd;
+
+use crate::saved::{Archive, SavedError};
+
+pub use self::error::OptimError;
+pub use self::functions::{
+    FunctionSpec, Functions, MOST_FUNCTIONS, Number, Registered, ServerFunction, Stepped,
+};
+pub use self::proximal::Proximal;
+pub use self::schedule::Schedule;
+pub use self::update::BLOCK;
+pub use self::update::{UpdateSpec, Updater, norm};
+
+/// A rule that changes parameters by a gradient, with what it remembers from step to step.
+///
+/// It looks at each parameter for itself, so that a step may be taken block by block of the keys,
+/// each block once, while it is in the processor's cache.
+pub trait Optimizer: fmt::Debug + Send {
+    /// Takes note that a step over all parameters begins.
+    fn begin(&mut self) {}
+
+    /// Makes the part `step` of the step that has begun; `params` are those of its keys.
+    fn step(&mut self, params: &mut [f32], step: &Step<'_>);
+
+    /// Takes note that gradients are `factor` times as large from now on, for a reason that is none
+    /// of theirs: what it remembers of earlier ones counts as if they had been.
+    fn rescale(&mut self, factor: f32) {
+        let _without_memory = factor;
+    }
+
+    /// Saves or restores what it remembers of earlier gradients, if anything.
+    ///
+    /// # Errors
+    /// [`SavedError`] if that is not what was saved.
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError>;
+}
+
+/// Part of a step of an optimiser.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The first of its keys; there are as many as values in `gradient`.
+    pub first: usize,
+    /// The values of the gradient.
+    pub gradient: &'a [f32],
+    /// A bound of the second derivative for each of the keys; empty if none is known.
+    pub curvature: &'a [f32],
+    /// What they are to be multiplied with.
+    pub scale: f32,
+    /// The learning rate.
+    pub learning_rate: f32,
+}
+
+impl Step<'_> {
+    /// The rate of the parameter at `place` of the step, where steps go by curvature: 0 where the
+    /// loss does not bend.
+    fn rate(&self, place: usize) -> f32 {
+        match self.curvature.get(place) {
+            Some(&bound) if bound > 0.0 => self.learning_rate / bound,
+            _ => 0.0,
+        }
+    }
+
+    /// Of what is kept for all parameters, that of these.
+    fn of<'s>(&self, state: &'s mut [f32]) -> &'s mut [f32] {
+        &mut state[self.first..self.first + self.gradient.len()]
+    }
+}
+
+/// Which optimiser is used, with its settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerSpec {
+    /// Stochastic gradient descent.
+    #[default]
+    Sgd,
+    /// Gradient descent with a decaying sum of gradients (Polyak 1964).
+    Momentum {
+        /// The share of the sum that is kept at each step, in [0, 1).
+        momentum: f32,
+    },
+    /// Momentum that looks one step ahead (Nesterov 1983, as Sutskever et al. 2013 write it).
+    Nesterov {
+        /// The share of the sum that is kept at each step, in [0, 1).
+        momentum: f32,
+    },
+    /// Steps scaled by the root of the sum of squared gradients (Duchi et al. 2011).
+    AdaGrad {
+        /// Added to the root, above 0.
+        epsilon: f32,
+    },
+    /// Adaptive moment estimation with bias correction (Kingma and Ba 2015).
+    Adam {
+        /// The share of the mean gradient that is kept at each step, in [0, 1).
+        beta1: f32,
+        /// The share of the mean squared gradient that is kept at each step, in [0, 1).
+        beta2: f32,
+        /// Added to the root of the mean squared gradient, above 0.
+        epsilon: f32,
+    },
+    /// Steps over a bound of each parameter's second derivative (Li et al. 2014, algorithm 3).
+    Diagonal,
+    /// Follow the regularised leader, for models of which most parameters shall be 0 (McMahan et
+    /// al., KDD 2013). Its alpha is the learning rate, which must be constant.
+    Ftrl {
+        /// Added to the root of the sum of squared gradients, 0 or more.
+        beta: f32,
+        /// The strength of the penalty on magnitudes, 0 or more.
+        l1: f32,
+        /// The strength of the penalty on squares, 0 or more.
+        l2: f32,
+    },
+}
+
+impl OptimizerSpec {
+    /// Momentum with the usual setting, 0.9.
+    pub const MOMENTUM: Self = Self::Momentum { momentum: 0.9 };
+    /// Nesterov's momentum with the usual setting, 0.9.
+    pub const NESTEROV: Self = Self::Nesterov { momentum: 0.9 };
+    /// AdaGrad with PyTorch's setting.
+    pub const ADAGRAD: Self = Self::AdaGrad { epsilon: 1e-10 };
+    /// Adam with the settings its authors recommend.
+    pub const ADAM: Self = Self::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+
+    /// FTRL-Proximal with the beta its authors recommend, and without penalties.
+    pub const FTRL: Self = Self::Ftrl { beta: 1.0, l1: 0.0, l2: 0.0 };
+
+    fn validate(&self) -> Result<(), OptimError> {
+        match *self {
+            Self::Sgd | Self::Diagonal => Ok(()),
+            Self::Momentum { momentum } | Self::Nesterov { momentum } => {
+                check_share("momentum", momentum)
+            }
+            Self::AdaGrad { epsilon } => check_positive("epsilon", epsilon),
+            Self::Adam { beta1, beta2, epsilon } => {
+                check_share("beta1", beta1)?;
+                check_share("beta2", beta2)?;
+                check_positive("epsilon", epsilon)
+            }
+            Self::Ftrl { beta, l1, l2 } => {
+                check_not_negative("beta", beta)?;
+                check_not_negative("l1", l1)?;
+                check_not_negative("l2", l2)
+            }
+        }
+    }
+
+    /// The optimiser for `parameters` values, before its first step.
+    fn build(&self, parameters: usize) -> Box<dyn Optimizer> {
+        match *self {
+            Self::Sgd => Box::new(Sgd),
+            Self::Diagonal => Box::new(Diagonal),
+            Self::Momentum { momentum } => Box::new(Momentum::new(momentum, parameters)),
+            Self::Nesterov { momentum } => Box::new(Nesterov::new(momentum, parameters)),
+            Self::AdaGrad { epsilon } => Box::new(AdaGrad::new(epsilon, parameters)),
+            Self::Adam { beta1, beta2, epsilon } => {
+                Box::new(Adam::new(beta1, beta2, epsilon, parameters))
+            }
+            Self::Ftrl { beta, l1, l2 } => Box::new(Ftrl::new(beta, l1, l2, parameters)),
+        }
+    }
+}
+
+/// The square root, rounded correctly: the same number with and without `std`, but only the
+/// compiler's own can be turned into vector instructions.
+#[inline(always)]
+pub fn sqrt(value: f32) -> f32 {
+    #[cfg(feature = "std")]
+    let root = value.sqrt();
+    #[cfg(not(feature = "std"))]
+    let root = libm::sqrtf(value);
+    root
+}
+
+#[cfg(test)]
+mod tests;

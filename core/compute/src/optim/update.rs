@@ -1,0 +1,261 @@
+//! One update of a server's parameters, from gradient to new version.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::{check_not_negative, check_positive};
+use super::{
+    Functions, OptimError, Optimizer, OptimizerSpec, Proximal, Schedule, ServerFunction, Step,
+    Stepped,
+};
+use crate::id::Version;
+use crate::saved::{Archive, SavedError};
+use crate::sum::ExactSum;
+
+/// Keys of a block: what is done to it stays in the innermost cache until the block is done with.
+pub const BLOCK: usize = 1024;
+
+/// How gradients become new parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UpdateSpec {
+    /// The rule.
+    pub optimizer: OptimizerSpec,
+    /// The base learning rate, above 0.
+    pub learning_rate: f32,
+    /// What becomes of the learning rate in the course of the training.
+    pub schedule: Schedule,
+    /// How much of each parameter is added to its gradient, 0 or more (L2 regularisation; PyTorch's
+    /// `weight_decay`).
+    pub weight_decay: f32,
+    /// The greatest L2 norm of a gradient, above 0; a longer one is shortened to it.
+    pub clip_norm: Option<f32>,
+    /// The greatest L2 norm of one worker's gradient, above 0; a longer one is shortened to it
+    /// before it counts. It bounds one gradient, not how many a worker sends.
+    pub clip_contribution: Option<f32>,
+    /// What is done to the parameters after each step.
+    pub proximal: Proximal,
+    /// What is done to them after that.
+    pub functions: Functions,
+}
+
+impl UpdateSpec {
+    /// Plain gradient descent at one rate, and nothing else.
+    #[must_use]
+    pub const fn sgd(learning_rate: f32) -> Self {
+        Self {
+            optimizer: OptimizerSpec::Sgd,
+            learning_rate,
+            schedule: Schedule::Constant,
+            weight_decay: 0.0,
+            clip_norm: None,
+            clip_contribution: None,
+            proximal: Proximal::None,
+            functions: Functions::NONE,
+        }
+    }
+
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`OptimError`] at the first setting outside its range.
+    pub fn validate(&self) -> Result<(), OptimError> {
+        self.optimizer.validate()?;
+        check_positive("learning rate", self.learning_rate)?;
+        self.schedule.validate(self.learning_rate)?;
+        if matches!(self.optimizer, OptimizerSpec::Ftrl { .. })
+            && self.schedule != Schedule::Constant
+        {
+            return Err(OptimError::ConstantRate);
+        }
+        self.proximal.validate()?;
+        self.functions.validate()?;
+        check_not_negative("weight decay", self.weight_decay)?;
+        self.clip_norm.map_or(Ok(()), |norm| check_positive("clip norm", norm))?;
+        self.clip_contribution.map_or(Ok(()), |norm| check_positive("clip contribution", norm))
+    }
+
+    /// What is done to the parameters after each step, for so many of them, in its order.
+    fn after(&self, parameters: usize) -> Vec<Box<dyn ServerFunction>> {
+        let proximal = (self.proximal != Proximal::None).then_some(self.proximal);
+        let proximal = proximal.map(|it| Box::new(it) as Box<dyn ServerFunction>);
+        proximal.into_iter().chain(self.functions.build(parameters)).collect()
+    }
+
+    /// The strength of the penalty on magnitudes that the proximal step is of, 0 if it is of none.
+    #[must_use]
+    pub const fn l1(&self) -> f32 {
+        match self.proximal {
+            Proximal::L1 { lambda } => lambda,
+            _ => 0.0,
+        }
+    }
+
+    /// The sum of the squares of a worker's gradient, or of a part of it, where that decides what it
+    /// is multiplied with before it counts.
+    #[must_use]
+    pub fn squares(&self, gradient: &[f32]) -> Option<ExactSum> {
+        self.clip_contribution.map(|_most| ExactSum::of_squares(gradient))
+    }
+
+    /// What a worker's gradient with this sum of squares is multiplied with before it counts; none if it
+    /// counts as it is.
+    #[must_use]
+    pub fn shortening(&self, squares: &ExactSum) -> Option<f32> {
+        let most = f64::from(self.clip_contribution?);
+        let norm = squares.root();
+        (norm > most).then(|| (most / norm) as f32)
+    }
+}
+
+/// Updates the parameters of one key range, with all that has to be remembered for it.
+#[derive(Debug)]
+pub struct Updater {
+    spec: UpdateSpec,
+    parameters: usize,
+    optimizer: Box<dyn Optimizer>,
+    /// What is done after each step, in this order.
+    functions: Vec<Box<dyn ServerFunction>>,
+}
+
+impl Updater {
+    /// An updater of `parameters` values, before its first update.
+    ///
+    /// # Errors
+    /// [`OptimError`] if `spec` is not valid.
+    pub fn new(spec: &UpdateSpec, parameters: usize) -> Result<Self, OptimError> {
+        spec.validate()?;
+        let (optimizer, functions) = (spec.optimizer.build(parameters), spec.after(parameters));
+        Ok(Self { spec: *spec, parameters, optimizer, functions })
+    }
+
+    /// Forgets what was remembered from update to update.
+    pub fn restart(&mut self) {
+        self.optimizer = self.spec.optimizer.build(self.parameters);
+        self.functions = self.spec.after(self.parameters);
+    }
+
+    /// Gradients are `factor` times as large from now on, because they are combined in another way.
+    /// The optimiser's memory of earlier ones is scaled by the same (Li et al., "Sync-Switch",
+    /// ICDCS 2021). FTRL, which follows the gradients as they were, keeps it.
+    pub fn rescale(&mut self, factor: f32) {
+        if factor != 1.0 {
+            self.optimizer.rescale(factor);
+        }
+    }
+
+    /// Makes version `version` of `params` the next one with `gradient`: it is clipped, then weight
+    /// decay is added, then the optimiser steps at the scheduled rate, then the proximal step and the
+    /// server functions follow.
+    ///
+    /// # Panics
+    /// If `params` and `gradient` are not as many values as the updater was made for.
+    pub fn apply(&mut self, params: &mut [f32], gradient: &[f32], version: Version) {
+        assert_eq!(params.len(), self.parameters, "length of the parameters");
+        assert_eq!(gradient.len(), self.parameters, "length of the gradient");
+        let scale = if self.clips() { self.scale(&ExactSum::of_squares(gradient)) } else { 1.0 };
+        let learning_rate = self.begin(version);
+        let blocks = params.chunks_mut(BLOCK).zip(gradient.chunks(BLOCK));
+        for (first, (params, gradient)) in (0..).step_by(BLOCK).zip(blocks) {
+            self.step(params, Step { first, gradient, curvature: &[], scale, learning_rate });
+        }
+    }
+
+    /// Begins the step that makes version `version` the next one. Returns its learning rate.
+    pub fn begin(&mut self, version: Version) -> f32 {
+        self.optimizer.begin();
+        self.spec.schedule.rate(self.spec.learning_rate, version)
+    }
+
+    /// Makes part of the step that has begun, of [`BLOCK`] keys at most.
+    pub fn step(&mut self, params: &mut [f32], given: Step<'_>) {
+        let (mut bent, mut step) = (None, given);
+        if self.bends() {
+            // Only here, for clearing it takes as long as many a step.
+            let bent = &mut bent.insert([0.0; BLOCK])[..step.curvature.len()];
+            // What weight decay adds to the loss bends, too.
+            for (bent, bound) in bent.iter_mut().zip(step.curvature) {
+                *bent = bound + self.spec.weight_decay;
+            }
+            step.curvature = bent;
+        }
+        if self.functions.is_empty() {
+            return self.step_alone(params, step);
+        }
+        let keys = params.len();
+        let [mut before, mut gradient, mut rates] = [[0.0; BLOCK]; 3];
+        let (before, gradient) = (&mut before[..keys], &mut gradient[..keys]);
+        before.copy_from_slice(params);
+        for (clipped, value) in gradient.iter_mut().zip(step.gradient) {
+            *clipped = step.scale * value;
+        }
+        let rates = &mut rates[..keys];
+        rates.fill(step.learning_rate);
+        if self.bends() {
+            (0..).zip(&mut *rates).for_each(|(place, rate)| *rate = step.rate(place));
+        }
+        self.step_alone(params, step);
+        let stepped = Stepped { first: step.first, before, gradient, rates };
+        for function in &mut self.functions {
+            function.apply(params, &stepped);
+        }
+    }
+
+    /// Whether steps go by how much the loss can bend.
+    pub const fn bends(&self) -> bool {
+        matches!(self.spec.optimizer, OptimizerSpec::Diagonal)
+    }
+
+    /// The optimiser's own part of a step.
+    fn step_alone(&mut self, params: &mut [f32], step: Step<'_>) {
+        let decay = self.spec.weight_decay;
+        if decay == 0.0 {
+            return self.optimizer.step(params, &step);
+        }
+        let mut decayed = [0.0; BLOCK];
+        let decayed = &mut decayed[..params.len()];
+        for ((decayed, gradient), param) in decayed.iter_mut().zip(step.gradient).zip(&*params) {
+            *decayed = step.scale * gradient + decay * param;
+        }
+        self.optimizer.step(params, &Step { gradient: decayed, scale: 1.0, ..step });
+    }
+
+    /// Saves or restores what the optimiser and the functions remember.
+    ///
+    /// # Errors
+    /// [`SavedError`] if that is not what was saved.
+    pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        self.optimizer.archive(archive)?;
+        self.functions.iter_mut().try_for_each(|function| function.archive(archive))
+    }
+
+    /// Whether a step needs the norm of the whole gradient before its first part.
+    pub const fn clips(&self) -> bool {
+        self.spec.clip_norm.is_some()
+    }
+
+    /// What a gradient with this sum of squares is to be multiplied with, so that it is not longer than
+    /// it may be: PyTorch's `clip_grad_norm_`.
+    pub fn scale(&self, squares: &ExactSum) -> f32 {
+        let factor = |most| (f64::from(most) / (squares.root() + 1e-6)) as f32;
+        self.spec.clip_norm.map_or(1.0, |most| factor(most).min(1.0))
+    }
+}
+
+/// The L2 norm of `gradient`.
+#[must_use]
+pub fn norm(gradient: &[f32]) -> f64 {
+    // Squares of f32 neither overflow nor vanish in f64. Eight sums at once, in a fixed order.
+    let mut sums = [0.0_f64; 8];
+    let (whole, rest) = gradient.as_chunks::<8>();
+    for values in whole {
+        for (sum, &value) in sums.iter_mut().zip(values) {
+            *sum += f64::from(value) * f64::from(value);
+        }
+    }
+    for (sum, &value) in sums.iter_mut().zip(rest) {
+        *sum += f64::from(value) * f64::from(value);
+    }
+    libm::sqrt(sums.iter().sum())
+}

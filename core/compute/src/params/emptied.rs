@@ -1,0 +1,32 @@
+//! Memory of vectors that others may read.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// The vector, to be filled anew: in its own memory unless somebody else has it too, who keeps what it is.
+pub fn emptied(vector: &mut Arc<Vec<f32>>) -> &mut Vec<f32> {
+    if Arc::get_mut(vector).is_none() {
+        *vector = Arc::default();
+    }
+    let own: &mut Vec<f32> = Arc::make_mut(vector);
+    own.clear();
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_else_has_is_filled_anew_and_what_somebody_has_stays_what_it_is() {
+        let mut vector = Arc::new(vec![1.0, 2.0]);
+        let place = vector.as_ptr();
+        emptied(&mut vector).push(3.0);
+        assert_eq!((vector.as_ptr(), &vector[..]), (place, &[3.0][..]));
+        let other = Arc::clone(&vector);
+        emptied(&mut vector).extend([4.0, 5.0]);
+        assert_eq!((&other[..], &vector[..]), (&[3.0][..], &[4.0, 5.0][..]));
+    }
+}

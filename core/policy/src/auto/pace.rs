@@ -1,0 +1,150 @@
+//! What one worker delivers with its window, and the window that would do.
+
+use alloc::format;
+use alloc::string::String;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::auto::Seen;
+use pstrain_compute::time::Time;
+
+/// Share of its time that a worker should spend computing: more than that is not worth more
+/// staleness.
+const BUSY: f64 = 0.95;
+/// A larger window helps if it brings this share of what it would with nothing else to wait for.
+/// Not more, because the measurement before it may have begun when the link was another.
+const HELPS: f64 = 0.25;
+/// Measurements for which a window rests after a larger one did not help.
+const REST: u32 = 32;
+/// Share of a push in the running mean of a worker's loss.
+const LOSS_SHARE: f64 = 0.1;
+/// What one worker delivers with its window.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Pace {
+    pub(super) window: u32,
+    /// Pushes to let pass before the next measurement: they were given out under another window.
+    skip: u32,
+    /// Pushes that a measurement takes.
+    wanted: u32,
+    since: Option<Time>,
+    pushes: u32,
+    computing: Duration,
+    /// The window and the pushes a second before the one that is being tried.
+    before: Option<(u32, f64)>,
+    /// Measurements for which a larger window is not tried.
+    rest: u32,
+    /// Whether a larger window did not help before: then it at most doubles.
+    is_careful: bool,
+    /// Mean loss of its latest mini-batches.
+    pub(super) loss: Option<f64>,
+    /// Examples in its partition.
+    pub(super) rows: u64,
+}
+
+/// What came out of a measurement.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Measured {
+    /// The share of the time in which the worker computed.
+    busy: f64,
+    /// Its pushes a second.
+    rate: f64,
+}
+
+impl Pace {
+    /// One of a worker that has pushed its first gradient, on parameters that were `given` then.
+    pub(super) const fn new(given: Time) -> Self {
+        Self {
+            window: 1,
+            skip: 0,
+            // One cycle shows the order of magnitude, and a slow link is slow to show more.
+            wanted: 1,
+            since: Some(given),
+            pushes: 0,
+            computing: Duration::ZERO,
+            before: None,
+            rest: 0,
+            is_careful: false,
+            loss: None,
+            rows: 0,
+        }
+    }
+
+    /// Notes the loss of a push.
+    pub(super) fn lose(&mut self, seen: &Seen) {
+        let loss = f64::from(seen.loss);
+        self.rows = seen.rows;
+        self.loss = Some(self.loss.map_or(loss, |mean| mean + LOSS_SHARE * (loss - mean)));
+    }
+
+    /// Begins with another window.
+    pub(super) fn set_window(&mut self, window: u32) {
+        self.skip = self.window;
+        self.window = window;
+        self.wanted = (2 * window).max(4);
+        self.since = None;
+    }
+
+    /// Notes a push; what came out of the measurement that it ends, if it ends one.
+    pub(super) fn measure(&mut self, seen: &Seen) -> Option<Measured> {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        let Some(since) = self.since else {
+            (self.since, self.pushes, self.computing) = (Some(seen.now), 0, Duration::ZERO);
+            return None;
+        };
+        self.pushes += 1;
+        self.computing += seen.compute;
+        let span = seen.now.since(since).as_secs_f64();
+        if self.pushes < self.wanted || span <= 0.0 {
+            return None;
+        }
+        let (busy, rate) = (self.computing.as_secs_f64() / span, f64::from(self.pushes) / span);
+        (self.since, self.pushes, self.computing) = (Some(seen.now), 0, Duration::ZERO);
+        self.wanted = (2 * self.window).max(4);
+        Some(Measured { busy, rate })
+    }
+
+    /// Begins with the window that would do, up to `ceiling`, and says why; none if it has it.
+    pub(super) fn resize(&mut self, measured: Measured, ceiling: u32) -> Option<String> {
+        let Measured { busy, rate } = measured;
+        if let Some((window, before)) = self.before.take() {
+            let (growth, hoped) = (rate / before, f64::from(self.window) / f64::from(window));
+            if busy < BUSY && growth < 1.0 + (hoped - 1.0) * HELPS {
+                return self.go_back(window, growth);
+            }
+        }
+        if self.rest > 0 {
+            self.rest -= 1;
+            return None;
+        }
+        let wanted = libm::ceil(f64::from(self.window) / busy.max(1e-3)) as u32;
+        let most = if self.is_careful { (2 * self.window).min(ceiling) } else { ceiling };
+        let wanted = wanted.min(most);
+        if busy >= BUSY || wanted <= self.window {
+            return None;
+        }
+        self.before = Some((self.window, rate));
+        self.set_window(wanted);
+        Some(format!(
+            "it computes for {:.0} % of its time, {:.1} mini-batches a second",
+            100.0 * busy,
+            rate
+        ))
+    }
+
+    /// A larger window than `window` made it only `growth` times as fast.
+    fn go_back(&mut self, window: u32, growth: f64) -> Option<String> {
+        let enough = libm::ceil(f64::from(window) * growth.max(1.0)) as u32;
+        self.rest = REST;
+        self.is_careful = true;
+        let (tried, enough) = (self.window, enough.min(self.window));
+        if enough == tried {
+            return None;
+        }
+        self.set_window(enough);
+        Some(format!("{tried} under way made it {growth:.2} times as fast as {window}"))
+    }
+}

@@ -1,0 +1,283 @@
+//! Who takes part and how far each one is: all that a policy may look at.
+
+mod counts;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use self::counts::Counts;
+use crate::rules::Closing;
+use pstrain_compute::id::{Clock, Version, WorkerId};
+
+/// The members that count, their clocks, and the round that is open.
+///
+/// Every question a policy asks is answered in constant or logarithmic time, so that the cost of
+/// a push does not grow with the number of idle workers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Cohort {
+    version: Version,
+    members: BTreeMap<WorkerId, Standing>,
+    /// The members in the order of their clocks.
+    clocks: BTreeSet<(Clock, WorkerId)>,
+    /// Members that have contributed to the open round, and those that have left since.
+    contributors: Vec<WorkerId>,
+    /// How many of the contributors do not count any more.
+    gone: usize,
+    /// Contributions to the open round, by the iteration they belong to.
+    pending: Counts,
+    contributions: usize,
+    /// The iteration of the contribution that came last.
+    latest: Clock,
+    /// Members that have not contributed to the open round.
+    owing: usize,
+    /// Whether what has come is all that an update needs.
+    covered: bool,
+    /// Mini-batches that the budget asks for beyond the updates so far; none without such a budget.
+    wanted: Option<u64>,
+    joins: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Standing {
+    clock: Clock,
+    contributed: bool,
+    /// Mini-batches in a pass over its data.
+    pass: u64,
+}
+
+impl Cohort {
+    /// The current version of the parameters.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The number of members that count.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether nobody counts.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Whether `worker` counts.
+    #[must_use]
+    pub fn contains(&self, worker: WorkerId) -> bool {
+        self.members.contains_key(&worker)
+    }
+
+    /// The members that count, in the order of their ids.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.members.keys().copied()
+    }
+
+    /// The clock of `worker`, if it counts.
+    #[must_use]
+    pub fn clock(&self, worker: WorkerId) -> Option<Clock> {
+        self.members.get(&worker).map(|standing| standing.clock)
+    }
+
+    /// The clock of the slowest member.
+    #[must_use]
+    pub fn slowest(&self) -> Option<Clock> {
+        self.hindmost().map(|(clock, _)| clock)
+    }
+
+    /// The slowest member with its clock; of several, the first by its id.
+    #[must_use]
+    pub fn hindmost(&self) -> Option<(Clock, WorkerId)> {
+        self.clocks.first().copied()
+    }
+
+    /// The clock of the fastest: of the members, or of one that has left while what it contributed
+    /// is no update yet, so that nobody joins in an iteration that it has contributed to before.
+    #[must_use]
+    pub fn fastest(&self) -> Option<Clock> {
+        let &(clock, _) = self.clocks.last()?;
+        let gone = self.pending.last().map(|latest| Clock(latest.0 + 1));
+        Some(gone.map_or(clock, |gone| gone.max(clock)))
+    }
+
+    /// How far `worker` is ahead of the slowest member.
+    #[must_use]
+    pub fn lead(&self, worker: WorkerId) -> u64 {
+        match (self.clock(worker), self.slowest()) {
+            (Some(clock), Some(slowest)) => clock.0 - slowest.0,
+            _ => 0,
+        }
+    }
+
+    /// Whether `worker` has contributed to the open round.
+    #[must_use]
+    pub fn contributed(&self, worker: WorkerId) -> bool {
+        self.members.get(&worker).is_some_and(|standing| standing.contributed)
+    }
+
+    /// Workers that have contributed to the open round; some of them may have left.
+    #[must_use]
+    pub fn contributors(&self) -> usize {
+        self.contributors.len()
+    }
+
+    /// Workers that have contributed to the open round or still can: how many different ones a
+    /// round may ask for without waiting for ever.
+    #[must_use]
+    pub fn within_reach(&self) -> usize {
+        self.members.len() + self.gone
+    }
+
+    /// The oldest iteration that has contributions.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Clock> {
+        self.pending.first()
+    }
+
+    /// Contributions to the open round.
+    #[must_use]
+    pub const fn contributions(&self) -> usize {
+        self.contributions
+    }
+
+    /// Members that have not contributed to the open round.
+    ///
+    /// This, and never a comparison of counts, says whether a round is complete: the contribution
+    /// of a member that has left since must not stand in for one that is still owed.
+    #[must_use]
+    pub const fn owing(&self) -> usize {
+        self.owing
+    }
+
+    /// Whether what has come to the open round is all that an update needs, where that is not a
+    /// question of who contributed.
+    #[must_use]
+    pub const fn is_covered(&self) -> bool {
+        self.covered
+    }
+
+    /// Notes whether it is.
+    pub const fn set_covered(&mut self, covered: bool) {
+        self.covered = covered;
+    }
+
+    /// Mini-batches that the budget asks for beyond the updates so far.
+    #[must_use]
+    pub fn wanted(&self) -> u64 {
+        self.wanted.unwrap_or(u64::MAX)
+    }
+
+    /// Notes how many mini-batches the budget asks for beyond the updates so far.
+    pub const fn set_wanted(&mut self, batches: u64) {
+        self.wanted = Some(batches);
+    }
+
+    /// Whether the contributions to the open round are all that the budget asks for.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.contributions as u64 >= self.wanted()
+    }
+
+    /// Mini-batches in a pass over the data of `worker`: with so many of them on the same
+    /// parameters, its gradient is exact.
+    #[must_use]
+    pub fn pass(&self, worker: WorkerId) -> u64 {
+        self.members.get(&worker).map_or(u64::MAX, |standing| standing.pass)
+    }
+
+    /// How often somebody has joined so far.
+    #[must_use]
+    pub const fn joins(&self) -> u64 {
+        self.joins
+    }
+
+    /// Lets `worker`, with `pass` mini-batches in a pass over its data, count from now on, at
+    /// `clock`.
+    pub fn join(&mut self, worker: WorkerId, clock: Clock, pass: u64) {
+        self.joins += 1;
+        self.leave(worker);
+        self.members.insert(worker, Standing { clock, contributed: false, pass });
+        self.clocks.insert((clock, worker));
+        self.owing += 1;
+    }
+
+    /// Lets `worker` count no more; what it contributed stays. Returns its clock, if it counted.
+    pub fn leave(&mut self, worker: WorkerId) -> Option<Clock> {
+        let standing = self.members.remove(&worker)?;
+        self.clocks.remove(&(standing.clock, worker));
+        if standing.contributed {
+            self.gone += 1;
+        } else {
+            self.owing -= 1;
+        }
+        Some(standing.clock)
+    }
+
+    /// Notes a contribution of `worker`, whose clock moves on. Returns the iteration that it is a
+    /// part of: the worker's own, or the slowest one's if it does not count.
+    pub fn contribute(&mut self, worker: WorkerId) -> Clock {
+        self.contributions += 1;
+        let clock = self.clock(worker).or_else(|| self.slowest()).unwrap_or_default();
+        self.pending.add(clock);
+        self.latest = clock;
+        let Some(standing) = self.members.get_mut(&worker) else { return clock };
+        standing.clock = Clock(clock.0 + 1);
+        if !standing.contributed {
+            standing.contributed = true;
+            self.contributors.push(worker);
+            self.owing -= 1;
+        }
+        self.clocks.remove(&(clock, worker));
+        self.clocks.insert((Clock(clock.0 + 1), worker));
+        clock
+    }
+
+    /// Makes a new version without an update, between two of them.
+    pub const fn renew(&mut self) {
+        self.version = self.version.next();
+    }
+
+    /// Makes an update, and with it a new version, of the contributions that `closing` chooses.
+    /// Once there are no others, the round is over and everyone owes again.
+    pub fn close(&mut self, closing: Closing) {
+        let taken = match closing {
+            Closing::NotYet => return,
+            Closing::Everything => self.contributions,
+            Closing::Oldest => self.pending.take_first(),
+            Closing::Latest => {
+                self.pending.take_one(self.latest);
+                1
+            }
+        };
+        self.version = self.version.next();
+        self.contributions -= taken;
+        if self.contributions > 0 {
+            return;
+        }
+        self.pending.clear();
+        self.gone = 0;
+        for worker in self.contributors.drain(..) {
+            if let Some(standing) = self.members.get_mut(&worker)
+                && standing.contributed
+            {
+                standing.contributed = false;
+                self.owing += 1;
+            }
+        }
+    }
+
+    /// Puts everyone at the clock of the fastest: what one was ahead of another under an earlier
+    /// rule shall not count under the next.
+    pub fn level(&mut self) {
+        let Some(fastest) = self.fastest() else { return };
+        self.members.values_mut().for_each(|standing| standing.clock = fastest);
+        self.clocks = self.members.keys().map(|&worker| (fastest, worker)).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests;

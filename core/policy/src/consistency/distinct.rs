@@ -1,0 +1,121 @@
+//! Updates from so many different workers: K-sync, with backup workers as its other name, and
+//! K-async.
+
+use super::{Admission, Cohort, Consistency, fresh_only};
+use crate::rules::Closing;
+use pstrain_compute::id::{Version, WorkerId};
+
+/// How many different workers an update waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quorum {
+    /// So many, or all that can contribute if they are fewer.
+    Of(u32),
+    /// All but so many, and one at least.
+    AllBut(u32),
+}
+
+impl Quorum {
+    /// Whether enough workers have contributed. Whoever contributed and left counts among those
+    /// there are, for its contribution does; so a departure makes nobody wait for ever.
+    fn is_met(self, cohort: &Cohort) -> bool {
+        let there = cohort.within_reach();
+        let needed = match self {
+            Self::Of(workers) => there.min(workers as usize),
+            Self::AllBut(workers) => there.saturating_sub(workers as usize).max(1),
+        };
+        cohort.contributors() >= needed
+    }
+}
+
+/// K-sync: an update is made of the first K gradients, of different workers, on the current
+/// version; all others are dropped, and everybody begins anew on the next version.
+///
+/// Backup workers are the same with K counted from the other end: of N members, the last B are
+/// not waited for.
+///
+/// Invariant: an update has exactly K contributions of different workers, fewer only if fewer can
+/// contribute, each computed on the version just before it; no gradient outlives its round. With
+/// K the number of members, or without backup workers, it is BSP.
+///
+/// A worker that is always among the last is always dropped, and its data never count: fatal if
+/// they differ from those of the others. Nothing here favours it; `share` participation cannot
+/// weigh what never arrives in time. Where workers are slow for good, rather than now and then,
+/// K-async, Malenia or Ringleader keep their data.
+///
+/// Dutta et al., AISTATS 2018 (K-sync); Chen et al., 2016 (backup workers).
+#[derive(Clone, Copy, Debug)]
+pub struct KSync {
+    quorum: Quorum,
+}
+
+impl KSync {
+    /// K-sync with this quorum.
+    #[must_use]
+    pub const fn new(quorum: Quorum) -> Self {
+        Self { quorum }
+    }
+}
+
+impl Consistency for KSync {
+    fn admit(&self, cohort: &Cohort, _worker: WorkerId, base: Version) -> Admission {
+        fresh_only(cohort, base)
+    }
+
+    fn closes(&self, cohort: &Cohort) -> Closing {
+        if self.quorum.is_met(cohort) { Closing::Everything } else { Closing::NotYet }
+    }
+
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        under_way == 0 && !cohort.contributed(worker)
+    }
+
+    fn gate(&self, cohort: &Cohort) -> u64 {
+        cohort.version().0
+    }
+
+    fn in_rounds(&self) -> bool {
+        true
+    }
+
+    fn cancels(&self) -> bool {
+        true
+    }
+}
+
+/// K-async: an update is made of K gradients of different workers, however stale; whoever
+/// contributed waits for it, and the others go on undisturbed.
+///
+/// Invariant: an update has exactly K contributions of different workers, fewer only if fewer can
+/// contribute, and no gradient is dropped. With K = 1 it is ASP.
+///
+/// Dutta et al., AISTATS 2018.
+#[derive(Clone, Copy, Debug)]
+pub struct KAsync {
+    quorum: Quorum,
+}
+
+impl KAsync {
+    /// K-async with updates of `workers` workers.
+    #[must_use]
+    pub const fn new(workers: u32) -> Self {
+        Self { quorum: Quorum::Of(workers) }
+    }
+}
+
+impl Consistency for KAsync {
+    fn closes(&self, cohort: &Cohort) -> Closing {
+        if self.quorum.is_met(cohort) { Closing::Everything } else { Closing::NotYet }
+    }
+
+    fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
+        under_way == 0 && !cohort.contributed(worker)
+    }
+
+    fn gate(&self, cohort: &Cohort) -> u64 {
+        cohort.version().0
+    }
+
+    fn in_rounds(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,36 @@
+//! Ringmaster ASGD.
+
+use super::{Admission, Cohort, Consistency};
+use pstrain_compute::decided::DropReason;
+use pstrain_compute::id::{Version, WorkerId};
+
+/// Ringmaster ASGD: gradients are applied on arrival as under ASP, but one that is R updates stale
+/// or more is dropped, and its worker begins anew on the current version.
+///
+/// Invariant: no gradient of staleness R or more is applied. With R = 1 only fresh ones are; with
+/// an R that is never reached it is ASP. Somebody is always fresh enough, since the version stands
+/// still while everything is dropped.
+///
+/// Maranjyan, Tyurin and Richtarik, ICML 2025.
+#[derive(Clone, Copy, Debug)]
+pub struct Ringmaster {
+    staleness: u64,
+}
+
+impl Ringmaster {
+    /// Ringmaster that drops gradients of this staleness and above.
+    #[must_use]
+    pub const fn new(staleness: u64) -> Self {
+        Self { staleness }
+    }
+}
+
+impl Consistency for Ringmaster {
+    fn admit(&self, cohort: &Cohort, _worker: WorkerId, base: Version) -> Admission {
+        if cohort.version().since(base) < self.staleness {
+            Admission::Contribute
+        } else {
+            Admission::Drop(DropReason::Stale)
+        }
+    }
+}

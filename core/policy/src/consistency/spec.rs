@@ -1,0 +1,421 @@
+//! The words that select a policy.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::dssp::WIDEST;
+use super::{
+    Asp, Bsp, Buffered, Consistency, Delay, Dssp, KAsync, KBatchSync, KSync, Malenia, Quorum,
+    Ringleader, Ringmaster, RoundRobin, Ssp,
+};
+use pstrain_compute::id::MAX_WORKERS;
+
+/// A policy as the job names it: `bsp`, `ssp:3`, `asp`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConsistencySpec {
+    /// Bulk-synchronous.
+    #[default]
+    Bsp,
+    /// Stale-synchronous.
+    Ssp {
+        /// Iterations that a worker may be ahead of the slowest.
+        slack: u64,
+    },
+    /// Asynchronous.
+    Asp,
+    /// Bounded delay.
+    Delay {
+        /// Iterations that a worker may be ahead of the oldest that is no update; none: no bound.
+        bound: Option<u64>,
+    },
+    /// Dynamic stale-synchronous.
+    Dssp {
+        /// The smallest slack.
+        low: u64,
+        /// The largest slack; at least `low`.
+        high: u64,
+    },
+    /// Updates of the first fresh gradients of so many workers.
+    KSync {
+        /// How many.
+        workers: u32,
+    },
+    /// Updates of the first fresh gradients of all workers but some.
+    Backup {
+        /// How many are not waited for.
+        workers: u32,
+    },
+    /// Updates of so many fresh gradients.
+    KBatchSync {
+        /// How many.
+        gradients: u32,
+    },
+    /// Rennala SGD: K-batch-sync by its other name.
+    Rennala {
+        /// How many gradients an update has.
+        gradients: u32,
+    },
+    /// Updates of the gradients of so many workers, however stale.
+    KAsync {
+        /// How many.
+        workers: u32,
+    },
+    /// Updates of so many gradients, however stale.
+    Buffered {
+        /// How many.
+        gradients: u32,
+    },
+    /// Malenia SGD.
+    Malenia {
+        /// S: the gradients an update is worth.
+        gradients: u32,
+    },
+    /// Ringmaster ASGD.
+    Ringmaster {
+        /// The staleness from which on gradients are dropped.
+        staleness: u64,
+    },
+    /// Ringleader ASGD.
+    Ringleader,
+    /// Asynchronous in turn.
+    RoundRobin,
+    /// Whatever fits, chosen while training ([`Auto`](crate::auto::Auto)).
+    Auto,
+}
+
+/// The most gradients that an update may gather: all are kept until then.
+pub const MOST_GATHERED: u32 = MAX_WORKERS;
+
+impl ConsistencySpec {
+    /// Whether a worker may have more than one mini-batch under way.
+    #[must_use]
+    pub const fn pipelines(self) -> bool {
+        matches!(
+            self,
+            Self::Asp
+                | Self::Ssp { slack: 1.. }
+                | Self::Delay { bound: None | Some(1..) }
+                | Self::KBatchSync { .. }
+                | Self::Rennala { .. }
+                | Self::Malenia { .. }
+                | Self::Buffered { .. }
+                | Self::Ringmaster { .. }
+                | Self::Auto
+        )
+    }
+
+    /// Builds the policy. SSP and bounded delay without slack are BSP (Ho et al. 2013: slack 0 is
+    /// the barrier; Li et al. 2014: delay 0 is sequential), and DSSP with one slack is SSP.
+    #[must_use]
+    pub fn build(self) -> Box<dyn Consistency> {
+        match self {
+            Self::Bsp | Self::Ssp { slack: 0 } | Self::Delay { bound: Some(0) } => Box::new(Bsp),
+            Self::Ssp { slack } => Box::new(Ssp::new(slack)),
+            Self::Asp => Box::new(Asp),
+            Self::Delay { bound } => Box::new(Delay::new(bound)),
+            Self::Dssp { low, high } if low == high => Self::Ssp { slack: low }.build(),
+            Self::Dssp { low, high } => Box::new(Dssp::new(low, high)),
+            Self::KSync { workers } => Box::new(KSync::new(Quorum::Of(workers))),
+            Self::Backup { workers } => Box::new(KSync::new(Quorum::AllBut(workers))),
+            Self::KBatchSync { gradients } | Self::Rennala { gradients } => {
+                Box::new(KBatchSync::new(gradients))
+            }
+            Self::KAsync { workers } => Box::new(KAsync::new(workers)),
+            Self::Buffered { gradients } => Box::new(Buffered::new(gradients)),
+            Self::Malenia { gradients } => Box::new(Malenia::new(gradients)),
+            Self::Ringmaster { staleness } => Box::new(Ringmaster::new(staleness)),
+            Self::Ringleader => Box::new(Ringleader::default()),
+            Self::RoundRobin => Box::new(RoundRobin::default()),
+            Self::Auto => Self::Asp.build(), // what it begins with
+        }
+    }
+
+    /// Whether the policy makes sense among `workers` workers.
+    ///
+    /// # Errors
+    /// In words, what its number must be.
+    pub fn check(self, workers: u32) -> Result<(), ImpossibleConsistency> {
+        let allowed = match self {
+            Self::KSync { workers: wanted } | Self::KAsync { workers: wanted } => {
+                (1..=workers).contains(&wanted)
+            }
+            Self::Backup { workers: spare } => spare < workers,
+            Self::KBatchSync { gradients }
+            | Self::Rennala { gradients }
+            | Self::Buffered { gradients }
+            | Self::Malenia { gradients } => (1..=MOST_GATHERED).contains(&gradients),
+            Self::Ringmaster { staleness } => staleness > 0,
+            Self::Dssp { low, high } => (low..=low.saturating_add(WIDEST)).contains(&high),
+            _ => true,
+        };
+        if allowed { Ok(()) } else { Err(ImpossibleConsistency { consistency: self, workers }) }
+    }
+}
+
+impl fmt::Display for ConsistencySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bsp => f.write_str("bsp"),
+            Self::Ssp { slack } => write!(f, "ssp:{slack}"),
+            Self::Asp => f.write_str("asp"),
+            Self::Delay { bound: Some(bound) } => write!(f, "delay:{bound}"),
+            Self::Delay { bound: None } => f.write_str("delay:inf"),
+            Self::Dssp { low, high } => write!(f, "dssp:{low},{high}"),
+            Self::KSync { workers } => write!(f, "k-sync:{workers}"),
+            Self::Backup { workers } => write!(f, "backup:{workers}"),
+            Self::KBatchSync { gradients } => write!(f, "k-batch-sync:{gradients}"),
+            Self::Rennala { gradients } => write!(f, "rennala:{gradients}"),
+            Self::KAsync { workers } => write!(f, "k-async:{workers}"),
+            Self::Buffered { gradients } => write!(f, "buffered:{gradients}"),
+            Self::Malenia { gradients } => write!(f, "malenia:{gradients}"),
+            Self::Ringmaster { staleness } => write!(f, "ringmaster:{staleness}"),
+            Self::Ringleader => f.write_str("ringleader"),
+            Self::RoundRobin => f.write_str("round-robin"),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+/// Text that names no policy, or one with a number that is beyond all bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownConsistency {
+    text: String,
+    /// The most that a number of this policy may be, if that is what is wrong.
+    most: Option<u64>,
+}
+
+impl fmt::Display for UnknownConsistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { text, most } = self;
+        if let Some(most) = most {
+            return write!(f, "{text:?} has too large a number: it can be {most} at most");
+        }
+        write!(
+            f,
+            "{text:?} is no consistency: use bsp, asp, ssp:SLACK, delay:D, delay:inf, dssp:LOW,HIGH, \
+             k-sync:K, backup:B, k-batch-sync:K, rennala:S, k-async:K, buffered:K, malenia:S, \
+             ringmaster:R, ringleader, round-robin or auto, with whole numbers (for example ssp:3)"
+        )
+    }
+}
+
+impl core::error::Error for UnknownConsistency {}
+
+/// A policy whose number makes no sense for the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImpossibleConsistency {
+    consistency: ConsistencySpec,
+    workers: u32,
+}
+
+impl fmt::Display for ImpossibleConsistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { consistency, workers } = self;
+        write!(f, "consistency = {consistency}: ")?;
+        match consistency {
+            ConsistencySpec::Backup { .. } => write!(
+                f,
+                "must be 0 to {}, so that one of the {workers} workers of the job is waited for",
+                workers.saturating_sub(1)
+            ),
+            ConsistencySpec::Dssp { .. } => write!(
+                f,
+                "the second slack must be the first or more, and {WIDEST} above it at most"
+            ),
+            ConsistencySpec::Ringmaster { .. } => f.write_str("must be 1 or more"),
+            ConsistencySpec::KSync { .. } | ConsistencySpec::KAsync { .. } => {
+                write!(f, "must be 1 to the {workers} workers of the job")
+            }
+            _ => write!(f, "must be 1 to {MOST_GATHERED} gradients"),
+        }
+    }
+}
+
+impl core::error::Error for ImpossibleConsistency {}
+
+impl FromStr for ConsistencySpec {
+    type Err = UnknownConsistency;
+
+    fn from_str(text: &str) -> Result<Self, UnknownConsistency> {
+        let (word, number) = match text.split_once(':') {
+            Some((word, number)) => (word, Some(number)),
+            None => (text, None),
+        };
+        with_number(word, number).ok_or_else(|| {
+            let most = number.and_then(|number| most_of(word, number));
+            UnknownConsistency { text: String::from(text), most }
+        })
+    }
+}
+
+/// The most that a number of this word may be, if there is nothing else wrong with `number`.
+fn most_of(word: &str, number: &str) -> Option<u64> {
+    let small = number.split(',').map(|digits| {
+        let is_whole = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        is_whole.then_some("1")
+    });
+    let small = small.collect::<Option<Vec<_>>>()?.join(",");
+    Some(match with_number(word, Some(&small))? {
+        ConsistencySpec::KSync { .. }
+        | ConsistencySpec::KAsync { .. }
+        | ConsistencySpec::Backup { .. }
+        | ConsistencySpec::KBatchSync { .. }
+        | ConsistencySpec::Rennala { .. }
+        | ConsistencySpec::Buffered { .. }
+        | ConsistencySpec::Malenia { .. } => MOST_GATHERED.into(),
+        _ => u64::MAX,
+    })
+}
+
+/// The policy of this word and what follows it.
+fn with_number(word: &str, number: Option<&str>) -> Option<ConsistencySpec> {
+    let Some(number) = number else {
+        return match word {
+            "bsp" => Some(ConsistencySpec::Bsp),
+            "asp" => Some(ConsistencySpec::Asp),
+            "ringleader" => Some(ConsistencySpec::Ringleader),
+            "round-robin" => Some(ConsistencySpec::RoundRobin),
+            "auto" => Some(ConsistencySpec::Auto),
+            _ => None,
+        };
+    };
+    let whole = || number.parse::<u64>().ok();
+    let count = || number.parse::<u32>().ok();
+    Some(match word {
+        "ssp" => ConsistencySpec::Ssp { slack: whole()? },
+        "delay" if number == "inf" => ConsistencySpec::Delay { bound: None },
+        "delay" => ConsistencySpec::Delay { bound: Some(whole()?) },
+        "dssp" => {
+            let (low, high) = number.split_once(',')?;
+            ConsistencySpec::Dssp { low: low.parse().ok()?, high: high.parse().ok()? }
+        }
+        "k-sync" => ConsistencySpec::KSync { workers: count()? },
+        "backup" => ConsistencySpec::Backup { workers: count()? },
+        "k-batch-sync" => ConsistencySpec::KBatchSync { gradients: count()? },
+        "rennala" => ConsistencySpec::Rennala { gradients: count()? },
+        "k-async" => ConsistencySpec::KAsync { workers: count()? },
+        "buffered" => ConsistencySpec::Buffered { gradients: count()? },
+        "malenia" => ConsistencySpec::Malenia { gradients: count()? },
+        "ringmaster" => ConsistencySpec::Ringmaster { staleness: whole()? },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn policies_are_named_by_one_word() {
+        for text in [
+            "bsp",
+            "asp",
+            "ssp:0",
+            "ssp:17",
+            "delay:0",
+            "delay:4",
+            "delay:inf",
+            "dssp:3,15",
+            "k-sync:2",
+            "backup:0",
+            "k-batch-sync:8",
+            "rennala:8",
+            "k-async:3",
+            "buffered:1",
+            "malenia:9",
+            "ringmaster:5",
+            "ringleader",
+            "round-robin",
+            "auto",
+        ] {
+            assert_eq!(text.parse::<ConsistencySpec>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "BSP",
+            "bsp:1",
+            "ssp",
+            "ssp:",
+            "ssp:-1",
+            "ssp:x",
+            "tau",
+            "delay",
+            "delay:infinite",
+            "dssp:3",
+            "dssp:3,",
+            "k-sync:1.5",
+            "ringleader:2",
+            "k-sync",
+            "ssp:inf",
+        ] {
+            let error = text.parse::<ConsistencySpec>().unwrap_err().to_string();
+            for word in ["ssp:SLACK", "delay:inf", "dssp:LOW,HIGH", "ringmaster:R", "round-robin"] {
+                assert!(error.contains(word), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_all_bounds_are_told_the_bound() {
+        let told = |text: &str| text.parse::<ConsistencySpec>().unwrap_err().to_string();
+        for text in [
+            "ssp:99999999999999999999",
+            "delay:18446744073709551616",
+            "dssp:1,99999999999999999999",
+            "ringmaster:99999999999999999999",
+        ] {
+            assert!(told(text).ends_with("it can be 18446744073709551615 at most"), "{text}");
+        }
+        for word in ["k-sync", "backup", "k-batch-sync", "rennala", "k-async", "malenia"] {
+            let error = told(&alloc::format!("{word}:5000000000"));
+            assert!(error.contains(word) && error.ends_with("it can be 65536 at most"), "{error}");
+        }
+        for text in ["bsp:99999999999999999999", "dssp:99999999999999999999", "ssp:1e30"] {
+            assert!(told(text).contains("no consistency"), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_are_named() {
+        let check = |text: &str| text.parse::<ConsistencySpec>().unwrap().check(4);
+        for text in [
+            "k-sync:1",
+            "k-sync:4",
+            "k-async:4",
+            "backup:0",
+            "backup:3",
+            "buffered:1",
+            "rennala:65536",
+            "malenia:1",
+            "ringmaster:1",
+            "dssp:3,3",
+            "dssp:0,1000",
+            "ssp:0",
+        ] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+        for (text, says) in [
+            ("k-sync:0", "must be 1 to the 4 workers"),
+            ("k-sync:5", "must be 1 to the 4 workers"),
+            ("k-async:5", "must be 1 to the 4 workers"),
+            ("backup:4", "must be 0 to 3"),
+            ("buffered:0", "must be 1 to 65536"),
+            ("k-batch-sync:65537", "must be 1 to 65536"),
+            ("rennala:0", "must be 1 to 65536"),
+            ("malenia:0", "must be 1 to 65536"),
+            ("ringmaster:0", "must be 1 or more"),
+            ("dssp:4,3", "the second slack must be the first or more"),
+            ("dssp:0,1001", "1000 above it at most"),
+        ] {
+            let error = check(text).unwrap_err().to_string();
+            assert!(error.contains(says) && error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The filters of the workers of a job.
+
+use super::Job;
+use pstrain_compute::filter::Carrier;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::params::Layout;
+use pstrain_compute::rng::Stream;
+
+impl Job {
+    /// The filters of `worker`, whose model has this layout, before its first gradient; none if
+    /// gradients travel as they are.
+    #[must_use]
+    pub fn carrier(&self, worker: WorkerId, layout: &Layout) -> Option<Carrier> {
+        let filters = (&self.filters, self.blocks);
+        Carrier::new(filters, &self.update, Stream::new(self.seed), worker, layout)
+    }
+}

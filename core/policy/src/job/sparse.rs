@@ -1,0 +1,53 @@
+//! Jobs whose model is sparse: what goes together with gradients that have values for some keys only.
+
+use super::{Job, JobError};
+use crate::consistency::ConsistencySpec;
+use crate::job::Redundancy;
+use crate::mode::Mode;
+use crate::rules::{ParticipationSpec, StalenessSpec};
+use pstrain_compute::filter::FilterSpec;
+use pstrain_compute::model::ModelSpec;
+
+impl Job {
+    /// Whether workers know the keys alone that their examples touch.
+    #[must_use]
+    pub const fn is_sparse(&self) -> bool {
+        matches!(self.model, ModelSpec::Logistic)
+    }
+
+    /// Checks whether what is asked of a sparse model under `mode` can be done with gradients that
+    /// have values for some keys only, if it is one.
+    ///
+    /// # Errors
+    /// [`JobError::Sparse`] names the setting that needs a value for every key.
+    pub fn check_sparse(&self, mode: &Mode) -> Result<(), JobError> {
+        let corrects = matches!(
+            mode.staleness,
+            StalenessSpec::Delay { .. }
+                | StalenessSpec::DelayAdaptive { .. }
+                | StalenessSpec::GapAware
+        );
+        let has_low_rank =
+            self.filters.chain.iter().any(|it| matches!(it, FilterSpec::PowerSgd { .. }));
+        let refused = if !self.is_sparse() {
+            return Ok(());
+        } else if self.aggregation.is_robust() {
+            "an aggregation that looks at values side by side"
+        } else if self.redundancy != Redundancy::None {
+            "redundancy"
+        } else if corrects {
+            "a staleness rule that corrects gradients"
+        } else if mode.staleness == StalenessSpec::DynSgd {
+            "staleness = dynsgd"
+        } else if mode.participation == ParticipationSpec::Incremental {
+            "participation = incremental"
+        } else if mode.consistency == ConsistencySpec::Ringleader {
+            "consistency = ringleader"
+        } else if has_low_rank {
+            "filters = powersgd"
+        } else {
+            return Ok(());
+        };
+        Err(JobError::Sparse(refused))
+    }
+}

@@ -1,0 +1,305 @@
+//! The division of a job's work, and its checks against the other settings.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::consistency::{Consistency, ConsistencySpec, Redundant};
+use crate::job::{BudgetKind, Job, OnLoss};
+use crate::job::{MOST_SHARDS, Redundancy, WorkSpec};
+use crate::mode::Mode;
+use crate::rules::ParticipationSpec;
+use pstrain_compute::coding::{Code, CodeError, Decoder, Piece};
+use pstrain_compute::id::{BatchId, PartId, WorkerId};
+use pstrain_compute::task::{MOST_IN_FLIGHT, Task};
+
+/// Settings of work that do not go together with the job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum WorkError {
+    /// A gradient code that cannot be.
+    Code(CodeError),
+    /// More partitions computed by each worker than there are, or than may be under way.
+    Partial {
+        /// Partitions that each worker computes.
+        tasks: u32,
+        /// The most there can be.
+        most: u32,
+    },
+    /// Work that is divided otherwise than equally, together with something that this does not
+    /// go with.
+    Work {
+        /// How it is divided.
+        work: WorkSpec,
+        /// The other setting, what it must be, and why.
+        needs: &'static str,
+    },
+    /// A lost worker's share that the others are to do, together with something that this does not
+    /// go with.
+    Reassign {
+        /// The other setting, what it must be, and why.
+        needs: &'static str,
+    },
+    /// No shards, or more than can be, or than there are examples.
+    Shards {
+        /// Shards.
+        count: u32,
+        /// Training examples.
+        rows: u64,
+    },
+    /// Redundancy together with something that it leaves no room for.
+    Redundancy {
+        /// The redundancy.
+        redundancy: Redundancy,
+        /// The other setting, what it must be, and why.
+        needs: &'static str,
+    },
+}
+
+impl fmt::Display for WorkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(error) => write!(f, "redundancy: {error}"),
+            Self::Partial { tasks, most } => {
+                write!(f, "redundancy = partial:{tasks}: must be 1 to {most} here")
+            }
+            Self::Work { work, needs } => write!(f, "work = {work} needs {needs}"),
+            Self::Reassign { needs } => write!(f, "on-worker-loss = reassign needs {needs}"),
+            Self::Shards { count, rows } => write!(
+                f,
+                "work = shards:{count}: must be 1 to {MOST_SHARDS}, and at most the {rows} training \
+                 rows"
+            ),
+            Self::Redundancy { redundancy, needs } => {
+                write!(f, "redundancy = {redundancy} needs {needs}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for WorkError {}
+
+impl Job {
+    /// Parts that the training data are cut into.
+    #[must_use]
+    pub const fn parts(&self) -> u32 {
+        self.work.parts(self.membership.workers)
+    }
+
+    /// The parts that `worker` must have.
+    #[must_use]
+    pub fn parts_of(&self, worker: WorkerId) -> Vec<PartId> {
+        let workers = self.membership.workers;
+        if let WorkSpec::Shards { count } = self.work {
+            return (0..count).map(PartId).collect();
+        }
+        match (self.pieces_of(worker), self.redundancy) {
+            (Some(pieces), _) => pieces.into_iter().map(|piece| piece.part).collect(),
+            (None, Redundancy::Partial { tasks }) => {
+                (0..tasks).map(|number| PartId((worker.0 + number) % workers)).collect()
+            }
+            // Its own first.
+            _ if self.membership.on_loss == OnLoss::Reassign => {
+                (0..workers).map(|number| PartId((worker.0 + number) % workers)).collect()
+            }
+            _ => alloc::vec![PartId(worker.0)],
+        }
+    }
+
+    /// Examples that count as a worker's own, whose parts have `rows`: those of the first, or all
+    /// where the parts are everybody's.
+    #[must_use]
+    pub fn own_rows(&self, rows: &[u64]) -> u64 {
+        let own = if matches!(self.work, WorkSpec::Shards { .. }) { rows.len() } else { 1 };
+        rows.iter().take(own).sum()
+    }
+
+    /// What `worker` combines into each gradient; none where nothing is combined.
+    #[must_use]
+    pub fn pieces_of(&self, worker: WorkerId) -> Option<Vec<Piece>> {
+        Some(self.code().ok()??.pieces(worker))
+    }
+
+    /// The most examples that a gradient of `task` is computed from.
+    #[must_use]
+    pub fn most_samples(&self, task: Task) -> u32 {
+        let parts = self.redundancy.parts_combined();
+        if task.examples > 0 { task.examples } else { self.batch_size.saturating_mul(parts) }
+    }
+
+    /// How much a gradient of `task` is to compute, in ordinary mini-batches.
+    #[must_use]
+    pub fn amount(&self, task: Task) -> f64 {
+        f64::from(self.most_samples(task)) / f64::from(self.batch_size)
+    }
+
+    /// The gradient code, if there is one.
+    ///
+    /// # Errors
+    /// [`CodeError`] if there cannot be such a code for so many workers.
+    pub(crate) fn code(&self) -> Result<Option<Code>, CodeError> {
+        let workers = self.membership.workers;
+        match self.redundancy {
+            Redundancy::Fractional { tolerance } => Code::fractional(workers, tolerance).map(Some),
+            Redundancy::Cyclic { tolerance } => Code::cyclic(workers, tolerance).map(Some),
+            Redundancy::None | Redundancy::Partial { .. } => Ok(None),
+        }
+    }
+
+    /// When gradients are applied and workers go on.
+    #[must_use]
+    pub fn policy(&self) -> Box<dyn Consistency> {
+        match self.redundancy {
+            Redundancy::None => self.mode.consistency.build(),
+            Redundancy::Partial { tasks } => Box::new(Redundant::new(tasks)),
+            Redundancy::Fractional { .. } | Redundancy::Cyclic { .. } => {
+                Box::new(Redundant::new(1))
+            }
+        }
+    }
+
+    /// Mini-batches of one worker that may be under way, unless the run changes it.
+    #[must_use]
+    pub fn window(&self) -> u32 {
+        match self.redundancy {
+            Redundancy::None => self.mode.window(),
+            _ => self.policy().window(),
+        }
+    }
+
+    /// The task after `task`, where a worker is given several at once.
+    #[must_use]
+    pub const fn following(&self, task: Task) -> Task {
+        let Task { part, batch, examples } = task;
+        match self.redundancy {
+            Redundancy::Partial { .. } => {
+                let next = part.0.saturating_add(1);
+                let part = if next < self.membership.workers { next } else { 0 };
+                Task { part: PartId(part), batch, examples }
+            }
+            _ => {
+                let step = if examples > 0 { examples as u64 } else { 1 };
+                Task { part, batch: BatchId(batch.0.saturating_add(step)), examples }
+            }
+        }
+    }
+}
+
+impl Job {
+    /// Checks that work goes together with what else the job is.
+    pub fn check_work(&self, mode: &Mode) -> Result<(), WorkError> {
+        self.check_division(mode)?;
+        self.check_reassignment(mode)?;
+        self.check_redundancy(mode)
+    }
+
+    /// Checks that the work may be divided otherwise than equally.
+    fn check_division(&self, mode: &Mode) -> Result<(), WorkError> {
+        let work = self.work;
+        if work == WorkSpec::Equal {
+            return Ok(());
+        }
+        let needs = |needs| Err(WorkError::Work { work, needs });
+        if self.redundancy != Redundancy::None {
+            return needs("redundancy = none: that says itself who computes what");
+        }
+        if self.budget.kind != BudgetKind::Global {
+            return needs(
+                "budget = global: otherwise each worker has its own part to do, fast or slow",
+            );
+        }
+        if let WorkSpec::Shards { count } = work {
+            return self.check_shards(count, mode);
+        }
+        if self.batch_size.checked_mul(self.membership.workers).is_none() {
+            return needs("a batch-size below 2^32 examples of all workers together");
+        }
+        Ok(())
+    }
+
+    /// Checks that there is an example for each shard, and that nothing counts workers by data that
+    /// are theirs alone. `mode` is that of the job, or one that it is to change to.
+    fn check_shards(&self, count: u32, mode: &Mode) -> Result<(), WorkError> {
+        let rows = self.data.train.rows;
+        if count == 0 || count > MOST_SHARDS || u64::from(count) > rows {
+            return Err(WorkError::Shards { count, rows });
+        }
+        self.check_counts_examples(mode).map_err(|needs| WorkError::Work { work: self.work, needs })
+    }
+
+    /// Checks that the others can do a lost worker's share. `mode` is that of the job, or one that it
+    /// is to change to.
+    fn check_reassignment(&self, mode: &Mode) -> Result<(), WorkError> {
+        if self.membership.on_loss != OnLoss::Reassign {
+            return Ok(());
+        }
+        let needs = |needs| Err(WorkError::Reassign { needs });
+        if self.work != WorkSpec::Equal || self.redundancy != Redundancy::None {
+            return needs(
+                "work = equal and redundancy = none: with others, say continue (shards are always \
+                 done by whoever is there)",
+            );
+        }
+        if self.budget.kind != BudgetKind::Global {
+            return needs("budget = global: otherwise each worker has its own part to do");
+        }
+        self.check_counts_examples(mode).map_err(|needs| WorkError::Reassign { needs })
+    }
+
+    /// Checks that nothing counts workers by data that are theirs alone; says what that needs.
+    fn check_counts_examples(&self, mode: &Mode) -> Result<(), &'static str> {
+        let foreseen = self.switches.iter().map(|switch| mode.with(switch.to));
+        for mode in [*mode].into_iter().chain(foreseen) {
+            if matches!(
+                mode.consistency,
+                ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader
+            ) {
+                return Err(
+                    "another consistency than malenia and ringleader: these give every worker's own \
+                     data the same say, and here the data are everybody's (rennala:S and asp are the \
+                     same for such data)",
+                );
+            }
+            if mode.participation != ParticipationSpec::Plain {
+                return Err(
+                    "participation = plain: the others weigh workers by data that only they have, and \
+                     here each example counts once an epoch, whoever computes it",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that redundancy stands alone: its rounds are synchronous, and what a gradient counts
+    /// is the code's to say. `mode` is that of the job, or one that it is to change to.
+    fn check_redundancy(&self, mode: &Mode) -> Result<(), WorkError> {
+        let redundancy = self.redundancy;
+        if redundancy == Redundancy::None {
+            return Ok(());
+        }
+        let needs = |needs| Err(WorkError::Redundancy { redundancy, needs });
+        if mode.consistency != ConsistencySpec::Bsp {
+            return needs("consistency = bsp: its rounds are synchronous");
+        }
+        if mode.in_flight.is_some() {
+            return needs("in-flight = auto: it says itself what may be under way");
+        }
+        if *mode != Mode::of(ConsistencySpec::Bsp) {
+            return needs("plain staleness and participation: each partition counts once a round");
+        }
+        if !self.switches.is_empty() {
+            return needs("no switch: it cannot change during a run");
+        }
+        if self.budget.kind != BudgetKind::Global {
+            return needs("budget = global: all partitions advance together");
+        }
+        if let Redundancy::Partial { tasks } = redundancy {
+            let most = self.membership.workers.min(MOST_IN_FLIGHT);
+            if tasks == 0 || tasks > most {
+                return Err(WorkError::Partial { tasks, most });
+            }
+        }
+        let decoder = self.code().and_then(|code| code.map(Decoder::new).transpose());
+        decoder.map(|_| ()).map_err(WorkError::Code)
+    }
+}

@@ -1,0 +1,130 @@
+//! Gradient coding: everybody computes more than their share, so that some may be late.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Dealer, Share, Weights, batch_samples, set_rows};
+use crate::consistency::Cohort;
+use crate::job::Job;
+use crate::rules::Aggregation;
+use pstrain_compute::coding::{Code, CodeError, Decoder};
+use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_compute::task::Task;
+
+/// In round `r` every worker combines mini-batches `r` of its partitions. The round is covered
+/// once those who came can be decoded; whoever comes later comes in vain.
+///
+/// The mini-batch is that of the round whoever contributed to those before, since all replicas of
+/// a partition must compute the same gradient.
+#[derive(Debug)]
+pub(super) struct Coded {
+    decoder: Decoder,
+    aggregation: Aggregation,
+    batch_size: u32,
+    /// Examples of each partition; 0 where nobody has said.
+    rows: Vec<u64>,
+    /// The version on which each worker was last given its task.
+    given: Vec<Option<Version>>,
+    /// Whose gradients are in the open round.
+    present: BTreeSet<WorkerId>,
+}
+
+impl Coded {
+    pub(super) fn new(job: &Job, code: Code) -> Result<Self, CodeError> {
+        let workers = code.workers() as usize;
+        Ok(Self {
+            decoder: Decoder::new(code)?,
+            aggregation: job.aggregation,
+            batch_size: job.batch_size,
+            rows: vec![0; workers],
+            given: vec![None; workers],
+            present: BTreeSet::new(),
+        })
+    }
+
+    /// Whether what `worker` computes is in the open round already.
+    fn is_there(&self, worker: WorkerId) -> bool {
+        match self.decoder.code().group(worker) {
+            None => self.present.contains(&worker),
+            Some(group) => {
+                self.present.iter().any(|&other| self.decoder.code().group(other) == Some(group))
+            }
+        }
+    }
+}
+
+impl Dealer for Coded {
+    fn deal(&mut self, worker: WorkerId, version: Version) -> Option<Task> {
+        if self.is_there(worker) {
+            return None;
+        }
+        let given = self.given.get_mut(worker.0 as usize)?;
+        if given.replace(version) == Some(version) {
+            return None;
+        }
+        Some(Task::own(worker, BatchId(version.0)))
+    }
+
+    fn renew(&mut self, worker: WorkerId, task: Task, version: Version) -> Option<Task> {
+        if task.batch.0 == version.0 { None } else { self.deal(worker, version) }
+    }
+
+    fn wants(&self, worker: WorkerId, task: Task, version: Version) -> bool {
+        task.batch.0 == version.0 && !self.is_there(worker)
+    }
+
+    fn took(&mut self, worker: WorkerId, _task: Task) {
+        self.present.insert(worker);
+    }
+
+    fn put_back(&mut self, worker: WorkerId, _task: Task) {
+        if let Some(given) = self.given.get_mut(worker.0 as usize) {
+            *given = None;
+        }
+    }
+
+    fn is_covered(&self) -> bool {
+        self.decoder.code().is_enough(self.present.iter().copied())
+    }
+
+    fn is_stuck(&self, members: &Cohort) -> bool {
+        let within_reach: BTreeSet<WorkerId> =
+            members.workers().chain(self.present.iter().copied()).collect();
+        !self.decoder.code().is_enough(within_reach.into_iter())
+    }
+
+    fn set_rows(&mut self, worker: WorkerId, rows: &[u64]) -> Result<(), String> {
+        for (piece, &rows) in self.decoder.code().pieces(worker).iter().zip(rows) {
+            set_rows(&mut self.rows, piece.part, rows)?;
+        }
+        Ok(())
+    }
+
+    fn weights(&self, gradients: &[Share]) -> Option<Weights> {
+        let present: Vec<WorkerId> = gradients.iter().map(|share| share.worker).collect();
+        let weights = self.decoder.weights(&present)?;
+        let batch = gradients.first()?.task.batch;
+        let sizes = self.rows.iter().map(|&rows| batch_samples(rows, batch, self.batch_size));
+        let samples = sizes.sum::<u64>();
+        // A worker sends the mean over its examples, so that numbers keep an ordinary size.
+        let factor = |(weight, share): (f64, &Share)| match self.aggregation {
+            Aggregation::Sum => weight as f32,
+            _ => (weight * f64::from(share.samples) / samples as f64) as f32,
+        };
+        Some(Weights { factors: weights.into_iter().zip(gradients).map(factor).collect(), samples })
+    }
+
+    fn updated(&mut self, _members: &Cohort) {
+        self.present.clear();
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let Self { decoder: _, aggregation: _, batch_size: _, rows, given, present } = self;
+        archive.small(rows)?;
+        archive.small(given)?;
+        archive.small(present)
+    }
+}

@@ -1,0 +1,237 @@
+//! Partitions whose workers are gone, done by those who are there.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::Dealer;
+use super::parts::{Gate, Parts};
+use crate::job::Job;
+use pstrain_compute::id::{BatchId, PartId, Version, WorkerId};
+use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_compute::task::Task;
+
+/// Each worker goes through its own partition. Those of workers that are not there are everybody's:
+/// whoever has done an epoch of its own goes on with what is left of that epoch in one of them, so
+/// that no partition falls behind. A worker that comes back has its own again, from where the others
+/// are in it. Where a worker finds none of these it helps another with its own, so that nobody is
+/// idle before everything has been given out.
+///
+/// Mini-batch `k` of a partition with `b` of them has the number `e b + k` in epoch `e`, and each
+/// number is given out once. What does not come back, or to no use, is given out again, as the first
+/// of its partition. There is nothing beyond the last epoch of the budget: at the end each mini-batch
+/// of each epoch has been applied exactly once.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Reassigned {
+    parts: Parts,
+    partitions: Vec<Partition>,
+    gate: Gate,
+}
+
+/// What has been given out of a partition.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Partition {
+    /// Whether its worker is there.
+    is_manned: bool,
+    /// The first mini-batch that was never given out.
+    next: BatchId,
+    /// Mini-batches that were given out and did not come back, or not to any use.
+    again: BTreeSet<BatchId>,
+    /// How many other workers were given.
+    others: u64,
+}
+
+/// The part of the data that is the partition of a worker.
+const fn part(index: usize) -> PartId {
+    PartId(index as u32)
+}
+
+impl Reassigned {
+    pub(super) fn new(job: &Job) -> Self {
+        let workers = job.membership.workers as usize;
+        Self {
+            parts: Parts::new(job),
+            partitions: alloc::vec![Partition::default(); workers],
+            gate: Gate::default(),
+        }
+    }
+
+    /// The mini-batch of a partition to be given out next, if there is any within the budget.
+    fn first(&self, index: usize) -> Option<BatchId> {
+        let Partition { next, again, .. } = self.partitions.get(index)?;
+        let fresh = (next.0 < self.parts.in_all(part(index))).then_some(*next);
+        again.first().copied().or(fresh)
+    }
+
+    /// The partition that a worker goes on with: the one that is behind, its own before others.
+    fn choose(&self, own: usize) -> Option<usize> {
+        let epoch =
+            |index: usize| self.first(index)?.0.checked_div(self.parts.batches(part(index)));
+        let is_open = |&index: &usize| index == own || !self.partitions[index].is_manned;
+        let open = (0..self.partitions.len()).filter(is_open);
+        let behind = open.filter_map(|index| Some((epoch(index)?, index != own, index))).min();
+        behind.map(|(_, _, index)| index).or_else(|| {
+            let left = |index: usize| {
+                let Partition { next, again, .. } = &self.partitions[index];
+                let fresh = (self.parts.in_all(part(index))).saturating_sub(next.0);
+                fresh + again.len() as u64
+            };
+            // Of several, the first.
+            let rest = (0..self.partitions.len()).rev().map(|index| (left(index), index));
+            rest.max_by_key(|(left, _)| *left).filter(|(left, _)| *left > 0).map(|(_, index)| index)
+        })
+    }
+}
+
+impl Dealer for Reassigned {
+    fn deal(&mut self, worker: WorkerId, _version: Version) -> Option<Task> {
+        let own = worker.0 as usize;
+        let Some(index) = self.choose(own) else {
+            self.gate.refuse();
+            return None;
+        };
+        let batch = self.first(index)?;
+        let partition = self.partitions.get_mut(index)?;
+        if !partition.again.remove(&batch) {
+            partition.next = BatchId(batch.0 + 1);
+        }
+        partition.others += u64::from(index != own);
+        Some(Task { part: part(index), batch, examples: 0 })
+    }
+
+    fn put_back(&mut self, _worker: WorkerId, task: Task) {
+        if let Some(partition) = self.partitions.get_mut(task.part.0 as usize) {
+            partition.again.insert(task.batch);
+        }
+        self.gate.open();
+    }
+
+    fn left(&mut self, worker: WorkerId) {
+        if let Some(partition) = self.partitions.get_mut(worker.0 as usize) {
+            partition.is_manned = false;
+        }
+    }
+
+    fn reassigned(&self, worker: WorkerId) -> u64 {
+        self.partitions.get(worker.0 as usize).map_or(0, |partition| partition.others)
+    }
+
+    fn gate(&self) -> u64 {
+        self.gate.times()
+    }
+
+    fn is_used_up(&self) -> bool {
+        (0..self.partitions.len()).all(|index| self.first(index).is_none())
+    }
+
+    fn set_rows(&mut self, worker: WorkerId, rows: &[u64]) -> Result<(), String> {
+        self.parts.set(worker.0, rows, "partitions")?;
+        if let Some(partition) = self.partitions.get_mut(worker.0 as usize) {
+            partition.is_manned = true;
+        }
+        Ok(())
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::once::{Course, deal};
+    use super::*;
+
+    /// Partitions with so many rows, all of whose workers are there.
+    fn partitions(rows: &[u64], epochs: u64) -> Reassigned {
+        let mut dealer = Reassigned {
+            parts: Parts::of(rows, epochs),
+            partitions: alloc::vec![Partition::default(); rows.len()],
+            gate: Gate::default(),
+        };
+        for worker in 0..rows.len() {
+            come(&mut dealer, rows, worker as u32);
+        }
+        dealer
+    }
+
+    fn come(dealer: &mut Reassigned, rows: &[u64], worker: u32) {
+        let mut own = rows.to_vec();
+        own.rotate_left(worker as usize);
+        dealer.set_rows(WorkerId(worker), &own).unwrap();
+    }
+
+    #[test]
+    fn a_partition_without_its_worker_is_done_by_the_others_and_given_back() {
+        let rows = [8, 8, 8];
+        let mut dealer = partitions(&rows, 3);
+        assert_eq!(deal(&mut dealer, 2), Some((2, 0)));
+        dealer.put_back(WorkerId(2), Task { part: PartId(2), batch: BatchId(0), examples: 0 });
+        dealer.left(WorkerId(2));
+        // First its own epoch, then what is left of that of the one who is gone.
+        let first: Vec<_> = (0..3).map(|_| deal(&mut dealer, 0).unwrap()).collect();
+        assert_eq!(first, [(0, 0), (0, 1), (2, 0)]);
+        let second: Vec<_> = (0..4).map(|_| deal(&mut dealer, 1).unwrap()).collect();
+        assert_eq!(second, [(1, 0), (1, 1), (2, 1), (1, 2)]);
+        assert_eq!(dealer.reassigned(WorkerId(2)), 2);
+        come(&mut dealer, &rows, 2);
+        assert_eq!(deal(&mut dealer, 2), Some((2, 2)));
+        assert_eq!(deal(&mut dealer, 0), Some((0, 2)));
+        assert_eq!(deal(&mut dealer, 0), Some((0, 3)));
+        assert_eq!(deal(&mut dealer, 0), Some((0, 4)), "that of the other is its own again");
+    }
+
+    #[test]
+    fn while_all_are_there_each_has_its_own_to_the_last_epoch() {
+        let mut dealer = partitions(&[8, 12], 2);
+        let own: Vec<_> = (0..4).map(|_| deal(&mut dealer, 0).unwrap()).collect();
+        assert_eq!(own, [(0, 0), (0, 1), (0, 2), (0, 3)]);
+        // It has no other left and helps.
+        assert_eq!(deal(&mut dealer, 0), Some((1, 0)));
+        assert_eq!(deal(&mut dealer, 1), Some((1, 1)));
+    }
+
+    #[test]
+    fn partitions_must_be_all_there_is() {
+        let mut dealer = partitions(&[5, 6], 1);
+        let told = dealer.set_rows(WorkerId(1), &[5, 5]).unwrap_err();
+        assert_eq!(told, "10 rows in all partitions, where the job has 11");
+        assert!(dealer.set_rows(WorkerId(1), &[5, 6]).is_err(), "its own come first");
+    }
+
+    proptest! {
+        /// Whoever asks is given something until all epochs are done, whoever comes and goes
+        /// meanwhile, and everything is done once.
+        #[test]
+        fn each_mini_batch_is_done_once(
+            rows in prop::collection::vec(1_u64..40, 4),
+            steps in prop::collection::vec((0_u32..4, 0..11), 0..600),
+        ) {
+            let mut dealer = partitions(&rows, 2);
+            let all = 2 * rows.iter().map(|rows| rows.div_ceil(4)).sum::<u64>();
+            let mut course = Course::default();
+            let finish = (0..4).cycle().map(|worker| (worker, 0)).take(8 * all as usize);
+            for (worker, what) in steps.into_iter().chain(finish) {
+                match what {
+                    0..9 => {
+                        if what < 5 {
+                            course.bring(worker);
+                        }
+                        if course.ask(&mut dealer, worker).is_none() {
+                            prop_assert_eq!(course.given.len() as u64, all);
+                        }
+                    }
+                    9 => come(&mut dealer, &rows, worker),
+                    _ => course.leave(&mut dealer, worker),
+                }
+                course.check();
+            }
+            prop_assert_eq!(course.done(), all);
+            prop_assert!(dealer.is_used_up());
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A server's inputs as bytes, so that they can be kept and handed in again: a server is a function
+//! of its inputs in order, with the times they came at.
+//!
+//! It knows the inputs of a server and their form; who keeps the bytes, it does not.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Evaluated, ExactPoint, Input};
+use pstrain_compute::codec;
+use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::{FrameError, Tail, decode_whole, encode};
+
+/// What stands before a message, or alone.
+#[derive(Serialize, Deserialize)]
+enum Entry {
+    Start,
+    Connected(PeerId, Identity),
+    Dialled(PeerId, Identity),
+    DialFailed(String, bool),
+    /// A frame follows.
+    Message(PeerId),
+    Receiving(PeerId),
+    Garbage(PeerId, FrameError),
+    Disconnected(PeerId, String),
+    Evaluated(Box<Kept>),
+    Drain,
+    Overslept,
+    Wake,
+}
+
+/// An evaluation with all digits of its time.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    point: ExactPoint,
+    evaluation: Evaluation,
+}
+
+/// Bytes that are no input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputError {
+    /// What stands before.
+    Entry,
+    /// The message.
+    Message(FrameError),
+}
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entry => f.write_str("an input that this release does not know"),
+            Self::Message(error) => write!(f, "a message: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for InputError {}
+
+/// Appends an input of a server, which came at `now`, to `head` and returns what follows: the
+/// rest of the frame of a message. None, and nothing is appended, for what is no input of a server.
+pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Option<Tail<'a>> {
+    let entry = match input {
+        Input::Start => Entry::Start,
+        Input::Connected(peer, identity) => Entry::Connected(*peer, *identity),
+        Input::Dialled(peer, identity) => Entry::Dialled(*peer, *identity),
+        Input::DialFailed { why, permanent } => Entry::DialFailed(why.clone(), *permanent),
+        Input::Message(peer, _) => Entry::Message(*peer),
+        Input::Receiving(peer) => Entry::Receiving(*peer),
+        Input::Garbage(peer, error) => Entry::Garbage(*peer, *error),
+        Input::Disconnected { peer, why } => Entry::Disconnected(*peer, why.clone()),
+        Input::Evaluated(Evaluated { point, evaluation }) => Entry::Evaluated(Box::new(Kept {
+            point: (*point).into(),
+            evaluation: evaluation.clone(),
+        })),
+        Input::Drain => Entry::Drain,
+        Input::Overslept => Entry::Overslept,
+        Input::Wake => Entry::Wake,
+        // Who keeps inputs has no need of the others.
+        Input::Prepared(_) | Input::Computed(_) | Input::Checkpoint(_) | Input::Written(_) => {
+            return None;
+        }
+    };
+    let begin = head.len();
+    head.extend_from_slice(&[0; LENGTH]);
+    codec::append(&(now, entry), head);
+    let length = (head.len() - begin - LENGTH) as u32;
+    head[begin..begin + LENGTH].copy_from_slice(&length.to_le_bytes());
+    Some(match input {
+        Input::Message(_, message) => encode(message, head),
+        _ => Tail::NONE,
+    })
+}
+
+/// Bytes of the length of an entry.
+const LENGTH: usize = size_of::<u32>();
+
+/// The input that [`encode_input`] made these bytes of, and the time it came at.
+///
+/// # Errors
+/// [`InputError`] if it made no such bytes.
+pub fn decode_input(bytes: &[u8]) -> Result<(Time, Input), InputError> {
+    let entry = bytes
+        .split_first_chunk()
+        .and_then(|(length, rest)| rest.split_at_checked(u32::from_le_bytes(*length) as usize));
+    let (entry, frame) = entry.ok_or(InputError::Entry)?;
+    let (now, entry) = codec::read(entry).map_err(|_malformed| InputError::Entry)?;
+    let input = match entry {
+        Entry::Message(peer) => {
+            let message = decode_whole(frame).map_err(InputError::Message)?;
+            return Ok((now, Input::Message(peer, message)));
+        }
+        _ if !frame.is_empty() => return Err(InputError::Entry),
+        Entry::Start => Input::Start,
+        Entry::Connected(peer, identity) => Input::Connected(peer, identity),
+        Entry::Dialled(peer, identity) => Input::Dialled(peer, identity),
+        Entry::DialFailed(why, permanent) => Input::DialFailed { why, permanent },
+        Entry::Receiving(peer) => Input::Receiving(peer),
+        Entry::Garbage(peer, error) => Input::Garbage(peer, error),
+        Entry::Disconnected(peer, why) => Input::Disconnected { peer, why },
+        Entry::Evaluated(kept) => {
+            let Kept { point, evaluation } = *kept;
+            Input::Evaluated(Evaluated { point: point.into(), evaluation })
+        }
+        Entry::Drain => Input::Drain,
+        Entry::Overslept => Input::Overslept,
+        Entry::Wake => Input::Wake,
+    };
+    Ok((now, input))
+}

@@ -1,0 +1,133 @@
+//! A primary that has lost its standby: the workers' promises.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::contest::{Candidate, Contest, Tally};
+use super::following::{Follower, Link};
+use super::primary::Primary;
+use super::{ReplicaConfig, fail, grace, inner, silence};
+use crate::node::{Effect, Event, Outbox, WorkerError};
+use pstrain_compute::id::PeerId;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::patience;
+use pstrain_wire::replica::Promise;
+use pstrain_wire::{Wait, WaitReason};
+
+/// A standby confirms an entry within this time, unless its process, machine or link is in trouble.
+/// No status blames a worker for less: its gradient is overdue only later.
+const PROMPT: Duration = Duration::from_millis(200);
+
+impl Primary {
+    /// For how long it has stood still for want of a standby or of promises, if it does. The limit
+    /// is the end of the run for a standby that is gone, and the end of its connection for a silent
+    /// one.
+    pub(super) fn wait(&self, now: Time) -> Option<Wait> {
+        let lease = self.lease();
+        let (reason, since, limit) = match self.follower.as_ref()?.link {
+            Link::Down { since, .. } => (WaitReason::Standby, since, since + patience(lease)),
+            Link::Up { heard, .. } => {
+                let sent = self.copy.own_time(self.unsettled.sent_at()?);
+                let since = heard.max(sent);
+                if now.since(since) < PROMPT {
+                    return None;
+                }
+                (WaitReason::StandbySilent, since, heard + silence(lease))
+            }
+        };
+        let (waited, left) = (now.since(since), Some(limit.since(now)));
+        Some(Wait { reason, workers: Vec::new(), waited, left })
+    }
+
+    /// Counts by those who are there now. Once all are given up, the last of them count still: they
+    /// may be there, and nobody else can say who leads.
+    pub(super) fn renew_electorate(&mut self) {
+        let electorate = self.copy.server.electorate();
+        if !electorate.is_empty() {
+            self.electorate = electorate;
+        }
+    }
+
+    /// When the workers are asked to follow this one alone.
+    pub(super) fn contest_at(&self) -> Option<Time> {
+        match &self.follower.as_ref()?.link {
+            Link::Down { since, .. } => {
+                let asked = self.contest.as_ref().map(Contest::ask_at);
+                Some(asked.unwrap_or_else(|| *since + grace(self.lease())))
+            }
+            Link::Up { .. } => None,
+        }
+    }
+
+    pub(super) fn contest(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
+        let (lease, latest) = (self.lease(), self.latest);
+        if let Some(Follower { link: Link::Down { since, why }, .. }) = &self.follower
+            && now >= *since + patience(lease)
+        {
+            return fail(WorkerError::Abandoned { why: why.clone() }, out);
+        }
+        let mut contest = self.contest.take().unwrap_or_else(|| Contest::new(latest, now));
+        contest.ask_later(now, lease);
+        self.latest = self.latest.max(contest.term());
+        self.contest = Some(contest);
+        self.seek_follower(now, config, out);
+        self.ask_all(config, out);
+        self.win_if_promised(now, config, out);
+    }
+
+    pub(super) fn candidate(&self, config: &ReplicaConfig) -> Candidate {
+        let (run, server) = self.copy.server.identity();
+        Candidate { run, server, kept: self.term, id: config.id }
+    }
+
+    fn ask_all(&self, config: &ReplicaConfig, out: &mut Outbox) {
+        let Some(contest) = &self.contest else { return };
+        let electors = self.outer_of(self.copy.server.electors());
+        electors.for_each(|peer| contest.ask(peer, self.candidate(config), out));
+    }
+
+    pub(super) fn on_promise(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        promise: Promise,
+        config: &ReplicaConfig,
+        out: &mut Outbox,
+    ) {
+        let candidate = self.candidate(config);
+        let is_its = self.copy.server.is_elector(inner(self.began, peer), promise.elector);
+        let Some(contest) = self.contest.as_mut().filter(|_| is_its) else { return };
+        contest.hear(peer, promise, candidate, out);
+        self.latest = self.latest.max(contest.term());
+        self.win_if_promised(now, config, out);
+    }
+
+    /// Goes on alone once enough workers have promised.
+    fn win_if_promised(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
+        // Once both have the end of the run nothing changes any more, whoever leads.
+        let ended = self.copy.server.has_ended() && !self.unsettled.holds_end();
+        loop {
+            let Some(contest) = &mut self.contest else { return };
+            match contest.tally(|it| ended || it.has_most_of(&self.electorate)) {
+                Tally::TooFew => return,
+                Tally::Binds => self.ask_all(config, out),
+                Tally::Won => break,
+            }
+        }
+        let Some(contest) = self.contest.take() else { return };
+        self.term = contest.term();
+        if let Some(Follower { link: Link::Down { since, why }, .. }) = self.follower.take() {
+            let stood = now.since(since);
+            out.push(Effect::Report(Event::StandbyLost { term: self.term, stood, why }));
+        }
+        self.unsettled.seal(self.copy.stream_time(now));
+        let mut effects = self.unsettled.release();
+        effects.retain(|effect| !matches!(effect, Effect::Report(Event::StandbyJoined { .. })));
+        self.obey(now, effects.into_iter(), out);
+        if self.copy.server.coordinator().is_none() {
+            let told = self.tell_standby();
+            self.obey(now, told.into_iter(), out);
+        }
+        self.renew_electorate();
+    }
+}

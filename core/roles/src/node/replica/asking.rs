@@ -1,0 +1,84 @@
+//! A standby whose electors do not come to it: it goes to them, once it has lost its primary.
+
+use alloc::string::ToString;
+
+use serde::{Deserialize, Serialize};
+
+use super::grace;
+use super::loss::Search;
+use super::standby::Standby;
+use crate::node::{Effect, Outbox, Target};
+use pstrain_compute::id::{PeerId, Term};
+use pstrain_compute::time::Time;
+use pstrain_wire::{Limits, Message};
+
+/// Whom a standby dials: its primary, and then each of those who may decide, in turn.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Round(usize);
+
+impl Round {
+    /// Whether it is with somebody else than its primary.
+    pub(super) const fn is_at_elector(self) -> bool {
+        self.0 > 0
+    }
+}
+
+impl Standby {
+    /// Turns to the next place to dial; whether that is the first elector, for the first time since
+    /// it has lost the primary.
+    pub(super) fn turn(&mut self, now: Time) -> bool {
+        let lease = self.lease();
+        let may = self.can_lead() && self.lost.as_ref().is_some_and(|it| now >= it.goes_at(lease));
+        let subject = self.subject().filter(|_| may);
+        let places = subject.map(|it| it.places_of_electors()).unwrap_or_default();
+        let next = (self.round.0 + 1) % (places.len() + 1);
+        self.round = Round(next);
+        let target = match next.checked_sub(1) {
+            Some(place) => places.into_iter().nth(place).unwrap_or(Target::Server),
+            None => Target::Server,
+        };
+        self.dialler.turn_to(target);
+        let lost = self.lost.as_mut().filter(|_| next > 0);
+        lost.is_some_and(|lost| {
+            core::mem::replace(&mut lost.search, Search::GoesRound) != Search::GoesRound
+        })
+    }
+
+    /// When it goes to the electors even if the primary has not refused it, unless it has been
+    /// there, or they come here. A primary that has just taken its connection gets as long to
+    /// answer: if the standby left then, both would ask the electors, and neither would let the
+    /// other lead.
+    pub(super) fn goes_at(&self) -> Option<Time> {
+        let lost = self.lost.as_ref().filter(|lost| lost.search != Search::GoesRound)?;
+        let may = self.can_lead() && !self.is_coordinator() && !self.dialler.is_dialling();
+        let unanswered = self.dialler.silent_at(2 * grace(self.lease()));
+        may.then(|| Some(lost.goes_at(self.lease())).max(unanswered)).flatten()
+    }
+
+    pub(super) fn on_elector_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        out.push(Effect::Limit(peer, Limits::DIALER));
+        self.ask(now, peer, Term(0), out);
+    }
+
+    /// What an elector says.
+    pub(super) fn on_elector(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::Promise(promise) => {
+                let asked = self.contest.as_ref().map(|contest| contest.term());
+                let Some(peer) = self.dialler.peer() else { return };
+                let granted = promise.granted;
+                self.on_promise(peer, promise, out);
+                let again = self.contest.as_ref().map(|contest| contest.term()) > asked;
+                if !granted && !again {
+                    self.redial(now, "it may be that another leads".to_string(), out);
+                }
+            }
+            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            other => {
+                let why = alloc::format!("it sent a {:?} message to a standby", other.kind());
+                self.redial(now, why, out);
+            }
+        }
+    }
+}

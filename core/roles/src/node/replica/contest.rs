@@ -1,0 +1,226 @@
+//! Promises that a server gathers to lead in a new term.
+
+use alloc::collections::BTreeSet;
+use core::time::Duration;
+
+use crate::node::{Effect, Outbox};
+use pstrain_compute::id::{PeerId, ServerId, Term};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::heartbeat;
+use pstrain_wire::Message;
+use pstrain_wire::replica::{Candidacy, Elector, Electorate, Promise, Stage};
+
+/// Who wants to lead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) run: u64,
+    /// Which server of the job.
+    pub(super) server: ServerId,
+    /// The term of what it has kept.
+    pub(super) kept: Term,
+    pub(super) id: u64,
+}
+
+/// A term that is asked for, and who has promised to follow in it.
+#[derive(Debug)]
+pub(super) struct Contest {
+    term: Term,
+    stage: Stage,
+    granted: BTreeSet<Elector>,
+    /// When everybody is asked again.
+    ask_at: Time,
+}
+
+/// What the promises so far are good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tally {
+    /// Nothing yet.
+    TooFew,
+    /// All are to be asked once more, to be bound.
+    Binds,
+    /// Leading.
+    Won,
+}
+
+impl Contest {
+    /// Asks for the term after `latest`.
+    pub(super) const fn new(latest: Term, now: Time) -> Self {
+        Self { term: latest.next(), stage: Stage::Asks, granted: BTreeSet::new(), ask_at: now }
+    }
+
+    /// The term.
+    pub(super) const fn term(&self) -> Term {
+        self.term
+    }
+
+    /// When everybody is asked again.
+    pub(super) const fn ask_at(&self) -> Time {
+        self.ask_at
+    }
+
+    /// Notes that everybody is asked now.
+    pub(super) fn ask_later(&mut self, now: Time, lease: Duration) {
+        self.ask_at = now + heartbeat(lease);
+    }
+
+    /// Asks the elector behind `peer`.
+    pub(super) fn ask(&self, peer: PeerId, candidate: Candidate, out: &mut Outbox) {
+        self.say(peer, candidate, self.stage, out);
+    }
+
+    /// Lets the elector behind `peer` know that this one does not want to lead any more.
+    pub(super) fn release(&self, peer: PeerId, candidate: Candidate, out: &mut Outbox) {
+        self.say(peer, candidate, Stage::Releases, out);
+    }
+
+    fn say(&self, peer: PeerId, candidate: Candidate, stage: Stage, out: &mut Outbox) {
+        let (Candidate { run, server, kept, id }, term) = (candidate, self.term);
+        let candidacy = Candidacy { run, server, term, kept, id, stage };
+        out.push(Effect::Send(peer, Message::Candidacy(candidacy)));
+    }
+
+    /// Takes note of an answer from `peer`, who is asked again at once if all begins anew.
+    pub(super) fn hear(
+        &mut self,
+        peer: PeerId,
+        promise: Promise,
+        candidate: Candidate,
+        out: &mut Outbox,
+    ) {
+        let asked = self.term;
+        self.take(promise);
+        if self.term > asked {
+            self.ask(peer, candidate, out);
+        }
+    }
+
+    /// Takes note of an answer. If a later term stands against it, that after it is asked for.
+    fn take(&mut self, promise: Promise) {
+        let Promise { elector, before, term, stage, granted } = promise;
+        if granted && (term, stage) == (self.term, self.stage) {
+            if let Elector::Worker(worker, _) = elector {
+                self.granted.extend(before.iter().map(|it| Elector::Worker(worker, *it)));
+            }
+            self.granted.insert(elector);
+        } else if !granted && term >= self.term {
+            (self.term, self.stage) = (term.next(), Stage::Asks);
+            self.granted.clear();
+        }
+    }
+
+    /// What the promises are good for if these are `enough`. Binding begins with that.
+    pub(super) fn tally(&mut self, enough: impl Fn(&Self) -> bool) -> Tally {
+        match (enough(self), self.stage) {
+            (false, _) => Tally::TooFew,
+            (true, Stage::Asks) => {
+                self.stage = Stage::Binds;
+                self.granted.clear();
+                Tally::Binds
+            }
+            (true, _) => Tally::Won,
+        }
+    }
+
+    /// Whether more than half of `electorate` has promised; nobody is needed of nobody.
+    pub(super) fn has_most_of(&self, electorate: &Electorate) -> bool {
+        electorate.is_empty() || 2 * self.promised(electorate) > electorate.len()
+    }
+
+    /// Whether half of `electorate` has promised, and somebody is there at all.
+    pub(super) fn has_half_of(&self, electorate: &Electorate) -> bool {
+        !electorate.is_empty() && 2 * self.promised(electorate) >= electorate.len()
+    }
+
+    fn promised(&self, electorate: &Electorate) -> usize {
+        self.granted.intersection(electorate).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    use pstrain_compute::id::{Incarnation, WorkerId};
+
+    fn member(worker: u32) -> Elector {
+        Elector::Worker(WorkerId(worker), Incarnation(1))
+    }
+
+    fn promise(worker: u32, term: Term, granted: bool) -> Promise {
+        Promise { elector: member(worker), before: Vec::new(), term, stage: Stage::Asks, granted }
+    }
+
+    proptest! {
+        #[test]
+        fn primary_and_standby_cannot_both_have_enough(split in prop::collection::vec(0..3_u8, 0..12)) {
+            let electorate: Electorate = (0..split.len() as u32).map(member).collect();
+            let mut primary = Contest::new(Term(1), Time::ZERO);
+            let mut standby = Contest::new(Term(1), Time::ZERO);
+            for (worker, side) in (0..).zip(&split) {
+                match side {
+                    0 => primary.take(promise(worker, Term(2), true)),
+                    1 => standby.take(promise(worker, Term(2), true)),
+                    _ => {}
+                }
+            }
+            let (most, half) = (primary.has_most_of(&electorate), standby.has_half_of(&electorate));
+            prop_assert!(!(most && half));
+            let all = split.iter().all(|side| *side != 2);
+            prop_assert!(!all || most || half, "somebody wins if all have promised");
+        }
+    }
+
+    #[test]
+    fn another_incarnation_does_not_count() {
+        let mut contest = Contest::new(Term(1), Time::ZERO);
+        contest.take(promise(0, Term(2), true));
+        let reborn = [Elector::Worker(WorkerId(0), Incarnation(2))].into_iter().collect();
+        assert!(!contest.has_half_of(&reborn) && !contest.has_most_of(&reborn));
+    }
+
+    #[test]
+    fn a_process_promises_as_all_that_it_has_been() {
+        let mut contest = Contest::new(Term(1), Time::ZERO);
+        let elector = Elector::Worker(WorkerId(0), Incarnation(3));
+        contest.take(Promise {
+            elector,
+            before: vec![Incarnation(1)],
+            ..promise(0, Term(2), true)
+        });
+        let has = |incarnation| {
+            let of = Elector::Worker(WorkerId(0), Incarnation(incarnation));
+            contest.has_most_of(&[of].into_iter().collect())
+        };
+        assert_eq!([1, 2, 3].map(has), [true, false, true]);
+    }
+
+    #[test]
+    fn whoever_has_enough_binds_them_before_it_leads() {
+        let mut contest = Contest::new(Term(1), Time::ZERO);
+        let electorate: Electorate = [member(0)].into_iter().collect();
+        let enough = |contest: &Contest| contest.has_most_of(&electorate);
+        assert_eq!(contest.tally(enough), Tally::TooFew);
+        contest.take(promise(0, Term(2), true));
+        assert_eq!(contest.tally(enough), Tally::Binds);
+        contest.take(promise(0, Term(2), true));
+        assert_eq!(contest.tally(enough), Tally::TooFew, "the first promise, once more");
+        contest.take(Promise { stage: Stage::Binds, ..promise(0, Term(2), true) });
+        assert_eq!(contest.tally(enough), Tally::Won);
+    }
+
+    #[test]
+    fn a_later_term_makes_it_begin_anew() {
+        let mut contest = Contest::new(Term(1), Time::ZERO);
+        contest.take(promise(0, Term(2), true));
+        contest.take(promise(1, Term(5), false));
+        assert_eq!(contest.term(), Term(6));
+        assert!(!contest.has_half_of(&[member(0)].into_iter().collect()));
+        contest.take(promise(0, Term(2), true));
+        assert!(!contest.has_half_of(&[member(0)].into_iter().collect()), "a promise of before");
+    }
+}

@@ -1,0 +1,195 @@
+//! How somebody comes to be the standby of a primary, goes and comes back.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::following::{Follower, Link};
+use super::primary::Primary;
+use super::{ReplicaConfig, inner};
+use crate::node::{Effect, Event, Input, Outbox};
+use pstrain_compute::id::{PeerId, ServerId};
+use pstrain_compute::time::Time;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::replica::{EntryKind, Follow, STATE_CHUNK_BYTES, Standby, State, StateHeader};
+use pstrain_wire::{BUILD, Message, PROTOCOL_VERSION, Refusal};
+
+impl Primary {
+    /// Whether a server may be behind a connection that has said nothing yet.
+    pub(super) fn is_from_server(&self, peer: PeerId) -> bool {
+        let identity = self.copy.server.stranger(inner(self.began, peer));
+        identity.is_some_and(Identity::may_serve)
+    }
+
+    /// Somebody wants to be the standby, or is and comes back.
+    pub(super) fn on_follow(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        follow: Follow,
+        config: &ReplicaConfig,
+        out: &mut Outbox,
+    ) {
+        if let Err(why) = self.check_follow(peer, &follow) {
+            out.push(Effect::Send(peer, Message::Refused(why)));
+            out.push(Effect::Close(peer));
+            let why = String::from("it may not stand by");
+            return self.hand_in(
+                now,
+                Input::Disconnected { peer: inner(self.began, peer), why },
+                out,
+            );
+        }
+        // It is nobody that the server knows.
+        let why = String::from("it stands by");
+        self.hand_in(now, Input::Disconnected { peer: inner(self.began, peer), why }, out);
+        let lease = self.lease();
+        let link = Link::up(now, peer, lease);
+        let Follow { id, address, kept, term, .. } = follow;
+        self.latest = self.latest.max(term);
+        match &mut self.follower {
+            Some(follower) if follower.paired => {
+                let older = core::mem::replace(&mut follower.link, link);
+                out.extend(older.peer().map(Effect::Close));
+                self.go_on_with(now, kept.map_or(0, |(_, entries)| entries), config, out);
+            }
+            _ => {
+                let older = self.follower.take();
+                out.extend(older.and_then(|it| it.link.peer()).map(Effect::Close));
+                self.follower = Some(Follower { id, address, paired: false, link });
+                self.send_state(now, peer, out);
+            }
+        }
+    }
+
+    pub(super) fn check_follow(&self, peer: PeerId, follow: &Follow) -> Result<(), Refusal> {
+        let server = &self.copy.server;
+        if follow.protocol != PROTOCOL_VERSION {
+            let theirs = (follow.protocol, follow.protocol);
+            return Err(Refusal::Protocol { theirs, ours: PROTOCOL_VERSION });
+        }
+        if follow.build != BUILD {
+            let (worker, server) = (follow.build.clone(), String::from(BUILD));
+            return Err(Refusal::Build { worker, server });
+        }
+        let stranger = server.stranger(inner(self.began, peer));
+        if let Some(is) = stranger.filter(|is| !is.may_serve()) {
+            return Err(Refusal::Identity { is, wanted: Identity::Server });
+        }
+        if stranger.is_none() {
+            let what = String::from("only a server that has said nothing else can stand by");
+            return Err(Refusal::Server { what });
+        }
+        let Some(digest) = server.job_digest() else {
+            return Err(Refusal::ServersMissing { server: ServerId::COORDINATOR, servers: 2 });
+        };
+        if follow.digest != digest {
+            let what =
+                "its job is another; give the standby the job file and options of the server";
+            return Err(Refusal::Server { what: String::from(what) });
+        }
+        let Some(follower) = &self.follower else {
+            let obstacle = server.obstacle().map(String::from);
+            return obstacle.map_or(Ok(()), |what| Err(Refusal::Server { what }));
+        };
+        let is_it = follower.id == follow.id;
+        if follower.paired {
+            let keeps = follow.kept.filter(|(run, _)| *run == server.run());
+            let first = self.unsettled.first().unwrap_or(self.copy.entries);
+            let goes_on =
+                keeps.is_some_and(|(_, kept)| (first..=self.copy.entries).contains(&kept));
+            return if is_it && goes_on { Ok(()) } else { Err(Refusal::HasStandby) };
+        }
+        if is_it || follower.link.peer().is_none() { Ok(()) } else { Err(Refusal::HasStandby) }
+    }
+
+    /// The standby is back, and has so many entries.
+    pub(super) fn go_on_with(
+        &mut self,
+        now: Time,
+        entries: u64,
+        config: &ReplicaConfig,
+        out: &mut Outbox,
+    ) {
+        if let Some(contest) = self.contest.take() {
+            // If this one dies before the standby hears of it, that can lead with what it has.
+            let electors = self.outer_of(self.copy.server.electors());
+            electors.for_each(|peer| contest.release(peer, self.candidate(config), out));
+        }
+        self.settle(now, entries, out);
+        self.unsettled.seal(self.copy.stream_time(now));
+        let Some(peer) = self.follower_peer() else { return };
+        let settled = self.unsettled.first().unwrap_or(self.copy.entries);
+        let mut term = self.unsettled.claimed().unwrap_or(self.term);
+        if self.latest > term {
+            // It has asked for a later term, or this one has: both follow in one after that, once
+            // both have the entry that says so.
+            term = self.latest.next();
+            self.latest = term;
+            let first = self.unsettled.first().unwrap_or(self.copy.entries);
+            self.unsettled.claim(first, term);
+        }
+        self.unsettled.send(0, peer, (term, settled), out);
+        if self.unsettled.first().is_none() {
+            // Something must say who leads, and in which term.
+            let electorate = self.electorate.clone();
+            self.write(now, EntryKind::Electorate(electorate), out);
+        }
+    }
+
+    /// Sends the whole state; what follows comes after it, and nobody waits for it yet.
+    pub(super) fn send_state(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        let (entry, at) = (self.copy.entries, self.copy.stream_time(now));
+        let bytes = self.copy.server.save();
+        let total = bytes.len() as u64;
+        let (run, server) = self.copy.server.identity();
+        for (chunk, from) in bytes.chunks(STATE_CHUNK_BYTES).zip((0..).step_by(STATE_CHUNK_BYTES)) {
+            let term = self.term;
+            let header = StateHeader { run, server, term, entry, at, from, total };
+            out.push(Effect::Send(peer, Message::State(State { header, bytes: chunk.to_vec() })));
+        }
+    }
+
+    pub(super) fn on_follower(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        self.hear(now);
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::Kept(kept) if self.is_paired() => self.settle(now, kept.entries, out),
+            Message::Kept(_) => self.pair(now, out),
+            other => {
+                let why = alloc::format!("it sent a {:?} message", other.kind());
+                self.lose_follower(now, why, out);
+            }
+        }
+    }
+
+    /// The standby has the state: from here on nothing has an effect without it.
+    pub(super) fn pair(&mut self, now: Time, out: &mut Outbox) {
+        self.renew_electorate();
+        let electorate = self.electorate.clone();
+        let Some(follower) = &mut self.follower else { return };
+        follower.paired = true;
+        let address = follower.address.clone();
+        self.write(now, EntryKind::Paired(electorate), out);
+        let told = self.tell_standby();
+        self.unsettled
+            .hold(told.into_iter().chain([Effect::Report(Event::StandbyJoined { address })]));
+    }
+
+    /// Tells where the standby is, or that there is none; with peers of the server.
+    pub(super) fn tell_standby(&self) -> Vec<Effect> {
+        let told = Standby { address: self.standby() };
+        let those = self.copy.server.told_of_standby().into_iter();
+        those.map(|peer| Effect::Send(peer, Message::Standby(told.clone()))).collect()
+    }
+
+    /// The connection to the standby is gone, or closed for a reason.
+    pub(super) fn lose_follower(&mut self, now: Time, why: String, out: &mut Outbox) {
+        let Some(follower) = &mut self.follower else { return };
+        out.extend(follower.link.peer().map(Effect::Close));
+        if follower.paired {
+            follower.link = Link::Down { since: now, why };
+        } else {
+            self.follower = None; // nothing waits for it
+        }
+    }
+}

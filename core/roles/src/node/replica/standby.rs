@@ -1,0 +1,464 @@
+//! The one that stands by: keeps the stream of the primary, and leads once that is gone and the
+//! workers have promised.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::asking::Round;
+use super::contest::Contest;
+use super::entries::Together;
+use super::loss::{Loss, Search};
+use super::subject::Subject;
+use super::{Copy, ReplicaConfig, fail, silence};
+use crate::node::dialler::{Dialler, Due, Unreachable};
+use crate::node::{Effect, Event, Input, Outbox, Server, ServerError, WorkerError};
+use pstrain_compute::id::{PeerId, Term, Version};
+use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Job;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::replica::{Electorate, Follow, Kept, State, StateHeader};
+use pstrain_wire::worker::{End, EndReason, Heartbeat, Hello};
+use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, Status, Wait, WaitReason};
+
+/// Whoever stands by.
+#[derive(Debug)]
+pub(super) struct Standby {
+    pub(super) config: ReplicaConfig,
+    pub(super) dialler: Dialler,
+    pub(super) job: Job,
+    pub(super) job_digest: [u8; 32],
+    /// Of the model: keys may move to its server.
+    pub(super) parameters: usize,
+    /// The server of the primary, once its state has come.
+    pub(super) copy: Option<Copy>,
+    /// The parts of a state that have come.
+    pub(super) arriving: Option<(StateHeader, Vec<u8>)>,
+    /// Entries that have come and do not count yet.
+    pub(super) together: Together,
+    /// Whether the primary does nothing without this one.
+    pub(super) paired: bool,
+    /// The lists of whose promises count, with the number of their entry: the last that both are
+    /// known to have, and those after it.
+    pub(super) electorates: VecDeque<(u64, Electorate)>,
+    /// The term of the newest entry.
+    pub(super) term: Term,
+    /// The latest that it has asked for, or heard of.
+    pub(super) latest: Term,
+    pub(super) contest: Option<Contest>,
+    /// Whom it dials, if electors do not come.
+    pub(super) round: Round,
+    /// Since when the primary is owed word of how many entries are here: one for all that came at once.
+    pub(super) owed_since: Option<Time>,
+    /// Connections that have not said who they are.
+    pub(super) strangers: BTreeMap<PeerId, (Time, Identity)>,
+    /// Workers that have lost the primary, too.
+    pub(super) attending: BTreeMap<PeerId, Attending>,
+    /// The primary, if it is lost.
+    pub(super) lost: Option<Loss>,
+    pub(super) over: Option<(Time, EndReason)>,
+}
+
+/// A worker that waits for somebody to lead.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Attending {
+    pub(super) identity: Identity,
+    pub(super) hello: Hello,
+    pub(super) since: Time,
+}
+
+impl Standby {
+    /// One that will dial the primary of `job` at [`Input::Start`].
+    ///
+    /// # Errors
+    /// [`ServerError`] if there can be no server for the job.
+    pub(super) fn new(config: ReplicaConfig, job: Job) -> Result<Self, ServerError> {
+        let server = Server::new(job.clone(), 0)?;
+        Ok(Self {
+            dialler: Dialler::new(config.stream),
+            config,
+            job,
+            job_digest: *server.job_digest(),
+            parameters: server.all_parameters(),
+            copy: None,
+            arriving: None,
+            together: Together::default(),
+            paired: false,
+            electorates: VecDeque::new(),
+            term: Term(0),
+            latest: Term(0),
+            contest: None,
+            round: Round::default(),
+            owed_since: None,
+            strangers: BTreeMap::new(),
+            attending: BTreeMap::new(),
+            lost: None,
+            over: None,
+        })
+    }
+
+    pub(super) fn subject(&self) -> Option<&Subject> {
+        self.copy.as_ref().map(|copy| &copy.server)
+    }
+
+    pub(super) fn into_server(self) -> Option<Server> {
+        self.copy.and_then(|copy| copy.server.into_coordinator())
+    }
+
+    pub(super) const fn lease(&self) -> Duration {
+        self.job.membership.lease
+    }
+
+    pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        match input {
+            Input::Start => self.dialler.start(now, out),
+            Input::Dialled(peer, identity) => self.on_dialled(now, peer, identity, out),
+            Input::DialFailed { why, permanent } if permanent && self.copy.is_none() => {
+                let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
+                fail(WorkerError::Unreachable { why, attempts, tried }, out);
+            }
+            Input::DialFailed { why, .. } => self.redial(now, self.dialler.name(why), out),
+            Input::Message(from, message) if self.dialler.heard(now, from) => {
+                self.hear();
+                self.on_primary(now, message, out);
+            }
+            Input::Receiving(from) => {
+                if self.dialler.heard(now, from) {
+                    self.hear();
+                }
+            }
+            Input::Message(from, message) => self.on_message(now, from, message, out),
+            Input::Garbage(peer, error) if self.dialler.peer() == Some(peer) => {
+                self.redial(now, error.to_string(), out);
+            }
+            Input::Disconnected { peer, why } if self.dialler.lost(peer) => {
+                self.redial(now, why, out);
+            }
+            Input::Connected(peer, identity) => {
+                self.strangers.insert(peer, (now, identity));
+                out.push(Effect::Limit(peer, Limits::STRANGER));
+            }
+            Input::Garbage(peer, _) | Input::Disconnected { peer, .. } => self.forget(peer),
+            Input::Drain => out.push(Effect::Done(Ok(EndReason::Stopped))),
+            Input::Overslept => {
+                self.dialler.overslept(now);
+                self.attending.values_mut().for_each(|worker| worker.since = now);
+            }
+            Input::Wake => self.on_wake(now, out),
+            Input::Prepared(_)
+            | Input::Computed(_)
+            | Input::Evaluated(_)
+            | Input::Checkpoint(_)
+            | Input::Written(_) => {}
+        }
+    }
+
+    /// Whether it follows, and nothing but what comes next is awaited.
+    pub(super) fn rests(&self) -> bool {
+        let whole = self.arriving.is_none() && self.together.is_empty();
+        self.paired && whole && self.contest.is_none()
+    }
+
+    /// The connections that are up, as far as it knows.
+    pub(super) fn peers(&self) -> Vec<PeerId> {
+        let others = self.strangers.keys().chain(self.attending.keys()).copied();
+        self.dialler.peer().into_iter().chain(others).collect()
+    }
+
+    /// Saves or restores everything but the copy, while it [rests](Self::rests).
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        self.dialler.archive(archive)?;
+        archive.small(&mut self.paired)?;
+        archive.small(&mut self.electorates)?;
+        archive.small(&mut self.term)?;
+        archive.small(&mut self.latest)?;
+        archive.small(&mut self.round)?;
+        archive.small(&mut self.owed_since)?;
+        archive.small(&mut self.strangers)?;
+        archive.small(&mut self.attending)?;
+        archive.small(&mut self.lost)?;
+        archive.small(&mut self.over)
+    }
+
+    fn forget(&mut self, peer: PeerId) {
+        self.strangers.remove(&peer);
+        self.attending.remove(&peer);
+    }
+
+    fn on_dialled(&mut self, now: Time, peer: PeerId, identity: Identity, out: &mut Outbox) {
+        self.dialler.connected(now, peer);
+        if !identity.may_serve() {
+            let why = alloc::format!("who answers there is {identity}, which is no server");
+            return self.redial(now, why, out);
+        }
+        if self.round.is_at_elector() {
+            return self.on_elector_dialled(now, peer, out);
+        }
+        out.push(Effect::Limit(peer, Limits::of_primary(self.parameters)));
+        let follow = Follow {
+            protocol: PROTOCOL_VERSION,
+            build: String::from(BUILD),
+            id: self.config.id,
+            digest: self.job_digest,
+            address: self.config.address.clone(),
+            kept: self.copy.as_ref().map(|copy| (copy.server.run(), copy.entries)),
+            term: self.latest,
+        };
+        self.tell(now, Message::Follow(follow), out);
+    }
+
+    /// Sends to whoever it has dialled.
+    fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        if let Some(peer) = self.dialler.peer() {
+            self.dialler.sent(now);
+            out.push(Effect::Send(peer, message));
+        }
+    }
+
+    /// Goes away from the primary and comes back after a pause. It gives up with the patience of
+    /// the job, unless it can lead itself: then it waits for workers to come.
+    pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
+        self.arriving = None;
+        self.together = Together::default();
+        let lost = self.lost.get_or_insert_with(|| Loss::new(now, why.clone(), Search::Dials));
+        if lost.search == Search::Listens {
+            lost.search = Search::Dials;
+        }
+        if !self.paired {
+            self.copy = None;
+        }
+        let is_first = self.turn(now);
+        if let Err(Unreachable { why, attempts, tried }) =
+            self.dialler.redial(now, why, self.lease(), out)
+        {
+            return fail(WorkerError::Unreachable { why, attempts, tried }, out);
+        }
+        if is_first {
+            self.dialler.hasten(now); // it has waited long enough
+        }
+    }
+
+    /// The primary is silent for so long that it may be gone: electors that come may decide that
+    /// this one leads. It may speak again all the same, on the same connection.
+    fn notice_silence(&mut self, now: Time) {
+        let is_silent = |silent: &Duration| *silent >= silence(self.lease());
+        if let Some(silent) = self.dialler.silent(now).filter(is_silent)
+            && self.paired
+            && self.lost.is_none()
+        {
+            let why = alloc::format!("it has been silent for {silent:?}");
+            self.lost = Some(Loss::new(now, why, Search::Listens));
+        }
+    }
+
+    /// The primary is not silent any more. If electors were asked to follow this one, the next
+    /// entry says which of the two leads.
+    fn hear(&mut self) {
+        if self.contest.is_none() && self.attending.is_empty() {
+            self.lost.take_if(|lost| lost.search == Search::Listens);
+        }
+    }
+
+    fn on_primary(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        if self.round.is_at_elector() {
+            return self.on_elector(now, message, out);
+        }
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::End(end) => self.end(end.reason, out),
+            Message::State(state) => self.on_state(now, state, out),
+            Message::Entry(entry) => self.on_entry(now, entry, out),
+            Message::Combined(combined) => self.on_combined(combined),
+            Message::Refused(why) if why.is_permanent() && !self.paired => {
+                fail(WorkerError::Refused(why), out);
+            }
+            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            other => {
+                let why = alloc::format!("it sent a {:?} message to a standby", other.kind());
+                self.redial(now, why, out);
+            }
+        }
+    }
+
+    fn on_state(&mut self, now: Time, State { header, bytes }: State, out: &mut Outbox) {
+        if self.paired && self.run() != Some(header.run) {
+            let why = String::from("it is another run, which began anew at the same address");
+            return self.redial(now, why, out);
+        }
+        self.together = Together::default();
+        let (begun, mut whole) = self.arriving.take().unwrap_or((header, Vec::new()));
+        let goes_on = StateHeader { from: whole.len() as u64, ..begun };
+        whole.extend_from_slice(&bytes);
+        if header != goes_on || whole.len() as u64 > header.total {
+            return self.redial(now, String::from("its state came in disorder"), out);
+        }
+        if (whole.len() as u64) < header.total {
+            self.arriving = Some((begun, whole));
+            return;
+        }
+        match Subject::restore(header.server, &self.job, &self.config, &whole) {
+            Err(what) => fail(WorkerError::Protocol(what), out),
+            Ok(server) => {
+                let version = version_of(&server);
+                let (entries, clock) = (header.entry, (now, header.at));
+                self.copy = Some(Copy { server, entries, clock });
+                self.paired = false;
+                // Whatever it asked for while it was paired, it cannot lead with this.
+                self.contest = None;
+                self.electorates.clear();
+                // Whatever it has asked for came to nothing: what it had kept is not kept any more.
+                (self.term, self.latest, self.contest) = (header.term, header.term, None);
+                out.push(Effect::Report(Event::Following { version }));
+                self.keep(now, out);
+            }
+        }
+    }
+
+    fn keep(&mut self, now: Time, out: &mut Outbox) {
+        self.owed_since = None;
+        if let Some(entries) = self.copy.as_ref().map(|copy| copy.entries) {
+            self.tell(now, Message::Kept(Kept { entries }), out);
+        }
+    }
+
+    pub(super) fn run(&self) -> Option<u64> {
+        self.subject().map(Subject::run)
+    }
+
+    /// Whether electors come here, as workers do.
+    pub(super) fn is_coordinator(&self) -> bool {
+        self.subject().is_some_and(|subject| subject.coordinator().is_some())
+    }
+
+    fn on_message(&mut self, now: Time, from: PeerId, message: Message, out: &mut Outbox) {
+        if self.attending.contains_key(&from) {
+            match message {
+                Message::Heartbeat(heartbeat) => {
+                    out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
+                }
+                Message::Promise(promise) => self.on_promise(from, promise, out),
+                _ => {
+                    self.attending.remove(&from);
+                    out.push(Effect::Close(from));
+                }
+            }
+            return;
+        }
+        let Some((_, identity)) = self.strangers.remove(&from) else { return };
+        match message {
+            Message::Hello(hello) if self.can_lead() && self.is_coordinator() => {
+                self.attend(now, from, Attending { identity, hello, since: now }, out);
+            }
+            Message::PullStatus(_) if identity.may_control().is_ok() => {
+                let answer = self.outlook(now).map(|status| Message::Status(Box::new(status)));
+                let answer = answer.unwrap_or_else(|| Message::Refused(self.refusal(&message)));
+                out.push(Effect::Send(from, answer));
+                out.push(Effect::Close(from));
+            }
+            message => {
+                out.push(Effect::Send(from, Message::Refused(self.refusal(&message))));
+                out.push(Effect::Close(from));
+            }
+        }
+    }
+
+    /// Turns away a message that only the server that leads answers.
+    fn refusal(&self, message: &Message) -> Refusal {
+        match self.subject().and_then(|subject| subject.elsewhere(message)) {
+            Some(elsewhere) => elsewhere,
+            None => self.not_leading(),
+        }
+    }
+
+    /// Names the server that leads.
+    pub(super) fn not_leading(&self) -> Refusal {
+        Refusal::Standby { leader: self.config.leader.clone() }
+    }
+
+    /// How the job is doing, as far as the stream tells.
+    pub(super) fn outlook(&self, now: Time) -> Option<Status> {
+        let copy = self.copy.as_ref()?;
+        let status = copy.server.status(copy.stream_time(now))?;
+        let wait = self.wait(now).or_else(|| status.wait.clone());
+        Some(Status { leader: Some(self.config.leader.clone()), wait, ..status })
+    }
+
+    /// For whom it waits, once it has lost its primary.
+    fn wait(&self, now: Time) -> Option<Wait> {
+        let (reason, waited) = (WaitReason::Primary, now.since(self.lost.as_ref()?.since));
+        Some(Wait { reason, workers: Vec::new(), waited, left: None })
+    }
+
+    fn end(&mut self, reason: EndReason, out: &mut Outbox) {
+        for (peer, _) in core::mem::take(&mut self.attending) {
+            out.push(Effect::Send(peer, Message::End(End { reason })));
+        }
+        out.push(Effect::Done(Ok(reason)));
+    }
+
+    fn on_wake(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.lease();
+        if self.owed_since.is_some() {
+            self.keep(now, out);
+        }
+        self.notice_silence(now);
+        if let Some(lost) =
+            self.lost.as_ref().filter(|_| self.goes_at().is_some_and(|at| now >= at))
+        {
+            return self.redial(now, lost.why.clone(), out);
+        }
+        match self.dialler.wake(now, lease, out) {
+            Due::Nothing => {}
+            Due::Silence(silent) => {
+                let why = alloc::format!("it has been silent for {silent:?}");
+                return self.redial(now, why, out);
+            }
+            Due::Beat if self.round.is_at_elector() => {}
+            Due::Beat => {
+                let beat = Message::Heartbeat(Heartbeat { incarnation: None });
+                self.tell(now, beat, out);
+            }
+        }
+        if let Some((_, reason)) = self.over.filter(|(since, _)| now >= *since + lease) {
+            return self.end(reason, out);
+        }
+        let on_time = |since: Time| now < since + lease;
+        let refusal = self.not_leading();
+        let mut close = |peer: &PeerId| {
+            out.push(Effect::Send(*peer, Message::Refused(refusal.clone())));
+            out.push(Effect::Close(*peer));
+            false
+        };
+        self.strangers.retain(|peer, (since, _)| on_time(*since) || close(peer));
+        // Its promise stays, and it may come again; but the primary may be there for it.
+        self.attending.retain(|peer, worker| on_time(worker.since) || close(peer));
+        if let Some(contest) = self.contest.as_mut().filter(|contest| now >= contest.ask_at()) {
+            contest.ask_later(now, lease);
+            self.ask_all(out);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let lease = self.lease();
+        let link = self.dialler.deadline(lease);
+        let silent = self.dialler.silent_at(silence(lease));
+        let silent = silent.filter(|_| self.paired && self.lost.is_none());
+        let contest = self.contest.as_ref().map(Contest::ask_at);
+        let strangers = self.strangers.values().map(|(since, _)| *since + lease).min();
+        let attending = self.attending.values().map(|worker| worker.since + lease).min();
+        let over = self.over.map(|(since, _)| since + lease);
+        let ends = self.ends_at().filter(|_| self.can_lead() && self.over.is_none());
+        let own = [link, silent, self.goes_at(), self.owed_since, contest, over, ends];
+        own.into_iter().chain([strangers, attending]).flatten().min()
+    }
+}
+
+/// The version of the parameters, where they are counted.
+pub(super) fn version_of(subject: &Subject) -> Option<Version> {
+    subject.coordinator().map(Server::version)
+}

@@ -1,0 +1,266 @@
+//! The stream that both keep, from the primary's side: what the standby has not said it has, and the
+//! effects that wait for that.
+//!
+//! An entry is sent once somebody waits for what it brought about, with all before it. Until then it is
+//! [kept back](super::held), and may turn out to need less than it would have.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::held::{Fate, HeldPush, PushId, fates, worth_it};
+use crate::node::{Effect, Event, Outbox};
+use pstrain_compute::id::{PeerId, Term};
+use pstrain_compute::time::Time;
+use pstrain_wire::Message;
+use pstrain_wire::replica::{Combined, Electorate, Entry, EntryHeader, EntryKind};
+
+/// Entries that the standby has not said it has.
+#[derive(Debug, Default)]
+pub(super) struct Unsettled {
+    entries: VecDeque<Waiting>,
+    /// The first entry that is kept back: all before it have been sent, if there was somebody.
+    kept_back: u64,
+    /// Where those are that are kept back and are pushes.
+    pushes: BTreeMap<PushId, u64>,
+    /// The electorate that one of them begins, and its number.
+    proposed: Option<(u64, Electorate)>,
+    /// The first entry in which a new term is, and the term.
+    claim: Option<(u64, Term)>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    /// When it came, and was sent, by the clock of the stream.
+    at: Time,
+    sent: Time,
+    content: Content,
+    /// The last of those that count only together.
+    last: u64,
+    /// What goes ahead of it.
+    combined: Vec<Combined>,
+    effects: Vec<Effect>,
+}
+
+/// What an entry is.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// As it is sent.
+    Ready(EntryKind, Arc<Vec<u8>>),
+    /// A push that is kept back.
+    Held(HeldPush),
+}
+
+/// What is settled once the standby has said so.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    /// Effects that nothing holds back any more.
+    pub(super) effects: Vec<Effect>,
+    /// Whose promises count from now on, if that has changed.
+    pub(super) electorate: Option<Electorate>,
+    /// The term that is kept now, if it is another.
+    pub(super) term: Option<Term>,
+}
+
+impl Unsettled {
+    /// Adds an entry, which is kept back; its effects come with [`Self::hold`].
+    pub(super) fn push(&mut self, number: u64, at: Time, content: Content) {
+        match &content {
+            Content::Ready(EntryKind::Electorate(list) | EntryKind::Paired(list), _) => {
+                self.proposed = Some((number, list.clone()));
+            }
+            Content::Ready(..) => {}
+            Content::Held(push) => drop(self.pushes.insert(push.id(), number)),
+        }
+        let (combined, effects) = (Vec::new(), Vec::new());
+        let last = number;
+        self.entries.push_back(Waiting { number, at, sent: at, content, last, combined, effects });
+    }
+
+    /// Notes that entry `number` is the first of `term`.
+    pub(super) const fn claim(&mut self, number: u64, term: Term) {
+        self.claim = Some((number, term));
+    }
+
+    /// The term of entries that are sent now, if it is not settled.
+    pub(super) fn claimed(&self) -> Option<Term> {
+        self.claim.map(|(_, term)| term)
+    }
+
+    /// Holds effects back until the newest entry is settled.
+    pub(super) fn hold(&mut self, effects: impl Iterator<Item = Effect>) {
+        if let Some(last) = self.entries.back_mut() {
+            last.effects.extend(effects);
+        }
+    }
+
+    /// Holds effects back, which say nothing of any entry, behind those of entries that were sent; gives
+    /// them back if there are none.
+    pub(super) fn queue(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+        let sent = self.entries.partition_point(|waiting| waiting.number < self.kept_back);
+        match sent.checked_sub(1).and_then(|last| self.entries.get_mut(last)) {
+            Some(last) => {
+                last.effects.extend(effects);
+                Vec::new()
+            }
+            None => effects,
+        }
+    }
+
+    /// Takes note of what became of pushes by the newest entry, and what updates were combined of.
+    pub(super) fn note(&mut self, effects: &[Effect], combined: Vec<Combined>) {
+        for (push, fate) in fates(effects) {
+            let number = self.pushes.remove(&push);
+            let place = number.map(|number| self.entries.partition_point(|it| it.number < number));
+            let waiting = place.and_then(|place| self.entries.get_mut(place));
+            if let Some(Waiting { content: Content::Held(push), .. }) = waiting {
+                push.fate = fate;
+            }
+        }
+        if let Some(last) = self.entries.back_mut() {
+            last.combined.extend(combined);
+        }
+    }
+
+    /// How many entries are kept back, if there is a push among them that may need no values.
+    pub(super) fn spares(&self) -> usize {
+        if self.pushes.is_empty() {
+            return 0;
+        }
+        self.entries.len() - self.entries.partition_point(|it| it.number < self.kept_back)
+    }
+
+    /// Keeps nothing back any more: puts it in the form in which it is sent. Returns the first of it.
+    pub(super) fn seal(&mut self, now: Time) -> u64 {
+        let first = self.kept_back;
+        let from = self.entries.partition_point(|waiting| waiting.number < first);
+        let Some(newest) = self.entries.back().map(|waiting| waiting.number) else { return first };
+        self.kept_back = newest + 1;
+        self.pushes.clear();
+        let held = self.entries.range(from..).filter_map(|waiting| match &waiting.content {
+            Content::Held(push) => Some(push),
+            Content::Ready(..) => None,
+        });
+        let combined = self.entries.range(from..).flat_map(|waiting| &waiting.combined);
+        let worth = worth_it(held, combined);
+        for waiting in self.entries.range_mut(from..) {
+            waiting.sent = now;
+            for effect in &mut waiting.effects {
+                if let Effect::Report(event) = effect {
+                    event.is_told_later(now.since(waiting.at));
+                }
+            }
+            waiting.combined.retain(|combined| worth.contains(&combined.header.version));
+            if !worth.is_empty() {
+                // Without what they became part of, pushes without values are nothing.
+                waiting.last = newest;
+            }
+            if let Content::Held(push) = &waiting.content {
+                let is_bare = match push.fate {
+                    Fate::Open => false,
+                    Fate::Dropped => push.is_whole(),
+                    Fate::Applied(version) => push.is_whole() && worth.contains(&version),
+                };
+                let (kind, input) = push.encode(is_bare);
+                waiting.content = Content::Ready(kind, Arc::new(input));
+            }
+        }
+        first
+    }
+
+    /// A connection is gone: nothing is sent there any more. Once the server begins anew, another may be
+    /// called the same.
+    pub(super) fn forget(&mut self, gone: PeerId) {
+        let is_its = |effect: &Effect| match effect {
+            Effect::Send(peer, _) | Effect::Limit(peer, _) | Effect::Close(peer) => *peer == gone,
+            Effect::SendExamples { peer, .. } | Effect::SendStatus { peer, .. } => *peer == gone,
+            _ => false,
+        };
+        self.entries.iter_mut().for_each(|waiting| waiting.effects.retain(|it| !is_its(it)));
+    }
+
+    /// Whether a list of whose promises count is not settled.
+    pub(super) const fn is_proposing(&self) -> bool {
+        self.proposed.is_some()
+    }
+
+    /// Whether the end of the run is among what waits.
+    pub(super) fn holds_end(&self) -> bool {
+        let effects = self.entries.iter().flat_map(|waiting| &waiting.effects);
+        effects.into_iter().any(|it| matches!(it, Effect::Report(Event::Ended { .. })))
+    }
+
+    /// Whether such an effect is among what waits: an evaluation, or the end of all.
+    pub(super) fn holds(&self, effect: &Effect) -> bool {
+        let mut held = self.entries.iter().flat_map(|waiting| &waiting.effects);
+        held.any(|it| match (it, effect) {
+            (Effect::Evaluate(held), Effect::Evaluate(it)) => {
+                held.point.version == it.point.version
+            }
+            (held, it) => matches!((held, it), (Effect::Done(_), Effect::Done(_))),
+        })
+    }
+
+    /// Whether an entry from this one on waits.
+    pub(super) fn has_from(&self, from: u64) -> bool {
+        self.entries.back().is_some_and(|newest| newest.number >= from)
+    }
+
+    /// The first entry that is not settled, if any is.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.entries.front().map(|waiting| waiting.number)
+    }
+
+    /// When the oldest entry was sent that the standby has not confirmed, by the clock of the
+    /// stream; none if nothing is on its way.
+    pub(super) fn sent_at(&self) -> Option<Time> {
+        let oldest = self.entries.front().filter(|oldest| oldest.number < self.kept_back);
+        oldest.map(|oldest| oldest.sent)
+    }
+
+    /// The standby has all entries before `entries`.
+    pub(super) fn settle(&mut self, entries: u64) -> Settled {
+        let mut settled = Settled::default();
+        let count = self.entries.partition_point(|waiting| waiting.number < entries);
+        settled.effects.extend(self.entries.drain(..count).flat_map(|waiting| waiting.effects));
+        if let Some((_, electorate)) = self.proposed.take_if(|(number, _)| *number < entries) {
+            settled.electorate = Some(electorate);
+        }
+        settled.term = self.claim.take_if(|(number, _)| *number < entries).map(|(_, term)| term);
+        settled
+    }
+
+    /// All that waits, since nobody but the workers need have it.
+    pub(super) fn release(&mut self) -> Vec<Effect> {
+        self.pushes.clear();
+        self.settle(u64::MAX).effects
+    }
+
+    /// Sends what waits and is not kept back, from entry `from` on.
+    pub(super) fn send(
+        &self,
+        from: u64,
+        peer: PeerId,
+        (term, settled): (Term, u64),
+        out: &mut Outbox,
+    ) {
+        let from = self.entries.partition_point(|waiting| waiting.number < from);
+        for Waiting { number, sent, content, last, combined, .. } in self.entries.range(from..) {
+            let Content::Ready(kind, input) = content else { return };
+            for combined in combined {
+                out.push(Effect::Send(peer, Message::Combined(combined.clone())));
+            }
+            let header = EntryHeader {
+                number: *number,
+                term,
+                settled,
+                last: *last,
+                sent: *sent,
+                kind: kind.clone(),
+            };
+            let entry = Entry { header, input: Arc::clone(input) };
+            out.push(Effect::Send(peer, Message::Entry(entry)));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! How a standby comes to lead: it asks whoever decides, and takes the place of its primary.
+
+use alloc::string::String;
+
+use super::contest::{Candidate, Contest, Tally};
+use super::dials::Dials;
+use super::primary::Primary;
+use super::standby::{Attending, Standby, version_of};
+use super::{Copy, ReplicaConfig, inner, silence};
+use crate::node::dialler::Dialler;
+use crate::node::{Effect, Event, Input, Outbox, Target};
+use pstrain_compute::id::{PeerId, Term};
+use pstrain_compute::time::Time;
+use pstrain_wire::Message;
+use pstrain_wire::replica::{Elector, Promise};
+use pstrain_wire::worker::End;
+
+impl Standby {
+    /// Whether it may ask workers to follow it: it has lost the primary, which can do nothing
+    /// without it, and has heard nothing of what that does since. A connection alone says nothing: the
+    /// system of a process that is stopped takes it, too.
+    pub(super) const fn can_lead(&self) -> bool {
+        self.paired && self.lost.is_some()
+    }
+
+    pub(super) fn attend(&mut self, now: Time, peer: PeerId, worker: Attending, out: &mut Outbox) {
+        if let Some((_, reason)) = self.over {
+            out.push(Effect::Send(peer, Message::End(End { reason })));
+            return out.push(Effect::Close(peer));
+        }
+        let known = worker.hello.term;
+        self.attending.insert(peer, worker);
+        self.ask(now, peer, known, out);
+    }
+
+    /// Asks an elector, who knows of a term, to follow it in a later one.
+    pub(super) fn ask(&mut self, now: Time, peer: PeerId, known: Term, out: &mut Outbox) {
+        let (latest, lease) = (self.latest.max(known), self.lease());
+        let Some(candidate) = self.candidate() else { return };
+        let contest = self.contest.get_or_insert_with(|| {
+            let mut contest = Contest::new(latest, now);
+            contest.ask_later(now, lease);
+            contest
+        });
+        self.latest = self.latest.max(contest.term());
+        contest.ask(peer, candidate, out);
+    }
+
+    /// Takes note of a promise, if `from` may make it.
+    pub(super) fn on_promise(&mut self, from: PeerId, promise: Promise, out: &mut Outbox) {
+        let (Some(candidate), Some(contest)) = (self.candidate(), &mut self.contest) else {
+            return;
+        };
+        let is_its = match (promise.elector, self.attending.get(&from)) {
+            (Elector::Worker(worker, _), Some(it)) => it.identity.claim(Some(worker)).is_ok(),
+            (Elector::Coordinator, None) => true,
+            _ => false,
+        };
+        if is_its {
+            contest.hear(from, promise, candidate, out);
+            self.latest = self.latest.max(contest.term());
+        }
+    }
+
+    pub(super) fn candidate(&self) -> Option<Candidate> {
+        let (run, server) = self.subject()?.identity();
+        Some(Candidate { run, server, kept: self.term, id: self.config.id })
+    }
+
+    pub(super) fn ask_all(&self, out: &mut Outbox) {
+        if let (Some(candidate), Some(contest)) = (self.candidate(), &self.contest) {
+            let elector = self.dialler.peer().filter(|_| self.round.is_at_elector());
+            let electors = self.attending.keys().copied().chain(elector);
+            electors.for_each(|peer| contest.ask(peer, candidate, out));
+        }
+    }
+
+    /// The term to lead in, if enough have promised to be bound to it.
+    fn won(&mut self, out: &mut Outbox) -> Option<Term> {
+        loop {
+            let contest = self.contest.as_mut()?;
+            let lists = self.electorates.iter();
+            match contest.tally(|it| lists.clone().all(|(_, list)| it.has_half_of(list))) {
+                Tally::TooFew => return None,
+                Tally::Binds => self.ask_all(out),
+                Tally::Won => return Some(contest.term()),
+            }
+        }
+    }
+
+    /// Leads from now on, if enough workers have promised.
+    pub(super) fn take_over(
+        &mut self,
+        now: Time,
+        config: &ReplicaConfig,
+        out: &mut Outbox,
+    ) -> Option<Primary> {
+        let may = self.can_lead() && self.over.is_none() && !self.electorates.is_empty();
+        if !may {
+            return None;
+        }
+        let ends = self.ends_at().is_some_and(|at| now >= at);
+        let term = self.won(out).or_else(|| ends.then(|| self.latest.next()))?;
+        let Copy { mut server, entries, clock } = self.copy.take()?;
+        let lost = self.lost.take();
+        let (since, why) = lost.map_or((now, String::new()), |lost| (lost.since, lost.why));
+        let version = version_of(&server);
+        out.extend(self.dialler.peer().map(Effect::Close));
+        out.push(Effect::Report(Event::TookOver { term, version, stood: now.since(since), why }));
+        out.extend(server.unanswered());
+        let peers = server.peers();
+        let moved = server.moved(self.config.address.clone());
+        let mut primary = Primary::new(Copy { server, entries, clock }, term, config.replicate);
+        if self.dialler.is_dialling() {
+            primary.dials = Dials::begun(Target::Server);
+        }
+        for peer in peers {
+            let why = String::from("its server is gone, and another leads");
+            primary.hand_in(now, Input::Disconnected { peer, why }, out);
+        }
+        if let Some(moved) = moved {
+            primary.hand_in(now, moved, out);
+        }
+        // Whoever was silent while nobody led is not to blame.
+        primary.hand_in(now, Input::Overslept, out);
+        for (peer, (_, identity)) in core::mem::take(&mut self.strangers) {
+            primary.hand_in(now, Input::Connected(inner(term, peer), identity), out);
+        }
+        for (peer, Attending { identity, hello, .. }) in core::mem::take(&mut self.attending) {
+            let peer = inner(term, peer);
+            primary.hand_in(now, Input::Connected(peer, identity), out);
+            primary.hand_in(now, Input::Message(peer, Message::Hello(hello)), out);
+        }
+        let mut dialler = Dialler::new(config.stream);
+        let mut unheard = Outbox::new();
+        if dialler.redial(now, String::new(), self.lease(), &mut unheard).is_ok() {
+            primary.depose(dialler);
+        }
+        Some(primary)
+    }
+
+    /// When it sees a run to its end that has ended already: nothing changes any more, whoever leads.
+    pub(super) fn ends_at(&self) -> Option<Time> {
+        let since = self.lost.as_ref()?.since;
+        self.subject()?.has_ended().then(|| since + silence(self.lease()))
+    }
+}

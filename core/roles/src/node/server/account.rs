@@ -1,0 +1,181 @@
+//! Where each worker's time goes: the last steps of everyone, in memory of a fixed size.
+//!
+//! A step is the time from one gradient of a worker to its next, or from its first parameters. Of
+//! it, `barrier` is how long nothing was under way while it had asked; `compute` is what the
+//! worker says that it computed, as far as that fits into the rest; all else is `network`. So the
+//! three add up to the time that passed, however many mini-batches are under way at once.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::time::Time;
+use pstrain_wire::{Held, Recent, TimeSpent};
+
+/// The steps that are kept of each worker.
+const STEPS: usize = 32;
+
+/// What is known of one worker's time.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Account {
+    /// Gradients that came, those thrown away among them.
+    pub(super) pushes: u64,
+    /// Gradients that were thrown away.
+    pub(super) dropped: u64,
+    /// Updates that its last applied gradient had missed.
+    pub(super) staleness: u64,
+    /// When the step under way began.
+    since: Option<Time>,
+    /// How long it was made to wait in this step.
+    barrier: Duration,
+    /// Whose coming or going ended that.
+    held_by: Option<WorkerId>,
+    steps: VecDeque<Step>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Step {
+    spent: TimeSpent,
+    held_by: Option<WorkerId>,
+    loss: f32,
+}
+
+impl Account {
+    /// Notes that it was given parameters, after it had asked at `asked` and with nothing else
+    /// under way; `by` made that possible.
+    pub(super) fn granted(&mut self, now: Time, asked: Time, by: Option<WorkerId>) {
+        let Some(since) = self.since else {
+            self.since = Some(now);
+            return;
+        };
+        let waited = now.since(asked.max(since));
+        if !waited.is_zero() {
+            self.barrier += waited;
+            self.held_by = by;
+        }
+    }
+
+    /// Notes that a gradient came, and says where the time of the step went that ends with it.
+    pub(super) fn pushed(&mut self, now: Time, compute: Duration, loss: f32) -> TimeSpent {
+        let elapsed = self.since.map_or_else(Default::default, |since| now.since(since));
+        let barrier = self.barrier.min(elapsed);
+        let compute = compute.min(elapsed - barrier);
+        let spent = TimeSpent { compute, network: elapsed - barrier - compute, barrier };
+        self.pushes += 1;
+        if self.steps.len() == STEPS {
+            self.steps.pop_front();
+        }
+        self.steps.push_back(Step { spent, held_by: self.held_by, loss });
+        self.since = Some(now);
+        self.barrier = Duration::ZERO;
+        self.held_by = None;
+        spent
+    }
+
+    /// Notes that whoever held the worker id is gone: the step under way has no end.
+    pub(super) fn left(&mut self) {
+        self.since = None;
+        self.barrier = Duration::ZERO;
+        self.held_by = None;
+    }
+
+    /// The last steps.
+    pub(super) fn recent(&self) -> Recent {
+        let mut recent = Recent { steps: self.steps.len() as u32, ..Recent::default() };
+        let mut holders = Vec::<Held>::new();
+        for step in &self.steps {
+            recent.spent += step.spent;
+            recent.loss += f64::from(step.loss) / self.steps.len() as f64;
+            let Some(by) = step.held_by else { continue };
+            match holders.iter_mut().find(|held| held.by == by) {
+                Some(held) => held.waited += step.spent.barrier,
+                None => holders.push(Held { by, waited: step.spent.barrier }),
+            }
+        }
+        let longest: fn(&Held) -> (Reverse<Duration>, WorkerId) =
+            |held| (Reverse(held.waited), held.by);
+        holders.sort_unstable_by_key(longest);
+        for (place, held) in recent.held_by.iter_mut().zip(holders) {
+            *place = Some(held);
+        }
+        recent
+    }
+
+    /// The last steps of everybody together.
+    pub(super) fn loss_of<'a>(accounts: impl Iterator<Item = &'a Self>) -> Option<f64> {
+        let losses: Vec<f64> =
+            accounts.flat_map(|account| &account.steps).map(|step| f64::from(step.loss)).collect();
+        (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_step_is_compute_network_and_barrier() {
+        let mut account = Account::default();
+        account.granted(at(100), at(40), None); // what came before the first step is none of it
+        let first = account.pushed(at(150), ms(10), 1.0);
+        assert_eq!(first, TimeSpent { compute: ms(10), network: ms(40), barrier: ms(0) });
+        account.granted(at(180), at(150), Some(WorkerId(1)));
+        let second = account.pushed(at(200), ms(15), 3.0);
+        assert_eq!(second, TimeSpent { compute: ms(15), network: ms(5), barrier: ms(30) });
+        let recent = account.recent();
+        assert_eq!((recent.steps, recent.spent.total(), recent.loss), (2, ms(100), 2.0));
+        let held = Held { by: WorkerId(1), waited: ms(30) };
+        assert_eq!(recent.held_by, [Some(held), None, None]);
+    }
+
+    #[test]
+    fn more_computing_than_fits_is_cut_and_pipelines_overlap() {
+        let mut account = Account::default();
+        account.granted(at(0), at(0), None);
+        account.pushed(at(100), ms(10), 0.0);
+        // The next gradient was being computed meanwhile, and comes at once.
+        let spent = account.pushed(at(103), ms(10), 0.0);
+        assert_eq!(spent, TimeSpent { compute: ms(3), network: ms(0), barrier: ms(0) });
+    }
+
+    #[test]
+    fn the_window_has_a_fixed_size_and_names_the_longest_waits() {
+        let mut account = Account::default();
+        account.granted(at(0), at(0), None);
+        for step in 0..500 {
+            account.granted(
+                at(10 * step + step % 5),
+                at(10 * step),
+                Some(WorkerId(step as u32 % 5)),
+            );
+            account.pushed(at(10 * step + 10), ms(1), 0.0);
+        }
+        let recent = account.recent();
+        assert_eq!(recent.steps as usize, STEPS);
+        assert_eq!(recent.spent.total(), ms(10 * STEPS as u64));
+        let by: Vec<u32> = recent.held_by.iter().flatten().map(|held| held.by.0).collect();
+        assert_eq!(by, [4, 3, 2]);
+    }
+
+    #[test]
+    fn time_away_is_no_step() {
+        let mut account = Account::default();
+        account.granted(at(0), at(0), None);
+        account.pushed(at(10), ms(10), 0.0);
+        account.left();
+        account.granted(at(5000), at(4000), None);
+        assert_eq!(account.pushed(at(5010), ms(10), 0.0).total(), ms(10));
+    }
+}

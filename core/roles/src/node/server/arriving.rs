@@ -1,0 +1,149 @@
+//! Pushes that come in parts: this server's here, those of the others at theirs.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::Server;
+use super::roster::Slot;
+use crate::node::Outbox;
+use pstrain_compute::filter::Encoded;
+use pstrain_compute::id::{PeerId, Sequence, ServerId, Version, WorkerId};
+use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_compute::sum::ExactSum;
+use pstrain_compute::time::Time;
+use pstrain_wire::group::{Arrived, Fault};
+use pstrain_wire::worker::{Push, PushHeader, Seen};
+
+/// A push of which every server has a part.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Arriving {
+    /// The part of this server.
+    own: Option<Own>,
+    /// The other servers that have theirs.
+    others: BTreeMap<ServerId, Part>,
+    fault: Option<Fault>,
+}
+
+/// What another server says of its part.
+#[derive(Debug, Serialize, Deserialize)]
+struct Part {
+    base: Version,
+    squares: Option<ExactSum>,
+}
+
+/// What the other servers say of their parts of a push.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere {
+    pub(super) fault: Option<Fault>,
+    /// The sum of the squares of its values.
+    pub(super) squares: ExactSum,
+}
+
+/// The part of a push that is this server's.
+#[derive(Debug, Serialize, Deserialize)]
+struct Own {
+    peer: PeerId,
+    header: PushHeader,
+    #[serde(skip)]
+    gradient: Arc<Vec<f32>>,
+    encoded: Option<Encoded>,
+    #[serde(skip)]
+    seen: Seen,
+}
+
+impl Server {
+    /// The part of a push that is this server's.
+    pub(super) fn on_own_part(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        push: Push,
+        out: &mut Outbox,
+    ) {
+        let sequence = push.header.sequence;
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        if !slot.seat.grants.iter().any(|grant| grant.sequence == sequence) {
+            return self.judge_push(now, peer, worker, push, Elsewhere::default(), out); // which will refuse it
+        }
+        let Push { header, gradient, encoded, seen } = push;
+        let encoded = encoded.map(Arc::unwrap_or_clone);
+        let own = Own { peer, header, gradient, encoded, seen };
+        slot.seat.arriving.entry(sequence).or_default().own = Some(own);
+        self.take_whole(now, worker, out);
+    }
+
+    pub(super) fn on_arrived(
+        &mut self,
+        now: Time,
+        server: ServerId,
+        arrived: Arrived,
+        out: &mut Outbox,
+    ) {
+        let Arrived { worker, incarnation, sequence, base, fault, squares } = arrived;
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let is_granted = slot.seat.grants.iter().any(|grant| grant.sequence == sequence);
+        if slot.incarnation != incarnation || !is_granted {
+            return; // decided, or of one that is gone
+        }
+        let arriving = slot.seat.arriving.entry(sequence).or_default();
+        arriving.others.insert(server, Part { base, squares });
+        arriving.fault = arriving.fault.or(fault);
+        self.take_whole(now, worker, out);
+    }
+
+    /// Decides the pushes of `worker` of which all servers have their parts, one after the other: while
+    /// something is being measured nothing else is decided of the open round.
+    pub(super) fn take_whole(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
+        let wanted = self.group.others();
+        loop {
+            if self.is_measuring() {
+                return self.take_later(worker);
+            }
+            let Some(slot) = self.roster.slot_mut(worker) else { return };
+            let Some((sequence, peer, push, elsewhere)) = next_whole(slot, wanted) else { return };
+            slot.seat.arriving.remove(&sequence);
+            self.judge_push(now, peer, worker, push, elsewhere, out);
+        }
+    }
+}
+
+/// The next push that is due, if all of it is there.
+fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push, Elsewhere)> {
+    let sequence = slot.seat.grants.front()?.sequence;
+    let arriving = slot.seat.arriving.get_mut(&sequence)?;
+    let base = arriving.own.as_ref()?.header.base;
+    let all = arriving.others.values().filter(|part| part.base == base).count() == wanted;
+    let Own { peer, header, gradient, encoded, seen } = arriving.own.take_if(|_| all)?;
+    let push = Push { header, gradient, encoded: encoded.map(Arc::new), seen };
+    let mut elsewhere = Elsewhere { fault: arriving.fault, ..Elsewhere::default() };
+    let squares = arriving.others.values().filter_map(|part| part.squares.as_ref());
+    squares.for_each(|squares| elsewhere.squares += squares);
+    Some((sequence, peer, push, elsewhere))
+}
+
+impl Arriving {
+    /// Saves or restores the gradient, once serde has been over the rest.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let save = |own: &mut Own| {
+            let mut values = own.gradient.len();
+            archive.small(&mut values)?;
+            archive.shared_of("arriving", &mut own.gradient, values)
+        };
+        self.own.iter_mut().try_for_each(save)
+    }
+
+    /// The part of this server, if that has come.
+    pub(super) fn into_own(self) -> Option<Push> {
+        let Own { header, gradient, encoded, seen, .. } = self.own?;
+        Some(Push { header, gradient, encoded: encoded.map(Arc::new), seen })
+    }
+
+    /// The connection over which this server's part came is gone.
+    pub(super) fn cut_off(&mut self) {
+        self.own = None;
+    }
+}

@@ -1,0 +1,212 @@
+//! Gradients that are not finite: is it the data of one worker, or are the parameters of no use?
+//!
+//! One finite gradient of any size can leave finite parameters that admit no finite gradient. So
+//! the first worker that sends one is not refused at once. Its push is dropped, as are later pushes
+//! on their way behind it, it is given no parameters, and the others answer first. The version in
+//! doubt is the oldest on which a gradient was not finite. Under asynchronous policies nearly every
+//! worker holds another version, but later versions are made of that one. So an answer on any later
+//! version counts, too, and the version that a worker holds from before does not.
+//!
+//! - If more than half of the workers find no finite gradient there, the version has diverged. The
+//!   run ends, unless `auto` goes back to earlier parameters.
+//! - If at least half of them find one, or no more answers can come, the others are refused. In the
+//!   second case the version stays in doubt, and a refused worker keeps its vote.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::Server;
+use super::roster::{Presence, Roster};
+use crate::node::Outbox;
+use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_wire::Refusal;
+use pstrain_wire::worker::{EndReason, PushHeader};
+
+/// A version that may admit no finite gradient.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Doubt {
+    version: Version,
+    /// Workers that sent a gradient that is not finite, until the verdict.
+    suspects: BTreeMap<WorkerId, Suspect>,
+    /// Suspects that were refused because no more answers could come.
+    refused: BTreeSet<WorkerId>,
+    /// Whether a refusal is being dealt with, which settles everything else.
+    refuses: bool,
+}
+
+/// The first push of an incarnation that is not finite.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Suspect {
+    incarnation: Incarnation,
+    sequence: Sequence,
+    key: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The version is to blame.
+    Diverged,
+    /// The suspects are.
+    Theirs,
+    /// There are no more answers, so the suspects are taken to be.
+    Unclear,
+    Open,
+}
+
+/// The answers on a version in doubt.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answers {
+    /// Workers whose answers count.
+    voters: usize,
+    /// Voters that found no finite gradient.
+    without: usize,
+    /// Voters that found one.
+    with: usize,
+    /// Whether a voter computes that has not answered.
+    is_open: bool,
+}
+
+impl Answers {
+    const fn verdict(&self) -> Verdict {
+        if 2 * self.without > self.voters {
+            Verdict::Diverged
+        } else if 2 * self.with >= self.voters {
+            Verdict::Theirs
+        } else if self.is_open {
+            Verdict::Open
+        } else {
+            Verdict::Unclear
+        }
+    }
+}
+
+impl Doubt {
+    const fn of(version: Version) -> Self {
+        Self { version, suspects: BTreeMap::new(), refused: BTreeSet::new(), refuses: false }
+    }
+
+    /// Forgets workers that are gone; another process in the place of one is not a suspect.
+    fn keep_present(&mut self, roster: &Roster) {
+        self.suspects.retain(|worker, suspect| {
+            roster.slot(*worker).is_some_and(|slot| {
+                slot.presence == Presence::Ready && slot.incarnation == suspect.incarnation
+            })
+        });
+        self.refused.retain(|worker| {
+            roster.slot(*worker).is_some_and(|slot| slot.presence == Presence::Left)
+        });
+    }
+
+    fn answers(&self, roster: &Roster) -> Answers {
+        let mut answers = Answers::default();
+        for (worker, slot) in roster.iter() {
+            let is_refused = self.refused.contains(&worker);
+            if slot.presence != Presence::Ready && !is_refused {
+                continue;
+            }
+            answers.voters += 1;
+            if is_refused || self.suspects.contains_key(&worker) {
+                answers.without += 1;
+            } else if slot.seat.finite >= Some(self.version) {
+                answers.with += 1;
+            } else {
+                answers.is_open |= slot.seat.under_way() > 0;
+            }
+        }
+        answers
+    }
+
+    /// The first suspect with a connection, over which it can be told.
+    fn first_to_refuse(&self, roster: &Roster) -> Option<(WorkerId, PeerId, Suspect)> {
+        self.suspects
+            .iter()
+            .find_map(|(&worker, &suspect)| Some((worker, roster.slot(worker)?.peer?, suspect)))
+    }
+}
+
+impl Server {
+    /// Notes that a push of `worker` is not finite at `key`.
+    pub(super) fn suspect(&mut self, worker: WorkerId, header: &PushHeader, key: u64) {
+        let PushHeader { incarnation, sequence, base, .. } = *header;
+        let doubt = self.doubt.get_or_insert_with(|| Doubt::of(base));
+        doubt.version = doubt.version.min(base);
+        doubt.suspects.entry(worker).or_insert(Suspect { incarnation, sequence, key });
+    }
+
+    /// Whether `worker` waits for the verdict on a gradient that is not finite.
+    pub(super) fn is_suspect(&self, worker: WorkerId) -> bool {
+        self.doubt.as_ref().is_some_and(|doubt| doubt.suspects.contains_key(&worker))
+    }
+
+    /// Does what follows from the answers on the version in doubt, if there is one.
+    pub(super) fn settle_doubt(&mut self, now: Time, out: &mut Outbox) {
+        while self.end.is_none() && !self.is_going_back() && !self.is_measuring() {
+            let may_give_out = self.may_give_out() && self.next_turn.is_none();
+            let Some(doubt) = self.doubt.as_mut().filter(|doubt| !doubt.refuses) else { return };
+            doubt.keep_present(&self.roster);
+            let mut answers = doubt.answers(&self.roster);
+            // Workers that wait are given parameters later.
+            answers.is_open |= !may_give_out;
+            let verdict = answers.verdict();
+            if doubt.suspects.is_empty() {
+                if verdict == Verdict::Theirs || doubt.refused.is_empty() {
+                    self.doubt = None;
+                }
+                return;
+            }
+            match verdict {
+                Verdict::Open => return,
+                Verdict::Diverged => {
+                    self.diverge(now, out);
+                    if self.end.is_none() {
+                        self.settle(now, out); // nothing may be under way any more
+                    }
+                    return;
+                }
+                Verdict::Theirs | Verdict::Unclear => {
+                    let refusal = doubt.first_to_refuse(&self.roster);
+                    // One that is cut off hears of it when it is back.
+                    let Some((worker, peer, Suspect { sequence, key, .. })) = refusal else {
+                        return;
+                    };
+                    doubt.refuses = true;
+                    self.refuse(now, peer, Refusal::NotFinite { sequence, key }, out);
+                    let Some(doubt) = &mut self.doubt else { return };
+                    doubt.refuses = false;
+                    doubt.suspects.remove(&worker);
+                    if verdict == Verdict::Unclear {
+                        doubt.refused.insert(worker);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The version in doubt admits no finite gradient.
+    pub(super) fn diverge(&mut self, now: Time, out: &mut Outbox) {
+        let Some(version) = self.doubt.as_ref().map(|doubt| doubt.version) else { return };
+        if !self.outlives(now, version, out) {
+            self.end(now, EndReason::Diverged(version), out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_half_make_it_the_versions_fault_and_half_make_it_the_workers() {
+        let verdict =
+            |voters, without, with, is_open| Answers { voters, without, with, is_open }.verdict();
+        assert_eq!(verdict(1, 1, 0, false), Verdict::Diverged);
+        assert_eq!(verdict(5, 3, 0, true), Verdict::Diverged);
+        assert_eq!(verdict(4, 2, 0, true), Verdict::Open);
+        assert_eq!(verdict(4, 2, 2, true), Verdict::Theirs);
+        assert_eq!(verdict(3, 1, 2, true), Verdict::Theirs);
+        assert_eq!(verdict(3, 1, 1, true), Verdict::Open);
+        assert_eq!(verdict(3, 1, 1, false), Verdict::Unclear);
+    }
+}

@@ -1,0 +1,492 @@
+//! The other servers of the job, seen from the one that coordinates.
+//!
+//! Each has the same model at other keys and follows every decision that is made here, in order
+//! ([`Decision`]). A push is decided once every server has its part of it, so that whatever is decided
+//! can be followed by all. Decisions are kept until all have followed them: a server that was cut off
+//! goes on where it was.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Server;
+use super::moving::Changes;
+use crate::node::vote::Vote;
+use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
+use pstrain_compute::id::{PeerId, ServerId, Version, WorkerId};
+use pstrain_compute::params::{KeyMap, KeyRange};
+use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_compute::time::Time;
+use pstrain_policy::auto::Kept;
+use pstrain_policy::rules::Closing;
+use pstrain_wire::decision::{Contribution, Decision};
+use pstrain_wire::group::{Decisions, MOST_DECISION_BYTES, MOST_DECISIONS, Slice};
+use pstrain_wire::holders::Holders;
+use pstrain_wire::worker::Push;
+use pstrain_wire::{Message, ServerStatus, Successor};
+
+/// The other servers, and what they have to follow.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Group {
+    /// Who has which keys.
+    pub(super) map: KeyMap,
+    /// Those that have keys, and those that want some.
+    pub(super) others: Vec<Other>,
+    /// Servers that there have been, this one with them: none has the number of another.
+    numbered: u32,
+    /// Those that had keys and went.
+    pub(super) gone: BTreeSet<ServerId>,
+    /// Who wants to come or to go, and what is being done about the first of them.
+    pub(super) changes: Changes,
+    /// The number of the first decision that is kept.
+    pub(super) first: u64,
+    decisions: VecDeque<Decision>,
+    /// Decisions that have been sent to all who are there.
+    pub(super) sent: u64,
+    /// Parameters that are to be evaluated, as far as they have come.
+    pub(super) shown: BTreeMap<Version, Shown>,
+    /// All parameters of the last version that was put together.
+    whole: Option<Kept>,
+}
+
+/// A server that does not coordinate.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Other {
+    pub(super) server: ServerId,
+    /// Whether it follows; one that has no keys does not at first.
+    pub(super) begun: bool,
+    pub(super) peer: Option<PeerId>,
+    /// Where workers reach it; empty until it has come.
+    pub(super) address: String,
+    pub(super) heard: Time,
+    /// Since when it has not been there.
+    pub(super) away_since: Option<Time>,
+    pub(super) followed: u64,
+    /// Where its standby is, if it says that it has one.
+    pub(super) standby: Option<String>,
+    /// What was promised to those who want to lead it, where it has a standby.
+    pub(super) vote: Vote,
+}
+
+/// Parameters that the servers are sending, to be evaluated or for a client.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Shown {
+    point: ExactPoint,
+    /// Whether they are to be evaluated; if not, a client wants them.
+    evaluates: bool,
+    /// Their keys: all, if they are to be evaluated.
+    keys: KeyRange,
+    #[serde(skip)]
+    values: Vec<f32>,
+    came: BTreeSet<ServerId>,
+}
+
+/// Parameters that have come from all servers.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) version: Version,
+    pub(super) keys: KeyRange,
+    pub(super) parameters: Arc<Vec<f32>>,
+    /// What they are to be evaluated for, if they are.
+    pub(super) evaluates: Option<Point>,
+}
+
+impl Group {
+    /// Saves or restores everything, where the model has so many keys.
+    pub(super) fn archive(
+        &mut self,
+        archive: &mut Archive<'_>,
+        keys: usize,
+    ) -> Result<(), SavedError> {
+        archive.small(self)?;
+        self.changes.archive(archive)?;
+        for shown in self.shown.values_mut() {
+            archive.own_of("shown", &mut shown.values, shown.keys.len() as usize)?;
+        }
+        let whole = &mut self.whole;
+        whole.iter_mut().try_for_each(|kept| archive.shared_of("whole", &mut kept.parameters, keys))
+    }
+
+    /// Parameters that are to be evaluated and have not come from all servers.
+    pub(super) fn shown(&self) -> usize {
+        self.shown.len()
+    }
+
+    /// The connections of the others.
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.others.iter().filter_map(|other| other.peer)
+    }
+
+    /// Those that have keys by `map`, of which the first is this one.
+    pub(super) fn new(map: KeyMap) -> Self {
+        let others = map.shares().iter().skip(1).map(|&(server, _)| Other {
+            server,
+            begun: true,
+            peer: None,
+            address: String::new(),
+            heard: Time::ZERO,
+            away_since: Some(Time::ZERO),
+            followed: 0,
+            standby: None,
+            vote: Vote::default(),
+        });
+        let others: Vec<Other> = others.collect();
+        Self { numbered: others.len() as u32 + 1, others, map, ..Self::default() }
+    }
+
+    /// Whether this server has all keys.
+    pub(super) fn is_alone(&self) -> bool {
+        self.map.shares().len() == 1
+    }
+
+    /// How many others have keys.
+    pub(super) fn others(&self) -> usize {
+        self.map.shares().len() - 1
+    }
+
+    /// Those of the others that have keys.
+    fn holders(&self) -> impl Iterator<Item = &Other> {
+        self.others.iter().filter(|other| self.map.keys_of(other.server).is_some())
+    }
+
+    /// Which server has which keys, and where they are.
+    pub(super) fn table(&self) -> Holders {
+        let address = |&(server, _): &(ServerId, KeyRange)| {
+            self.get(server).map(|other| other.address.clone()).unwrap_or_default()
+        };
+        let addresses = self.map.shares().iter().skip(1).map(address).collect();
+        Holders { map: self.map.clone(), addresses }
+    }
+
+    /// The servers and their keys, if this one is not alone. The job began with `first` of them.
+    pub(super) fn status(
+        &self,
+        now: Time,
+        first: u32,
+        takes_checkpoints: bool,
+    ) -> Vec<ServerStatus> {
+        let of = |server: ServerId| (server.0 < first).then_some(first);
+        let others = self.others.iter().map(|other| ServerStatus {
+            server: other.server,
+            of: of(other.server),
+            address: other.address.clone(),
+            keys: self.map.keys_of(other.server),
+            away: other.away_since.map(|since| now.since(since)),
+            successor: if other.address.is_empty() || self.next() == 0 {
+                Successor::Any
+            } else if takes_checkpoints {
+                Successor::Checkpoint
+            } else {
+                Successor::Heir
+            },
+            standby: other.standby.clone(),
+        });
+        let server = ServerId::COORDINATOR;
+        let first = || {
+            let (address, keys) = (String::new(), self.map.keys_of(server));
+            let (successor, standby) = (Successor::Heir, None);
+            ServerStatus { server, of: of(server), address, keys, away: None, successor, standby }
+        };
+        let first = (!self.others.is_empty()).then(first);
+        first.into_iter().chain(others).collect()
+    }
+
+    /// The first server that never came.
+    pub(super) fn missing(&self) -> Option<ServerId> {
+        self.holders().find(|other| other.address.is_empty()).map(|other| other.server)
+    }
+
+    /// The servers that have keys and are not there.
+    pub(super) fn away(&self) -> impl Iterator<Item = ServerId> {
+        self.holders().filter(|other| other.away_since.is_some()).map(|other| other.server)
+    }
+
+    /// The first server that is not there, and since when.
+    pub(super) fn first_away(&self) -> Option<(ServerId, Time)> {
+        self.holders().find_map(|other| Some((other.server, other.away_since?)))
+    }
+
+    /// All parameters of `version`, if they were put together.
+    pub(super) fn whole(&self, version: Version) -> Option<&Arc<Vec<f32>>> {
+        self.whole.as_ref().filter(|kept| kept.version == version).map(|kept| &kept.parameters)
+    }
+
+    /// Adds a decision for the others to follow, if there are any.
+    pub(super) fn tell(&mut self, decision: impl FnOnce() -> Decision) {
+        if self.others.iter().any(|other| other.begun) {
+            self.decisions.push_back(decision());
+        }
+    }
+
+    /// What has been decided since the decision with this number.
+    pub(super) fn since(&self, number: u64) -> Vec<Decision> {
+        let known = (number + 1).saturating_sub(self.first) as usize;
+        self.decisions.iter().skip(known).cloned().collect()
+    }
+
+    /// The number of the next decision.
+    pub(super) fn next(&self) -> u64 {
+        self.first + self.decisions.len() as u64
+    }
+
+    /// The server behind `peer`.
+    pub(super) fn of_peer(&self, peer: PeerId) -> Option<ServerId> {
+        self.others.iter().find(|other| other.peer == Some(peer)).map(|other| other.server)
+    }
+
+    /// The connection of a server.
+    pub(super) fn peer_of(&self, server: ServerId) -> Option<PeerId> {
+        self.get(server)?.peer
+    }
+
+    pub(super) fn get(&self, server: ServerId) -> Option<&Other> {
+        self.others.iter().find(|other| other.server == server)
+    }
+
+    pub(super) fn other(&mut self, server: ServerId) -> Option<&mut Other> {
+        self.others.iter_mut().find(|other| other.server == server)
+    }
+
+    /// Takes a server in that wants keys; gives its number.
+    pub(super) fn add(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        (address, standby): (String, Option<String>),
+    ) -> ServerId {
+        let server = ServerId(self.numbered);
+        self.numbered += 1;
+        self.others.push(Other {
+            server,
+            begun: false,
+            peer: Some(peer),
+            address,
+            heard: now,
+            away_since: None,
+            followed: 0,
+            standby,
+            vote: Vote::default(),
+        });
+        server
+    }
+
+    /// Counts on a server from the next decision on; the number of that.
+    pub(super) fn begin(&mut self, server: ServerId) -> Option<u64> {
+        let next = self.next();
+        let other = self.other(server).filter(|other| !other.begun)?;
+        (other.begun, other.followed) = (true, next);
+        Some(next)
+    }
+
+    /// The keys of a server are elsewhere: it follows no more.
+    pub(super) fn let_go(&mut self, server: ServerId) {
+        self.gone.insert(server);
+        self.changes.forget(server);
+        if let Some(other) = self.other(server) {
+            other.begun = false;
+        }
+        self.prune();
+    }
+
+    /// Forgets a server that has no keys (any more); gives its connection.
+    pub(super) fn remove(&mut self, server: ServerId) -> Option<PeerId> {
+        let place = self.others.iter().position(|other| other.server == server)?;
+        let other = self.others.remove(place);
+        self.changes.forget(server);
+        self.prune();
+        other.peer
+    }
+
+    /// A server whose keys are elsewhere now and that was not told that it can go, with its
+    /// connection.
+    pub(super) fn first_gone(&self) -> Option<(ServerId, Option<PeerId>)> {
+        let gone = self.others.iter().find(|other| self.gone.contains(&other.server))?;
+        Some((gone.server, gone.peer))
+    }
+
+    /// Sends what has been decided since the last time.
+    pub(super) fn flush(&mut self, out: &mut Outbox) {
+        let next = self.next();
+        if self.sent == next {
+            return;
+        }
+        let those = self.others.iter().filter(|other| other.begun);
+        for peer in those.filter_map(|other| other.peer) {
+            self.send(self.sent..next, peer, out);
+        }
+        self.sent = next;
+    }
+
+    /// Sends `peer` the decisions with these numbers.
+    pub(super) fn send(&self, numbers: Range<u64>, peer: PeerId, out: &mut Outbox) {
+        let known = numbers.start.saturating_sub(self.first) as usize;
+        let count = numbers.end.saturating_sub(numbers.start) as usize;
+        let mut rest = self.decisions.iter().skip(known).take(count).peekable();
+        let mut first = numbers.start;
+        while let Some(decision) = rest.next() {
+            let (mut decisions, mut bytes) = (Vec::from([decision.clone()]), decision.bytes());
+            while decisions.len() < MOST_DECISIONS
+                && let Some(next) = rest.next_if(|next| bytes + next.bytes() <= MOST_DECISION_BYTES)
+            {
+                bytes += next.bytes();
+                decisions.push(next.clone());
+            }
+            let next = first + decisions.len() as u64;
+            out.push(Effect::Send(peer, Message::Decisions(Decisions { first, decisions })));
+            first = next;
+        }
+    }
+
+    /// Forgets decisions that all have followed.
+    pub(super) fn prune(&mut self) {
+        let those = self.others.iter().filter(|other| other.begun);
+        let followed = those.map(|other| other.followed).min().unwrap_or_else(|| self.next());
+        // What has come of keys that move is of the time of that decision.
+        let followed = self.changes.cut().map_or(followed, |cut| followed.min(cut));
+        while self.first < followed && self.decisions.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+
+    /// Takes note of parameters of another server; all that were wanted, once they have come from
+    /// all who have some. `all` are the keys of the model.
+    pub(super) fn take_slice(
+        &mut self,
+        server: ServerId,
+        slice: &Slice,
+        all: KeyRange,
+    ) -> Option<Whole> {
+        let version = slice.header.version;
+        let shown = self.shown.get_mut(&version)?;
+        let (keys, map) = (shown.keys, &self.map);
+        let due = |server| map.keys_of(server).and_then(|own| own.overlap(keys));
+        // It may have been sent before more was wanted.
+        let places = due(server).filter(|due| *due == slice.header.keys)?.within(keys)?;
+        shown.values.get_mut(places)?.copy_from_slice(&slice.values);
+        shown.came.insert(server);
+        let is_due = |(server, _): &&(ServerId, KeyRange)| due(*server).is_some();
+        if shown.came.len() < map.shares().iter().skip(1).filter(is_due).count() {
+            return None;
+        }
+        let Shown { point, evaluates, values, .. } = self.shown.remove(&version)?;
+        self.tell(|| Decision::Seen { version });
+        let parameters = Arc::new(values);
+        if keys == all {
+            self.whole = Some(Kept { version, parameters: parameters.clone() });
+        }
+        let evaluates = evaluates.then(|| point.into());
+        Some(Whole { version, keys, parameters, evaluates })
+    }
+
+    /// The next time something of the others is overdue: silence for `lease`, absence when they are
+    /// `due_back`, which is a function of since when they are away.
+    pub(super) fn deadline(
+        &self,
+        lease: Duration,
+        due_back: impl Fn(Time) -> Time,
+    ) -> Option<Time> {
+        let due = |other: &Other| match other.away_since {
+            Some(since) => due_back(since),
+            None => other.heard + lease,
+        };
+        self.others.iter().map(due).min()
+    }
+
+    /// Another phase begins, with a patience of its own.
+    pub(super) fn begin_phase(&mut self, now: Time) {
+        self.others
+            .iter_mut()
+            .filter_map(|other| other.away_since.as_mut())
+            .for_each(|at| *at = now);
+    }
+
+    /// Gives everybody who is there a fresh lease.
+    pub(super) fn renew(&mut self, now: Time) {
+        for other in self.others.iter_mut().filter(|other| other.peer.is_some()) {
+            other.heard = now;
+        }
+    }
+}
+
+/// What is decided of the parameters: done here, and told to the others.
+impl Server {
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        self.store.forget(worker);
+        self.group.tell(|| Decision::Forget { worker });
+    }
+
+    pub(super) fn set_rows(&mut self, worker: WorkerId, rows: u64) {
+        self.store.set_rows(worker, rows);
+        self.group.tell(|| Decision::Rows { worker, rows });
+    }
+
+    pub(super) fn gather(&mut self, contribution: Contribution, push: Push, factor: Option<f32>) {
+        self.store.gather(contribution, push, factor);
+        self.group.tell(|| Decision::Gather { contribution, factor });
+    }
+
+    pub(super) fn merge(&mut self) {
+        let version = self.version();
+        self.store.merge(version);
+        self.group.tell(|| Decision::Merge { version });
+    }
+
+    pub(super) fn discard(&mut self) {
+        self.store.discard();
+        self.group.tell(|| Decision::Discard);
+    }
+
+    pub(super) fn tell_close(&mut self, closing: Closing, weights: Option<&[f32]>) {
+        let (oldest, version) = (self.cohort.oldest(), self.cohort.version());
+        self.group.tell(|| Decision::Close {
+            closing,
+            oldest,
+            version,
+            weights: weights.map(<[f32]>::to_vec),
+        });
+    }
+
+    /// Has the current parameters evaluated, once they are here from all servers.
+    pub(super) fn show(&mut self, point: Point, out: &mut Outbox) {
+        let own = self.store.parameters();
+        if self.group.is_alone() {
+            return self.request(Evaluate { point, parameters: own.clone() }, out);
+        }
+        if let Some(parameters) = self.group.whole(point.version).cloned() {
+            return self.request(Evaluate { point, parameters }, out);
+        }
+        self.put_together(point, self.keys, true);
+    }
+
+    /// Has the current parameters of `keys` sent by all servers that have some of them: all keys for
+    /// an evaluation, any for a client.
+    pub(super) fn put_together(&mut self, point: Point, keys: KeyRange, evaluates: bool) {
+        let version = point.version;
+        let (mut keys, mut evaluates) = (keys, evaluates);
+        if let Some(shown) = self.group.shown.get_mut(&version) {
+            shown.evaluates |= evaluates;
+            if shown.keys.contains(keys) {
+                return;
+            }
+            // All that is wanted is asked for anew: the version still is the current one.
+            (keys, evaluates) = (keys.hull(shown.keys), shown.evaluates);
+        }
+        let mut values = alloc::vec![0.0; keys.len() as usize];
+        let own = self.store.keys();
+        if let Some(part) = own.overlap(keys)
+            && let Some((to, from)) = part.within(keys).zip(part.within(own))
+            && let Some((to, from)) = values.get_mut(to).zip(self.store.parameters().get(from))
+        {
+            to.copy_from_slice(from);
+        }
+        let came = BTreeSet::new();
+        let shown = Shown { point: point.into(), evaluates, keys, values, came };
+        self.group.shown.insert(version, shown);
+        self.group.tell(|| Decision::Show { version, keys });
+    }
+}

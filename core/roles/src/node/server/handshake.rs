@@ -1,0 +1,329 @@
+//! Taking workers in: protocol, release, worker id, data.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+use super::arriving::Arriving;
+use super::roster::{Presence, Seat, Slot};
+use super::{Server, unexpected};
+use crate::node::{Departure, Effect, Event, Outbox};
+use pstrain_compute::id::{Incarnation, PeerId, Term, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::DataFrom;
+use pstrain_wire::decision::Decision;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
+use pstrain_wire::worker::{End, Hello, Ready, Resume, Welcome};
+use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
+
+/// Incarnations of a worker that may be lost with the end of a log, at most: a worker that claims
+/// more says something else than the truth.
+const MOST_LOST: u64 = 1 << 32;
+
+impl Server {
+    /// Forgets that nothing is known of a connection: it has said who it is, or is gone.
+    pub(super) fn forget_stranger(&mut self, peer: PeerId) {
+        if self.identities.remove(&peer).is_some() {
+            self.strangers.retain(|&(_, stranger)| stranger != peer);
+        }
+    }
+
+    /// Whether `message`, which a client sends, may come from this peer.
+    pub(super) fn check_client(&self, peer: PeerId, message: &Message) -> Result<(), Refusal> {
+        match self.identities.get(&peer) {
+            Some(identity) => Ok(identity.may_control()?),
+            None => Err(unexpected("a worker's message", message)),
+        }
+    }
+
+    /// Whether a server may be behind this peer.
+    pub(super) fn check_server(&self, peer: PeerId) -> Result<(), Refusal> {
+        let is = self.identities.get(&peer).copied().unwrap_or_default();
+        if is.may_serve() {
+            return Ok(());
+        }
+        Err(Refusal::Identity { is, wanted: Identity::Server })
+    }
+
+    pub(super) fn on_hello(&mut self, now: Time, peer: PeerId, hello: Hello, out: &mut Outbox) {
+        let name = Some(&hello.name).filter(|name| is_presentable(name));
+        let who = name.map(|name| alloc::format!("worker {name}"));
+        if let Err(why) = self.take_hello(now, peer, hello, out) {
+            self.refuse_as(now, peer, who, why, out);
+        }
+    }
+
+    fn take_hello(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        mut hello: Hello,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        if self.roster.worker_of(peer).is_some() {
+            return Err(unexpected("a worker's message", &Message::Hello(hello)));
+        }
+        self.check_hello(&hello)?;
+        if let Some(server) = self.group.missing() {
+            return Err(Refusal::ServersMissing { server, servers: self.job.servers });
+        }
+        let resumed = hello.resume.and_then(|resume| self.resumable(resume));
+        let identity = self.identities.get(&peer).copied().unwrap_or_default();
+        let claimed = identity.claim(resumed.or(hello.worker))?;
+        if resumed.is_none() {
+            hello.worker = claimed;
+        }
+        if self.phase == Phase::Ending && resumed.is_none() {
+            return self.send_home(now, peer, hello.resume, out);
+        }
+        let worker = resumed.map_or_else(|| self.choose(&hello, identity), Ok)?;
+        if let Some(slot) = self.roster.slot_mut(worker).filter(|_| resumed.is_none()) {
+            slot.roams = hello.worker.is_none();
+        }
+        self.welcome(now, peer, worker, hello, resumed.is_some(), out);
+        Ok(())
+    }
+
+    /// The run is over. One that was of it before all servers went back may have missed that.
+    fn send_home(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        was: Option<Resume>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let (Some(was), true) = (was, self.takes_checkpoints()) else {
+            return Err(Refusal::Over);
+        };
+        let is_its = |slot: &Slot| slot.peer.is_none() && was.incarnation >= slot.incarnation;
+        let slot = self.roster.slot(was.worker).filter(|slot| slot.presence.is_alive());
+        if self.tells_end() && slot.is_some_and(is_its) {
+            self.depart(now, was.worker, Departure::Left, out);
+        }
+        self.send_away(peer, out);
+        self.settle(now, out);
+        Ok(())
+    }
+
+    fn check_hello(&self, hello: &Hello) -> Result<(), Refusal> {
+        if !(hello.protocol_min..=hello.protocol_max).contains(&PROTOCOL_VERSION) {
+            let theirs = (hello.protocol_min, hello.protocol_max);
+            return Err(Refusal::Protocol { theirs, ours: PROTOCOL_VERSION });
+        }
+        if hello.build != BUILD {
+            let server = String::from(BUILD);
+            return Err(Refusal::Build { worker: hello.build.clone(), server });
+        }
+        if !is_presentable(&hello.name) {
+            let what = alloc::format!(
+                "the worker's name is over {MOST_NAME_BYTES} bytes or has control characters"
+            );
+            return Err(Refusal::Unexpected { what });
+        }
+        let unreached = hello.unreached.as_ref();
+        if unreached.is_some_and(|unreached| !is_presentable(&unreached.why)) {
+            let what = alloc::format!(
+                "what the worker says of another server is over {MOST_NAME_BYTES} bytes or has \
+                 control characters"
+            );
+            return Err(Refusal::Unexpected { what });
+        }
+        if !hello.credentials.is_empty() {
+            return Err(Refusal::Credentials);
+        }
+        if hello.wants_examples && self.job.data.from == DataFrom::Own {
+            return Err(Refusal::NoRows);
+        }
+        Ok(())
+    }
+
+    /// The worker whose membership goes on, if it still does.
+    fn resumable(&self, resume: Resume) -> Option<WorkerId> {
+        let slot = self.roster.slot(resume.worker)?;
+        let alive = slot.presence.is_alive() && slot.incarnation == resume.incarnation;
+        let goes_on = resume.run == self.run && alive && slot.seat.has_all_of(&resume);
+        goes_on.then_some(resume.worker)
+    }
+
+    /// Whether a worker knows more of this run than this server does. A worker is told nothing that
+    /// is not kept, so the end of what was kept is lost.
+    fn is_behind(&self, resume: &Resume) -> bool {
+        let slot = self.roster.slot(resume.worker).filter(|_| resume.run == self.run);
+        slot.is_some_and(|slot| match resume.incarnation.cmp(&slot.incarnation) {
+            Ordering::Less => false,
+            Ordering::Equal => slot.presence.is_alive() && !slot.seat.has_all_of(resume),
+            Ordering::Greater => resume.incarnation.0 - slot.incarnation.0 <= MOST_LOST,
+        })
+    }
+
+    /// The worker id for a newcomer.
+    fn choose(&self, hello: &Hello, identity: Identity) -> Result<WorkerId, Refusal> {
+        let workers = self.job.membership.workers;
+        // A worker that was away for too long wants its own partition back, if it is free.
+        let back = hello.resume.map(|resume| resume.worker);
+        // It has it still if it is the one that held it in a lineage of this run that was lost.
+        let is_its = |slot: &Slot| {
+            slot.peer.is_none() && hello.resume.is_some_and(|r| r.incarnation >= slot.incarnation)
+        };
+        let free = |worker: &WorkerId| {
+            let slot = self.roster.slot(*worker);
+            slot.is_some_and(|slot| !slot.presence.is_alive() || is_its(slot))
+        };
+        let Some(worker) = hello.worker.or_else(|| back.filter(free)) else {
+            return self.roster.vacancy().ok_or(Refusal::Full { workers });
+        };
+        let slot = self.roster.slot(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
+        // Before the run has begun, one that can be nobody else takes the place of one that can.
+        let yields = slot.roams && self.phase == Phase::Gathering;
+        let may = yields && matches!(identity, Identity::Worker(Some(_)));
+        if slot.presence.is_alive() && slot.peer.is_some() && !may {
+            return Err(Refusal::WorkerTaken { worker, owner: slot.name.clone() });
+        }
+        Ok(worker)
+    }
+
+    fn welcome(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        hello: Hello,
+        resumed: bool,
+        out: &mut Outbox,
+    ) {
+        let was = hello.resume.filter(|was| was.worker == worker && self.is_behind(was));
+        if let Some(Resume { incarnation, .. }) = was {
+            out.push(Effect::Report(Event::Behind { worker, incarnation }));
+        }
+        if !resumed && self.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive()) {
+            self.depart(now, worker, Departure::Replaced, out);
+        }
+        self.forget_stranger(peer);
+        if let Some(older) = self.roster.attach(worker, peer) {
+            out.push(Effect::Close(older));
+        }
+        self.store.reconnected(worker);
+        // It asks again on this connection. Until then it has not heard how large the parameters
+        // are, and would take them for garbage.
+        self.waiting.remove(worker);
+        if !resumed {
+            self.roster.set_presence(worker, Presence::Preparing, now);
+        }
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        slot.heard = now;
+        let before = slot.unreached.take().map(|(_, since)| since);
+        slot.unreached = hello.unreached.map(|it| (it, before.unwrap_or(now)));
+        let examples_from_server = hello.wants_examples || self.job.data.from == DataFrom::Server;
+        slot.has_own_data = !examples_from_server;
+        slot.seat.unsure = true;
+        slot.seat.remapping = false;
+        slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
+        if !resumed {
+            // One that it was, and that is lost here, may not come again.
+            let last = was.map_or(slot.incarnation, |was| was.incarnation.max(slot.incarnation));
+            slot.incarnation = last.next();
+            slot.seat = Seat::default();
+            slot.name.clone_from(&hello.name);
+        }
+        let incarnation: Incarnation = slot.incarnation;
+        if !resumed {
+            self.group.tell(|| Decision::Admit { worker, incarnation });
+        }
+        self.schedule_lease_check(now);
+        // A push that is repeated may be of an earlier key map, when this server had more keys.
+        out.push(Effect::Limit(peer, Limits::of_worker(self.keys.len() as usize)));
+        out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
+        let welcome = Welcome {
+            protocol: PROTOCOL_VERSION,
+            run: self.run,
+            worker,
+            incarnation,
+            resumed,
+            examples_from_server,
+            holders: self.group.table(),
+            job: self.job.clone(),
+            digest: self.job_digest,
+            term: Term(0),
+            standby: None,
+        };
+        out.push(Effect::Send(peer, Message::Welcome(Box::new(welcome))));
+        if let Some(reason) = self.end.filter(|_| self.tells_end()) {
+            // It was cut off when the others were told.
+            out.push(Effect::Send(peer, Message::End(End { reason })));
+        }
+        self.settle(now, out);
+    }
+
+    pub(super) fn on_ready(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        ready: &Ready,
+        out: &mut Outbox,
+    ) {
+        let train = &self.job.data.train;
+        let own = self.roster.slot(worker).is_some_and(|slot| slot.has_own_data);
+        let differs = match &ready.train {
+            Some(theirs) => theirs.difference(train),
+            None => own.then(|| String::from("they came without a fingerprint")),
+        };
+        let parts = self.job.parts_of(worker);
+        let rows: Vec<u64> =
+            parts.iter().filter_map(|part| ready.rows.get(part).copied()).collect();
+        let all = rows.iter().fold(0_u64, |all, &rows| all.saturating_add(rows));
+        let differs = differs.or_else(|| match &rows {
+            rows if rows.len() != parts.len() || rows.len() != ready.rows.len() => {
+                Some(String::from("they are of other partitions than this worker's"))
+            }
+            rows if rows.contains(&0) => Some(String::from("no rows in this worker's partition")),
+            _ if all > train.rows => Some(alloc::format!(
+                "{all} rows in this worker's partition where the job has {} in all",
+                train.rows
+            )),
+            _ => None,
+        });
+        let difference = differs.or_else(|| self.dealer.as_mut()?.set_rows(worker, &rows).err());
+        if let Some(difference) = difference {
+            return self.refuse(now, peer, Refusal::Data { difference }, out);
+        }
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        if slot.presence != Presence::Preparing {
+            return; // repeated after a reconnect
+        }
+        let rows = self.job.own_rows(&rows);
+        slot.rows = rows;
+        self.set_rows(worker, rows);
+        self.roster.set_presence(worker, Presence::Ready, now);
+        out.push(Effect::Report(Event::Ready { worker, rows }));
+        self.awaited_back.retain(|&(_, awaited)| awaited != worker);
+        if self.phase != Phase::Gathering {
+            self.enrol(worker);
+        }
+        self.settle(now, out);
+    }
+
+    /// Lets a worker that is ready count, now or from the next round on.
+    pub(super) fn enrol(&mut self, worker: WorkerId) {
+        let Some(slot) = self.roster.slot(worker) else { return };
+        if self.finished.contains(&worker) || self.cohort.contains(worker) {
+            return; // nothing left to do, or its place was kept
+        }
+        if self.policy.in_rounds() {
+            // If there is no round to wait for, settling lets it count at once.
+            self.joining.insert(worker);
+        } else {
+            let clock = self.entry().unwrap_or(slot.clock);
+            self.count(worker, clock);
+        }
+    }
+
+    pub(super) fn on_bye(&mut self, now: Time, peer: PeerId, worker: WorkerId, out: &mut Outbox) {
+        out.push(Effect::Close(peer));
+        self.roster.detach(peer);
+        self.depart(now, worker, Departure::Left, out);
+        self.settle(now, out);
+    }
+}

@@ -1,0 +1,71 @@
+//! Working sets: which keys a worker's vectors have values for, where the model is sparse.
+
+use alloc::string::String;
+
+use super::Server;
+use crate::node::{Effect, Event, Outbox};
+use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::time::Time;
+use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
+use pstrain_wire::{Message, Refusal};
+
+impl Server {
+    /// A worker says which keys it has values for.
+    pub(super) fn on_use_keys(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        header: KeysHeader,
+        out: &mut Outbox,
+    ) {
+        let known = self.store.knows(worker, &header);
+        if !known && !self.may_change_keys(worker) {
+            let what = String::from("it changed its working set; it must join anew for that");
+            return self.refuse(now, peer, Refusal::Unexpected { what }, out);
+        }
+        let known = KeysKnown { digest: header.digest, known };
+        out.push(Effect::Send(peer, Message::KeysKnown(known)));
+    }
+
+    /// The list that was asked for.
+    pub(super) fn on_keys(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        keys: &Keys,
+        out: &mut Outbox,
+    ) {
+        let learnt = match self.store.knows(worker, &keys.header) || self.may_change_keys(worker) {
+            true => self.store.learn(worker, keys),
+            false => Err(String::from("it changed its working set; it must join anew for that")),
+        };
+        if let Err(what) = learnt {
+            return self.refuse(now, peer, Refusal::Unexpected { what }, out);
+        }
+        let bytes = keys.bytes.len() as u64;
+        out.push(Effect::Report(Event::Keyed { worker, bytes }));
+        let known = KeysKnown { digest: keys.header.digest, known: true };
+        out.push(Effect::Send(peer, Message::KeysKnown(known)));
+    }
+
+    /// Whether an incarnation may say anything of its working set: until it has been given parameters.
+    fn may_change_keys(&self, worker: WorkerId) -> bool {
+        self.roster
+            .slot(worker)
+            .is_some_and(|slot| slot.seat.decided.is_none() && slot.seat.grants.is_empty())
+    }
+
+    /// The keys of `worker`'s vectors; those of the model if it has not said of its working set.
+    pub(super) fn keys_of(&self, worker: WorkerId) -> KeyRange {
+        self.store.all_of(worker, self.keys).unwrap_or(self.keys)
+    }
+
+    /// The keys of `worker`'s vectors that are here; those of this server if it has not said of its
+    /// working set.
+    pub(super) fn place_of(&self, worker: WorkerId) -> KeyRange {
+        self.store.place_of(worker).unwrap_or_else(|| self.store.keys())
+    }
+}

@@ -1,0 +1,365 @@
+//! Who is alive, who is gone, what that means for the run, and every time limit of the server.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Server;
+use super::arriving::Arriving;
+use super::fence::answer;
+use super::roster::Presence;
+use crate::node::{Departure, Effect, Event, Outbox, damage};
+use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::OnLoss;
+use pstrain_wire::worker::{End, EndReason, Heartbeat};
+use pstrain_wire::{FrameError, Message, Phase, Refusal};
+
+impl Server {
+    pub(super) fn on_disconnected(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        why: String,
+        out: &mut Outbox,
+    ) {
+        self.forget_stranger(peer);
+        self.forget_asker(peer);
+        if self.group.of_peer(peer).is_some() {
+            self.lose_server(now, peer, why, out);
+            return self.settle(now, out);
+        }
+        if let Some(worker) = self.roster.detach(peer) {
+            // It keeps its lease: it may come back, and nobody is the wiser.
+            self.waiting.remove(worker);
+            if let Some(slot) = self.roster.slot_mut(worker) {
+                slot.since = now;
+                slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
+            }
+            out.push(Effect::Report(Event::CutOff { worker, why }));
+            self.settle(now, out);
+        }
+    }
+
+    /// Bytes that are no frame. A member did not mean them: they were damaged on the way, and its
+    /// connection is lost. A stranger is refused.
+    pub(super) fn on_garbage(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        error: FrameError,
+        out: &mut Outbox,
+    ) {
+        let is_member = self.roster.worker_of(peer).is_some() || self.group.of_peer(peer).is_some();
+        if !is_member {
+            return self.refuse(now, peer, error.into(), out);
+        }
+        let why = damage::in_words(error);
+        out.push(Effect::Send(peer, Message::Refused(error.into())));
+        out.push(Effect::Close(peer));
+        self.on_disconnected(now, peer, why, out);
+    }
+
+    /// A worker that is long about a message is alive. It is told now and then that it is heard,
+    /// or it would take the silence until its message is whole for the server's death.
+    pub(super) fn on_receiving(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        let heartbeat = self.job.membership.heartbeat();
+        if self.hear_server(now, peer) || self.pushes.hear(now, peer) {
+            return;
+        }
+        let Some((_, slot)) = self.roster.of_peer(peer) else { return };
+        slot.heard = now;
+        if now >= slot.told + heartbeat {
+            slot.told = now;
+            out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
+        }
+    }
+
+    /// Lets `worker` count no more, with all that follows but the settling.
+    pub(super) fn depart(&mut self, now: Time, worker: WorkerId, how: Departure, out: &mut Outbox) {
+        let presence = if how == Departure::Lost { Presence::Lost } else { Presence::Left };
+        self.roster.set_presence(worker, presence, now);
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        slot.seat.arriving.clear();
+        slot.seat.asked = None;
+        slot.account.left();
+        self.mover = Some(worker);
+        let lost = u64::from(slot.seat.under_way());
+        for grant in core::mem::take(&mut slot.seat.grants) {
+            match &mut self.dealer {
+                None => slot.batches.put_back(grant.task.batch),
+                Some(dealer) => dealer.put_back(worker, grant.task),
+            }
+        }
+        if let Some(dealer) = &mut self.dealer {
+            dealer.left(worker);
+        }
+        self.busy -= lost;
+        self.ledger.outstanding -= lost;
+        if self.phase == Phase::Ending {
+            self.ledger.discarded += lost;
+        } else {
+            self.ledger.lost += lost;
+        }
+        self.waiting.remove(worker);
+        self.forget(worker);
+        out.push(Effect::Report(Event::Departed { worker, how, lost }));
+        if matches!(self.phase, Phase::Gathering | Phase::Ending) {
+            return;
+        }
+        // Nobody misses a worker that did not count (any more, or yet), and a run that is being
+        // stopped waits for nobody.
+        if !self.cohort.contains(worker) || self.phase == Phase::Draining {
+            return self.retire(worker);
+        }
+        match self.job.membership.on_loss {
+            // Its place in the cohort is kept, so whoever must wait for it does.
+            OnLoss::Wait if how == Departure::Replaced => {}
+            OnLoss::Wait => {
+                self.awaited_back.insert((now, worker));
+            }
+            OnLoss::Stop if how != Departure::Replaced => {
+                self.retire(worker);
+                self.end(now, EndReason::WorkerLost(worker), out);
+            }
+            _ => self.retire(worker),
+        }
+    }
+
+    /// Whether `worker`, which sends `message`, sends far more than a worker has to say.
+    pub(super) fn is_flooding(&mut self, now: Time, worker: WorkerId, message: &Message) -> bool {
+        let lease = self.job.membership.lease;
+        let Some(slot) = self.roster.slot_mut(worker) else { return false };
+        slot.seat.idle.is_flood(now, lease, message)
+    }
+
+    /// Notes when too few workers are there, and when enough are there again.
+    pub(super) fn watch_attendance(&mut self, now: Time, out: &mut Outbox) {
+        if self.phase != Phase::Training {
+            return;
+        }
+        match (self.is_short(), self.short_since) {
+            (true, None) => {
+                self.short_since = Some(now);
+                let present = self.present();
+                out.push(Effect::Report(Event::Paused { present, needed: self.needed() }));
+            }
+            (false, Some(_)) => {
+                self.short_since = None;
+                out.push(Effect::Report(Event::Unpaused));
+            }
+            _ => {}
+        }
+    }
+
+    /// Stops giving out parameters; outstanding gradients may still come back.
+    pub(super) fn drain(&mut self, now: Time, out: &mut Outbox) {
+        match self.phase {
+            Phase::Training => {
+                self.phase = Phase::Draining;
+                self.phase_since = now;
+            }
+            Phase::Gathering => self.end(now, EndReason::Stopped, out),
+            _ => {}
+        }
+        self.settle(now, out);
+    }
+
+    /// Ends the run and tells everybody. Settling is up to the caller: until then nothing else
+    /// follows, so this may be called in the middle of anything.
+    pub(super) fn end(&mut self, now: Time, reason: EndReason, out: &mut Outbox) {
+        if self.end.is_some() {
+            return;
+        }
+        // The last update may have been one too many.
+        let reason = if reason.is_success() && self.has_diverged() {
+            EndReason::Diverged(self.version())
+        } else {
+            reason
+        };
+        self.end = Some(reason);
+        self.phase = Phase::Ending;
+        self.phase_since = now;
+        self.group.begin_phase(now);
+        self.discard_round();
+        self.stop_looking();
+        self.waiting.clear();
+        self.asking.clear();
+        out.push(Effect::Report(Event::Ended { reason }));
+        let why = alloc::format!("the run ended before: {reason}");
+        if let Some(ordered) = self.ordered.take() {
+            for (asker, _) in ordered.askers {
+                answer(asker, Err(why.clone()), out);
+            }
+        }
+        self.stop_changes(&why, out);
+        self.stop_pushes(&why, out);
+        if self.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
+            self.evaluate(out);
+        }
+        if self.tells_end() {
+            self.tell_end(out);
+        }
+    }
+
+    /// Tells all workers who are there that the run is over.
+    pub(super) fn tell_end(&self, out: &mut Outbox) {
+        let Some(reason) = self.end else { return };
+        let peers = self.roster.iter().filter_map(|(_, slot)| slot.peer);
+        out.extend(peers.map(|peer| Effect::Send(peer, Message::End(End { reason }))));
+    }
+
+    /// Finishes once everybody has said goodbye, or has had the time to.
+    pub(super) fn finish_if_done(&mut self, now: Time, out: &mut Outbox) {
+        let Some(reason) = self.end else { return };
+        let late = now >= self.phase_since + self.job.membership.lease;
+        if self.done || self.evaluations_due() > 0 || !self.keep_end(late, out) {
+            return;
+        }
+        // One that is cut off for the moment comes back to hear that the run is over.
+        let owed = self.roster.iter().any(|(_, slot)| slot.presence.is_alive());
+        let owed = owed || self.owes_a_server();
+        if owed && !late {
+            return;
+        }
+        if !self.tells_end() {
+            self.tell_end(out); // the disk has no room for it
+        }
+        self.done = true;
+        let gone: Vec<WorkerId> = self
+            .roster
+            .iter()
+            .filter(|(_, slot)| slot.presence.is_alive())
+            .map(|(worker, _)| worker)
+            .collect();
+        for worker in gone {
+            self.depart(now, worker, Departure::Lost, out);
+        }
+        self.dismiss_servers(reason, out);
+        out.push(Effect::Done(Ok(reason)));
+    }
+
+    pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) {
+        self.expire_strangers(now, out);
+        self.expire_pushers(now, out);
+        self.watch_servers(now, out);
+        if self.lease_check.is_some_and(|at| now >= at) {
+            self.expire_leases(now, out);
+        }
+        let membership = self.job.membership;
+        let overdue =
+            |since: Option<Time>| since.is_some_and(|at| now >= at + membership.patience());
+        match self.phase {
+            Phase::Gathering if now >= self.phase_since + membership.start_patience() => {
+                self.end_for_want_of_workers(now, membership.needed_to_start(), out);
+            }
+            Phase::Training if overdue(self.short_since) => {
+                self.end_for_want_of_workers(now, self.needed(), out);
+            }
+            Phase::Training => {
+                if let Some(&(since, worker)) = self.awaited_back.first()
+                    && overdue(Some(since))
+                {
+                    self.end(now, EndReason::WorkerLost(worker), out);
+                }
+            }
+            Phase::Draining if now >= self.phase_since + membership.lease => {
+                self.end(now, EndReason::Stopped, out);
+            }
+            _ => {}
+        }
+        self.settle(now, out);
+    }
+
+    fn end_for_want_of_workers(&mut self, now: Time, needed: u32, out: &mut Outbox) {
+        self.end(now, EndReason::TooFewWorkers { present: self.present(), needed }, out);
+    }
+
+    /// A connection that does not say who it is within a lease is closed; without a word, since a
+    /// worker whose hello is only late would take a refusal for final.
+    fn expire_strangers(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.job.membership.lease;
+        while let Some(&(since, peer)) = self.strangers.first()
+            && now >= since + lease
+        {
+            self.forget_stranger(peer);
+            let what = alloc::format!("no hello came within {lease:?}");
+            let why = Refusal::Unexpected { what };
+            let (from, worker, who) = (None, None, None);
+            out.push(Effect::Report(Event::Refused { peer, from, worker, who, why }));
+            out.push(Effect::Close(peer));
+        }
+    }
+
+    /// Gives everybody a fresh lease: this server was not there to hear them.
+    pub(super) fn renew_leases(&mut self, now: Time) {
+        if self.phase == Phase::Ending {
+            self.phase_since = now; // they had no time to say goodbye, either
+        }
+        self.roster.renew(now);
+        self.group.renew(now);
+        self.lease_check = None;
+        self.schedule_lease_check(now);
+    }
+
+    fn expire_leases(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.job.membership.lease;
+        let silent: Vec<WorkerId> = self
+            .roster
+            .iter()
+            .filter(|(_, slot)| slot.presence.is_alive() && now >= slot.heard + lease)
+            .map(|(worker, _)| worker)
+            .collect();
+        for worker in silent {
+            if let Some(peer) = self.roster.slot(worker).and_then(|slot| slot.peer) {
+                out.push(Effect::Close(peer));
+                self.roster.detach(peer);
+            }
+            self.depart(now, worker, Departure::Lost, out);
+        }
+        self.lease_check = None;
+        self.schedule_lease_check(now);
+    }
+
+    /// Looks for the lease that can run out first. Leases only get longer after that, so looking
+    /// again at that time finds every death exactly when it is due, and a message costs nothing.
+    pub(super) fn schedule_lease_check(&mut self, now: Time) {
+        let lease = self.job.membership.lease;
+        if self.lease_check.is_none() {
+            let alive = self.roster.iter().filter(|(_, slot)| slot.presence.is_alive());
+            self.lease_check = alive.map(|(_, slot)| slot.heard.max(Time::ZERO) + lease).min();
+            debug_assert!(self.lease_check.is_none_or(|at| at > now));
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        if self.done {
+            return None;
+        }
+        let membership = self.job.membership;
+        let phase = match self.phase {
+            Phase::Gathering => Some(self.phase_since + membership.start_patience()),
+            Phase::Draining | Phase::Ending => Some(self.phase_since + membership.lease),
+            _ => None,
+        };
+        // Once the goodbyes are overdue only evaluations are awaited, and those wake the server.
+        let phase = phase.filter(|_| !(self.phase == Phase::Ending && self.evaluations_due() > 0));
+        let patience = membership.patience();
+        [
+            phase,
+            self.lease_check,
+            self.order_at(),
+            self.group.deadline(membership.lease, |since| self.due_back(since)),
+            self.next_turn,
+            self.strangers.first().map(|&(since, _)| since + membership.lease),
+            self.pushes.heard().map(|heard| heard + membership.lease),
+            self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),
+            self.awaited_back
+                .first()
+                .filter(|_| self.phase == Phase::Training)
+                .map(|&(at, _)| at + patience),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}

@@ -1,0 +1,484 @@
+//! The parameter server: holds the model, admits pushes, aggregates, updates, answers.
+
+mod account;
+mod arriving;
+mod checkpoints;
+mod doubt;
+mod enlist;
+mod fence;
+mod group;
+mod handshake;
+mod keys;
+mod liveness;
+mod measuring;
+mod moving;
+mod push;
+mod pushed;
+mod ranges;
+mod replicated;
+mod roster;
+mod round;
+mod saving;
+mod status;
+mod waiting;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use checkpoints::Checkpoints;
+use doubt::Doubt;
+use fence::Ordered;
+pub use fence::{LEAVE_SERVER, STOP};
+use group::Group;
+use measuring::Measuring;
+use pushed::Pushes;
+use ranges::Pullers;
+use roster::Roster;
+use round::Round;
+pub use saving::RestoreError;
+use waiting::Waiting;
+
+use super::{Effect, Evaluate, Event, Input, Node, Outbox, Point};
+use crate::store::Store;
+use pstrain_compute::id::{PeerId, ServerId, Version, WorkerId};
+use pstrain_compute::model::{Model, ModelError};
+use pstrain_compute::optim::OptimError;
+use pstrain_compute::params::{KeyMap, KeyRange};
+use pstrain_compute::time::Time;
+use pstrain_policy::auto::Auto;
+use pstrain_policy::consistency::{Cohort, Consistency, ConsistencySpec};
+use pstrain_policy::job::{BudgetKind, Job, JobError, WorkError};
+use pstrain_policy::mode::Mode;
+use pstrain_policy::work::Dealer;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::worker::EndReason;
+use pstrain_wire::{LatestEvaluation, Limits, Message, Phase, Refusal, Status, job_digest};
+
+/// The parameter server as a state machine.
+#[derive(Debug)]
+pub struct Server {
+    job: Job,
+    job_digest: [u8; 32],
+    run: u64,
+    store: Store,
+    /// The keys of the model.
+    keys: KeyRange,
+    /// The servers that have the other keys.
+    group: Group,
+    mode: Mode,
+    /// Mini-batches of one worker that may be under way.
+    window: u32,
+    /// Who chooses the mode, if it is not the user.
+    auto: Option<Auto>,
+    /// The mode that comes next, if one was ordered.
+    ordered: Option<Ordered>,
+    /// How many of the job's changes of consistency have been ordered.
+    switched: usize,
+    policy: Box<dyn Consistency>,
+    /// Whoever hands out tasks, where that is not each worker's own partition in turn.
+    dealer: Option<Box<dyn Dealer>>,
+    cohort: Cohort,
+    round: Round,
+    /// What the other servers were asked and have not all answered.
+    measuring: Measuring,
+    roster: Roster,
+    /// Connections that have not said who they are, with the time they came.
+    strangers: BTreeSet<(Time, PeerId)>,
+    /// Who those have proved to be.
+    identities: BTreeMap<PeerId, Identity>,
+    /// Members that wait for parameters and are connected.
+    waiting: Waiting,
+    /// Those of them that have not been looked at since they asked.
+    asking: Vec<WorkerId>,
+    /// Joins, members, and the gates of policy and dealer when all who wait were last looked at.
+    gate: Option<((u64, usize), u64, u64)>,
+    /// When somebody of those who wait may be given parameters, if that is a question of time.
+    next_turn: Option<Time>,
+    /// Members that will count from the next round on.
+    joining: BTreeSet<WorkerId>,
+    /// Members that have used up their share of a partition budget.
+    finished: BTreeSet<WorkerId>,
+    /// Gradients that members owe.
+    busy: u64,
+    phase: Phase,
+    phase_since: Time,
+    /// Since when too few workers are there.
+    short_since: Option<Time>,
+    /// Workers that are gone and whose place is kept, with the time they went.
+    awaited_back: BTreeSet<(Time, WorkerId)>,
+    /// When the next lease can run out at the earliest.
+    lease_check: Option<Time>,
+    ledger: Ledger,
+    samples: u64,
+    training_since: Option<Time>,
+    last_update: Time,
+    last_evaluated: Option<Version>,
+    /// Evaluations that were asked for and have not come.
+    evaluating: Vec<Evaluate>,
+    /// The last evaluation.
+    evaluated: Option<LatestEvaluation>,
+    /// Clients that wait for parameters of all servers.
+    pullers: Pullers,
+    /// What clients push.
+    pushes: Pushes,
+    /// The worker whose coming or going is being dealt with: whoever may go on now waited for it.
+    mover: Option<WorkerId>,
+    /// Checkpoints, if they are all that is kept.
+    checkpoints: Option<Checkpoints>,
+    /// The version that may admit no finite gradient.
+    doubt: Option<Doubt>,
+    end: Option<EndReason>,
+    done: bool,
+}
+
+/// What became of the mini-batches: assigned = applied + discarded + lost + outstanding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Ledger {
+    /// Mini-batches given out, counting one again that had to be computed again.
+    pub assigned: u64,
+    /// Gradients that became part of an update.
+    pub applied: u64,
+    /// Gradients that came and were thrown away, and those given up at the end.
+    pub discarded: u64,
+    /// Mini-batches that were lost with their worker.
+    pub lost: u64,
+    /// Given out, or come and not part of an update yet.
+    pub outstanding: u64,
+}
+
+/// A job that no server can be built for.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The job's own settings.
+    Job(JobError),
+    /// Its model.
+    Model(ModelError),
+    /// Its optimiser.
+    Optim(OptimError),
+    /// More servers than parameters.
+    FewParameters {
+        /// Parameters of the model.
+        parameters: usize,
+    },
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(error) => error.fmt(f),
+            Self::Model(error) => error.fmt(f),
+            Self::Optim(error) => error.fmt(f),
+            Self::FewParameters { parameters } => {
+                write!(f, "the model has {parameters} parameters: too few for so many servers")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ServerError {}
+
+impl Server {
+    /// A server for `job`. `run` tells this run from others at the same address.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the job's settings, model or optimiser make no sense.
+    pub fn new(job: Job, run: u64) -> Result<Self, ServerError> {
+        job.validate().map_err(ServerError::Job)?;
+        let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
+        let keys = model.parameters() as u64;
+        let map = KeyMap::even(job.servers, keys);
+        let (Some(map), Ok(all)) = (map, KeyRange::new(0, keys)) else {
+            return Err(ServerError::FewParameters { parameters: model.parameters() });
+        };
+        let own = map.keys_of(ServerId::COORDINATOR).unwrap_or(all);
+        let store = Store::new(&job, &model, own).map_err(ServerError::Optim)?;
+        Ok(Self {
+            job_digest: job_digest(&job),
+            run,
+            store,
+            keys: all,
+            group: Group::new(map),
+            mode: job.at_start(job.mode),
+            window: job.window(),
+            auto: (job.mode.consistency == ConsistencySpec::Auto).then(|| Auto::new(keys)),
+            ordered: None,
+            switched: 0,
+            policy: job.policy(),
+            dealer: job
+                .dealer()
+                .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?,
+            cohort: Cohort::default(),
+            round: Round::default(),
+            measuring: Measuring::default(),
+            roster: Roster::new(job.membership.workers),
+            strangers: BTreeSet::new(),
+            identities: BTreeMap::new(),
+            waiting: Waiting::default(),
+            asking: Vec::new(),
+            gate: None,
+            next_turn: None,
+            joining: BTreeSet::new(),
+            finished: BTreeSet::new(),
+            busy: 0,
+            phase: Phase::Gathering,
+            phase_since: Time::ZERO,
+            short_since: None,
+            awaited_back: BTreeSet::new(),
+            lease_check: None,
+            ledger: Ledger::default(),
+            samples: 0,
+            training_since: None,
+            last_update: Time::ZERO,
+            last_evaluated: None,
+            evaluating: Vec::new(),
+            evaluated: None,
+            pullers: Pullers::default(),
+            pushes: Pushes::default(),
+            mover: None,
+            checkpoints: None,
+            doubt: None,
+            end: None,
+            done: false,
+            job,
+        })
+    }
+
+    /// The job.
+    #[must_use]
+    pub const fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// The job's digest, by which runs of the same job are known.
+    #[must_use]
+    pub const fn job_digest(&self) -> &[u8; 32] {
+        &self.job_digest
+    }
+
+    /// The current parameters; where there are several servers, those of this one unless they were
+    /// put together for an evaluation.
+    #[must_use]
+    pub fn parameters(&self) -> &Arc<Vec<f32>> {
+        self.group.whole(self.version()).unwrap_or_else(|| self.store.parameters())
+    }
+
+    /// The parameters before the first update, those of all servers.
+    #[must_use]
+    pub fn initial(&self) -> Vec<f32> {
+        let model = Model::new(&self.job.model, self.job.data.shape);
+        model.map(|model| self.job.initial(&model)).unwrap_or_default()
+    }
+
+    /// The current version of the parameters.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.cohort.version()
+    }
+
+    /// Where on the training curve the parameters are.
+    #[must_use]
+    pub fn point(&self) -> Point {
+        Point {
+            version: self.version(),
+            samples: self.samples,
+            epoch: self.samples as f64 / self.job.data.train.rows as f64,
+            time: self
+                .training_since
+                .map_or_else(Default::default, |at| self.last_update.since(at)),
+        }
+    }
+
+    /// What became of the mini-batches so far.
+    #[must_use]
+    pub const fn ledger(&self) -> Ledger {
+        self.ledger
+    }
+
+    /// Examples the budget asks for.
+    #[must_use]
+    pub const fn samples_wanted(&self) -> u64 {
+        self.job.data.train.rows * self.job.budget.epochs as u64
+    }
+
+    /// The mini-batches that a worker with `rows` examples owes under a partition budget.
+    fn quota(&self, rows: u64) -> u64 {
+        match self.job.budget.kind {
+            BudgetKind::Global => u64::MAX,
+            BudgetKind::Partition => {
+                rows.div_ceil(u64::from(self.job.batch_size)) * u64::from(self.job.budget.epochs)
+            }
+        }
+    }
+
+    fn on_message(&mut self, now: Time, peer: PeerId, message: Message, out: &mut Outbox) {
+        if let Some((_, slot)) = self.roster.of_peer(peer) {
+            slot.heard = now;
+            slot.seat.is_superseding = false;
+        }
+        if let Some(server) = self.group.of_peer(peer) {
+            return self.on_server_message(now, peer, server, message, out);
+        }
+        match message {
+            message if self.is_asker(peer) => {
+                self.refuse(now, peer, unexpected("nothing but patience", &message), out);
+            }
+            Message::Hello(hello) => self.on_hello(now, peer, hello, out),
+            Message::Enlist(enlist) => self.on_enlist(now, peer, enlist, out),
+            Message::PullStatus(_) => {
+                if let Err(why) = self.check_client(peer, &message) {
+                    return self.refuse(now, peer, why, out);
+                }
+                out.push(self.answer_status(now, peer));
+                self.forget_stranger(peer);
+                out.push(Effect::Close(peer));
+            }
+            Message::PullRange(pull) => self.on_pull_range(now, peer, pull, out),
+            Message::PushRange(push) => self.on_push_range(now, peer, push, out),
+            Message::RangePart(part) if self.pushes.is_awaited(peer) => {
+                self.on_range_part(now, peer, part, out);
+            }
+            Message::Control(control) => self.on_control(now, peer, control, out),
+            Message::Candidacy(asked) if self.identities.contains_key(&peer) => {
+                self.on_candidacy(now, peer, asked, out);
+            }
+            Message::Follow(_) => self.refuse(now, peer, no_standby(), out),
+            message => match self.roster.worker_of(peer) {
+                Some(worker) => self.on_member_message(now, peer, worker, message, out),
+                None => self.refuse(now, peer, unexpected("a hello", &message), out),
+            },
+        }
+    }
+
+    fn on_member_message(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        message: Message,
+        out: &mut Outbox,
+    ) {
+        if self.is_flooding(now, worker, &message) {
+            return self.refuse(now, peer, Refusal::Flooding, out);
+        }
+        self.mover = Some(worker);
+        // It works for the run only where it is with all servers.
+        if !matches!(message, Message::Heartbeat(_) | Message::Bye(_))
+            && let Some(slot) = self.roster.slot_mut(worker)
+        {
+            slot.unreached = None;
+        }
+        match message {
+            Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
+                let (part, from) = (pull.part, pull.from);
+                out.push(Effect::SendExamples { peer, part, from });
+            }
+            Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
+            Message::UseKeys(header) => self.on_use_keys(now, peer, worker, header, out),
+            Message::Keys(keys) => self.on_keys(now, peer, worker, &keys, out),
+            Message::Pull(pull) => self.on_pull(now, peer, worker, pull, out),
+            Message::Push(push) => self.on_push(now, peer, worker, push, out),
+            Message::Heartbeat(heartbeat) => {
+                out.push(Effect::Send(peer, Message::Heartbeat(heartbeat)));
+                self.supersede_for(now, worker, out);
+            }
+            Message::Mapped(mapped) => self.on_mapped(now, worker, mapped, out),
+            Message::Bye(_) => self.on_bye(now, peer, worker, out),
+            message => self.refuse(now, peer, unexpected("a worker's message", &message), out),
+        }
+    }
+
+    /// Tells a peer why, closes its connection and, if it was a worker, lets it count no more.
+    fn refuse(&mut self, now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
+        self.refuse_as(now, peer, None, why, out);
+    }
+
+    /// The same with the name that the peer gave, if it is not known yet.
+    fn refuse_as(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        who: Option<String>,
+        why: Refusal,
+        out: &mut Outbox,
+    ) {
+        let worker = self.roster.worker_of(peer);
+        let event = Event::Refused { peer, from: None, worker, who, why: why.clone() };
+        out.push(Effect::Report(event));
+        out.push(Effect::Send(peer, Message::Refused(why)));
+        out.push(Effect::Close(peer));
+        self.forget_stranger(peer);
+        self.forget_asker(peer);
+        let was_server = self.group.of_peer(peer).is_some();
+        self.lose_server(now, peer, String::from("it was refused"), out);
+        let worker = self.roster.detach(peer);
+        if let Some(worker) = worker {
+            self.depart(now, worker, super::Departure::Refused, out);
+        }
+        if was_server || worker.is_some() {
+            self.settle(now, out);
+        }
+    }
+}
+
+/// A refusal for a standby of a server that keeps checkpoints alone.
+pub(super) fn no_standby() -> Refusal {
+    let what = "this server takes no standby: it keeps checkpoints; start it with --durability none or \
+                log";
+    Refusal::Server { what: what.into() }
+}
+
+/// A refusal for a message out of place.
+fn unexpected(wanted: &str, got: &Message) -> Refusal {
+    Refusal::Unexpected {
+        what: alloc::format!("a {:?} message came where {wanted} was expected", got.kind()),
+    }
+}
+
+impl Node for Server {
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        self.mover = None;
+        match input {
+            Input::Start => self.phase_since = now,
+            Input::Connected(peer, identity) => {
+                self.strangers.insert((now, peer));
+                self.identities.insert(peer, identity);
+                out.push(Effect::Limit(peer, Limits::STRANGER));
+            }
+            Input::Message(peer, message) => self.on_message(now, peer, message, out),
+            Input::Receiving(peer) => self.on_receiving(now, peer, out),
+            Input::Garbage(peer, error) => self.on_garbage(now, peer, error, out),
+            Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
+            Input::Evaluated(evaluated) => {
+                let version = evaluated.point.version;
+                self.evaluating.retain(|asked| asked.point.version != version);
+                self.note_evaluation(&evaluated);
+                out.push(Effect::Report(evaluated.into()));
+                self.settle(now, out);
+            }
+            Input::Overslept => self.renew_leases(now),
+            Input::Checkpoint(number) => self.on_checkpoint(number, out),
+            Input::Written(number) => self.on_written(now, number, out),
+            Input::Drain => self.drain(now, out),
+            Input::Wake => self.on_wake(now, out),
+            Input::Dialled(..)
+            | Input::DialFailed { .. }
+            | Input::Prepared(_)
+            | Input::Computed(_) => {}
+        }
+        self.take_due(now, out);
+        self.group.flush(out);
+    }
+
+    fn outlook(&self, now: Time) -> Option<Status> {
+        Some(self.status(now))
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.next_deadline()
+    }
+}

@@ -1,0 +1,453 @@
+//! Servers that come and go while the run goes on, and the keys that move with them.
+//!
+//! At a fence: nobody is given parameters any more, and when nothing is under way it is decided that
+//! keys shall move ([`Decision::Cut`]). Whoever has them sends what there is to know of them, with the
+//! gradients of the open round; this server passes it on, and once all has come it is decided that they
+//! have moved ([`Decision::Map`]). Until then nothing has happened: if one of those whom it is about is
+//! cut off, what has come is of no use, and it is tried again when all are there. Then the workers are
+//! told, and whoever goes by the new key map may have parameters again. So no gradient is ever cut by
+//! two key maps, and what comes of the run does not depend on who had which keys when.
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::Server;
+use super::fence::answer;
+use super::roster::Slot;
+use crate::node::{Effect, Event, Outbox};
+use crate::store::{Coming, PartError, Store};
+use pstrain_compute::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
+use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::params::{KeyMap, Move};
+use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::MAX_SERVERS;
+use pstrain_wire::client::{Begun, Control};
+use pstrain_wire::decision::Decision;
+use pstrain_wire::group::{Begin, Mapped, Portion};
+use pstrain_wire::worker::{End, EndReason};
+use pstrain_wire::{Message, Refusal};
+
+/// Why no server can come or go.
+const NO_CHANGES: &str =
+    "it has --durability checkpoint, and then no server can join or leave; use log";
+
+/// Who wants to come or to go, and what is being done about the first of them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Changes {
+    wanted: VecDeque<Wanted>,
+    attempt: Option<Attempt>,
+}
+
+/// Somebody wants to come or to go.
+#[derive(Debug, Serialize, Deserialize)]
+struct Wanted {
+    change: Change,
+    since: Time,
+    /// Clients that want to know when it has happened.
+    askers: Vec<PeerId>,
+}
+
+/// What somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Change {
+    /// This server wants keys.
+    Join(ServerId),
+    /// This server wants none.
+    Leave(ServerId),
+}
+
+/// Keys that are moving.
+#[derive(Debug, Serialize, Deserialize)]
+struct Attempt {
+    /// The number of the decision that they shall.
+    cut: u64,
+    /// The key map, once they have.
+    map: KeyMap,
+    moves: Vec<Move>,
+    /// Those that come to this server.
+    coming: Vec<Coming>,
+    /// The servers that have all that they shall have.
+    taken: BTreeSet<ServerId>,
+}
+
+impl Changes {
+    /// Saves or restores what has come, once serde has been over the rest.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        let mut coming = self.attempt.iter_mut().flat_map(|attempt| &mut attempt.coming);
+        coming.try_for_each(|coming| coming.archive(archive))
+    }
+
+    /// The number of the decision that keys shall move, while they do.
+    pub(super) fn cut(&self) -> Option<u64> {
+        self.attempt.as_ref().map(|attempt| attempt.cut)
+    }
+
+    /// Since when somebody has wanted to come or to go.
+    pub(super) fn since(&self) -> Option<Time> {
+        self.wanted.front().map(|wanted| wanted.since)
+    }
+
+    /// Takes note of what somebody wants.
+    pub(super) fn want(&mut self, change: Change, now: Time) {
+        if self.wanted.iter().all(|wanted| wanted.change != change) {
+            self.wanted.push_back(Wanted { change, since: now, askers: Vec::new() });
+        }
+    }
+
+    /// There is no such server any more.
+    pub(super) fn forget(&mut self, server: ServerId) {
+        let is_its = |change| [Change::Join(server), Change::Leave(server)].contains(&change);
+        self.wanted.retain(|wanted| !is_its(wanted.change));
+    }
+
+    /// The clients that wait for an answer.
+    pub(super) fn askers(&self) -> impl Iterator<Item = PeerId> {
+        self.wanted.iter().flat_map(|wanted| &wanted.askers).copied()
+    }
+
+    /// Answers a client no more.
+    pub(super) fn forget_asker(&mut self, peer: PeerId) {
+        self.wanted.iter_mut().for_each(|wanted| wanted.askers.retain(|asker| *asker != peer));
+    }
+}
+
+impl Attempt {
+    /// Whether all who shall have keys have what there is to know of them.
+    fn is_taken(&self) -> bool {
+        self.moves.iter().all(|it| self.taken.contains(&it.to))
+    }
+
+    fn is_about(&self, server: ServerId) -> bool {
+        self.moves.iter().any(|it| it.from == server || it.to == server)
+    }
+}
+
+impl Server {
+    /// Which server has which keys.
+    #[must_use]
+    pub const fn key_map(&self) -> &KeyMap {
+        &self.group.map
+    }
+
+    /// Whether one more server may come.
+    pub(super) fn check_join(&self) -> Result<(), String> {
+        if !self.may_change() {
+            return Err("the run is over, or about to be".into());
+        }
+        if self.takes_checkpoints() {
+            return Err(NO_CHANGES.into());
+        }
+        if self.job.model == ModelSpec::Logistic || !self.job.filters.pull.is_none() {
+            return Err(
+                "its workers keep lists of keys, or parameters that they had: those do not \
+                        move; begin the run with as many servers as it needs"
+                    .into(),
+            );
+        }
+        let servers = self.group.others() as u32 + 1;
+        if servers >= MAX_SERVERS {
+            return Err(alloc::format!("there are {servers} servers, and no more are possible"));
+        }
+        Ok(())
+    }
+
+    /// A server wants to go.
+    pub(super) fn on_leave(&mut self, now: Time, server: ServerId, out: &mut Outbox) {
+        if self.group.map.keys_of(server).is_some() && !self.takes_checkpoints() {
+            self.group.changes.want(Change::Leave(server), now);
+        }
+        self.settle(now, out);
+    }
+
+    /// A client wants a server to go. It is answered once it has.
+    pub(super) fn order_leave(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        control: &Control,
+        out: &mut Outbox,
+    ) {
+        let number = control.value.parse::<u32>().ok().and_then(|number| number.checked_sub(1));
+        let server = number.map(ServerId).filter(|it| self.group.map.keys_of(*it).is_some());
+        match server {
+            None => {
+                let what = alloc::format!("there is no server {} with keys", control.value);
+                answer(peer, Err(what), out);
+            }
+            Some(_) if self.takes_checkpoints() => answer(peer, Err(NO_CHANGES.into()), out),
+            Some(ServerId::COORDINATOR) => {
+                answer(peer, Err("server 1 coordinates, and cannot go".into()), out);
+            }
+            Some(server) => {
+                let change = Change::Leave(server);
+                self.group.changes.want(change, now);
+                let mut all = self.group.changes.wanted.iter_mut();
+                let wanted = all.find(|wanted| wanted.change == change);
+                wanted.into_iter().for_each(|wanted| wanted.askers.push(peer));
+                self.settle(now, out);
+            }
+        }
+    }
+
+    /// Nobody comes or goes any more, for this reason.
+    pub(super) fn stop_changes(&mut self, why: &str, out: &mut Outbox) {
+        self.void();
+        for wanted in core::mem::take(&mut self.group.changes.wanted) {
+            for asker in wanted.askers {
+                answer(asker, Err(why.into()), out);
+            }
+        }
+    }
+
+    /// Keys that are moving from or to `server` do not: it is cut off, or was.
+    pub(super) fn stay(&mut self, server: ServerId) {
+        if self.group.changes.attempt.as_ref().is_some_and(|attempt| attempt.is_about(server)) {
+            self.void();
+        }
+    }
+
+    fn void(&mut self) {
+        if self.group.changes.attempt.take().is_some() {
+            self.group.tell(|| Decision::Stay);
+        }
+    }
+
+    /// Whether keys wait for what is under way, or are moving.
+    pub(super) fn is_fenced(&self) -> bool {
+        !self.group.changes.wanted.is_empty()
+    }
+
+    /// Moves keys if somebody wants to come or to go, as far as that is possible now; whether they
+    /// have moved.
+    pub(super) fn move_keys(&mut self, now: Time, out: &mut Outbox) -> bool {
+        if !self.may_change() || self.is_measuring() {
+            return false;
+        }
+        match &self.group.changes.attempt {
+            None => {
+                self.begin_move(out);
+                false
+            }
+            Some(attempt) if attempt.is_taken() && self.group.shown() == 0 => {
+                self.finish_move(now, out)
+            }
+            Some(_) => false,
+        }
+    }
+
+    fn begin_move(&mut self, out: &mut Outbox) {
+        let Some(change) = self.group.changes.wanted.front().map(|wanted| wanted.change) else {
+            return;
+        };
+        if self.busy > 0 || self.group.first_away().is_some() {
+            return;
+        }
+        let map = match change {
+            Change::Join(server) => self.group.map.joined(server),
+            Change::Leave(server) => self.group.map.left(server),
+        };
+        let Some(map) = map else { return self.turn_away(change, out) };
+        self.group.flush(out);
+        if let Change::Join(server) = change {
+            self.let_begin(server, out);
+        }
+        let cut = self.group.next();
+        let moves = self.group.map.moves(&map);
+        self.group.tell(|| Decision::Cut { moves: moves.clone() });
+        self.group.flush(out);
+        for &Move { keys, to, .. } in moves.iter().filter(|it| it.from == ServerId::COORDINATOR) {
+            let part = self.store.part(keys).map(|part| part.to_bytes()).unwrap_or_default();
+            let Some(peer) = self.group.peer_of(to) else { continue };
+            let portions = Portion::cut(cut, keys, &part).map(Message::Portion);
+            out.extend(portions.map(|portion| Effect::Send(peer, portion)));
+        }
+        let own = moves.iter().filter(|it| it.to == ServerId::COORDINATOR);
+        let coming = own.map(|it| Coming::new(it.keys)).collect();
+        let taken = BTreeSet::new();
+        self.group.changes.attempt = Some(Attempt { cut, map, moves, coming, taken });
+    }
+
+    /// Counts on a server that has no keys yet: it follows from here on.
+    fn let_begin(&mut self, server: ServerId, out: &mut Outbox) {
+        let (Some(followed), Some(peer)) = (self.group.begin(server), self.group.peer_of(server))
+        else {
+            return; // it has begun before
+        };
+        let seat = |(_, slot): (WorkerId, &Slot)| -> (Incarnation, Sequence) {
+            let decided = slot.seat.decided.map(|decided| decided.sequence);
+            (slot.incarnation, decided.unwrap_or_default())
+        };
+        let seats = self.roster.iter().map(seat).collect();
+        out.push(Effect::Send(peer, Message::Begin(Begin { followed, seats })));
+    }
+
+    /// What somebody wants is not possible.
+    fn turn_away(&mut self, change: Change, out: &mut Outbox) {
+        let why = "there are not enough keys";
+        if let Some(wanted) = self.group.changes.wanted.pop_front() {
+            wanted.askers.into_iter().for_each(|asker| answer(asker, Err(why.into()), out));
+        }
+        if let Change::Join(server) = change
+            && let Some(peer) = self.group.remove(server)
+        {
+            let refusal = Refusal::Server { what: why.into() };
+            out.push(Effect::Send(peer, Message::Refused(refusal)));
+            out.push(Effect::Close(peer));
+        }
+    }
+
+    /// Some of what there is to know of keys that move has come from `server`.
+    pub(super) fn on_portion(
+        &mut self,
+        now: Time,
+        server: ServerId,
+        portion: Portion,
+        out: &mut Outbox,
+    ) {
+        let attempt = self.group.changes.attempt.as_mut();
+        let Some(attempt) = attempt.filter(|attempt| attempt.cut == portion.header.cut) else {
+            return; // of what does not move any more
+        };
+        let is_it = |it: &&Move| it.from == server && it.keys == portion.header.keys;
+        let Some(to) = attempt.moves.iter().find(is_it).map(|it| it.to) else { return };
+        if to != ServerId::COORDINATOR {
+            if let Some(peer) = self.group.peer_of(to) {
+                out.push(Effect::Send(peer, Message::Portion(portion)));
+            }
+            return;
+        }
+        let mut coming = attempt.coming.iter_mut();
+        if let Err(error) = coming.try_for_each(|coming| coming.take(&portion)) {
+            return self.refuse_part(now, server, &error, out);
+        }
+        if attempt.coming.iter().all(Coming::is_whole) {
+            attempt.taken.insert(to);
+        }
+        self.settle(now, out);
+    }
+
+    fn refuse_part(&mut self, now: Time, server: ServerId, error: &PartError, out: &mut Outbox) {
+        let Some(peer) = self.group.peer_of(server) else { return };
+        let what = alloc::format!("keys were to move from it, but {error}");
+        self.refuse(now, peer, Refusal::Unexpected { what }, out);
+    }
+
+    /// `server` has all that it shall have.
+    pub(super) fn on_taken(&mut self, now: Time, server: ServerId, cut: u64, out: &mut Outbox) {
+        let attempt = self.group.changes.attempt.as_mut();
+        if let Some(attempt) = attempt.filter(|attempt| attempt.cut == cut) {
+            attempt.taken.insert(server);
+        }
+        self.settle(now, out);
+    }
+
+    /// The keys have moved; false if what has come is no part of the parameters.
+    fn finish_move(&mut self, now: Time, out: &mut Outbox) -> bool {
+        let Some(attempt) = self.group.changes.attempt.take() else { return false };
+        let Attempt { cut, map, moves, coming, .. } = attempt;
+        let (had, has) = (self.store.keys(), map.keys_of(ServerId::COORDINATOR));
+        if has != Some(had) {
+            match self.moved_store(cut, &map, coming) {
+                Ok(store) => self.store = store,
+                Err(error) => {
+                    self.group.tell(|| Decision::Stay);
+                    let wanted = self.group.changes.wanted.pop_front();
+                    for asker in wanted.into_iter().flat_map(|wanted| wanted.askers) {
+                        answer(asker, Err(error.to_string()), out);
+                    }
+                    return false;
+                }
+            }
+        }
+        self.group.tell(|| Decision::Map(map.clone()));
+        self.group.flush(out);
+        self.group.map = map;
+        let wanted = self.group.changes.wanted.pop_front();
+        let (mut joined, mut left) = (None, None);
+        match wanted.as_ref().map(|wanted| wanted.change) {
+            Some(Change::Join(server)) => joined = Some(server),
+            Some(Change::Leave(server)) => {
+                left = Some(server);
+                self.group.let_go(server);
+            }
+            None => {}
+        }
+        let keys = moves.iter().map(|it| it.keys.len()).sum();
+        let since = wanted.as_ref().map_or(now, |wanted| wanted.since);
+        let (map, took) = (self.group.map.version(), now.since(since));
+        out.push(Effect::Report(Event::KeysMoved { map, joined, left, keys, took }));
+        self.tell_workers(out);
+        let (version, mode) = (self.version(), self.mode_in_words());
+        for asker in wanted.into_iter().flat_map(|wanted| wanted.askers) {
+            answer(asker, Ok(Begun { version, mode: mode.clone() }), out);
+        }
+        true
+    }
+
+    /// The store of this server by `map`.
+    fn moved_store(
+        &mut self,
+        cut: u64,
+        map: &KeyMap,
+        coming: Vec<Coming>,
+    ) -> Result<Store, PartError> {
+        let keys = map.keys_of(ServerId::COORDINATOR).ok_or(PartError::Keys)?;
+        let kept = self.store.keys().overlap(keys).ok_or(PartError::Keys)?;
+        let model = Model::new(&self.job.model, self.job.data.shape);
+        let model = model.map_err(|_error| PartError::Keys)?;
+        let since = self.group.since(cut);
+        let mut parts: Vec<_> = self.store.part(kept).into_iter().collect();
+        for coming in coming {
+            parts.push(coming.finish(&self.job, &model, &since)?);
+        }
+        Store::of_parts(&self.job, &model, keys, parts)
+    }
+
+    /// Tells the workers who are there of the key map. Whoever has not said that it goes by it is given
+    /// nothing.
+    fn tell_workers(&mut self, out: &mut Outbox) {
+        let there = self.roster.iter().filter_map(|(worker, slot)| Some((worker, slot.peer?)));
+        for (worker, peer) in there.collect::<Vec<_>>() {
+            self.waiting.remove(worker);
+            if let Some(slot) = self.roster.slot_mut(worker) {
+                slot.seat.remapping = true;
+            }
+            out.push(Effect::Send(peer, Message::Holders(self.group.table())));
+        }
+    }
+
+    /// Lets the servers go whose keys are elsewhere, once all workers who are there know.
+    pub(super) fn dismiss_gone(&mut self, out: &mut Outbox) {
+        if self.roster.iter().any(|(_, slot)| slot.peer.is_some() && slot.seat.remapping) {
+            return;
+        }
+        while let Some((server, peer)) = self.group.first_gone() {
+            self.group.remove(server);
+            if let Some(peer) = peer {
+                let end = End { reason: EndReason::Stopped };
+                out.push(Effect::Send(peer, Message::End(end)));
+                out.push(Effect::Close(peer));
+            }
+        }
+    }
+
+    /// A worker goes by a key map. It asks again for what it wants.
+    pub(super) fn on_mapped(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        mapped: Mapped,
+        out: &mut Outbox,
+    ) {
+        if let Some(slot) = self.roster.slot_mut(worker)
+            && mapped.map == self.group.map.version()
+        {
+            slot.seat.remapping = false;
+        }
+        self.settle(now, out);
+    }
+}

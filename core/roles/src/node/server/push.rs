@@ -1,0 +1,508 @@
+//! Pulls and pushes: checked, decided exactly once, answered.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Server;
+use super::arriving::Elsewhere;
+use super::roster::Grant;
+use crate::node::{Effect, Event, Outbox};
+use pstrain_compute::decided::{Decided, DropReason};
+use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::task::Task;
+use pstrain_compute::time::Time;
+use pstrain_policy::consistency::Admission;
+use pstrain_policy::work::Timed;
+use pstrain_wire::decision::{Contribution, Decision};
+use pstrain_wire::group::Fault;
+use pstrain_wire::worker::{ParametersHeader, Pull, Push, PushHeader};
+use pstrain_wire::{Message, Phase, Refusal};
+
+impl Server {
+    pub(super) fn on_pull(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        pull: Pull,
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.roster.slot(worker) else { return };
+        if pull.incarnation != slot.incarnation {
+            let why = Refusal::Fenced { incarnation: pull.incarnation };
+            return self.refuse(now, peer, why, out);
+        }
+        let wanted = self.keys_of(worker);
+        if pull.keys != wanted || self.store.place_of(worker).is_none() {
+            let why = Refusal::Keys { given: pull.keys, values: 0, wanted };
+            return self.refuse(now, peer, why, out);
+        }
+        self.make_up(now, peer, worker, pull.allowed, out);
+        if self.roster.slot(worker).is_some_and(|slot| slot.seat.under_way() < self.window(worker))
+        {
+            self.ask(now, worker);
+        }
+        self.settle(now, out);
+    }
+
+    /// Allows `worker` once more what was lost with a connection: it knows of nothing after push
+    /// `known`.
+    fn make_up(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        known: Sequence,
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let is_unsure = core::mem::take(&mut slot.seat.unsure);
+        if is_unsure && slot.seat.grants.back().is_some_and(|last| last.sequence > known) {
+            self.grant_again(now, peer, worker, out);
+        }
+    }
+
+    /// Notes that `worker` wants parameters.
+    pub(super) fn ask(&mut self, now: Time, worker: WorkerId) {
+        if let Some(slot) = self.roster.slot_mut(worker).filter(|slot| !slot.seat.remapping) {
+            if slot.seat.asked.is_none() {
+                slot.seat.asked = Some(now);
+                slot.since = now;
+            }
+            self.waiting.insert(worker);
+            self.asking.push(worker);
+        }
+    }
+
+    /// Answers a worker that did not get the answer: the same permission, with the parameters
+    /// of today.
+    pub(super) fn grant_again(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        out: &mut Outbox,
+    ) {
+        if self.is_measuring() {
+            return self.grant_later(peer, worker);
+        }
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(first) = slot.seat.grants.front_mut() else { return };
+        first.at = now;
+        let sequence = first.sequence;
+        out.push(Effect::Report(Event::Repeated { worker, sequence }));
+        self.send_parameters(peer, worker, sequence, out);
+    }
+
+    /// Sends the current parameters with the permissions of `worker` from `first` on.
+    pub(super) fn send_parameters(
+        &mut self,
+        peer: PeerId,
+        worker: WorkerId,
+        first: Sequence,
+        out: &mut Outbox,
+    ) {
+        let version = self.version();
+        self.store.gave(worker, version);
+        // Without a working set it has no place among those that wait.
+        let Some(answer) = self.store.answer(worker) else { return };
+        let keys = answer.place;
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let seat = &mut slot.seat;
+        seat.given = version;
+        let decided = seat.decided;
+        let mut run: Option<ParametersHeader> = None;
+        let (tells, mut headers) = (!self.group.is_alone(), Vec::new());
+        let mut send = |header| {
+            if tells {
+                headers.push(header);
+            }
+            let parameters = answer.message(header);
+            out.push(Effect::Report(Event::Given { worker, bytes: parameters.bytes() }));
+            out.push(Effect::Send(peer, Message::Parameters(parameters)));
+        };
+        let mut next = None;
+        for grant in seat.grants.iter_mut().filter(|grant| grant.sequence >= first) {
+            if let Some(task) =
+                self.dealer.as_mut().and_then(|dealer| dealer.renew(worker, grant.task, version))
+            {
+                grant.task = task;
+                grant.renewed = true;
+            }
+            let Grant { sequence, task, .. } = *grant;
+            match &mut run {
+                // One message allows a run of tasks.
+                Some(run) if next == Some(task) => run.ahead += 1,
+                _ => {
+                    let header =
+                        ParametersHeader { version, keys, sequence, task, ahead: 0, decided };
+                    run.replace(header).into_iter().for_each(&mut send);
+                }
+            }
+            next = Some(self.job.following(task));
+        }
+        run.into_iter().for_each(send);
+        self.group.tell(|| Decision::Give { worker, headers });
+    }
+
+    pub(super) fn on_push(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        push: Push,
+        out: &mut Outbox,
+    ) {
+        let header = push.header;
+        let Some(slot) = self.roster.slot(worker) else { return };
+        if header.incarnation != slot.incarnation {
+            let why = Refusal::Fenced { incarnation: header.incarnation };
+            return self.refuse(now, peer, why, out);
+        }
+        if slot.seat.decided.is_some_and(|decided| header.sequence <= decided.sequence) {
+            if header.sequence <= slot.seat.came {
+                return self.on_repeated_push(now, peer, worker, header, out);
+            }
+            if let Err(why) = self.check_late(worker, &header) {
+                return self.refuse(now, peer, why, out);
+            }
+            self.take_late(now, worker, &push, out);
+            // The answer was on its way before it came, unless that was lost.
+            self.make_up(now, peer, worker, header.allowed, out);
+            self.supersede_for(now, worker, out);
+            return self.settle_doubt(now, out);
+        }
+        if !self.group.is_alone() {
+            return self.on_own_part(now, peer, worker, push, out);
+        }
+        self.judge_push(now, peer, worker, push, Elsewhere::default(), out);
+    }
+
+    /// Decides a push that is here whole, and `elsewhere` as other servers say.
+    pub(super) fn judge_push(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        push: Push,
+        elsewhere: Elsewhere,
+        out: &mut Outbox,
+    ) {
+        let fault = elsewhere.fault;
+        let sequence = push.header.sequence;
+        let checked = self.check_push(worker, &push).and(match fault {
+            Some(Fault { key, .. }) => Err(Refusal::NotFinite { sequence, key }),
+            None => Ok(()),
+        });
+        match checked {
+            Ok(()) => {
+                self.note_finite(worker, &push.header);
+                let admission = match self.admit(worker, &push.header) {
+                    // Later gradients must not take the place of the one that was dropped.
+                    Admission::Contribute if self.is_suspect(worker) => {
+                        Admission::Drop(DropReason::NotFinite)
+                    }
+                    admission => admission,
+                };
+                self.take_push(now, peer, worker, push, (admission, &elsewhere), out);
+            }
+            Err(Refusal::NotFinite { key, .. }) => {
+                self.suspect(worker, &push.header, key);
+                if fault.is_some_and(|fault| fault.has_diverged) || self.has_diverged() {
+                    self.diverge(now, out);
+                }
+                let is_over = self.phase == Phase::Ending;
+                let reason = if is_over { DropReason::Over } else { DropReason::NotFinite };
+                let dropped = Admission::Drop(reason);
+                self.take_push(now, peer, worker, push, (dropped, &elsewhere), out);
+            }
+            Err(why) => self.refuse(now, peer, why, out),
+        }
+    }
+
+    /// Notes that a gradient of `worker` is finite.
+    fn note_finite(&mut self, worker: WorkerId, header: &PushHeader) {
+        if let Some(slot) = self.roster.slot_mut(worker) {
+            slot.seat.finite = slot.seat.finite.max(Some(header.base));
+        }
+    }
+
+    /// A push that was called off before it came. The call gave its mini-batch out again, so the
+    /// ledger counts one more assigned and discarded.
+    pub(super) fn take_late(&mut self, now: Time, worker: WorkerId, push: &Push, out: &mut Outbox) {
+        let header = push.header;
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let granted = slot.seat.came_late(header.sequence);
+        slot.account.dropped += 1;
+        self.note_push(now, worker, &header, (granted, push.bytes()), out);
+        self.ledger.assigned += 1;
+        self.ledger.discarded += 1;
+        let reason = match push.first_not_finite() {
+            Some(key) => {
+                self.suspect(worker, &header, key);
+                DropReason::NotFinite
+            }
+            None => {
+                self.note_finite(worker, &header);
+                DropReason::Stale
+            }
+        };
+        let sequence = header.sequence;
+        out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
+    }
+
+    /// Notes that a gradient came for parameters that were given out at `granted`.
+    fn note_push(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        header: &PushHeader,
+        (granted, bytes): (Time, u64),
+        out: &mut Outbox,
+    ) -> Duration {
+        let turnaround = now.since(granted);
+        let compute = Duration::from_nanos(header.compute_ns).min(turnaround);
+        let Some(slot) = self.roster.slot_mut(worker) else { return compute };
+        slot.since = now;
+        let spent = slot.account.pushed(now, compute, header.loss);
+        out.push(Effect::Report(Event::Pushed {
+            worker,
+            sequence: header.sequence,
+            base: header.base,
+            part: header.task.part,
+            batch: header.task.batch,
+            loss: header.loss,
+            bytes,
+            unfiltered: self.store.keys().len() * size_of::<f32>() as u64,
+            turnaround,
+            ago: Duration::ZERO,
+            compute,
+            spent,
+        }));
+        if let Some(dealer) = &mut self.dealer {
+            let timed = Timed { granted, now, compute, samples: header.samples };
+            dealer.timed(worker, header.task, timed);
+        }
+        compute
+    }
+
+    /// A push that was decided before: answered again, never applied again.
+    fn on_repeated_push(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        header: PushHeader,
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.roster.slot(worker) else { return };
+        let decided = slot.seat.decided;
+        if !header.pull {
+            out.push(Effect::Report(Event::Repeated { worker, sequence: header.sequence }));
+            if let Some(decided) = decided {
+                out.push(Effect::Send(peer, Message::Ack(decided)));
+            }
+        } else if !slot.seat.grants.is_empty() {
+            self.grant_again(now, peer, worker, out);
+        } else {
+            out.push(Effect::Report(Event::Repeated { worker, sequence: header.sequence }));
+            self.ask(now, worker);
+            self.settle(now, out);
+        }
+    }
+
+    /// Whether a gradient for `task`, on the current parameters, is of use.
+    fn wants(&self, worker: WorkerId, task: Task) -> bool {
+        let version = self.version();
+        self.dealer.as_ref().is_none_or(|dealer| dealer.wants(worker, task, version))
+    }
+
+    fn check_push(&self, worker: WorkerId, push: &Push) -> Result<(), Refusal> {
+        let header = &push.header;
+        let seat = self.roster.slot(worker).map(|slot| &slot.seat);
+        let granted = seat.and_then(|seat| Some((seat.grants.front()?, seat.given)));
+        let Some((grant, given)) = granted.filter(|(grant, _)| grant.sequence == header.sequence)
+        else {
+            let message = alloc::format!(
+                "push {} came without parameters having been given out for it",
+                header.sequence
+            );
+            return Err(Refusal::Unexpected { what: message });
+        };
+        let is_base = (grant.version..=given).contains(&header.base);
+        // It may have been under way when it was renewed.
+        let is_late = grant.renewed && header.base < self.version();
+        if !is_base || (grant.task != header.task && !is_late) {
+            let Task { part, batch, .. } = header.task;
+            let what = alloc::format!(
+                "push {} is for version {} and mini-batch {batch} of partition {part}, but {} to \
+                 {given} and {} of {} were given out",
+                header.sequence,
+                header.base,
+                grant.version,
+                grant.task.batch,
+                grant.task.part
+            );
+            return Err(Refusal::Unexpected { what });
+        }
+        let values = push.gradient.len() as u64;
+        let wanted = self.place_of(worker);
+        if header.keys != wanted || values != wanted.len() {
+            return Err(Refusal::Keys { given: header.keys, values, wanted });
+        }
+        self.check_samples(header, grant.task)?;
+        if let Some(key) = push.first_not_finite() {
+            return Err(Refusal::NotFinite { sequence: header.sequence, key });
+        }
+        Ok(())
+    }
+
+    fn check_samples(&self, header: &PushHeader, task: Task) -> Result<(), Refusal> {
+        let most = self.job.most_samples(task);
+        if (1..=most).contains(&header.samples) {
+            return Ok(());
+        }
+        let what = alloc::format!(
+            "push {} counts {} examples, but it can have 1 to {most}",
+            header.sequence,
+            header.samples,
+        );
+        Err(Refusal::Unexpected { what })
+    }
+
+    /// Checks a push that was called off: only what is noted of it.
+    fn check_late(&self, worker: WorkerId, header: &PushHeader) -> Result<(), Refusal> {
+        let given = self.roster.slot(worker).map(|slot| slot.seat.given).unwrap_or_default();
+        if header.base >= given {
+            let what = alloc::format!(
+                "push {} is for version {}, but was called off by version {given}",
+                header.sequence,
+                header.base
+            );
+            return Err(Refusal::Unexpected { what });
+        }
+        self.check_samples(header, header.task)
+    }
+
+    /// Whether the parameters are no longer finite numbers.
+    pub(super) fn has_diverged(&self) -> bool {
+        self.store.first_not_finite().is_some()
+    }
+
+    /// Whether more updates than a gradient may miss were made since version `base`.
+    fn is_too_stale(&self, base: Version) -> bool {
+        let staleness = self.version().since(base);
+        self.mode.max_staleness.is_some_and(|most| staleness > most)
+    }
+
+    /// What happens to a push that is in order.
+    fn admit(&self, worker: WorkerId, header: &PushHeader) -> Admission {
+        if self.phase == Phase::Ending {
+            return Admission::Drop(DropReason::Over);
+        }
+        match self.policy.admit(&self.cohort, worker, header.base) {
+            Admission::Contribute if self.is_too_stale(header.base) => {
+                Admission::Drop(DropReason::Stale)
+            }
+            Admission::Contribute if !self.wants(worker, header.task) => {
+                Admission::Drop(DropReason::Redundant)
+            }
+            admission => admission,
+        }
+    }
+
+    /// Decides a push that is in order.
+    fn take_push(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        push: Push,
+        (admission, elsewhere): (Admission, &Elsewhere),
+        out: &mut Outbox,
+    ) {
+        let header = push.header;
+        self.mover = Some(worker);
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let grant = slot.seat.grants.pop_front();
+        slot.seat.came = header.sequence;
+        let granted = grant.map_or(now, |grant| grant.at);
+        self.busy -= 1;
+        let compute = self.note_push(now, worker, &header, (granted, push.bytes()), out);
+        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let dropped = match admission {
+            Admission::Contribute => {
+                slot.batches.accept();
+                None
+            }
+            Admission::Drop(reason) => {
+                match (&mut self.dealer, grant) {
+                    (None, _) => slot.batches.put_back(header.task.batch),
+                    // What it was to compute by now, if it was told.
+                    (Some(dealer), Some(grant)) if reason != DropReason::Redundant => {
+                        dealer.put_back(worker, grant.task);
+                    }
+                    _ => {}
+                }
+                Some(reason)
+            }
+        };
+        let decided = Decided::after(slot.seat.decided, header.sequence, dropped);
+        slot.seat.decided = Some(decided);
+        match dropped {
+            None => {
+                let contribution = Contribution {
+                    worker,
+                    incarnation: header.incarnation,
+                    sequence: header.sequence,
+                    task: header.task,
+                    clock: slot.clock,
+                    base: header.base,
+                    samples: header.samples,
+                    granted,
+                };
+                let factor = self.shortening(&push.gradient, elsewhere);
+                self.contribute(now, contribution, push, factor);
+                self.show_auto(worker, now, granted, compute, header.loss, out);
+            }
+            Some(reason) => {
+                slot.account.dropped += 1;
+                self.throw_away(worker, header.sequence, reason, out);
+            }
+        }
+        self.make_up(now, peer, worker, header.allowed, out);
+        if header.pull {
+            self.ask(now, worker);
+        } else {
+            // It will ask when it wants more; it may be about to leave.
+            self.waiting.remove(worker);
+            if let Some(slot) = self.roster.slot_mut(worker) {
+                slot.seat.asked = None;
+            }
+            out.push(Effect::Send(peer, Message::Ack(decided)));
+        }
+        self.settle(now, out);
+    }
+
+    /// What a gradient is multiplied with, if it is longer than a worker's may be.
+    fn shortening(&self, gradient: &[f32], elsewhere: &Elsewhere) -> Option<f32> {
+        let update = &self.job.update;
+        let mut squares = update.squares(gradient)?;
+        squares += &elsewhere.squares;
+        update.shortening(&squares)
+    }
+
+    /// A gradient comes to nothing.
+    fn throw_away(
+        &mut self,
+        worker: WorkerId,
+        sequence: Sequence,
+        reason: DropReason,
+        out: &mut Outbox,
+    ) {
+        self.ledger.outstanding -= 1;
+        self.ledger.discarded += 1;
+        self.group.tell(|| Decision::Drop { worker, sequence });
+        out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
+    }
+}

@@ -1,0 +1,256 @@
+//! Clients that push values for a key range.
+//!
+//! Whoever may is asked for the values part by part: so no frame is longer than a part, and no more is
+//! here than has come. Once all have come they wait for a fence, as another mode does: what is under way
+//! comes back, what has been gathered becomes an update, and all who count begin anew on parameters that
+//! are one version more. No gradient is computed on part of what was pushed, on any server. A round that
+//! is open is finished first, with whoever it still needs.
+
+use alloc::collections::VecDeque;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::Server;
+use crate::node::{Effect, Event, Outbox};
+use pstrain_compute::id::{PeerId, Version};
+use pstrain_compute::optim::OptimizerSpec;
+use pstrain_compute::params::first_not_finite;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Redundancy;
+use pstrain_wire::decision::Decision;
+use pstrain_wire::range::{PartDue, PushRange, PushedRange, RangePart, RangePushed};
+use pstrain_wire::{Limits, Message, Phase, Refusal};
+
+/// Clients whose values may be here at once: each may push one for every parameter.
+const MOST_PUSHERS: usize = 4;
+
+/// A client that is being asked for values.
+#[derive(Debug, Serialize, Deserialize)]
+struct Pusher {
+    peer: PeerId,
+    due: PartDue,
+    heard: Time,
+    pushed: PushedRange,
+}
+
+/// Values that are here whole.
+#[derive(Debug, Serialize, Deserialize)]
+struct Whole {
+    /// The client, while it is there.
+    peer: Option<PeerId>,
+    since: Time,
+    /// The version whose round was open then.
+    round: Version,
+    pushed: PushedRange,
+}
+
+/// What clients push.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Pushes {
+    coming: Vec<Pusher>,
+    /// What waits for the fence, in the order in which it was whole.
+    whole: VecDeque<Whole>,
+}
+
+impl Pushes {
+    /// The connections.
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.coming.iter().map(|pusher| pusher.peer).chain(self.askers())
+    }
+
+    /// The connections of those who wait for the fence.
+    pub(super) fn askers(&self) -> impl Iterator<Item = PeerId> {
+        self.whole.iter().filter_map(|whole| whole.peer)
+    }
+
+    /// Whether values are awaited from this client.
+    pub(super) fn is_awaited(&self, peer: PeerId) -> bool {
+        self.coming.iter().any(|pusher| pusher.peer == peer)
+    }
+
+    /// Since when the first waits for the fence.
+    pub(super) fn since(&self) -> Option<Time> {
+        self.whole.front().map(|whole| whole.since)
+    }
+
+    /// Forgets a connection. What has come whole happens all the same.
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        self.coming.retain(|pusher| pusher.peer != peer);
+        let its = self.whole.iter_mut().filter(|whole| whole.peer == Some(peer));
+        its.for_each(|whole| whole.peer = None);
+    }
+
+    /// Some of a part has come from this client; whether it was asked for one.
+    pub(super) fn hear(&mut self, now: Time, peer: PeerId) -> bool {
+        let mut its = self.coming.iter_mut().filter(|pusher| pusher.peer == peer);
+        its.next().map(|pusher| pusher.heard = now).is_some()
+    }
+
+    /// When whoever of those who are asked has been silent for longest was heard last.
+    pub(super) fn heard(&self) -> Option<Time> {
+        self.coming.iter().map(|pusher| pusher.heard).min()
+    }
+}
+
+impl Server {
+    /// A client wants to push values. It is asked for the first of them.
+    pub(super) fn on_push_range(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        push: PushRange,
+        out: &mut Outbox,
+    ) {
+        if let Err(why) = self.check_client(peer, &Message::PushRange(push)) {
+            return self.refuse(now, peer, why, out);
+        }
+        let keys = push.keys.unwrap_or(self.keys);
+        let first = PartDue::at(keys, keys.begin()).filter(|_| self.keys.contains(keys));
+        let Some(due) = first else {
+            let why = Refusal::Keys { given: keys, values: 0, wanted: self.keys };
+            return self.refuse(now, peer, why, out);
+        };
+        if self.pushes.coming.len() + self.pushes.whole.len() >= MOST_PUSHERS {
+            let what = String::from("other clients are pushing values to it; try again");
+            return self.refuse(now, peer, Refusal::Server { what }, out);
+        }
+        self.forget_stranger(peer);
+        if let Err(why) = self.check_pushes() {
+            return answer(peer, Err(why), out);
+        }
+        let pushed = PushedRange { keys, how: push.how, parts: Vec::new() };
+        self.pushes.coming.push(Pusher { peer, due, heard: now, pushed });
+        out.push(Effect::Limit(peer, Limits::PUSHER));
+        out.push(Effect::Send(peer, Message::PartDue(due)));
+    }
+
+    /// Whether the parameters may be changed from outside; if not, why.
+    fn check_pushes(&self) -> Result<(), String> {
+        if !self.may_change() {
+            return Err("the run is over, or about to be".into());
+        }
+        let is_made_anew = matches!(self.job.update.optimizer, OptimizerSpec::Ftrl { .. });
+        if is_made_anew && self.phase != Phase::Gathering {
+            return Err(
+                "optimizer = ftrl makes each parameter of what it remembers, so that what is \
+                        pushed would be gone with the next update; push before training begins"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// A part of the values has come, from a client that was asked for one.
+    pub(super) fn on_range_part(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        part: RangePart,
+        out: &mut Outbox,
+    ) {
+        let mut coming = self.pushes.coming.iter_mut();
+        let Some(place) = coming.position(|pusher| pusher.peer == peer) else { return };
+        let mut pusher = self.pushes.coming.swap_remove(place);
+        if let Err(what) = check_part(&part, pusher.due) {
+            return self.refuse(now, peer, Refusal::Unexpected { what }, out);
+        }
+        let keys = pusher.due.keys;
+        let next = PartDue::at(keys, part.keys.end());
+        pusher.pushed.parts.push(part);
+        if let Some(due) = next {
+            (pusher.due, pusher.heard) = (due, now);
+            self.pushes.coming.push(pusher);
+            return out.push(Effect::Send(peer, Message::PartDue(due)));
+        }
+        let (round, pushed) = (self.version(), pusher.pushed);
+        self.pushes.whole.push_back(Whole { peer: Some(peer), since: now, round, pushed });
+        self.settle(now, out);
+    }
+
+    /// Turns clients away that do not send what they were asked for.
+    pub(super) fn expire_pushers(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.job.membership.lease;
+        let silent = |pusher: &&Pusher| now >= pusher.heard + lease;
+        while let Some(peer) = self.pushes.coming.iter().find(silent).map(|pusher| pusher.peer) {
+            let what = alloc::format!("no values came within {lease:?}");
+            self.refuse(now, peer, Refusal::Unexpected { what }, out);
+        }
+    }
+
+    /// Whether nobody is given parameters because of what was pushed. Whoever the round needs that was
+    /// open then is, until it has closed.
+    pub(super) fn awaits_push(&self) -> bool {
+        let is_open = |whole: &Whole| {
+            let in_rounds = self.policy.in_rounds() || self.job.redundancy != Redundancy::None;
+            in_rounds && self.cohort.contributions() > 0 && whole.round == self.version()
+        };
+        self.pushes.whole.front().is_some_and(|whole| !is_open(whole))
+    }
+
+    /// Makes what was pushed first part of the parameters, if nothing is left before the fence; whether
+    /// it did.
+    pub(super) fn pass_push(&mut self, now: Time, out: &mut Outbox) -> bool {
+        // One after the other; and a server that is not there would have it follow later than others.
+        let is_free = self.ordered.is_none()
+            && self.group.changes.cut().is_none()
+            && self.group.first_away().is_none()
+            && !self.is_measuring();
+        let may = self.may_change() && is_free && self.awaits_push();
+        if !may || !self.clear_fence(now, out) {
+            return false;
+        }
+        let Some(Whole { peer, pushed, .. }) = self.pushes.whole.pop_front() else { return false };
+        let checked = self.check_pushes();
+        if checked.is_ok() {
+            self.begin_anew(now, out);
+            self.push(pushed, out);
+        }
+        let result = checked.map(|()| self.version());
+        peer.into_iter().for_each(|peer| answer(peer, result.clone(), out));
+        true
+    }
+
+    fn push(&mut self, pushed: PushedRange, out: &mut Outbox) {
+        let how = pushed.how;
+        for part in &pushed.parts {
+            self.store.push(how, part);
+            self.group.tell(|| Decision::PushRange { how, part: part.clone() });
+        }
+        self.cohort.renew();
+        let (point, keys) = (self.point(), pushed.keys);
+        out.push(Effect::Report(Event::RangePushed { point, keys, how, pushed: Arc::new(pushed) }));
+    }
+
+    /// Nothing is pushed any more, for this reason.
+    pub(super) fn stop_pushes(&mut self, why: &str, out: &mut Outbox) {
+        let pushes = core::mem::take(&mut self.pushes);
+        pushes.peers().for_each(|peer| answer(peer, Err(why.to_string()), out));
+    }
+}
+
+/// Whether a part is the one that is due, and can be pushed.
+fn check_part(part: &RangePart, due: PartDue) -> Result<(), String> {
+    if part.keys != due.part {
+        let (came, due) = (part.keys, due.part);
+        return Err(alloc::format!("values for keys {came} came where those for {due} are due"));
+    }
+    let Some(values) = part.values() else {
+        return Err(alloc::format!("the values for keys {} are in no known form", part.keys));
+    };
+    match first_not_finite(part.keys, &values) {
+        Some(key) => Err(alloc::format!(
+            "the value for key {key} is not finite, so nothing was pushed; leave it out, or give a \
+             number"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Tells a client what became of what it pushed.
+fn answer(peer: PeerId, result: RangePushed, out: &mut Outbox) {
+    out.push(Effect::Send(peer, Message::RangePushed(result)));
+    out.push(Effect::Close(peer));
+}

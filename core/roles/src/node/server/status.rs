@@ -1,0 +1,192 @@
+//! Whoever waits can say for whom and since when.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Server;
+use super::account::Account;
+use super::roster::{Presence, Slot};
+use crate::node::{Effect, Evaluated};
+use pstrain_compute::id::PeerId;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::time::Time;
+use pstrain_policy::mode::Mode;
+use pstrain_wire::{LatestEvaluation, MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+
+impl Server {
+    /// How the job is doing.
+    #[must_use]
+    pub fn status(&self, now: Time) -> Status {
+        let members = self.roster.iter().map(|(worker, slot)| MemberStatus {
+            worker,
+            name: slot.name.clone(),
+            state: self.state_of(worker, slot),
+            since: now.since(slot.since),
+            silent: now.since(slot.heard),
+            clock: self.cohort.clock(worker).unwrap_or(slot.clock),
+            batch: slot
+                .seat
+                .grants
+                .front()
+                .map_or_else(|| slot.batches.first(), |grant| grant.task.batch),
+            updates: slot.updates,
+            pushes: slot.account.pushes,
+            dropped: slot.account.dropped,
+            staleness: slot.account.staleness,
+            recent: slot.account.recent(),
+            link: None,
+            unreached: slot
+                .unreached
+                .as_ref()
+                .filter(|_| slot.presence.is_alive())
+                .map(|(unreached, since)| (unreached.clone(), now.since(*since))),
+            reassigned: self.dealer.as_ref().map_or(0, |dealer| dealer.reassigned(worker)),
+        });
+        Status {
+            job: self.job.name.clone(),
+            consistency: self.mode_in_words(),
+            rule: self.mode.consistency.rule().into(),
+            lease: self.job.membership.lease,
+            data_from: self.job.data.from,
+            recipe: self.job.data.recipe.clone(),
+            ordered: self.ordered.as_ref().map(|ordered| ordered.mode.to_string()),
+            phase: self.phase,
+            uptime: now.since(Time::ZERO),
+            version: self.version(),
+            samples: self.samples,
+            samples_wanted: self.samples_wanted(),
+            epoch: self.point().epoch,
+            loss: Account::loss_of(self.roster.iter().map(|(_, slot)| &slot.account)),
+            evaluated: self.evaluated,
+            wait: self.wait(now),
+            standby: None,
+            leader: None,
+            servers: self.group.status(now, self.job.servers, self.takes_checkpoints()),
+            members: members.collect(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// The answer to a client that asks how the job is doing.
+    pub(super) fn answer_status(&self, now: Time, peer: PeerId) -> Effect {
+        let links = self.roster.iter().map(|(_, slot)| slot.peer).collect();
+        Effect::SendStatus { peer, status: Box::new(self.status(now)), links }
+    }
+
+    /// Keeps an evaluation for those who ask.
+    pub(super) fn note_evaluation(&mut self, Evaluated { point, evaluation }: &Evaluated) {
+        if evaluation.examples > 0 {
+            self.evaluated = Some(LatestEvaluation {
+                version: point.version,
+                accuracy: evaluation.accuracy(),
+                loss: evaluation.loss,
+            });
+        }
+    }
+
+    /// The mode, and who chose it.
+    pub(super) fn mode_in_words(&self) -> String {
+        let Some(auto) = &self.auto else { return self.mode.to_string() };
+        let windows = self.cohort.workers().map(|worker| auto.window(worker));
+        let widest = windows.max().unwrap_or(1);
+        let mode = Mode { in_flight: Some(widest), ..self.mode };
+        alloc::format!("auto: {mode}")
+    }
+
+    fn state_of(&self, worker: WorkerId, slot: &Slot) -> MemberState {
+        match slot.presence {
+            Presence::Awaited => MemberState::Awaited,
+            Presence::Lost => MemberState::Lost,
+            Presence::Left => MemberState::Left,
+            _ if slot.peer.is_none() => MemberState::CutOff,
+            Presence::Preparing => MemberState::Preparing,
+            Presence::Ready if !slot.seat.grants.is_empty() => MemberState::Computing,
+            Presence::Ready if self.finished.contains(&worker) => MemberState::Finished,
+            Presence::Ready => MemberState::Waiting,
+        }
+    }
+
+    /// For whom the job waits.
+    fn wait(&self, now: Time) -> Option<Wait> {
+        let membership = self.job.membership;
+        let which = |wanted: &dyn Fn(WorkerId, &Slot) -> bool| -> Vec<WorkerId> {
+            let all = self.roster.iter().filter(|(worker, slot)| wanted(*worker, slot));
+            all.map(|(worker, _)| worker).collect()
+        };
+        let wait = |reason, workers, since: Time, limit: Option<Duration>| Wait {
+            reason,
+            workers,
+            waited: now.since(since),
+            left: limit.map(|limit| (since + limit).since(now)),
+        };
+        let absent = |worker: WorkerId, slot: &Slot| {
+            slot.presence != Presence::Ready && !self.finished.contains(&worker)
+        };
+        if let Some((server, since)) = self.group.first_away() {
+            let limit = Some(self.due_back(since).since(since));
+            return Some(wait(WaitReason::Server(server), Vec::new(), since, limit));
+        }
+        if let Some((server, since)) = self.first_to_answer() {
+            return Some(wait(WaitReason::Part(server), Vec::new(), since, None));
+        }
+        if let Some((unreached, since)) = self.roster.first_unreached()
+            && self.phase != Phase::Ending
+        {
+            let server = unreached.server;
+            let those = which(&|_, slot| {
+                let theirs = slot.unreached.as_ref().filter(|_| slot.presence.is_alive());
+                theirs.is_some_and(|(unreached, _)| unreached.server == server)
+            });
+            return Some(wait(WaitReason::Unreached(server), those, since, None));
+        }
+        match self.phase {
+            Phase::Gathering => {
+                let limit = Some(membership.start_patience());
+                Some(wait(WaitReason::Workers, which(&absent), self.phase_since, limit))
+            }
+            Phase::Ending => {
+                let here = which(&|_, slot| slot.presence.is_alive());
+                Some(wait(WaitReason::Goodbyes, here, self.phase_since, Some(membership.lease)))
+            }
+            _ => {
+                if let Some(since) = self.short_since {
+                    let limit = Some(membership.patience());
+                    return Some(wait(WaitReason::Workers, which(&absent), since, limit));
+                }
+                if let Some(ordered) = &self.ordered {
+                    let busy = which(&|_, slot| !slot.seat.grants.is_empty());
+                    return Some(wait(WaitReason::Fence, busy, ordered.since, None));
+                }
+                if let Some(since) = self.pushes.since() {
+                    let busy = which(&|_, slot| !slot.seat.grants.is_empty());
+                    return Some(wait(WaitReason::Push, busy, since, None));
+                }
+                if let Some(since) = self.group.changes.since() {
+                    let busy = which(&|_, slot| !slot.seat.grants.is_empty());
+                    return Some(wait(WaitReason::Keys, busy, since, None));
+                }
+                if self.waiting.is_empty() && self.awaited_back.is_empty() {
+                    return None;
+                }
+                // Those who hold the others back: they owe, and are not waiting themselves.
+                let owing = which(&|worker, slot| {
+                    let is_gone = slot.presence != Presence::Ready;
+                    // Without anybody who waits, only the run itself does: for those to come back.
+                    let is_awaited = self.policy.awaits(&self.cohort, worker)
+                        && !self.waiting.is_empty()
+                        && !slot.seat.grants.is_empty();
+                    self.cohort.contains(worker)
+                        && !self.waiting.contains(worker)
+                        && (is_gone || is_awaited)
+                });
+                let asked = self.waiting.iter().filter_map(|worker| self.roster.slot(worker));
+                let since = asked.filter_map(|slot| slot.seat.asked).min();
+                let gone = self.awaited_back.first().map(|&(since, _)| since);
+                let limit = gone.map(|_| membership.patience());
+                Some(wait(WaitReason::Gradients, owing, gone.or(since).unwrap_or(now), limit))
+            }
+        }
+    }
+}

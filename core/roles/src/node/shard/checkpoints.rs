@@ -1,0 +1,95 @@
+//! Checkpoints at a server that does not coordinate, where nothing else is kept: taken when that was
+//! decided, and gone back to when the coordinator says so.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+
+use super::{Following, Shard};
+use crate::node::{Checkpoint, Effect, Outbox, WorkerError};
+use pstrain_compute::id::CheckpointId;
+use pstrain_compute::time::Time;
+use pstrain_wire::Message;
+use pstrain_wire::checkpoint::{GoBack, OnDisk, Written};
+
+impl Shard {
+    /// Takes checkpoints, and has these on its disk; none if it is new.
+    #[must_use]
+    pub fn with_checkpoints(mut self, on_disk: OnDisk) -> Self {
+        self.on_disk = Some(on_disk);
+        self
+    }
+
+    /// What it has on its disk, if it takes checkpoints.
+    #[must_use]
+    pub const fn on_disk(&self) -> Option<&OnDisk> {
+        self.on_disk.as_ref()
+    }
+
+    /// Whether the run that the coordinator speaks of goes on from where this server has gone back to;
+    /// notes that it follows that one now.
+    pub(super) fn goes_on_in(&mut self, run: u64) -> bool {
+        let at = self.on_disk.as_mut().and_then(|on_disk| on_disk.at.take());
+        let Some(following) = self.following.as_mut().filter(|_| at.is_some()) else {
+            return false;
+        };
+        following.run = run;
+        true
+    }
+
+    /// It was decided that all keep the state that they have now, and that nobody goes back to one before
+    /// `oldest` any more.
+    pub(super) fn keep_state(&mut self, number: u64, oldest: u64, out: &mut Outbox) {
+        let Some(Following { run, .. }) = self.following else { return };
+        let Some(on_disk) = &mut self.on_disk else { return };
+        let Some(origin) = on_disk.origin else { return };
+        on_disk.checkpoints.retain(|it| it.number >= oldest);
+        let (oldest, saved) = (Some(oldest), self.save());
+        let checkpoint = Checkpoint { number, run, origin, oldest, saved };
+        out.push(Effect::Checkpoint(Box::new(checkpoint)));
+        out.push(Effect::Write);
+    }
+
+    /// The checkpoint is on the disk.
+    pub(super) fn on_written(&mut self, now: Time, number: u64, out: &mut Outbox) {
+        let run = self.following.as_ref().map(|following| following.run);
+        let Some((on_disk, run)) = self.on_disk.as_mut().zip(run) else { return };
+        on_disk.checkpoints.retain(|it| it.number != number);
+        on_disk.checkpoints.push(CheckpointId { run, number });
+        self.written = Some(Written { number });
+        self.tell_written(now, out);
+    }
+
+    /// Lets the coordinator know of the last that was written.
+    pub(super) fn tell_written(&mut self, now: Time, out: &mut Outbox) {
+        if let Some(written) = self.written {
+            self.tell(now, Message::Written(written), out);
+        }
+    }
+
+    /// The coordinator wants it to be where it was.
+    pub(super) fn on_go_back(&mut self, go_back: GoBack, out: &mut Outbox) {
+        let GoBack { checkpoint } = go_back;
+        let on_disk = self.on_disk.as_ref();
+        if !on_disk.is_some_and(|on_disk| on_disk.can_go_back_to(checkpoint)) {
+            let what = alloc::format!(
+                "it wants this server to go back to {checkpoint}, which is not here"
+            );
+            return self.fail(what, out);
+        }
+        self.finish(Err(WorkerError::GoesBack(checkpoint)), out);
+    }
+
+    /// Notes which run the coordinator says it is of; what is wrong with that, in words.
+    pub(super) fn check_origin(&mut self, origin: Option<u64>) -> Result<(), String> {
+        match (&mut self.on_disk, origin) {
+            (None, None) => Ok(()),
+            (Some(on_disk), Some(origin)) if on_disk.origin.is_none_or(|own| own == origin) => {
+                on_disk.origin = Some(origin);
+                Ok(())
+            }
+            _ => Err(String::from(
+                "it takes checkpoints where this server does not, or of another run",
+            )),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Working sets, at a server that does not coordinate.
+
+use alloc::string::String;
+
+use super::Shard;
+use crate::node::{Effect, Outbox};
+use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
+use pstrain_wire::{Message, Refusal};
+
+impl Shard {
+    /// A worker says which keys it has values for.
+    pub(super) fn on_use_keys(
+        &mut self,
+        peer: PeerId,
+        worker: WorkerId,
+        header: KeysHeader,
+        out: &mut Outbox,
+    ) {
+        let Some(store) = self.store() else { return };
+        let known = store.knows(worker, &header);
+        if !known && self.workers.has_begun(worker) {
+            return self.refuse_change(peer, out);
+        }
+        let known = KeysKnown { digest: header.digest, known };
+        out.push(Effect::Send(peer, Message::KeysKnown(known)));
+    }
+
+    /// The list that was asked for.
+    pub(super) fn on_keys(
+        &mut self,
+        peer: PeerId,
+        worker: WorkerId,
+        keys: &Keys,
+        out: &mut Outbox,
+    ) {
+        let has_begun = self.workers.has_begun(worker);
+        let Some(store) = self.store_mut() else { return };
+        if has_begun && !store.knows(worker, &keys.header) {
+            return self.refuse_change(peer, out);
+        }
+        if let Err(what) = store.learn(worker, keys) {
+            return self.refuse(peer, Refusal::Unexpected { what }, out);
+        }
+        let known = KeysKnown { digest: keys.header.digest, known: true };
+        out.push(Effect::Send(peer, Message::KeysKnown(known)));
+    }
+
+    fn refuse_change(&mut self, peer: PeerId, out: &mut Outbox) {
+        let what = String::from("it changed its working set; it must join anew for that");
+        self.refuse(peer, Refusal::Unexpected { what }, out);
+    }
+}

@@ -1,0 +1,578 @@
+//! A server that does not coordinate: it has the parameters of a key range, takes the workers' part of
+//! each gradient, and does with them what the coordinator decides.
+//!
+//! It decides nothing of its own, not even who is a worker: all that comes from the stream of
+//! decisions, in order.
+
+mod checkpoints;
+mod keys;
+mod moving;
+mod saving;
+mod workers;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use moving::Moving;
+use workers::Workers;
+
+use super::damage::{Damage, is_foreign};
+use super::dialler::{Dialler, Due, Unreachable};
+use super::places::Places;
+use super::{Effect, Event, Input, Node, Outbox, Target, WorkerError};
+use crate::store::Store;
+use pstrain_compute::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Job;
+use pstrain_wire::checkpoint::{OnDisk, Written};
+use pstrain_wire::decision::Decision;
+use pstrain_wire::group::{
+    Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Leave, Measured, Place, Slice,
+    SliceHeader,
+};
+use pstrain_wire::identity::Identity;
+use pstrain_wire::worker::{EndReason, Heartbeat, ParametersHeader, Push};
+use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
+
+/// Decisions that are followed before the coordinator hears of it.
+const FOLLOWED_AT_ONCE: u64 = 64;
+
+/// What a server that does not coordinate knows before it has met the one that does.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// Which server it is; not the coordinator.
+    pub place: Place,
+    /// Where workers reach it.
+    pub address: String,
+    /// The lease until the job says another.
+    pub lease: Duration,
+    /// For the jitter of its back-off.
+    pub stream: Stream,
+}
+
+/// A server that does not coordinate, as a state machine.
+#[derive(Debug)]
+pub struct Shard {
+    config: ShardConfig,
+    /// Where the coordinator is, and its standby.
+    coordinators: Places,
+    dialler: Dialler,
+    damage: Damage,
+    /// Whether the coordinator has taken it in on this connection.
+    welcome: bool,
+    following: Option<Following>,
+    /// Decisions followed.
+    followed: u64,
+    /// The last number of them that the coordinator was told.
+    told: u64,
+    workers: Workers,
+    /// Parameters that the coordinator wants and may not have.
+    shown: Vec<Slice>,
+    /// What it has on its disk, if it takes checkpoints.
+    on_disk: Option<OnDisk>,
+    /// The last checkpoint that it has written in this run.
+    written: Option<Written>,
+    /// What it was last asked to measure, with the answer, which may not have come.
+    measured: Option<Measured>,
+    /// Connections that have not said who they are, with the time they came.
+    strangers: BTreeSet<(Time, PeerId)>,
+    /// Who those have proved to be.
+    identities: BTreeMap<PeerId, Identity>,
+    /// Whether it wants to go once its keys are elsewhere.
+    leaving: bool,
+    done: bool,
+}
+
+/// The run that it follows.
+#[derive(Debug)]
+struct Following {
+    run: u64,
+    server: ServerId,
+    job: Box<Job>,
+    /// Those of the whole model.
+    parameters: usize,
+    /// The version of the key map.
+    map: u64,
+    /// None before it has keys.
+    store: Option<Store>,
+    /// Whether the coordinator counts on it to follow: one that is new does not at first.
+    begun: bool,
+    /// The keys that shall move, since that was decided.
+    moving: Option<Moving>,
+}
+
+impl Shard {
+    /// A server that will dial the coordinator at [`Input::Start`].
+    #[must_use]
+    pub fn new(config: ShardConfig) -> Self {
+        Self {
+            dialler: Dialler::new(config.stream),
+            damage: Damage::default(),
+            config,
+            coordinators: Places::new(Target::Server),
+            welcome: false,
+            following: None,
+            followed: 0,
+            told: 0,
+            workers: Workers::default(),
+            shown: Vec::new(),
+            on_disk: None,
+            written: None,
+            measured: None,
+            strangers: BTreeSet::new(),
+            identities: BTreeMap::new(),
+            leaving: false,
+            done: false,
+        }
+    }
+
+    /// The same, which finds the coordinator at this address, whoever drives it.
+    #[must_use]
+    pub fn follows(mut self, coordinator: String) -> Self {
+        let target = Target::Address(coordinator);
+        self.dialler.turn_to(target.clone());
+        self.coordinators = Places::new(target);
+        self
+    }
+
+    pub(super) fn lease(&self) -> Duration {
+        let job = self.following.as_ref().map(|following| &following.job);
+        job.map_or(self.config.lease, |job| job.membership.lease)
+    }
+
+    fn store(&self) -> Option<&Store> {
+        self.following.as_ref()?.store.as_ref()
+    }
+
+    fn store_mut(&mut self) -> Option<&mut Store> {
+        self.following.as_mut()?.store.as_mut()
+    }
+
+    /// The keys that it has, if it has some.
+    fn keys(&self) -> Option<KeyRange> {
+        self.store().map(Store::keys)
+    }
+
+    /// Which server it is, and its keys, if it has some.
+    pub(super) fn holds(&self) -> Option<(ServerId, KeyRange)> {
+        Some((self.following.as_ref()?.server, self.keys()?))
+    }
+
+    /// The version of the key map that it goes by.
+    fn map(&self) -> u64 {
+        self.following.as_ref().map_or(0, |following| following.map)
+    }
+
+    /// Sends to the coordinator, if it has taken this server in.
+    fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        if let Some(peer) = self.dialler.peer().filter(|_| self.welcome) {
+            self.dialler.sent(now);
+            out.push(Effect::Send(peer, message));
+        }
+    }
+
+    fn finish(&mut self, result: Result<EndReason, WorkerError>, out: &mut Outbox) {
+        let peers = self.dialler.peer().into_iter().chain(self.workers.peers());
+        out.extend(peers.map(Effect::Close));
+        self.done = true;
+        out.push(Effect::Done(result));
+    }
+
+    fn fail(&mut self, what: String, out: &mut Outbox) {
+        self.finish(Err(WorkerError::Protocol(what)), out);
+    }
+
+    fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
+        self.welcome = false;
+        let lease = self.lease();
+        self.dialler.turn_to(self.coordinators.turn());
+        if let Err(unreachable) = self.dialler.redial(now, why, lease, out) {
+            self.give_up(unreachable, out);
+        }
+    }
+
+    /// A message to or from the coordinator was damaged on the way: the connection is as good as
+    /// lost.
+    fn on_damage(&mut self, now: Time, error: &str, out: &mut Outbox) {
+        match self.damage.again(error) {
+            Ok(why) => self.redial(now, why, out),
+            Err(error) => self.finish(Err(error), out),
+        }
+    }
+
+    fn give_up(&mut self, Unreachable { why, attempts, tried }: Unreachable, out: &mut Outbox) {
+        self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
+    }
+
+    fn on_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        self.dialler.connected(now, peer);
+        // What moves may follow the first answer at once.
+        out.push(Effect::Limit(peer, Limits::of_coordinator()));
+        let begun = self.following.as_ref().filter(|following| following.begun);
+        let enlist = Enlist {
+            protocol: PROTOCOL_VERSION,
+            build: String::from(BUILD),
+            place: match (self.config.place, begun) {
+                (Place::Wanted, Some(begun)) => Place::Given { server: begun.server },
+                (place, _) => place,
+            },
+            address: self.config.address.clone(),
+            standby: None,
+            followed: begun.map(|begun| (begun.run, self.followed)),
+            on_disk: self.on_disk.clone(),
+        };
+        out.push(Effect::Send(peer, Message::Enlist(enlist)));
+    }
+
+    fn on_coordinator(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::Refused(Refusal::Frame { what }) if self.following.is_some() => {
+                self.on_damage(now, &what, out);
+            }
+            Message::Refused(why) if why.is_permanent() => {
+                self.finish(Err(WorkerError::Refused(why)), out);
+            }
+            Message::Refused(why) => {
+                if let Refusal::Standby { leader } = &why {
+                    self.coordinators.note_other(leader.clone());
+                }
+                self.redial(now, why.to_string(), out);
+            }
+            Message::End(end) => self.finish(Ok(end.reason), out),
+            Message::Enlisted(enlisted) => self.on_enlisted(now, *enlisted, out),
+            Message::Decisions(decisions) => self.on_decisions(now, decisions, out),
+            Message::Begin(begin) => self.on_begin(begin, out),
+            Message::Portion(portion) => self.on_portion(now, portion, out),
+            Message::GoBack(go_back) => self.on_go_back(go_back, out),
+            Message::Standby(standby) => self.coordinators.note_standby(standby.address),
+            other => {
+                self.fail(alloc::format!("it sent a {:?} message to a server", other.kind()), out);
+            }
+        }
+    }
+
+    fn on_enlisted(&mut self, now: Time, enlisted: Enlisted, out: &mut Outbox) {
+        if let Err(what) = self.take_place(enlisted, out) {
+            return self.fail(what, out);
+        }
+        self.welcome = true;
+        self.dialler.welcomed();
+        // What was lost with the connection before, or came while there was none.
+        for slice in self.shown.clone() {
+            self.tell(now, Message::Slice(slice), out);
+        }
+        if let Some(measured) = self.measured.clone() {
+            self.tell(now, Message::Measured(measured), out);
+        }
+        let held: Vec<_> = self.workers.held().collect();
+        for (worker, incarnation, push) in held {
+            self.announce(now, worker, incarnation, &push, out);
+        }
+        self.tell_written(now, out);
+        if self.leaving {
+            self.tell(now, Message::Leave(Leave), out);
+        }
+    }
+
+    fn take_place(&mut self, enlisted: Enlisted, out: &mut Outbox) -> Result<(), String> {
+        let Enlisted { run, server, job, digest, standby, origin } = enlisted;
+        self.coordinators.leads(standby);
+        self.check_origin(origin)?;
+        if let Some(following) = &self.following {
+            let (was, had, has_keys) = (following.run, following.server, following.store.is_some());
+            if was != run && !self.goes_on_in(run) {
+                return Err(String::from("it is another run than before"));
+            }
+            if had == server {
+                return Ok(());
+            }
+            if has_keys {
+                return Err(alloc::format!("it says that this is server {server} now"));
+            }
+            // What it was to have went another way while it was cut off: it begins anew.
+            (self.followed, self.told) = (0, 0);
+        }
+        if job_digest(&job) != digest {
+            return Err(String::from("its job means something else here; use the same release"));
+        }
+        job.validate().map_err(|error| alloc::format!("its job makes no sense: {error}"))?;
+        let model = Model::new(&job.model, job.data.shape)
+            .map_err(|error| alloc::format!("its job has an impossible model: {error}"))?;
+        let store = match self.config.place {
+            Place::First { .. } => {
+                let keys = job.keys_of(server, model.parameters());
+                let keys = keys.ok_or_else(|| String::from("its job has no keys for this one"))?;
+                let store = Store::new(&job, &model, keys);
+                Some(store.map_err(|error| alloc::format!("its job makes no sense: {error}"))?)
+            }
+            Place::Wanted | Place::Given { .. } => None,
+        };
+        self.workers = Workers::new(job.membership.workers);
+        if let Some(store) = &store {
+            let keys = store.keys();
+            out.push(Effect::Report(Event::Enlisted { job: Box::new(job.clone()), server, keys }));
+        }
+        let (job, begun) = (Box::new(job), store.is_some());
+        let (parameters, map) = (model.parameters(), 0);
+        let following = Following { run, server, job, parameters, map, store, begun, moving: None };
+        self.following = Some(following);
+        Ok(())
+    }
+
+    fn on_decisions(&mut self, now: Time, decisions: Decisions, out: &mut Outbox) {
+        let Decisions { first, decisions } = decisions;
+        if first > self.followed {
+            let what = alloc::format!("decision {} is missing before {first}", self.followed);
+            return self.fail(what, out);
+        }
+        // Those it has followed already came twice.
+        let known = (self.followed - first) as usize;
+        for decision in decisions.into_iter().skip(known) {
+            let checkpoint = match decision {
+                Decision::Checkpoint { number, oldest } => Some((number, oldest)),
+                _ => None,
+            };
+            if let Err(what) = self.follow(now, decision, out) {
+                return self.fail(what, out);
+            }
+            self.followed += 1;
+            self.damage.progressed();
+            if let Some((number, oldest)) = checkpoint {
+                self.keep_state(number, oldest, out);
+            }
+        }
+        if self.followed >= self.told + FOLLOWED_AT_ONCE {
+            self.tell_followed(now, out);
+        }
+    }
+
+    fn tell_followed(&mut self, now: Time, out: &mut Outbox) {
+        self.told = self.followed;
+        let followed = Followed { decisions: self.followed };
+        self.tell(now, Message::Followed(followed), out);
+    }
+
+    fn follow(&mut self, now: Time, decision: Decision, out: &mut Outbox) -> Result<(), String> {
+        let Some(Following { store, moving, .. }) = &mut self.following else {
+            return Err(String::from("it decided before it said of what"));
+        };
+        moving.iter_mut().for_each(|moving| moving.remember(&decision));
+        match decision {
+            Decision::Admit { worker, incarnation } => self.admit(worker, incarnation, out),
+            Decision::Give { worker, headers } => self.give(worker, headers, out),
+            Decision::Gather { contribution, factor } => {
+                let push = self.workers.take(contribution.worker, contribution.sequence);
+                let push = push.zip(store.as_mut());
+                let (push, store) =
+                    push.ok_or_else(|| missing(contribution.worker, contribution.sequence))?;
+                store.gather(contribution, push, factor);
+            }
+            Decision::Drop { worker, sequence } => {
+                let push = self.workers.take(worker, sequence);
+                push.ok_or_else(|| missing(worker, sequence))?;
+            }
+            Decision::Cut { moves } => self.on_cut(now, moves, out),
+            Decision::Stay => *moving = None,
+            Decision::Map(map) => self.on_map(&map, out)?,
+            Decision::Show { version, keys } => {
+                let Some(store) = store else { return Ok(()) };
+                let (own, all) = (store.keys(), store.parameters());
+                let Some(keys) = own.overlap(keys) else { return Ok(()) };
+                let values = match keys.within(own).and_then(|places| all.get(places)) {
+                    Some(part) if part.len() < all.len() => Arc::new(part.to_vec()),
+                    _ => all.clone(),
+                };
+                let slice = Slice { header: SliceHeader { version, keys }, values };
+                self.shown.push(slice.clone());
+                self.tell(now, Message::Slice(slice), out);
+            }
+            Decision::Seen { version } => {
+                self.shown.retain(|slice| slice.header.version != version);
+            }
+            decision @ (Decision::Forget { .. }
+            | Decision::Rows { .. }
+            | Decision::Merge { .. }
+            | Decision::Close { .. }
+            | Decision::Found(_)
+            | Decision::Discard
+            | Decision::Mode(_)
+            | Decision::Look(_)
+            | Decision::ForgetLooks
+            | Decision::GoBack
+            | Decision::PushRange { .. }
+            | Decision::Checkpoint { .. }) => {
+                let sums = store.as_mut().and_then(|store| {
+                    let sums = store.follow(&decision);
+                    out.extend(store.spares().map(Effect::Spare));
+                    sums
+                });
+                if let Some(sums) = sums {
+                    let measured = Measured { decision: self.followed, sums };
+                    self.measured = Some(measured.clone());
+                    self.tell(now, Message::Measured(measured), out);
+                }
+                if let Decision::Forget { worker } = decision {
+                    out.extend(self.workers.forget(worker).map(Effect::Close));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, worker: WorkerId, headers: Vec<ParametersHeader>, out: &mut Outbox) {
+        let Some(Following { store: Some(store), .. }) = &mut self.following else { return };
+        for header in headers {
+            store.gave(worker, header.version);
+            if let Some(decided) = header.decided {
+                self.workers.decide(worker, decided.sequence);
+            }
+            let last = Sequence(header.sequence.0.saturating_add(u64::from(header.ahead)));
+            if let Some(peer) = self.workers.allow(worker, last) {
+                let Some(answer) = store.answer(worker) else { continue };
+                out.push(Effect::Send(peer, Message::Parameters(answer.message(header))));
+            }
+        }
+    }
+
+    fn on_push(&mut self, now: Time, peer: PeerId, worker: WorkerId, push: Push, out: &mut Outbox) {
+        let Some(store) = self.store() else { return };
+        let keys = store.place_of(worker).unwrap_or_else(|| store.keys());
+        let incarnation = push.header.incarnation;
+        match self.workers.hold(worker, push, keys) {
+            Ok(None) => {} // decided already: the coordinator answers
+            Ok(Some(push)) => self.announce(now, worker, incarnation, &push, out),
+            Err(why) => self.refuse(peer, why, out),
+        }
+    }
+
+    /// Lets the coordinator know that part of a push is here.
+    fn announce(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        incarnation: Incarnation,
+        push: &Push,
+        out: &mut Outbox,
+    ) {
+        let Some(store) = self.store() else { return };
+        let fault = push
+            .first_not_finite()
+            .map(|key| Fault { key, has_diverged: store.first_not_finite().is_some() });
+        let job = self.following.as_ref().map(|following| &following.job);
+        let squares = job.and_then(|job| job.update.squares(&push.gradient));
+        let (sequence, base) = (push.header.sequence, push.header.base);
+        let arrived = Arrived { worker, incarnation, sequence, base, fault, squares };
+        self.tell(now, Message::Arrived(arrived), out);
+    }
+}
+
+/// What the coordinator decided on is not here.
+fn missing(worker: WorkerId, sequence: Sequence) -> String {
+    alloc::format!("it decided on push {sequence} of worker {worker}, which has not come here")
+}
+
+impl Node for Shard {
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        if self.done {
+            return;
+        }
+        match input {
+            Input::Start => self.dialler.start(now, out),
+            Input::Dialled(peer, identity) if !identity.may_serve() => {
+                self.dialler.connected(now, peer);
+                let why = alloc::format!("who answers there is {identity}, which is no server");
+                match self.following {
+                    Some(_) => self.redial(now, why, out),
+                    None => self.fail(why, out),
+                }
+            }
+            Input::Dialled(peer, _) => self.on_dialled(now, peer, out),
+            Input::DialFailed { why, permanent: true } if self.following.is_none() => {
+                let unreachable = self.dialler.give_up(now);
+                self.give_up(Unreachable { why, ..unreachable }, out);
+            }
+            Input::DialFailed { why, .. } => self.redial(now, why, out),
+            Input::Connected(peer, identity) => {
+                self.strangers.insert((now, peer));
+                self.identities.insert(peer, identity);
+                out.push(Effect::Limit(peer, Limits::STRANGER));
+            }
+            Input::Message(from, message) => {
+                if self.dialler.heard(now, from) {
+                    self.on_coordinator(now, message, out);
+                } else {
+                    self.on_message(now, from, message, out);
+                }
+            }
+            Input::Receiving(from) => {
+                if !self.dialler.heard(now, from) {
+                    self.workers.hear(now, from, self.lease(), out);
+                }
+            }
+            Input::Garbage(peer, error) if self.dialler.peer() != Some(peer) => {
+                self.refuse(peer, error.into(), out);
+            }
+            Input::Garbage(_, error) if self.following.is_none() && is_foreign(error) => {
+                self.fail(error.to_string(), out);
+            }
+            Input::Garbage(_, error) => self.on_damage(now, &error.to_string(), out),
+            Input::Disconnected { peer, why } => {
+                self.forget_stranger(peer);
+                self.workers.detach(peer);
+                if self.dialler.lost(peer) {
+                    self.redial(now, why, out);
+                }
+            }
+            Input::Overslept => self.dialler.overslept(now),
+            Input::Drain => self.drain(now, out),
+            Input::Wake => self.on_wake(now, out),
+            Input::Written(number) => self.on_written(now, number, out),
+            Input::Prepared(_)
+            | Input::Computed(_)
+            | Input::Evaluated(_)
+            | Input::Checkpoint(_) => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.done {
+            return None;
+        }
+        let stranger = self.strangers.first().map(|&(since, _)| since + self.lease());
+        self.dialler.deadline(self.lease()).into_iter().chain(stranger).min()
+    }
+}
+
+impl Shard {
+    fn on_wake(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.lease();
+        while let Some(&(since, peer)) = self.strangers.first()
+            && now >= since + lease
+        {
+            self.forget_stranger(peer);
+            out.push(Effect::Close(peer));
+        }
+        match self.dialler.wake(now, lease, out) {
+            Due::Nothing => {}
+            Due::Beat => {
+                if self.welcome && self.told < self.followed {
+                    self.tell_followed(now, out);
+                }
+                let heartbeat = Message::Heartbeat(Heartbeat { incarnation: None });
+                out.extend(self.dialler.peer().map(|peer| Effect::Send(peer, heartbeat)));
+            }
+            Due::Silence(silent) => {
+                let why = alloc::format!("it has been silent for {silent:?}");
+                self.redial(now, why, out);
+            }
+        }
+    }
+}

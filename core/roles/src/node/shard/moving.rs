@@ -1,0 +1,152 @@
+//! Keys that come to this server or go from it.
+//!
+//! From the decision that keys shall move until the one that they have, a server that shall have some
+//! gathers what there is to know of them, and remembers what is decided meanwhile: then it does that
+//! to what has come, and has both as if it had always had them. Until then nothing has happened.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Following, Shard, Workers};
+use crate::node::{Effect, Event, Outbox};
+use crate::store::{Coming, PartError, Store};
+use pstrain_compute::model::Model;
+use pstrain_compute::params::{KeyMap, KeyRange, Move};
+use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_compute::time::Time;
+use pstrain_wire::Message;
+use pstrain_wire::decision::Decision;
+use pstrain_wire::group::{Begin, Leave, Portion, Taken};
+use pstrain_wire::worker::EndReason;
+
+/// Keys that shall move.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Moving {
+    /// The number of the decision.
+    cut: u64,
+    /// Those that come here.
+    coming: Vec<Coming>,
+    /// What was decided since.
+    since: Vec<Decision>,
+}
+
+impl Moving {
+    /// Takes note of a decision.
+    pub(super) fn remember(&mut self, decision: &Decision) {
+        if !self.coming.is_empty() {
+            self.since.push(decision.clone());
+        }
+    }
+
+    /// Saves or restores what has come, once serde has been over the rest.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        self.coming.iter_mut().try_for_each(|coming| coming.archive(archive))
+    }
+}
+
+impl Shard {
+    /// The coordinator counts on this server from here on.
+    pub(super) fn on_begin(&mut self, begin: Begin, out: &mut Outbox) {
+        let Begin { followed, seats } = begin;
+        let Some(following) = self.following.as_mut().filter(|it| it.store.is_none()) else {
+            return self.fail(String::from("it let a server begin twice"), out);
+        };
+        if seats.len() != following.job.membership.workers as usize {
+            return self.fail(String::from("it has other workers than its job"), out);
+        }
+        following.begun = true;
+        following.moving = None;
+        (self.followed, self.told) = (followed, followed);
+        self.workers = Workers::of(seats);
+    }
+
+    pub(super) fn on_cut(&mut self, now: Time, moves: Vec<Move>, out: &mut Outbox) {
+        let cut = self.followed;
+        let Some(Following { server, store, moving, .. }) = &mut self.following else { return };
+        let server = *server;
+        let coming = moves.iter().filter(|it| it.to == server).map(|it| Coming::new(it.keys));
+        *moving = Some(Moving { cut, coming: coming.collect(), since: Vec::new() });
+        let mut sent = Vec::new();
+        for Move { keys, .. } in moves.into_iter().filter(|it| it.from == server) {
+            let part = store.as_mut().and_then(|store| store.part(keys));
+            let bytes = part.map(|part| part.to_bytes()).unwrap_or_default();
+            sent.extend(Portion::cut(cut, keys, &bytes));
+        }
+        for portion in sent {
+            self.tell(now, Message::Portion(portion), out);
+        }
+    }
+
+    pub(super) fn on_portion(&mut self, now: Time, portion: Portion, out: &mut Outbox) {
+        let moving = self.following.as_mut().and_then(|following| following.moving.as_mut());
+        let Some(moving) = moving.filter(|moving| moving.cut == portion.header.cut) else {
+            return; // of what does not move any more
+        };
+        let cut = moving.cut;
+        let taken = moving.coming.iter_mut().try_for_each(|coming| coming.take(&portion));
+        if let Err(error) = taken {
+            return self.fail(alloc::format!("keys that were to move did not come: {error}"), out);
+        }
+        if moving.coming.iter().all(Coming::is_whole) {
+            self.tell(now, Message::Taken(Taken { cut }), out);
+        }
+    }
+
+    /// The keys have moved.
+    pub(super) fn on_map(&mut self, map: &KeyMap, out: &mut Outbox) -> Result<(), String> {
+        let Some(following) = &mut self.following else { return Ok(()) };
+        following.map = map.version();
+        let moving = following.moving.take();
+        let had = following.store.as_ref().map(Store::keys);
+        let has = map.keys_of(following.server);
+        if let Some(keys) = has.filter(|_| has != had) {
+            let store = following.with_keys(keys, moving);
+            let store = store.map_err(|error| alloc::format!("it moved keys, but {error}"))?;
+            following.store = Some(store);
+            let server = following.server;
+            out.push(Effect::Report(match had {
+                Some(_) => Event::Holds { keys },
+                None => Event::Enlisted { job: following.job.clone(), server, keys },
+            }));
+        }
+        if has.is_none() && had.is_some() {
+            following.store = None; // the coordinator says when it can go
+        }
+        self.workers.forget_held();
+        for worker in self.workers.ids() {
+            self.seat_early(worker, out);
+        }
+        Ok(())
+    }
+
+    /// Somebody wants this server to finish in order: it goes once others have its keys, or at once where
+    /// they do not move and it can go back to a checkpoint.
+    pub(super) fn drain(&mut self, now: Time, out: &mut Outbox) {
+        let is_alone = self.keys().is_none() || self.on_disk().is_some();
+        if is_alone || core::mem::replace(&mut self.leaving, true) {
+            return self.finish(Ok(EndReason::Stopped), out);
+        }
+        self.tell(now, Message::Leave(Leave), out);
+    }
+}
+
+impl Following {
+    /// The store of `keys`: what is here of them, and what has come.
+    fn with_keys(&mut self, keys: KeyRange, moving: Option<Moving>) -> Result<Store, PartError> {
+        let Self { job, store, .. } = self;
+        let model = Model::new(&job.model, job.data.shape).map_err(|_error| PartError::Keys)?;
+        let Moving { coming, since, .. } = moving.ok_or(PartError::Keys)?;
+        let mut parts = Vec::new();
+        if let Some(store) = store
+            && let Some(kept) = store.keys().overlap(keys)
+        {
+            parts.extend(store.part(kept));
+        }
+        for coming in coming {
+            parts.push(coming.finish(job, &model, &since)?);
+        }
+        Store::of_parts(job, &model, keys, parts)
+    }
+}

@@ -1,0 +1,327 @@
+//! The workers, as a server knows them that does not coordinate: by what it was told of them.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Shard;
+use crate::node::idle::Idle;
+use crate::node::server::no_standby;
+use crate::node::{Effect, Outbox, Target};
+use pstrain_compute::id::{Incarnation, PeerId, Sequence, WorkerId};
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::heartbeat;
+use pstrain_wire::group::{Attach, Attached};
+use pstrain_wire::worker::{Heartbeat, Push, PushHeader};
+use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal};
+
+/// All worker ids of the job.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Workers {
+    seats: Vec<Seat>,
+    peers: BTreeMap<PeerId, WorkerId>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Seat {
+    /// The last one that the coordinator has admitted.
+    incarnation: Incarnation,
+    peer: Option<PeerId>,
+    /// A connection whose incarnation, or key map, is not known here yet.
+    early: Option<(PeerId, Attach)>,
+    /// The last push that is allowed.
+    allowed: Sequence,
+    /// The last push that is decided.
+    decided: Sequence,
+    /// Parts of pushes, until they are decided.
+    #[serde(skip)]
+    held: BTreeMap<Sequence, Push>,
+    /// When it was last told that a message of its is being received.
+    told: Time,
+    /// Messages without a gradient of late.
+    idle: Idle,
+}
+
+impl Workers {
+    pub(super) fn new(workers: u32) -> Self {
+        let seats = (0..workers).map(|_| Seat::default()).collect();
+        Self { seats, peers: BTreeMap::new() }
+    }
+
+    fn seat(&mut self, worker: WorkerId) -> Option<&mut Seat> {
+        self.seats.get_mut(worker.0 as usize)
+    }
+
+    /// Saves or restores everything.
+    pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(self)?;
+        for seat in &mut self.seats {
+            let mut headers = seat.held.values().map(|push| push.header).collect();
+            archive.small::<Vec<PushHeader>>(&mut headers)?;
+            for header in headers {
+                let held = seat.held.entry(header.sequence);
+                let gradient = Arc::default();
+                let push = held.or_insert_with(|| Push::new(header, gradient));
+                let mut encoded = push.encoded.take().map(Arc::unwrap_or_clone);
+                archive.small(&mut encoded)?;
+                push.encoded = encoded.map(Arc::new);
+                let values = header.keys.len() as usize;
+                archive.shared_of("held", &mut push.gradient, values)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The connections of all who are there.
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.peers.keys().copied()
+    }
+
+    /// The worker ids as the coordinator knows them: what comes after is in the decisions.
+    pub(super) fn of(seats: Vec<(Incarnation, Sequence)>) -> Self {
+        let seat = |(incarnation, decided)| Seat {
+            incarnation,
+            allowed: decided,
+            decided,
+            ..Seat::default()
+        };
+        Self { seats: seats.into_iter().map(seat).collect(), peers: BTreeMap::new() }
+    }
+
+    /// The keys are other ones: parts of pushes that are here were made for those before, and are not
+    /// going to be decided.
+    pub(super) fn forget_held(&mut self) {
+        self.seats.iter_mut().for_each(|seat| seat.held.clear());
+    }
+
+    /// All worker ids.
+    pub(super) fn ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        (0..self.seats.len() as u32).map(WorkerId)
+    }
+
+    /// Parts of pushes that are not decided, and whose they are.
+    pub(super) fn held(&self) -> impl Iterator<Item = (WorkerId, Incarnation, Push)> {
+        (0..).map(WorkerId).zip(&self.seats).flat_map(|(worker, seat)| {
+            seat.held.values().map(move |push| (worker, seat.incarnation, push.clone()))
+        })
+    }
+
+    /// Notes that pushes up to `last` are decided. Parts that are still held belong to pushes that
+    /// were called off.
+    pub(super) fn decide(&mut self, worker: WorkerId, last: Sequence) {
+        let Some(seat) = self.seat(worker) else { return };
+        seat.decided = seat.decided.max(last);
+        seat.held.retain(|&sequence, _| sequence > last);
+    }
+
+    /// Takes a part of a push out, to be done with as was decided.
+    pub(super) fn take(&mut self, worker: WorkerId, sequence: Sequence) -> Option<Push> {
+        let seat = self.seat(worker)?;
+        seat.decided = seat.decided.max(sequence);
+        seat.held.remove(&sequence)
+    }
+
+    /// Notes that pushes up to `last` are allowed; gives the worker's connection.
+    pub(super) fn allow(&mut self, worker: WorkerId, last: Sequence) -> Option<PeerId> {
+        let seat = self.seat(worker)?;
+        seat.allowed = seat.allowed.max(last);
+        seat.peer
+    }
+
+    /// Keeps a part of a push, unless it has been decided; gives it if it is kept.
+    pub(super) fn hold(
+        &mut self,
+        worker: WorkerId,
+        push: Push,
+        keys: KeyRange,
+    ) -> Result<Option<Push>, Refusal> {
+        let (header, values) = (push.header, push.gradient.len() as u64);
+        let Some(seat) = self.seat(worker) else { return Ok(None) };
+        if header.incarnation != seat.incarnation {
+            return Err(Refusal::Fenced { incarnation: header.incarnation });
+        }
+        if header.sequence <= seat.decided {
+            return Ok(None);
+        }
+        if header.sequence > seat.allowed {
+            let sequence = header.sequence;
+            let what = alloc::format!("push {sequence} came before parameters for it");
+            return Err(Refusal::Unexpected { what });
+        }
+        if header.keys != keys || values != keys.len() {
+            return Err(Refusal::Keys { given: header.keys, values, wanted: keys });
+        }
+        // Repeated after a reconnect, or the first of its kind: it is the same gradient.
+        Ok(Some(seat.held.entry(header.sequence).or_insert(push).clone()))
+    }
+
+    /// Whether the worker's incarnation has been allowed a push.
+    pub(super) fn has_begun(&mut self, worker: WorkerId) -> bool {
+        self.seat(worker).is_some_and(|seat| seat.allowed > Sequence(0))
+    }
+
+    /// Nothing more comes of what `worker` has pushed; gives its connection, to be closed.
+    pub(super) fn forget(&mut self, worker: WorkerId) -> Option<PeerId> {
+        let seat = self.seat(worker)?;
+        seat.held.clear();
+        let peer = seat.peer.take()?;
+        self.peers.remove(&peer);
+        Some(peer)
+    }
+
+    /// Forgets a connection.
+    pub(super) fn detach(&mut self, peer: PeerId) {
+        let Some(worker) = self.peers.remove(&peer) else { return };
+        let Some(seat) = self.seat(worker) else { return };
+        seat.peer.take_if(|it| *it == peer);
+        seat.early.take_if(|(it, _)| *it == peer);
+    }
+
+    /// Tells a worker whose long message is under way that it is heard.
+    pub(super) fn hear(&mut self, now: Time, peer: PeerId, lease: Duration, out: &mut Outbox) {
+        let worker = self.peers.get(&peer).copied();
+        let Some(seat) = worker.and_then(|worker| self.seat(worker)) else { return };
+        if now >= seat.told + heartbeat(lease) {
+            seat.told = now;
+            out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
+        }
+    }
+}
+
+impl Shard {
+    /// A message of somebody who dialled this server.
+    pub(super) fn on_message(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        message: Message,
+        out: &mut Outbox,
+    ) {
+        let (worker, lease) = (self.workers.peers.get(&from).copied(), self.lease());
+        let seat = worker.and_then(|worker| self.workers.seat(worker));
+        if seat.is_some_and(|seat| seat.idle.is_flood(now, lease, &message)) {
+            return self.refuse(from, Refusal::Flooding, out);
+        }
+        match (worker, message) {
+            (None, Message::Attach(attach)) => self.on_attach(from, attach, out),
+            (Some(worker), Message::Attach(attach)) if attach.worker == worker => {
+                self.on_attach(from, attach, out);
+            }
+            (Some(worker), Message::Push(push)) => self.on_push(now, from, worker, push, out),
+            (Some(worker), Message::UseKeys(header)) => {
+                self.on_use_keys(from, worker, header, out);
+            }
+            (Some(worker), Message::Keys(keys)) => self.on_keys(from, worker, &keys, out),
+            (Some(_), Message::Heartbeat(heartbeat)) => {
+                out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
+            }
+            (None, Message::Follow(_)) if self.on_disk().is_some() => {
+                self.refuse(from, no_standby(), out);
+            }
+            (_, message) => self.refuse(from, self.elsewhere(&message), out),
+        }
+    }
+
+    /// A refusal for a message that only the coordinator answers.
+    pub(in crate::node) fn elsewhere(&self, message: &Message) -> Refusal {
+        let there = match self.coordinators.all().next() {
+            Some(Target::Address(address)) => alloc::format!(", at {address}"),
+            _ => String::new(),
+        };
+        let what = match message {
+            Message::Hello(_) => alloc::format!(
+                "it does not coordinate; dial the server that does{there}, and that one names all \
+                 others"
+            ),
+            message => alloc::format!(
+                "a {:?} message came to a server that does not coordinate; ask the one that \
+                 does{there}",
+                message.kind()
+            ),
+        };
+        Refusal::Unexpected { what }
+    }
+
+    /// Forgets that nothing is known of a connection: it has said who it is, or is gone.
+    pub(super) fn forget_stranger(&mut self, peer: PeerId) {
+        if self.identities.remove(&peer).is_some() {
+            self.strangers.retain(|&(_, stranger)| stranger != peer);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, peer: PeerId, why: Refusal, out: &mut Outbox) {
+        self.forget_stranger(peer);
+        self.workers.detach(peer);
+        out.push(Effect::Send(peer, Message::Refused(why)));
+        out.push(Effect::Close(peer));
+    }
+
+    /// A worker says who it is; one that is in says it again whenever keys have moved.
+    fn on_attach(&mut self, peer: PeerId, attach: Attach, out: &mut Outbox) {
+        let Attach { protocol, run, worker, incarnation, .. } = attach;
+        if protocol != PROTOCOL_VERSION {
+            let theirs = (protocol, protocol);
+            return self.refuse(peer, Refusal::Protocol { theirs, ours: PROTOCOL_VERSION }, out);
+        }
+        let is_known = self.workers.peers.contains_key(&peer);
+        let identity = self.identities.get(&peer).copied().unwrap_or_default();
+        if let Err(why) = identity.claim(Some(worker))
+            && !is_known
+        {
+            return self.refuse(peer, why.into(), out);
+        }
+        let is_run = self.following.as_ref().is_some_and(|following| following.run == run);
+        let Some(seat) = self.workers.seat(worker).filter(|_| is_run) else {
+            let what = String::from("this server does not follow that run, or not yet");
+            return self.refuse(peer, Refusal::Server { what }, out);
+        };
+        if incarnation < seat.incarnation {
+            return self.refuse(peer, Refusal::Fenced { incarnation }, out);
+        }
+        let older = seat.early.replace((peer, attach)).map(|(early, _)| early);
+        self.identities.remove(&peer);
+        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.workers.peers.insert(peer, worker);
+        if let Some(older) = older.filter(|older| *older != peer) {
+            self.workers.peers.remove(&older);
+            out.push(Effect::Close(older));
+        }
+        self.seat_early(worker, out);
+    }
+
+    /// The coordinator has admitted an incarnation.
+    pub(super) fn admit(&mut self, worker: WorkerId, incarnation: Incarnation, out: &mut Outbox) {
+        let Some(seat) = self.workers.seat(worker) else { return };
+        seat.incarnation = incarnation;
+        (seat.allowed, seat.decided) = (Sequence(0), Sequence(0));
+        seat.held.clear();
+        self.seat_early(worker, out);
+    }
+
+    /// Takes a worker in whose incarnation and key map are known here now.
+    pub(super) fn seat_early(&mut self, worker: WorkerId, out: &mut Outbox) {
+        let (Some(keys), map) = (self.keys(), self.map()) else { return };
+        let Some(seat) = self.workers.seat(worker) else { return };
+        let admitted = seat.incarnation;
+        let is_due = |(_, it): &mut (PeerId, Attach)| it.incarnation == admitted && it.map <= map;
+        let Some((peer, _)) = seat.early.take_if(is_due) else { return };
+        let older = seat.peer.replace(peer).filter(|older| *older != peer);
+        if let Some(store) = self.store_mut() {
+            store.reconnected(worker);
+        }
+        if let Some(older) = older {
+            self.workers.peers.remove(&older);
+            out.push(Effect::Close(older));
+        }
+        // A push that is repeated may be of an earlier key map, when this server had more keys.
+        let most = self.following.as_ref().map_or(0, |following| following.parameters);
+        out.push(Effect::Limit(peer, Limits::of_worker(most)));
+        out.push(Effect::Send(peer, Message::Attached(Attached { map, keys })));
+    }
+}

@@ -1,0 +1,142 @@
+//! What somebody has promised of a server that has a standby: whom it may follow.
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use pstrain_compute::id::Term;
+use pstrain_wire::replica::{Candidacy, Elector, Promise, Stage};
+
+/// What an elector has promised of one server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Vote {
+    /// It follows nobody in an earlier term.
+    term: Term,
+    /// To whom it has promised that, and what that one had kept; none if it is known who leads.
+    to: Option<(u64, Term)>,
+    /// The latest term in which somebody may have led, and who: whoever keeps less than that one
+    /// must not lead.
+    led: (Term, Option<u64>),
+}
+
+impl Vote {
+    /// The term of its promise.
+    pub(super) const fn term(&self) -> Term {
+        self.term
+    }
+
+    /// Follows whoever leads in `term`; false if that is over.
+    ///
+    /// A later term that was promised to somebody who had kept less than this one has is no reason
+    /// not to: too many are bound to this one for that to come about, since they promise nothing to
+    /// one who has kept less.
+    pub(super) fn follow(&mut self, term: Term) -> bool {
+        let came_to_nothing = self.to.is_some_and(|(_, kept)| kept < term);
+        if term < self.term && !came_to_nothing {
+            return false;
+        }
+        if term != self.term {
+            *self = Self { term, to: None, led: (term, None) };
+        }
+        true
+    }
+
+    /// Answers one that wants to lead. A term is promised to one only, and only to one that keeps all
+    /// that anybody may have kept who led before; to itself, whoever that was does.
+    pub(super) fn answer(&mut self, elector: Elector, asked: Candidacy) -> Promise {
+        let Candidacy { term, kept, id, stage, .. } = asked;
+        let (led, by) = self.led;
+        if stage == Stage::Releases {
+            if by == Some(id) && led <= term {
+                self.led = (led.min(kept), by);
+            }
+            return Promise { elector, before: Vec::new(), term, stage, granted: true };
+        }
+        let has_all = kept >= led || by == Some(id);
+        let is_its = term == self.term && self.to.is_some_and(|(to, _)| to == id);
+        let granted = is_its || term > self.term && has_all;
+        if granted {
+            (self.term, self.to) = (term, Some((id, kept)));
+            if stage == Stage::Binds {
+                self.led = (term, Some(id));
+            }
+        }
+        Promise { elector, before: Vec::new(), term: self.term, stage, granted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pstrain_compute::id::ServerId;
+
+    fn ask(vote: &mut Vote, stage: Stage, term: u64, kept: u64, id: u64) -> bool {
+        let (run, server, term, kept) = (7, ServerId::COORDINATOR, Term(term), Term(kept));
+        let asked = Candidacy { run, server, term, kept, id, stage };
+        vote.answer(Elector::Coordinator, asked).granted
+    }
+
+    fn followed() -> Vote {
+        let mut vote = Vote::default();
+        assert!(vote.follow(Term(1)));
+        vote
+    }
+
+    #[test]
+    fn a_term_is_promised_to_one_and_never_taken_back() {
+        let mut vote = followed();
+        assert!(ask(&mut vote, Stage::Asks, 2, 1, 10));
+        assert!(ask(&mut vote, Stage::Asks, 2, 1, 10), "its question may come twice");
+        assert!(!ask(&mut vote, Stage::Asks, 2, 1, 11), "to another");
+        assert!(!ask(&mut vote, Stage::Asks, 1, 1, 10), "an earlier term");
+        assert!(!vote.follow(Term(1)), "whoever led before");
+        assert!(vote.follow(Term(2)));
+    }
+
+    #[test]
+    fn whoever_keeps_less_than_one_that_may_have_led_is_refused() {
+        let mut vote = followed();
+        assert!(ask(&mut vote, Stage::Asks, 2, 1, 10), "the primary asks");
+        assert!(ask(&mut vote, Stage::Asks, 3, 1, 11), "it does not lead yet");
+        assert!(!ask(&mut vote, Stage::Binds, 2, 1, 10), "and now another may");
+        assert!(ask(&mut vote, Stage::Binds, 3, 1, 11));
+        assert!(!ask(&mut vote, Stage::Asks, 4, 1, 10), "it has nothing of term 3");
+        assert!(ask(&mut vote, Stage::Asks, 4, 1, 11), "this one has what it did itself");
+        assert!(ask(&mut vote, Stage::Asks, 5, 3, 12), "that of term 3 has");
+    }
+
+    #[test]
+    fn whoever_is_bound_to_nobody_any_more_promises_what_it_did_before() {
+        let mut vote = followed();
+        assert!(ask(&mut vote, Stage::Asks, 2, 1, 10));
+        assert!(ask(&mut vote, Stage::Binds, 2, 1, 10));
+        let bound = vote;
+        ask(&mut vote, Stage::Releases, 2, 1, 11);
+        assert_eq!(vote, bound, "it is bound to another");
+        ask(&mut vote, Stage::Releases, 1, 1, 10);
+        assert_eq!(vote, bound, "that was said of an earlier term");
+        assert!(!ask(&mut vote, Stage::Asks, 3, 1, 11));
+        ask(&mut vote, Stage::Releases, 2, 1, 10);
+        assert!(!ask(&mut vote, Stage::Asks, 2, 1, 11), "a term is promised once");
+        assert!(ask(&mut vote, Stage::Asks, 3, 1, 11), "nobody has led in term 2");
+    }
+
+    #[test]
+    fn whoever_has_led_alone_cannot_undo_that() {
+        let mut vote = followed();
+        assert!(ask(&mut vote, Stage::Binds, 2, 1, 10), "it leads, and gets a partner");
+        assert!(ask(&mut vote, Stage::Binds, 4, 2, 10), "and loses that, too, which comes back");
+        ask(&mut vote, Stage::Releases, 4, 2, 10);
+        assert!(!ask(&mut vote, Stage::Asks, 5, 1, 11), "the first partner has nothing of term 2");
+        assert!(ask(&mut vote, Stage::Asks, 5, 2, 12), "the second has");
+    }
+
+    #[test]
+    fn a_promise_to_one_that_cannot_lead_any_more_binds_nobody() {
+        let mut vote = followed();
+        assert!(ask(&mut vote, Stage::Asks, 5, 1, 10));
+        assert!(!vote.follow(Term(1)), "it may lead in term 5");
+        assert!(vote.follow(Term(3)), "it cannot, since another has won term 3");
+        assert!(!ask(&mut vote, Stage::Binds, 5, 1, 10), "and never will");
+    }
+}

@@ -1,0 +1,204 @@
+//! Getting to the server and back to it: hello, welcome, dialling again, giving up.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+
+use super::group::Servers;
+use super::{Data, Member, Worker, WorkerError};
+use crate::node::dialler::Unreachable;
+use crate::node::{Effect, Event, Outbox};
+use pstrain_compute::id::{PeerId, ServerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::time::Time;
+use pstrain_wire::holders::Unreached;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::worker::{Bye, EndReason, Hello, Resume, Welcome};
+use pstrain_wire::{Limits, Message, job_digest};
+
+impl Worker {
+    pub(super) fn on_dialled(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        identity: Identity,
+        out: &mut Outbox,
+    ) {
+        self.welcome = false;
+        self.dialler.connected(now, peer);
+        if !identity.may_serve() {
+            return self.on_impostor(now, identity, out);
+        }
+        out.push(Effect::Limit(peer, Limits::DIALER));
+        let hello = Hello {
+            resume: self.member.as_ref().map(|member| Resume {
+                worker: member.worker,
+                incarnation: member.incarnation,
+                run: member.run,
+                allowed: self.work.allowed(),
+                decided: self.work.last_decided(),
+            }),
+            wants_examples: self.config.wants_examples,
+            term: self.allegiance.term(),
+            unreached: self.unreached.clone(),
+            ..Hello::new(self.config.name.clone(), self.config.worker)
+        };
+        self.send(now, Message::Hello(hello), out);
+    }
+
+    pub(super) fn on_dial_failed(
+        &mut self,
+        now: Time,
+        why: String,
+        permanent: bool,
+        out: &mut Outbox,
+    ) {
+        if self.dialler.release() {
+            if self.dialler.peer().is_none() {
+                return; // all begins anew
+            }
+            let Some(server) = self.servers.awaited() else {
+                return self.dial_servers(now, out); // it is not one of them any more
+            };
+            if self.member.is_some() {
+                return self.come_back_from(now, server, why, out);
+            }
+        }
+        // Once it has been welcome, whatever turns it away may be somebody else's doing.
+        if permanent && self.member.is_none() && !self.dialler.is_elsewhere() {
+            let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
+            return self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
+        }
+        self.redial(now, self.dialler.name(why), out);
+    }
+
+    /// Whoever answers has proved to be somebody else than a server.
+    pub(super) fn on_impostor(&mut self, now: Time, identity: Identity, out: &mut Outbox) {
+        let why = alloc::format!("who answers there is {identity}, which is no server");
+        if self.member.is_some() || self.dialler.is_elsewhere() {
+            self.redial(now, why, out);
+        } else {
+            self.finish(Err(WorkerError::Protocol(why)), out);
+        }
+    }
+
+    /// Goes away from all servers and comes back after a pause, to whoever may lead the first.
+    pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
+        self.dialler.turn_to(self.allegiance.turn());
+        self.come_back(now, why, out);
+    }
+
+    /// A message to or from `peer` was damaged on the way: the connection is as good as lost.
+    pub(super) fn on_damage(&mut self, now: Time, peer: PeerId, error: &str, out: &mut Outbox) {
+        let server = self.servers.behind(peer);
+        if server.is_none() && self.dialler.peer() != Some(peer) {
+            return; // a connection that is closed already
+        }
+        match (self.damage.again(error), server) {
+            (Ok(why), Some(server)) => self.come_back_from(now, server, why, out),
+            (Ok(why), None) => self.redial(now, why, out),
+            (Err(error), _) => self.finish(Err(error), out),
+        }
+    }
+
+    /// Goes away from all servers and comes back after a pause, or gives up.
+    pub(super) fn come_back(&mut self, now: Time, why: String, out: &mut Outbox) {
+        self.welcome = false;
+        self.servers.close(out);
+        if self.draining {
+            return self.finish(Ok(EndReason::Stopped), out);
+        }
+        if let Err(Unreachable { why, attempts, tried }) =
+            self.dialler.redial(now, why, self.lease(), out)
+        {
+            self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
+        }
+    }
+
+    /// The same, because of one of the other servers; the coordinator will be told which.
+    pub(super) fn come_back_from(
+        &mut self,
+        now: Time,
+        server: ServerId,
+        why: String,
+        out: &mut Outbox,
+    ) {
+        let address = self.servers.address(server).unwrap_or_default();
+        let said = alloc::format!("server {server} at {address}: {why}");
+        self.unreached = Some(Unreached::new(server, &why));
+        self.come_back(now, said, out);
+    }
+
+    pub(super) fn on_welcome(&mut self, now: Time, welcome: Welcome, out: &mut Outbox) {
+        let Some(peer) = self.dialler.peer() else { return };
+        if job_digest(&welcome.job) != welcome.digest {
+            let what = String::from("its job means something else here; use the same release");
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
+        if let Err(error) = welcome.job.validate() {
+            let what = alloc::format!("its job makes no sense: {error}");
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
+        let workers = welcome.job.membership.workers;
+        if let Some(wanted) = self.wanted.filter(|&wanted| wanted != workers) {
+            // Nobody shall wait for it until its lease is over.
+            let bye = Bye { incarnation: welcome.incarnation };
+            self.send(now, Message::Bye(bye), out);
+            return self.finish(Err(WorkerError::Workers { wanted, workers }), out);
+        }
+        let model = match Model::new(&welcome.job.model, welcome.job.data.shape) {
+            Ok(model) => model,
+            Err(error) => {
+                let what = alloc::format!("its job has an impossible model: {error}");
+                return self.finish(Err(WorkerError::Protocol(what)), out);
+            }
+        };
+        let keys = KeyRange::new(0, model.parameters() as u64);
+        let servers = Servers::of(welcome.holders, model.parameters());
+        let (Ok(keys), Some(servers)) = (keys, servers) else {
+            let what = String::from("its job has a model without parameters for every server");
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        };
+        if !self.allegiance.follow(welcome.run, welcome.term, welcome.standby) {
+            return self.redial(now, String::from("it leads no more"), out);
+        }
+        out.push(Effect::Limit(peer, Limits::of_server(model.parameters())));
+        let before = core::mem::replace(&mut self.servers, servers);
+        self.servers.begin_after(before, out);
+        let (worker, resumed) = (welcome.worker, welcome.resumed);
+        let same_data = self.member.as_ref().is_some_and(|member| {
+            member.worker == worker
+                && member.job.data == welcome.job.data
+                && member.job.seed == welcome.job.seed
+                && member.job.batch_size == welcome.job.batch_size
+                && member.job.redundancy == welcome.job.redundancy
+        });
+        let job = Box::new(welcome.job);
+        out.push(Effect::Report(Event::Welcomed { worker, resumed, job: job.clone() }));
+        let member = Member {
+            worker,
+            incarnation: welcome.incarnation,
+            run: welcome.run,
+            model_keys: keys,
+            keys,
+            examples_from_server: welcome.examples_from_server,
+            parts: job.parts_of(worker),
+            job,
+        };
+        if !resumed {
+            self.begin_filtering(&member, &model, out);
+            // Whatever was under way belonged to another incarnation.
+            self.work.reset();
+            if !same_data {
+                self.data = Data::None;
+            }
+        }
+        if let Some(was) = &self.member {
+            self.allegiance.becomes(was, &member);
+        }
+        self.member = Some(member);
+        self.unknown.clear();
+        self.narrow();
+        self.dial_servers(now, out);
+    }
+}

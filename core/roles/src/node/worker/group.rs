@@ -1,0 +1,473 @@
+//! The other servers of a job, each with its part of the keys.
+//!
+//! The connections share one fate: when one is lost, all are made anew, and the coordinator allows
+//! again what was lost with it. So a worker is in step with all servers, or with none. When keys have
+//! moved it goes through the servers as when it came, but keeps the connections that it has; what comes
+//! over one of them before the server has said that it goes by the same key map is of no use any more.
+
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::assembly::{Assembly, Sources};
+use super::{Data, Worker, WorkerError};
+use crate::node::{Effect, Outbox};
+use pstrain_compute::id::{PeerId, ServerId};
+use pstrain_compute::params::{KeyList, KeyRange, emptied};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::heartbeat;
+use pstrain_wire::group::{Attach, Attached, Mapped};
+use pstrain_wire::holders::Holders;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::worker::{Heartbeat, Parameters, Push};
+use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal};
+
+/// The other servers, and what has come from some of them only.
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    /// The keys of the coordinator, if it has not all.
+    own: Option<Share>,
+    others: Vec<Other>,
+    /// The version of the key map.
+    map: u64,
+    /// The server that is being dialled.
+    dialling: Option<ServerId>,
+    /// Whether the coordinator wants to know when they are all there.
+    moved: bool,
+    /// Whether the work has been taken up since the coordinator was reached.
+    begun: bool,
+    /// The parameters that came last from the coordinator, if what has changed of them may be all
+    /// that comes.
+    had: Vec<f32>,
+    assembly: Assembly,
+    /// The part of the gradient that went to the coordinator last: memory for the next.
+    sent: Arc<Vec<f32>>,
+}
+
+/// What a server has of the keys.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// Of those of the model.
+    range: KeyRange,
+    /// Where these are in the worker's vectors: the same, unless it has a working set.
+    keys: KeyRange,
+}
+
+impl Share {
+    const fn of(range: KeyRange) -> Self {
+        Self { range, keys: range }
+    }
+
+    /// Counts the keys of `list` alone.
+    fn narrow(&mut self, list: &KeyList) {
+        let places = list.places(self.range);
+        if let Ok(keys) = KeyRange::new(places.start as u64, places.end as u64) {
+            self.keys = keys;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Other {
+    server: ServerId,
+    address: String,
+    share: Share,
+    link: Option<Link>,
+    /// The part of the gradient that went there last: memory for the next.
+    sent: Arc<Vec<f32>>,
+}
+
+#[derive(Debug)]
+struct Link {
+    peer: PeerId,
+    attached: bool,
+    heard: Time,
+    beat_at: Time,
+    /// The parameters that came last, if what has changed of them may be all that comes.
+    had: Vec<f32>,
+}
+
+impl Servers {
+    /// Those but the coordinator, of a model with so many parameters; none if that makes no sense.
+    pub(super) fn of(holders: Holders, parameters: usize) -> Option<Self> {
+        let Holders { map, addresses } = holders;
+        let (&(_, own), rest) = map.shares().split_first()?;
+        if !map.is_whole(parameters as u64) || rest.len() != addresses.len() {
+            return None;
+        }
+        let others = rest.iter().zip(addresses);
+        let others: Vec<Other> = others
+            .map(|(&(server, keys), address)| Other {
+                server,
+                address,
+                share: Share::of(keys),
+                link: None,
+                sent: Arc::default(),
+            })
+            .collect();
+        let own = (!others.is_empty()).then(|| Share::of(own));
+        Some(Self { own, others, map: map.version(), ..Self::default() })
+    }
+
+    /// Takes over the connections of `before` to those that are the same; closes the others.
+    fn keep(&mut self, mut before: Self, out: &mut Outbox) {
+        for other in &mut self.others {
+            let same = |it: &&mut Other| it.server == other.server && it.address == other.address;
+            let link = before.others.iter_mut().find(same).and_then(|it| it.link.take());
+            other.link = link.map(|link| Link { attached: false, ..link });
+        }
+        before.close(out);
+        (self.dialling, self.begun, self.moved) = (before.dialling, before.begun, true);
+    }
+
+    /// Begins anew: nothing of `before` is kept but the dial that is under way.
+    pub(super) fn begin_after(&mut self, mut before: Self, out: &mut Outbox) {
+        before.close(out);
+        self.dialling = before.dialling;
+    }
+
+    /// The server that was dialled, if it is one of them still; asked once.
+    pub(super) fn awaited(&mut self) -> Option<ServerId> {
+        let dialled = self.dialling.take()?;
+        let is_it = |other: &Other| other.link.is_none() && other.server == dialled;
+        self.others.iter().any(is_it).then_some(dialled)
+    }
+
+    /// Where one of them is.
+    pub(super) fn address(&self, server: ServerId) -> Option<&str> {
+        let other = self.others.iter().find(|other| other.server == server);
+        other.map(|other| other.address.as_str())
+    }
+
+    /// Closes what is open.
+    pub(super) fn close(&mut self, out: &mut Outbox) {
+        let open = self.others.iter_mut().filter_map(|other| other.link.take());
+        out.extend(open.map(|link| Effect::Close(link.peer)));
+        self.assembly.clear();
+    }
+
+    /// Forgets a connection that is gone; which server was behind it, if it was one of these.
+    pub(super) fn lost(&mut self, gone: PeerId) -> Option<ServerId> {
+        let is_it = |other: &&mut Other| other.link.as_ref().is_some_and(|link| link.peer == gone);
+        let other = self.others.iter_mut().find(is_it)?;
+        other.link = None;
+        Some(other.server)
+    }
+
+    /// Takes note of a sign of life; whether it is from one of these.
+    pub(super) fn heard(&mut self, now: Time, from: PeerId) -> bool {
+        self.link_mut(from).is_some_and(|link| {
+            link.heard = now;
+            true
+        })
+    }
+
+    pub(super) fn overslept(&mut self, now: Time) {
+        self.others.iter_mut().flat_map(|other| &mut other.link).for_each(|link| link.heard = now);
+    }
+
+    pub(super) fn deadline(&self, lease: Duration) -> Option<Time> {
+        let links = self.others.iter().filter_map(|other| other.link.as_ref());
+        links.map(|link| link.beat_at.min(link.heard + lease)).min()
+    }
+
+    fn link_mut(&mut self, peer: PeerId) -> Option<&mut Link> {
+        self.others.iter_mut().filter_map(|other| other.link.as_mut()).find(|it| it.peer == peer)
+    }
+
+    fn by_peer(&self, peer: PeerId) -> Option<&Other> {
+        self.others.iter().find(|other| other.link.as_ref().is_some_and(|link| link.peer == peer))
+    }
+
+    /// Which of these is behind `peer`.
+    pub(super) fn behind(&self, peer: PeerId) -> Option<ServerId> {
+        self.by_peer(peer).map(|other| other.server)
+    }
+
+    /// The keys of whoever is behind `peer`: the coordinator's if it is none of these.
+    fn keys_of(&self, peer: PeerId, all: KeyRange) -> KeyRange {
+        let other = self.by_peer(peer).map(|other| other.share.keys);
+        other.or_else(|| self.own.map(|own| own.keys)).unwrap_or(all)
+    }
+
+    /// The keys of the model that whoever is behind `peer` has.
+    pub(super) fn range_of(&self, peer: PeerId, all: KeyRange) -> KeyRange {
+        let other = self.by_peer(peer).map(|other| other.share.range);
+        other.or_else(|| self.own.map(|own| own.range)).unwrap_or(all)
+    }
+
+    /// From now on the worker's vectors have values for the keys of `list` alone.
+    pub(super) fn narrow(&mut self, list: &KeyList) {
+        let others = self.others.iter_mut().map(|other| &mut other.share);
+        others.chain(&mut self.own).for_each(|share| share.narrow(list));
+    }
+
+    /// The connections to all servers, if `coordinator` is that to the first.
+    pub(super) fn peers(&self, coordinator: Option<PeerId>) -> Vec<PeerId> {
+        let others = self.others.iter().filter_map(|other| other.link.as_ref());
+        coordinator.into_iter().chain(others.map(|link| link.peer)).collect()
+    }
+
+    /// The values of parameters of which only the changes came.
+    fn complete(&mut self, peer: PeerId, mut parameters: Parameters) -> Option<Parameters> {
+        let link = self.link_mut(peer);
+        let had = match link {
+            Some(link) => &mut link.had,
+            None => &mut self.had,
+        };
+        if let Some(changes) = parameters.changes.take() {
+            changes.patch(had).ok()?;
+            parameters.values = Arc::new(had.clone());
+        } else {
+            had.clone_from(&parameters.values);
+        }
+        Some(parameters)
+    }
+
+    /// The servers that parameters are put together from, if there are others than the coordinator.
+    fn sources(&self) -> Option<Sources> {
+        self.own.map(|own| Sources { own: own.keys, others: self.others.len() })
+    }
+
+    /// Takes memory of parameters that are of no use any more, if there is some use for it; gives it back
+    /// if not.
+    pub(super) fn recycle(&mut self, parameters: Arc<Vec<f32>>) -> Option<Arc<Vec<f32>>> {
+        match self.own {
+            Some(_) => self.assembly.recycle(parameters),
+            None => Some(parameters),
+        }
+    }
+}
+
+impl Worker {
+    /// Dials the next of the other servers; goes on once all are there.
+    pub(super) fn dial_servers(&mut self, now: Time, out: &mut Outbox) {
+        let missing = self.servers.others.iter().find(|other| other.link.is_none());
+        if let Some(other) = missing {
+            if !self.dialler.is_held() {
+                self.servers.dialling = Some(other.server);
+                self.dialler.dial_other(other.address.clone(), out);
+            }
+            return;
+        }
+        let mut links = self.servers.others.iter().filter_map(|other| other.link.as_ref());
+        if !links.all(|link| link.attached) {
+            return;
+        }
+        self.dialler.welcomed();
+        self.welcome = true;
+        self.unreached = None;
+        if core::mem::take(&mut self.servers.moved) {
+            let map = self.servers.map;
+            self.send(now, Message::Mapped(Mapped { map }), out);
+        }
+        let begun = core::mem::replace(&mut self.servers.begun, true);
+        if !begun || matches!(self.data, Data::Ready(_)) {
+            self.go_on(now, out);
+        } // otherwise it is getting its data all the while
+    }
+
+    /// Keys have moved: goes by `holders` from now on.
+    pub(super) fn on_holders(&mut self, now: Time, holders: Holders, out: &mut Outbox) {
+        let Some(member) = &self.member else { return };
+        let Some(servers) = Servers::of(holders, member.model_keys.len() as usize) else {
+            let what = String::from("it says that keys have moved, but not all to one server");
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        };
+        let before = core::mem::replace(&mut self.servers, servers);
+        self.servers.keep(before, out);
+        self.welcome = false;
+        let peers = self.servers.others.iter().filter_map(|other| Some(other.link.as_ref()?.peer));
+        for peer in peers.collect::<Vec<_>>() {
+            self.attach(peer, out);
+        }
+        self.dial_servers(now, out);
+    }
+
+    /// Tells a server who this is.
+    fn attach(&self, peer: PeerId, out: &mut Outbox) {
+        let (Some(member), Some(other)) = (&self.member, self.servers.by_peer(peer)) else {
+            return;
+        };
+        out.push(Effect::Limit(peer, Limits::of_server(other.share.range.len() as usize)));
+        let attach = Attach {
+            protocol: PROTOCOL_VERSION,
+            run: member.run,
+            worker: member.worker,
+            incarnation: member.incarnation,
+            map: self.servers.map,
+        };
+        out.push(Effect::Send(peer, Message::Attach(attach)));
+    }
+
+    /// A dial of [`Self::dial_servers`] has succeeded.
+    pub(super) fn on_server_dialled(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        identity: Identity,
+        out: &mut Outbox,
+    ) {
+        if !identity.may_serve() {
+            out.push(Effect::Close(peer));
+            let Some(server) = self.servers.awaited() else {
+                return self.on_impostor(now, identity, out);
+            };
+            let why = alloc::format!("who answers there is {identity}, which is no server");
+            return self.come_back_from(now, server, why, out);
+        }
+        let beat_at = now + heartbeat(self.lease());
+        let dialled = self.servers.dialling.take();
+        let is_it = |other: &&mut Other| other.link.is_none() && Some(other.server) == dialled;
+        let wanted = self.servers.others.iter_mut().find(is_it);
+        let is_up = self.dialler.peer().is_some() && self.member.is_some();
+        match wanted.filter(|_| is_up) {
+            Some(other) => {
+                other.link =
+                    Some(Link { peer, attached: false, heard: now, beat_at, had: Vec::new() });
+                self.attach(peer, out);
+            }
+            None => {
+                out.push(Effect::Close(peer));
+                if is_up {
+                    self.dial_servers(now, out); // it is not one of them any more
+                }
+            }
+        }
+    }
+
+    /// A message of a server that does not coordinate.
+    pub(super) fn on_server_message(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        message: Message,
+        out: &mut Outbox,
+    ) {
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::Attached(attached) => self.on_attached(now, from, attached, out),
+            Message::Parameters(parameters) => {
+                if self.servers.link_mut(from).is_some_and(|link| link.attached) {
+                    self.on_parameters(now, from, parameters, out);
+                }
+            }
+            Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
+            Message::Refused(Refusal::Frame { what }) => self.on_damage(now, from, &what, out),
+            // The coordinator says what is final.
+            Message::Refused(why) => match self.servers.behind(from) {
+                Some(server) => self.come_back_from(now, server, why.to_string(), out),
+                None => self.come_back(now, why.to_string(), out),
+            },
+            other => {
+                let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
+                self.finish(Err(WorkerError::Protocol(what)), out);
+            }
+        }
+    }
+
+    fn on_attached(&mut self, now: Time, from: PeerId, attached: Attached, out: &mut Outbox) {
+        if attached.map != self.servers.map {
+            return; // the coordinator says the same, and then it attaches anew
+        }
+        let wanted = self.servers.by_peer(from).map(|other| other.share.range);
+        if wanted != Some(attached.keys) {
+            let what = alloc::format!("it says that a server has keys {}", attached.keys);
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
+        if let Some(link) = self.servers.link_mut(from)
+            && !core::mem::replace(&mut link.attached, true)
+        {
+            self.dial_servers(now, out);
+        }
+    }
+
+    /// Keeps up the connections to the other servers.
+    pub(super) fn watch_servers(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.lease();
+        let incarnation = self.member.as_ref().map(|member| member.incarnation);
+        let mut silent = None;
+        for other in &mut self.servers.others {
+            let Some(link) = &mut other.link else { continue };
+            if now >= link.heard + lease {
+                silent.get_or_insert_with(|| (other.server, now.since(link.heard)));
+            } else if now >= link.beat_at {
+                link.beat_at = now + heartbeat(lease);
+                let heartbeat = Message::Heartbeat(Heartbeat { incarnation });
+                out.push(Effect::Send(link.peer, heartbeat));
+            }
+        }
+        if let Some((server, silent)) = silent {
+            let why = alloc::format!("it has been silent for {silent:?}");
+            self.come_back_from(now, server, why, out);
+        }
+    }
+
+    /// Sends every server its part of a gradient.
+    pub(super) fn send_push(&mut self, now: Time, push: Push, out: &mut Outbox) {
+        self.repeat_keys(out);
+        let encoded = |keys: KeyRange| {
+            let carrier = self.carrier.as_ref()?;
+            carrier.encode(push.header.sequence, keys).map(Arc::new)
+        };
+        let Some(own) = self.servers.own else {
+            let encoded = encoded(push.header.keys);
+            return self.send(now, Message::Push(Push { encoded, ..push }), out);
+        };
+        let push_of = |keys: KeyRange, sent: &mut Arc<Vec<f32>>| {
+            let mut header = push.header;
+            header.keys = keys;
+            let part = push.gradient.get(keys.indices()).unwrap_or_default();
+            emptied(sent).extend_from_slice(part);
+            let push = Push::new(header, Arc::clone(sent));
+            Message::Push(Push { encoded: encoded(keys), ..push })
+        };
+        for other in &mut self.servers.others {
+            if let Some(link) = &other.link {
+                out.push(Effect::Send(link.peer, push_of(other.share.keys, &mut other.sent)));
+            }
+        }
+        let own = push_of(own.keys, &mut self.servers.sent);
+        self.send(now, own, out);
+    }
+
+    /// Takes note of parameters that came from `peer`, if they are what it was to send; gives the
+    /// next that have come from all servers.
+    pub(super) fn assemble(
+        &mut self,
+        peer: PeerId,
+        parameters: Parameters,
+        all: KeyRange,
+        out: &mut Outbox,
+    ) -> Result<Option<Parameters>, String> {
+        let is_received = parameters.changes.is_none();
+        let filters = self.member.as_ref().is_some_and(|it| !it.job.pull_filter().is_none());
+        let parameters = match filters || parameters.changes.is_some() {
+            true => self.servers.complete(peer, parameters),
+            false => Some(parameters),
+        };
+        let Some(parameters) = parameters else {
+            return Err(String::from("it sent changes of parameters that it had not sent"));
+        };
+        let (header, values) = (parameters.header, parameters.values.len());
+        let wanted = self.servers.keys_of(peer, all);
+        if header.keys != wanted || values as u64 != wanted.len() {
+            return Err(alloc::format!(
+                "it sent {values} values for keys {} where it has keys {wanted}",
+                header.keys
+            ));
+        }
+        let Some(sources) = self.servers.sources() else { return Ok(Some(parameters)) };
+        let next = self.servers.assembly.add(sources, header, &parameters.values, all);
+        if is_received {
+            out.push(Effect::Spare(parameters.values));
+        }
+        Ok(next)
+    }
+
+    /// More parameters that have come from all servers.
+    pub(super) fn next_assembled(&mut self) -> Option<Parameters> {
+        self.servers.assembly.next_whole(self.servers.sources()?)
+    }
+}

@@ -1,0 +1,100 @@
+//! The worker's working set: made known to every server before anything with values travels.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::{Data, Worker, WorkerError};
+use crate::node::{Effect, Outbox};
+use pstrain_compute::filter::KeyCaching;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::params::{KeyList, KeyRange};
+use pstrain_compute::task::Task;
+use pstrain_compute::time::Time;
+use pstrain_wire::Message;
+use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
+
+impl Worker {
+    /// From now on its vectors have values for the keys of its working set alone, if it has one.
+    pub(super) fn narrow(&mut self) {
+        let (Data::Ready(prepared), Some(member)) = (&self.data, &mut self.member) else { return };
+        let Some(list) = &prepared.keys else { return };
+        if let Ok(all) = KeyRange::new(0, list.len() as u64) {
+            member.keys = all;
+            self.servers.narrow(list);
+        }
+    }
+
+    /// Says which keys its vectors have values for, on fresh connections; whether there is anything to
+    /// say, so that the answers must be waited for.
+    pub(super) fn introduce_keys(&mut self, out: &mut Outbox) -> bool {
+        let Data::Ready(prepared) = &self.data else { return false };
+        let Some(list) = prepared.keys.clone() else { return false };
+        self.unknown = self.servers.peers(self.dialler.peer());
+        for peer in self.unknown.clone() {
+            if let Some((header, _)) = self.part_of(peer, &list) {
+                out.push(Effect::Send(peer, Message::UseKeys(header)));
+            }
+        }
+        true
+    }
+
+    /// Where the values of a gradient of `task` are, if it is of a block of the keys.
+    pub(super) fn block_of(&self, task: Task) -> Option<Range<usize>> {
+        let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return None };
+        let block = member.job.block_of(task, member.model_keys.len())?;
+        Some(prepared.keys.as_ref()?.places(block))
+    }
+
+    /// Sends every server its part of the list again, if lists are not remembered.
+    pub(super) fn repeat_keys(&self, out: &mut Outbox) {
+        let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return };
+        let repeats = member.job.filters.key_caching == KeyCaching::Off;
+        let Some(list) = prepared.keys.as_ref().filter(|_| repeats) else { return };
+        for peer in self.servers.peers(self.dialler.peer()) {
+            if let Some((header, part)) = self.part_of(peer, list) {
+                out.push(Effect::Send(peer, Message::Keys(Keys::of(header, &part))));
+            }
+        }
+    }
+
+    /// The part of a list that the server behind `peer` has.
+    fn part_of(&self, peer: PeerId, list: &KeyList) -> Option<(KeysHeader, KeyList)> {
+        let total = list.len() as u64;
+        let whole = self.member.as_ref()?.model_keys;
+        let range = self.servers.range_of(peer, whole);
+        let part = list.part(range);
+        let place = list.places(range);
+        let place = KeyRange::new(place.start as u64, place.end as u64).ok()?;
+        let digest = part.digest(place, total);
+        let curved = part.curvature().is_some();
+        Some((KeysHeader { place, total, digest, curved }, part))
+    }
+
+    /// A server knows the worker's keys, or asks for them.
+    pub(super) fn on_keys_known(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        answer: KeysKnown,
+        out: &mut Outbox,
+    ) {
+        let Data::Ready(prepared) = &self.data else { return };
+        let part = prepared.keys.as_ref().and_then(|list| self.part_of(from, list));
+        let Some((header, part)) = part.filter(|(header, _)| header.digest == answer.digest) else {
+            let what = "it answered for a working set that this worker does not have";
+            return self.finish(Err(WorkerError::Protocol(what.into())), out);
+        };
+        if !answer.known {
+            out.push(Effect::Send(from, Message::Keys(Keys::of(header, &part))));
+            return;
+        }
+        let before = self.unknown.len();
+        self.unknown.retain(|&peer| peer != from);
+        if before > 0 && self.unknown.is_empty() {
+            self.take_up(now, out);
+        }
+    }
+}
+
+/// Connections whose servers do not know the worker's keys yet.
+pub(super) type Unknown = Vec<PeerId>;

@@ -1,0 +1,122 @@
+//! The worker's examples: from its own copy of the data, or sent by the server.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::{Data, Worker, WorkerError};
+use crate::node::{Effect, Outbox, Prepare, Prepared};
+use pstrain_compute::examples::Examples;
+use pstrain_compute::time::Time;
+use pstrain_wire::Message;
+use pstrain_wire::worker::{Bye, ExamplesChunk, PullExamples, Ready};
+
+impl Worker {
+    /// Takes up the data or the work where they are, on a fresh connection.
+    pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
+        let Some(member) = &self.member else { return };
+        match &self.data {
+            Data::None if member.examples_from_server => {
+                self.data = Data::Fetching(Vec::new(), Examples::new(member.job.data.shape));
+                self.fetch(now, out);
+            }
+            Data::None => self.prepare(None, out),
+            Data::Fetching(..) => self.fetch(now, out),
+            Data::Preparing => {}
+            Data::Ready(_) => {
+                if !self.introduce_keys(out) {
+                    self.take_up(now, out);
+                }
+            }
+        }
+    }
+
+    /// Takes up the work where it is, now that the servers know which keys it is about.
+    pub(super) fn take_up(&mut self, now: Time, out: &mut Outbox) {
+        let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return };
+        let rows = member.parts.iter().copied().zip(prepared.rows.iter().copied()).collect();
+        let ready = Ready { rows, train: prepared.train.clone() };
+        self.send(now, Message::Ready(ready), out);
+        if self.work.is_idle() {
+            return self.pull(now, out);
+        }
+        let unanswered: Vec<_> = self.work.sent().cloned().collect();
+        for push in unanswered {
+            self.send_push(now, push, out);
+        }
+    }
+
+    /// Asks for the examples that follow those that have come.
+    fn fetch(&mut self, now: Time, out: &mut Outbox) {
+        let (Data::Fetching(whole, examples), Some(member)) = (&self.data, &self.member) else {
+            return;
+        };
+        if let Some(&part) = member.parts.get(whole.len()) {
+            let from = examples.len() as u64;
+            self.send(now, Message::PullExamples(PullExamples { part, from }), out);
+        }
+    }
+
+    pub(super) fn prepare(&mut self, examples: Option<Vec<Examples>>, out: &mut Outbox) {
+        let Some(member) = &self.member else { return };
+        self.data = Data::Preparing;
+        self.preparations += 1;
+        let (job, worker) = ((*member.job).clone(), member.worker);
+        out.push(Effect::Prepare(Box::new(Prepare { job, worker, examples })));
+    }
+
+    pub(super) fn on_examples(&mut self, now: Time, chunk: &ExamplesChunk, out: &mut Outbox) {
+        let (Data::Fetching(whole, examples), Some(member)) = (&mut self.data, &self.member) else {
+            return;
+        };
+        let rows = chunk.rows;
+        let fits = rows.from == examples.len() as u64 && rows.total <= member.job.data.train.rows;
+        let unpacked = if fits && !chunk.packed.is_empty() {
+            examples.unpack(&chunk.packed).map_err(|error| error.to_string())
+        } else {
+            Err(alloc::format!("rows from {} of {} were not asked for", rows.from, rows.total))
+        };
+        if let Err(what) = unpacked {
+            let what = alloc::format!("its examples are unusable: {what}");
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
+        if examples.len() as u64 >= rows.total {
+            let next = Examples::new(member.job.data.shape);
+            whole.push(core::mem::replace(examples, next));
+        }
+        if whole.len() < member.parts.len() {
+            self.fetch(now, out);
+        } else {
+            let whole = core::mem::take(whole);
+            self.prepare(Some(whole), out);
+        }
+    }
+
+    pub(super) fn on_prepared(
+        &mut self,
+        now: Time,
+        prepared: Result<Prepared, String>,
+        out: &mut Outbox,
+    ) {
+        self.preparations = self.preparations.saturating_sub(1);
+        if self.preparations > 0 || !matches!(self.data, Data::Preparing) {
+            return; // of a partition that is not this worker's any more
+        }
+        match prepared {
+            Ok(prepared) => {
+                self.data = Data::Ready(prepared);
+                self.narrow();
+                if self.server().is_some() {
+                    self.go_on(now, out);
+                }
+            }
+            Err(what) => {
+                if let (Some(_), Some(member)) = (self.server(), &self.member) {
+                    let bye = Bye { incarnation: member.incarnation };
+                    self.send(now, Message::Bye(bye), out);
+                }
+                self.finish(Err(WorkerError::Data(what)), out);
+            }
+        }
+    }
+}

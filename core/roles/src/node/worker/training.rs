@@ -1,0 +1,152 @@
+//! Pull, compute, push.
+
+use alloc::string::String;
+
+use super::work::Grant;
+use super::{Member, Worker, WorkerError};
+use crate::node::{Compute, Computed, Effect, Event, Outbox};
+use pstrain_compute::decided::Decided;
+use pstrain_compute::id::PeerId;
+use pstrain_compute::task::MOST_IN_FLIGHT;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Exchange;
+use pstrain_wire::Message;
+use pstrain_wire::worker::{EndReason, Heartbeat, Parameters, ParametersHeader, Pull, PushHeader};
+
+impl Member {
+    /// Makes sure that whatever parameters allow can be computed here.
+    fn check_tasks(&self, header: &ParametersHeader) -> Result<(), String> {
+        if header.ahead >= MOST_IN_FLIGHT {
+            return Err(alloc::format!("it allowed {} pushes more at once", header.ahead));
+        }
+        let mut task = header.task;
+        for _ in 0..=header.ahead {
+            if !self.parts.contains(&task.part) {
+                return Err(alloc::format!("it wants partition {}, which is not here", task.part));
+            }
+            task = self.job.following(task);
+        }
+        Ok(())
+    }
+}
+
+impl Worker {
+    pub(super) fn pull(&mut self, now: Time, out: &mut Outbox) {
+        if let Some(member) = &self.member {
+            let pull = Pull {
+                incarnation: member.incarnation,
+                keys: member.keys,
+                allowed: self.work.allowed(),
+            };
+            self.send(now, Message::Pull(pull), out);
+        }
+    }
+
+    pub(super) fn on_parameters(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        parameters: Parameters,
+        out: &mut Outbox,
+    ) {
+        let Some(keys) = self.member.as_ref().map(|member| member.keys) else { return };
+        let mut next = match self.assemble(from, parameters, keys, out) {
+            Ok(next) => next,
+            Err(what) => return self.finish(Err(WorkerError::Protocol(what)), out),
+        };
+        while let Some(parameters) = next {
+            self.take_parameters(now, parameters, out);
+            next = self.next_assembled();
+        }
+    }
+
+    /// Does with parameters what they allow.
+    fn take_parameters(&mut self, now: Time, parameters: Parameters, out: &mut Outbox) {
+        let Some(member) = &self.member else { return };
+        let header = parameters.header;
+        if let Err(what) = member.check_tasks(&header) {
+            return self.finish(Err(WorkerError::Protocol(what)), out);
+        }
+        let was_computing = self.work.computing().is_some();
+        if let Some(decided) = header.decided {
+            self.on_decided(decided);
+        }
+        let called_off = was_computing && self.work.computing().is_none();
+        if self.draining {
+            if self.work.computing().is_none() {
+                self.leave(now, EndReason::Stopped, out);
+            }
+            return;
+        }
+        let Some(member) = &self.member else { return };
+        let incarnation = Some(member.incarnation);
+        let following = |task| member.job.following(task);
+        if header.sequence > self.work.allowed() {
+            self.damage.progressed();
+        }
+        let supersedes = self.work.permit(&header, parameters.values, following);
+        self.begin(out);
+        if called_off || supersedes {
+            // The server sends no newer ones before it has heard that these have come.
+            self.send(now, Message::Heartbeat(Heartbeat { incarnation }), out);
+        }
+    }
+
+    /// Begins the next gradient, if the server has allowed one and none is being computed.
+    fn begin(&mut self, out: &mut Outbox) {
+        let Some(member) = &self.member else { return };
+        let Some((grant, parameters)) = self.work.begin() else { return };
+        let Grant { sequence, version, task } = grant;
+        self.base = Some(parameters.clone());
+        out.push(Effect::Report(Event::Received { sequence, version }));
+        out.push(Effect::Compute(Compute {
+            ticket: member.ticket(grant),
+            task,
+            amount: member.job.amount(task),
+            parameters,
+            scratch: self.work.scratch(),
+        }));
+    }
+
+    pub(super) fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
+        let (Some(grant), Some(member)) = (self.work.computing(), &self.member) else { return };
+        if computed.ticket != member.ticket(grant) {
+            return; // for an incarnation that is no more, or superseded parameters
+        }
+        let header = PushHeader {
+            incarnation: member.incarnation,
+            sequence: grant.sequence,
+            base: grant.version,
+            task: grant.task,
+            samples: computed.samples,
+            loss: computed.loss,
+            compute_ns: u64::try_from(computed.took.as_nanos()).unwrap_or(u64::MAX),
+            keys: member.keys,
+            pull: member.job.exchange == Exchange::Combined && !self.draining,
+            allowed: self.work.allowed(),
+        };
+        // Told before it is done, so that whoever hears of the push has heard of this.
+        let PushHeader { sequence, base, samples, loss, .. } = header;
+        out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
+        let base = self.base.take().unwrap_or_default();
+        let gradient = (computed.gradient, self.block_of(grant.task));
+        let push = Self::filtered(&mut self.carrier, grant, header, gradient, &base);
+        out.extend(self.servers.recycle(base).map(Effect::Spare));
+        self.work.send(push.clone());
+        if self.server().is_some() && self.unknown.is_empty() {
+            self.send_push(now, push, out);
+        }
+        self.begin(out);
+    }
+
+    pub(super) fn on_ack(&mut self, now: Time, decided: Decided, out: &mut Outbox) {
+        if !self.on_decided(decided) {
+            return; // known already
+        }
+        if !self.draining {
+            self.pull(now, out);
+        } else if self.work.computing().is_none() {
+            self.leave(now, EndReason::Stopped, out);
+        }
+    }
+}

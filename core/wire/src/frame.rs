@@ -1,0 +1,335 @@
+//! Frames: messages to bytes, and bytes, cut anywhere, back to messages.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::checksum::crc32c_append;
+use crate::message::Message;
+use crate::received::Received;
+use crate::spares::Spares;
+use crate::wire::Kind;
+use crate::worker::{Parameters, Push};
+use crate::{Limits, PROTOCOL_VERSION, Refusal};
+
+/// Bytes of a frame before its control part.
+pub const HEADER_BYTES: usize = 16;
+/// Bytes of a frame after its payload.
+pub const CHECKSUM_BYTES: usize = 4;
+const MAGIC: [u8; 4] = *b"PSTR";
+
+/// What of a frame follows its head.
+#[derive(Debug)]
+pub struct Tail<'a> {
+    /// The payload, borrowed wherever its form in memory is its form on the wire.
+    pub payload: Payload<'a>,
+    /// The checksum of all of it; none where there is no frame.
+    checksum: Option<[u8; CHECKSUM_BYTES]>,
+}
+
+impl Tail<'_> {
+    /// Nothing follows.
+    pub const NONE: Self = Self { payload: Payload::Borrowed(&[]), checksum: None };
+
+    /// The bytes, which follow each other.
+    #[must_use]
+    pub fn parts(&self) -> [&[u8]; 2] {
+        [self.payload.as_slice(), self.checksum.as_ref().map_or(&[], |checksum| checksum)]
+    }
+
+    /// Appends the bytes.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        self.parts().iter().for_each(|part| bytes.extend_from_slice(part));
+    }
+}
+
+/// Appends header and control part of `message` to `head` and returns what follows them.
+pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Tail<'a> {
+    let begin = head.len();
+    let payload = payload(message);
+    append_head(message, payload.len(), head);
+    let sum = crc32c_append(crc32c_append(0, &head[begin..]), payload.as_slice());
+    Tail { payload, checksum: Some(sum.to_le_bytes()) }
+}
+
+/// Appends header and control part of `message`, with a payload of so many bytes, to `head`.
+pub(super) fn append_head(message: &Message, payload: usize, head: &mut Vec<u8>) {
+    let begin = head.len();
+    head.extend_from_slice(&MAGIC);
+    head.extend_from_slice(&[PROTOCOL_VERSION, message.kind() as u8, 0, 0]);
+    head.extend_from_slice(&[0; 8]);
+    message.append_control(head);
+    let control_len = (head.len() - begin - HEADER_BYTES) as u32;
+    head[begin + 8..begin + 12].copy_from_slice(&control_len.to_le_bytes());
+    head[begin + 12..begin + 16].copy_from_slice(&(payload as u32).to_le_bytes());
+}
+
+/// The bytes of `message` on the wire, without encoding its payload. `scratch` is memory for the
+/// control part; what it holds does not matter.
+pub fn frame_len(message: &Message, scratch: &mut Vec<u8>) -> u64 {
+    scratch.clear();
+    message.append_control(scratch);
+    (HEADER_BYTES + scratch.len() + payload(message).len() + CHECKSUM_BYTES) as u64
+}
+
+/// The payload of `message`, which follows its head.
+#[must_use]
+pub fn payload(message: &Message) -> Payload<'_> {
+    match message {
+        Message::Push(Push { encoded: Some(encoded), .. }) => Payload::Borrowed(&encoded.bytes),
+        Message::Push(push) => Payload::of(&push.gradient),
+        Message::Parameters(Parameters { changes: Some(changes), .. }) => {
+            Payload::Borrowed(&changes.bytes)
+        }
+        Message::Parameters(parameters) => Payload::of(&parameters.values),
+        Message::Slice(slice) => Payload::of(&slice.values),
+        Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
+        Message::Keys(keys) => Payload::Borrowed(&keys.bytes),
+        Message::RangeOf(range) => Payload::Borrowed(&range.bytes),
+        Message::RangePart(part) => Payload::Borrowed(&part.encoded.bytes),
+        Message::State(state) => Payload::Borrowed(&state.bytes),
+        Message::Entry(entry) => Payload::Borrowed(&entry.input),
+        Message::Combined(combined) => Payload::of(&combined.values),
+        Message::Portion(portion) => Payload::Borrowed(&portion.bytes),
+        _ => Payload::Borrowed(&[]),
+    }
+}
+
+/// The message that is a whole frame from the first of `bytes` to the last.
+///
+/// # Errors
+/// [`FrameError`] if they are no such frame.
+pub fn decode_whole(bytes: &[u8]) -> Result<Message, FrameError> {
+    let limits = Limits { control: u32::MAX, payload: u32::MAX };
+    match decode(bytes, limits, &mut Spares::for_one())? {
+        Some((message, length)) if length == bytes.len() => Ok(message),
+        _ => Err(FrameError::Cut),
+    }
+}
+
+/// More bytes than a sign of life has.
+const MOST_HEARTBEAT_BYTES: usize = 64;
+
+/// Whether `bytes` are one sign of life, from the first to the last. A sender begins none in the
+/// middle of another frame, so where more of that one is awaited, bytes of it were lost. Other
+/// bytes are all but certain not to look like this: a checksum is part of it.
+pub(super) fn is_heartbeat(bytes: &[u8]) -> bool {
+    bytes.len() <= MOST_HEARTBEAT_BYTES
+        && bytes.starts_with(&MAGIC)
+        && matches!(decode_whole(bytes), Ok(Message::Heartbeat(_)))
+}
+
+/// The raw part of a frame.
+#[derive(Debug)]
+pub enum Payload<'a> {
+    /// Bytes that are there already.
+    Borrowed(&'a [u8]),
+    /// Bytes that had to be turned round first (on a big-endian machine).
+    Owned(Vec<u8>),
+}
+
+impl<'a> Payload<'a> {
+    fn of(values: &'a [f32]) -> Self {
+        if cfg!(target_endian = "little") {
+            Self::Borrowed(bytemuck::cast_slice(values))
+        } else {
+            Self::Owned(values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Bytes that are no frame of this protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The first four bytes are not `PSTR`.
+    Magic([u8; 4]),
+    /// Another protocol version.
+    Version(u8),
+    /// A kind of message that this version does not have.
+    Kind(u8),
+    /// Reserved bytes that are not 0.
+    Reserved(u16),
+    /// A control part over the limit.
+    Control {
+        /// Its length in bytes.
+        length: u32,
+        /// The limit in bytes.
+        limit: u32,
+    },
+    /// A payload over the limit.
+    Payload {
+        /// Its length in bytes.
+        length: u32,
+        /// The limit in bytes.
+        limit: u32,
+    },
+    /// A checksum that does not fit the bytes.
+    Checksum {
+        /// As the frame says.
+        stated: u32,
+        /// As computed.
+        computed: u32,
+    },
+    /// Fields that do not decode.
+    Malformed(Kind),
+    /// Bytes that are not one whole frame, where nothing else can be.
+    Cut,
+    /// The next frame began before this one was whole: bytes of it were lost, or its lengths were
+    /// damaged.
+    Gap,
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            // A record of TLS: its kind, then its version.
+            Self::Magic([0x14..=0x17, 3, ..]) => {
+                f.write_str("the peer speaks TLS, this side plain text; use --tls on both")
+            }
+            Self::Magic(bytes) => write!(
+                f,
+                "bytes {bytes:02x?} do not begin a pstrain frame; is the peer a pstrain of the \
+                 same release, and this its port?"
+            ),
+            Self::Version(version) => write!(
+                f,
+                "frame of protocol {version}, but this side speaks {PROTOCOL_VERSION}; use the \
+                 same release on both"
+            ),
+            Self::Kind(kind) => write!(f, "kind {kind} is no message of this protocol"),
+            Self::Reserved(bytes) => write!(f, "reserved bytes are {bytes:#06x} instead of 0"),
+            Self::Control { length, limit } => {
+                write!(f, "control part of {length} bytes is over the limit of {limit}")
+            }
+            Self::Payload { length, limit } => {
+                write!(f, "payload of {length} bytes is over the limit of {limit}")
+            }
+            Self::Checksum { stated, computed } => {
+                write!(f, "checksum {computed:#010x} where the frame says {stated:#010x}")
+            }
+            Self::Malformed(kind) => write!(f, "the fields of a {kind:?} message do not decode"),
+            Self::Cut => f.write_str("not one whole frame"),
+            Self::Gap => f.write_str("bytes of a message were missing when the next one began"),
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+impl From<FrameError> for Refusal {
+    fn from(error: FrameError) -> Self {
+        Self::Frame { what: error.to_string() }
+    }
+}
+
+/// What the header of a frame says.
+#[derive(Debug)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    pub(super) control: usize,
+    pub(super) payload: usize,
+}
+
+impl Header {
+    /// The message whose control part and payload have come, if the checksum that was `stated` is that
+    /// which was computed.
+    pub(super) fn message(
+        &self,
+        control: &[u8],
+        payload: Received,
+        (stated, computed): ([u8; CHECKSUM_BYTES], u32),
+        limits: Limits,
+    ) -> Result<Message, FrameError> {
+        let stated = u32::from_le_bytes(stated);
+        if computed != stated {
+            return Err(FrameError::Checksum { stated, computed });
+        }
+        Message::from_parts(self.kind, control, payload, limits.values())
+            .map_err(|_malformed| FrameError::Malformed(self.kind))
+    }
+
+    /// What becomes of a payload once it has come.
+    pub(super) fn receive(&self, spares: &mut Spares) -> Received {
+        Received::of(self.payload, self.kind == Kind::Push, spares)
+    }
+}
+
+/// The message at the front of `bytes` and its length, if it is all there. What becomes values goes to
+/// memory of `spares`.
+pub(super) fn decode(
+    bytes: &[u8],
+    limits: Limits,
+    spares: &mut Spares,
+) -> Result<Option<(Message, usize)>, FrameError> {
+    let Some(header) = parse_header(bytes, limits)? else { return Ok(None) };
+    let checked = HEADER_BYTES + header.control + header.payload;
+    let Some((checked, rest)) = bytes.split_at_checked(checked) else { return Ok(None) };
+    let Some(&checksum) = rest.first_chunk() else { return Ok(None) };
+    let (head, payload) = checked.split_at(HEADER_BYTES + header.control);
+    let sums = (checksum, crc32c_append(0, checked));
+    let mut received = header.receive(spares);
+    received.take(payload);
+    let message = header.message(&head[HEADER_BYTES..], received, sums, limits)?;
+    Ok(Some((message, checked.len() + CHECKSUM_BYTES)))
+}
+
+/// Checks a header as soon as its bytes are there.
+pub(super) fn parse_header(bytes: &[u8], limits: Limits) -> Result<Option<Header>, FrameError> {
+    let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+        // Fewer bytes than a header, but if these begin no frame, more will not help.
+        let begins = bytes.len().min(MAGIC.len());
+        if bytes[..begins] != MAGIC[..begins] {
+            let mut magic = [0; 4];
+            magic[..begins].copy_from_slice(&bytes[..begins]);
+            return Err(FrameError::Magic(magic));
+        }
+        return Ok(None);
+    };
+    let word = |at: usize| {
+        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    let magic = [header[0], header[1], header[2], header[3]];
+    if magic != MAGIC {
+        return Err(FrameError::Magic(magic));
+    }
+    if header[4] != PROTOCOL_VERSION {
+        return Err(FrameError::Version(header[4]));
+    }
+    let kind = Kind::from_number(header[5]).ok_or(FrameError::Kind(header[5]))?;
+    let reserved = u16::from_le_bytes([header[6], header[7]]);
+    if reserved != 0 {
+        return Err(FrameError::Reserved(reserved));
+    }
+    let (control, payload) = (word(8), word(12));
+    if control > limits.control {
+        return Err(FrameError::Control { length: control, limit: limits.control });
+    }
+    if payload > limits.payload {
+        return Err(FrameError::Payload { length: payload, limit: limits.payload });
+    }
+    Ok(Some(Header { kind, control: control as usize, payload: payload as usize }))
+}

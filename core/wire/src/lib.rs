@@ -1,0 +1,177 @@
+//! The protocol between workers and server: messages, and their form on the wire.
+//!
+//! # Frames
+//! A stream carries frames, one message each. Numbers are little-endian.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..4 | magic | `PSTR` |
+//! | 4 | version | protocol version of the frame, [`PROTOCOL_VERSION`] |
+//! | 5 | kind | which message ([`Kind`]) |
+//! | 6..8 | reserved | 0 |
+//! | 8..12 | control length | bytes of the control part |
+//! | 12..16 | payload length | bytes of the payload |
+//! | 16.. | control part | the message's fields ([`message`]), bincode 2 with its standard settings: little-endian, variable-length integers |
+//! | .. | payload | raw: `f32` values of a key range, a gradient in the form its push names ([`Form`](pstrain_compute::filter::Form)), packed examples, or keys |
+//! | .. | checksum | CRC-32C of all that is before it |
+//!
+//! Both lengths are checked against [`Limits`] before anything is allocated. A connection starts
+//! with small limits; the handshake, which fixes the size of the model, raises them.
+//!
+//! # A connection
+//! ```text
+//! worker                                   server
+//!   Hello(protocols, build, resume?)  ->
+//!                                     <-   Welcome(worker, incarnation, job, digest) | Refused(why)
+//!   PullExamples(from) ...            ->                    (only if the server has the data)
+//!                                     <-   Examples(from, total) + packed rows ...
+//!   Ready(rows, fingerprint)          ->                                     | Refused(why)
+//!   Pull                              ->
+//!                                     <-   Parameters(version, grant) + values
+//!   Push(sequence, base, pull, form?) + gradient  ->
+//!                                     <-   Parameters(decided, version, grant) + values
+//!   ...
+//!   Heartbeat                         ->
+//!                                     <-   Heartbeat
+//!                                     <-   End(reason)
+//!   Bye                               ->
+//! ```
+//! Where the model is sparse, `UseKeys`, `KeysKnown` and, if a server does not know them, [`Keys`](keys)
+//! come before `Ready`; what follows has values for these keys.
+//!
+//! Parameters are a permission: they carry the sequence number of the one push they allow and the
+//! number of the mini-batch to compute it on. A push is identified by (worker, incarnation,
+//! sequence) and decided exactly once; after a reconnect it may be repeated, and is answered then,
+//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that sends
+//! `PullRange` gets one [`RangeOf`](range); one that
+//! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
+//! ```text
+//! client                                   server
+//!   PushRange(keys, how)              ->
+//!                                     <-   PartDue(part) | Refused(why)
+//!   RangePart(part) + values          ->                    (and so on, to the last key)
+//!                                     <-   RangePushed(version)
+//! ```
+//!
+//! # Several servers
+//! ```text
+//! server 2 ...                          coordinator                            worker
+//!   Enlist(server, followed)          ->
+//!                                     <-   Enlisted(run, job), Decisions ...
+//!                                                 <- Hello, Welcome(servers) ->
+//!   <------------------------------------------------ Attach(run, worker, incarnation)
+//!   Attached(keys) -------------------------------------------------------------->
+//!                                                 <- Push + gradient of its keys
+//!   <------------------------------------------------ Push + gradient of its keys
+//!   Arrived(worker, sequence)         ->
+//!                                     <-   Decisions(gather, close, give, ...)
+//!                                                    Parameters + values of its keys ->
+//!   Parameters + values of its keys ----------------------------------------------->
+//! ```
+//! The coordinator decides on a push once every server has its part of it, and the others follow its
+//! decisions in order ([`Decision`](decision::Decision)). An update that goes by a norm or by distances takes
+//! one more turn for each: all say what their keys add to it, and then how it goes on is decided.
+//! ```text
+//!                                     <-   Decisions(close)
+//!   Measured(sums)                    ->
+//!                                     <-   Decisions(found, give, ...)
+//! ```
+//!
+//! # Keys that move
+//! Once nothing is under way. `from` has the keys, `to` shall; one of them may be the coordinator.
+//! ```text
+//! to                     from                   coordinator                      worker
+//!   Enlist(wanted) ------------------------------>
+//!   <----------------------------- Enlisted, Begin
+//!                                <- Decisions(cut)
+//!                          Portion ... ---------->
+//!   <--------------------------------- Portion ...
+//!   Taken --------------------------------------->
+//!   <------------------------------------------------ Decisions(map) -> from
+//!                                               Holders -------------------------->
+//!   <------------------------------------------------------------ Attach, Attached ->
+//!                                                 <------------------ Mapped, Pull
+//! ```
+//! Until `Decisions(map)` all keys are where they were: if anybody is lost before, nothing has
+//! happened. Whoever wants to go says `Leave`, and is told `End` once its keys are elsewhere.
+//!
+//! # Checkpoints of several servers
+//! Where nothing else is kept. All save their state at the same decision, and the coordinator writes
+//! its own once those of the others are on their disks:
+//! ```text
+//!                                     <-   Decisions(checkpoint n)
+//!   Written(n)                        ->
+//! ```
+//! A run that goes on from a checkpoint is another run, and whoever knows what came after is told so:
+//! ```text
+//!   Enlist(followed, on disk)         ->
+//!                                     <-   GoBack(n)
+//!   Enlist(on disk, at n)             ->
+//!                                     <-   Enlisted(run, job), Decisions ...
+//! ```
+
+#![no_std]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+pub mod checkpoint;
+mod checksum;
+pub mod client;
+pub mod decision;
+mod decoder;
+mod frame;
+pub mod group;
+pub mod holders;
+pub mod identity;
+pub mod keys;
+mod limits;
+pub mod message;
+pub mod name;
+mod outgoing;
+pub mod range;
+mod received;
+mod refusal;
+pub mod replica;
+mod spares;
+mod spent;
+mod status;
+mod wire;
+pub mod worker;
+
+use pstrain_policy::job::Job;
+use sha2::Digest as _;
+
+pub use checksum::crc32c;
+pub use decoder::Decoder;
+pub use frame::decode_whole;
+pub use frame::{
+    CHECKSUM_BYTES, FrameError, HEADER_BYTES, Payload, Tail, encode, frame_len, payload,
+};
+pub use limits::Limits;
+pub use message::Message;
+pub use outgoing::Outgoing;
+pub use refusal::Refusal;
+pub use spares::Spares;
+pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
+pub use status::{
+    LatestEvaluation, MemberState, MemberStatus, Phase, RefusedStatus, ServerStatus, Status,
+    Successor, Wait, WaitReason,
+};
+pub use wire::Kind;
+
+/// The identity of a job: SHA-256 of its form on the wire. Equal exactly when all settings are.
+#[must_use]
+pub fn job_digest(job: &Job) -> [u8; 32] {
+    let mut bytes = alloc::vec::Vec::new();
+    pstrain_compute::codec::append(job, &mut bytes);
+    sha2::Sha256::digest(&bytes).into()
+}
+
+/// The protocol version that this build speaks.
+pub const PROTOCOL_VERSION: u8 = 15;
+/// The release of this build. Server and workers must be of the same one.
+pub const BUILD: &str = env!("CARGO_PKG_VERSION");
+/// Bytes of packed examples in one message, at most.
+pub const EXAMPLES_CHUNK_BYTES: u32 = 256 * 1024;

@@ -1,0 +1,119 @@
+//! How large a frame may be, checked before anything is allocated.
+
+/// The largest control part and payload that a connection accepts, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the control part.
+    pub control: u32,
+    /// Bytes of the payload.
+    pub payload: u32,
+}
+
+impl Limits {
+    /// For a server before it knows who is there: a handshake and nothing more.
+    pub const STRANGER: Self = Self { control: 4 * 1024, payload: 0 };
+    /// For a worker or a status client, whose peer it chose itself: a job or a long status.
+    pub const DIALER: Self = Self { control: 16 * 1024 * 1024, payload: 0 };
+
+    /// For a client that asks a server it chose itself for parameters.
+    pub const PULLER: Self = Self { payload: u32::MAX, ..Self::DIALER };
+
+    /// For a server once it has asked a client for values: a part of them.
+    pub const PUSHER: Self =
+        Self { payload: bytes_of(super::range::MOST_PART_KEYS as usize), ..Self::STRANGER };
+
+    /// For a server once the worker is welcome: gradients of `parameters` values, lists of keys with a
+    /// value for each, and a fingerprint that counts each of up to 65,536 classes.
+    #[must_use]
+    pub const fn of_worker(parameters: usize) -> Self {
+        // No list of keys is longer than a bit for each that there is.
+        let values = parameters.saturating_add(parameters.div_ceil(8 * size_of::<f32>()));
+        Self { control: 1024 * 1024, payload: bytes_of(values) }
+    }
+
+    /// For the coordinator once another server is in: parts of the parameters of a model with so
+    /// many, of what moves, and of the distances of each two workers.
+    #[must_use]
+    pub const fn of_holder(parameters: usize) -> Self {
+        let (values, piece) = (bytes_of(parameters), super::group::MOST_PORTION_BYTES);
+        Self { payload: if values > piece { values } else { piece }, ..Self::DIALER }
+    }
+
+    /// For a server that has dialled the coordinator: a job, decisions, and what moves.
+    #[must_use]
+    pub const fn of_coordinator() -> Self {
+        Self { payload: super::group::MOST_PORTION_BYTES, ..Self::DIALER }
+    }
+
+    /// For a worker once it is welcome: parameters, or chunks of examples.
+    #[must_use]
+    pub const fn of_server(parameters: usize) -> Self {
+        let values = bytes_of(parameters);
+        let chunk = super::EXAMPLES_CHUNK_BYTES;
+        Self { control: Self::DIALER.control, payload: if values > chunk { values } else { chunk } }
+    }
+
+    /// For a standby: the state of the primary in parts, and its inputs, which are frames of workers
+    /// or of another server, with as many values.
+    #[must_use]
+    pub const fn of_primary(parameters: usize) -> Self {
+        let frame = bytes_of(parameters).saturating_add(Self::DIALER.control);
+        Self { control: Self::of_worker(parameters).control, payload: frame }
+    }
+
+    /// The most values of a gradient, which may travel as fewer bytes.
+    pub(super) const fn values(self) -> usize {
+        self.payload as usize / size_of::<f32>()
+    }
+}
+
+const fn bytes_of(values: usize) -> u32 {
+    let bytes = values.saturating_mul(size_of::<f32>());
+    if bytes > u32::MAX as usize { u32::MAX } else { bytes as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::group::Measured;
+    use crate::worker::Ready;
+    use crate::{Decoder, Message, encode};
+    use pstrain_compute::fingerprint::Fingerprint;
+    use pstrain_compute::id::PartId;
+    use pstrain_compute::sum::ExactSum;
+    use pstrain_policy::job::MOST_SHARDS;
+    use pstrain_policy::rules::MOST_COMPARED;
+
+    #[test]
+    fn the_distances_of_the_most_workers_are_within_the_limit() {
+        let most = MOST_COMPARED as usize;
+        // No sum is longer than that of a small number and a large one.
+        let sum =
+            ExactSum::of_squares(&[f32::MAX, f32::MIN_POSITIVE * f32::EPSILON, 1e-9, 1e-3, 7.0]);
+        let sums = vec![sum; most * (most - 1) / 2];
+        let measured = Message::Measured(Measured { decision: u64::MAX, sums });
+        let mut bytes = Vec::new();
+        encode(&measured, &mut bytes).append_to(&mut bytes);
+        let mut decoder = Decoder::new(Limits::of_holder(10));
+        decoder.feed(&bytes);
+        assert_eq!(decoder.next(), Ok(Some(measured)));
+    }
+
+    #[test]
+    fn the_fingerprint_of_the_most_classes_is_within_the_limit() {
+        let class_counts = vec![u64::MAX; usize::from(u16::MAX) + 1];
+        let train = Some(Fingerprint { rows: u64::MAX, class_counts, digest: [7; 32] });
+        let ready = Message::Ready(Ready {
+            rows: (0..MOST_SHARDS).map(|part| (PartId(part), u64::MAX)).collect(),
+            train,
+        });
+        let mut bytes = Vec::new();
+        encode(&ready, &mut bytes).append_to(&mut bytes);
+        let mut decoder = Decoder::new(Limits::of_worker(10));
+        decoder.feed(&bytes);
+        assert_eq!(decoder.next(), Ok(Some(ready)));
+    }
+}

@@ -1,0 +1,310 @@
+//! Questions about the parameters of a key range, and their answers; and values that are pushed to one.
+//!
+//! Values come part by part, each when the server asks for it: whoever has not been let in can send none,
+//! and no frame is longer than a part.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use pstrain_compute::filter::{Encoded, Form};
+use pstrain_compute::id::Version;
+use pstrain_compute::params::KeyRange;
+
+/// Client to server: what are the parameters of these keys?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullRange {
+    /// The newest protocol version that the client speaks.
+    pub protocol_max: u8,
+    /// Which keys; none for all.
+    pub keys: Option<KeyRange>,
+    /// Whether the values are wanted, or only what there is to say of them.
+    pub values: bool,
+}
+
+/// Server to client: the parameters of a key range, all of one version.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RangeOf {
+    /// Everything but the values.
+    pub header: RangeHeader,
+    /// The values, in the form of the header: the payload. Empty if they were not wanted.
+    pub bytes: Vec<u8>,
+}
+
+/// The fields of a [`RangeOf`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RangeHeader {
+    /// The version, on all servers.
+    pub version: Version,
+    /// The keys.
+    pub keys: KeyRange,
+    /// Keys of the model.
+    pub total: u64,
+    /// What there is to say of the values.
+    pub statistics: Statistics,
+    /// The form of the values; none if they were not wanted.
+    pub form: Option<Form>,
+}
+
+/// What there is to say of the parameters of a range. Sums go in the order of the keys, in `f64`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// Keys.
+    pub count: u64,
+    /// Values that are not 0.
+    pub non_zeros: u64,
+    /// The sum of the magnitudes.
+    pub l1: f64,
+    /// The root of the sum of the squares.
+    pub l2: f64,
+    /// The least value; NaN if one is NaN.
+    pub min: f32,
+    /// The greatest value; NaN if one is NaN.
+    pub max: f32,
+}
+
+impl Statistics {
+    /// Those of `values`.
+    #[must_use]
+    pub fn of(values: &[f32]) -> Self {
+        let (mut l1, mut squares) = (0.0, 0.0);
+        let (mut min, mut max) = (f32::INFINITY, f32::NEG_INFINITY);
+        let (mut non_zeros, mut is_number) = (0, true);
+        for &value in values {
+            let wide = f64::from(value);
+            l1 += libm::fabs(wide);
+            squares += wide * wide;
+            non_zeros += u64::from(value != 0.0);
+            is_number &= !value.is_nan();
+            (min, max) = (min.min(value), max.max(value));
+        }
+        if !is_number {
+            (min, max) = (f32::NAN, f32::NAN);
+        }
+        Self { count: values.len() as u64, non_zeros, l1, l2: libm::sqrt(squares), min, max }
+    }
+}
+
+impl RangeOf {
+    /// The answer about `values`, which `keys` of a model with `total` have in `version`.
+    #[must_use]
+    pub fn new(
+        version: Version,
+        (keys, total): (KeyRange, u64),
+        values: &[f32],
+        wanted: bool,
+    ) -> Self {
+        let encoded = wanted.then(|| Encoded::of_non_zeros(values));
+        let (form, bytes) = encoded.map_or((None, Vec::new()), |it| (Some(it.form), it.bytes));
+        let statistics = Statistics::of(values);
+        Self { header: RangeHeader { version, keys, total, statistics, form }, bytes }
+    }
+
+    /// The keys whose value is not 0, in order, with their values; none if these were not wanted, or
+    /// the bytes are not of the form they are said to be. A value of -0 is not 0.
+    #[must_use]
+    pub fn non_zeros(&self) -> Option<Vec<(u64, f32)>> {
+        let keys = usize::try_from(self.header.keys.len()).ok()?;
+        let encoded = Encoded { form: self.header.form.clone()?, bytes: self.bytes.clone() };
+        let values = encoded.decode(keys).ok()?;
+        Some(non_zeros(self.header.keys, values).collect())
+    }
+}
+
+/// The keys whose value is not 0 with their values: one of `values` for each of `keys`.
+fn non_zeros(keys: KeyRange, values: Vec<f32>) -> impl Iterator<Item = (u64, f32)> {
+    (keys.begin()..).zip(values).filter(|(_, value)| value.to_bits() != 0)
+}
+
+/// What becomes of parameters for which values are pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// The values are added to them.
+    Add,
+    /// The values take their place.
+    Set,
+}
+
+impl How {
+    /// What becomes of a parameter for which `value` is pushed. To add 0 changes no bit, so that it does
+    /// not matter whether a 0 is pushed or left out.
+    #[must_use]
+    pub fn of(self, parameter: f32, value: f32) -> f32 {
+        match self {
+            Self::Add if value == 0.0 => parameter,
+            Self::Add => parameter + value,
+            Self::Set => value,
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "add",
+            Self::Set => "set",
+        })
+    }
+}
+
+/// Words that say nothing of what becomes of parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSuchHow;
+
+impl FromStr for How {
+    type Err = NoSuchHow;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchHow> {
+        match text {
+            "add" => Ok(Self::Add),
+            "set" => Ok(Self::Set),
+            _ => Err(NoSuchHow),
+        }
+    }
+}
+
+/// Keys of a [`RangePart`], at most: their values are 1 MiB.
+pub const MOST_PART_KEYS: u64 = 256 * 1024;
+
+/// Client to server: I have values for these keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PushRange {
+    /// The newest protocol version that the client speaks.
+    pub protocol_max: u8,
+    /// Which keys; none for all.
+    pub keys: Option<KeyRange>,
+    /// What becomes of their parameters.
+    pub how: How,
+}
+
+/// Server to client: I want the values of these next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartDue {
+    /// The keys of the part, at most [`MOST_PART_KEYS`].
+    pub part: KeyRange,
+    /// All keys whose values are pushed.
+    pub keys: KeyRange,
+}
+
+impl PartDue {
+    /// The part of `keys` that begins with the key `from`; none if that is behind the last.
+    #[must_use]
+    pub fn at(keys: KeyRange, from: u64) -> Option<Self> {
+        let end = keys.end().min(from.saturating_add(MOST_PART_KEYS));
+        KeyRange::new(from, end).ok().map(|part| Self { part, keys })
+    }
+}
+
+/// Client to server: the values that were asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RangePart {
+    /// Their keys.
+    pub keys: KeyRange,
+    /// The values as they travel: the bytes are the payload.
+    pub encoded: Encoded,
+}
+
+impl RangePart {
+    /// The part with `values` for `keys`, in the shorter form.
+    #[must_use]
+    pub fn new(keys: KeyRange, values: &[f32]) -> Self {
+        Self { keys, encoded: Encoded::of_values(values) }
+    }
+
+    /// One value for each key; none if the bytes are not of the form that they are said to be, or there
+    /// are too many keys.
+    #[must_use]
+    pub fn values(&self) -> Option<Vec<f32>> {
+        let keys = self.keys.len();
+        if keys > MOST_PART_KEYS { None } else { self.encoded.decode(keys as usize).ok() }
+    }
+}
+
+/// Values that are pushed, as far as they have come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PushedRange {
+    /// All of the keys.
+    pub keys: KeyRange,
+    /// What becomes of their parameters.
+    pub how: How,
+    /// The values, in the order of the keys.
+    pub parts: Vec<RangePart>,
+}
+
+impl PushedRange {
+    /// The keys whose value is not 0, in order, with their values.
+    pub fn non_zeros(&self) -> impl Iterator<Item = (u64, f32)> + '_ {
+        self.parts.iter().flat_map(|part| non_zeros(part.keys, part.values().unwrap_or_default()))
+    }
+}
+
+/// Server to client: the version of the parameters that has what was pushed, or why there is none.
+pub type RangePushed = Result<Version, String>;
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn statistics_are_those_of_the_values() {
+        let found = Statistics::of(&[3.0, 0.0, -4.0, -0.0]);
+        let wanted = Statistics { count: 4, non_zeros: 2, l1: 7.0, l2: 5.0, min: -4.0, max: 3.0 };
+        assert_eq!(found, wanted);
+        let found = Statistics::of(&[1.0, f32::NAN]);
+        assert!(found.min.is_nan() && found.max.is_nan() && found.l1.is_nan());
+    }
+
+    #[test]
+    fn values_come_back_with_their_keys() {
+        let keys = KeyRange::new(10, 15).unwrap();
+        let answer = RangeOf::new(Version(3), (keys, 40), &[0.0, 1.5, 0.0, -2.0, -0.0], true);
+        assert_eq!(answer.non_zeros(), Some(vec![(11, 1.5), (13, -2.0), (14, -0.0)]));
+        assert!(answer.non_zeros().unwrap()[2].1.is_sign_negative());
+        let answer = RangeOf::new(Version(3), (keys, 40), &[0.0, 1.5, 0.0, -2.0, 0.0], false);
+        assert_eq!((answer.non_zeros(), answer.bytes.len()), (None, 0));
+    }
+
+    #[test]
+    fn parts_come_back_to_the_bit_in_the_shorter_form() {
+        let keys = KeyRange::new(3, 3 + MOST_PART_KEYS).unwrap();
+        let dense: Vec<f32> = (0..MOST_PART_KEYS).map(|key| 0.5 + key as f32).collect();
+        let mut holes = dense.clone();
+        holes[7] = 0.0;
+        let mut sparse = vec![0.0; MOST_PART_KEYS as usize];
+        (sparse[1000], sparse[1001]) = (f32::MIN_POSITIVE / 2.0, -0.0);
+        for values in [dense, holes, sparse] {
+            let part = RangePart::new(keys, &values);
+            assert!(part.encoded.bytes.len() <= 4 * MOST_PART_KEYS as usize);
+            let bits = |values: &[f32]| values.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&part.values().unwrap()), bits(&values));
+        }
+        let more = KeyRange::new(0, MOST_PART_KEYS + 1).unwrap();
+        assert_eq!(RangePart::new(more, &[0.0; 3]).values(), None);
+    }
+
+    #[test]
+    fn a_range_is_asked_for_part_by_part() {
+        let keys = KeyRange::new(5, 6 + MOST_PART_KEYS).unwrap();
+        let first = PartDue::at(keys, 5).unwrap();
+        assert_eq!(first.part, KeyRange::new(5, 5 + MOST_PART_KEYS).unwrap());
+        let last = PartDue::at(keys, first.part.end()).unwrap();
+        assert_eq!((last.part.len(), last.part.end(), last.keys), (1, keys.end(), keys));
+        assert_eq!(PartDue::at(keys, keys.end()), None);
+    }
+
+    #[test]
+    fn adding_nothing_changes_no_bit() {
+        assert_eq!(How::Add.of(-0.0, 0.0).to_bits(), (-0.0_f32).to_bits());
+        assert_eq!((How::Add.of(1.0, 0.5), How::Set.of(1.0, 0.5)), (1.5, 0.5));
+        assert_eq!(How::Set.of(1.0, -0.0).to_bits(), (-0.0_f32).to_bits());
+        for how in [How::Add, How::Set] {
+            assert_eq!(alloc::format!("{how}").parse(), Ok(how));
+        }
+    }
+}

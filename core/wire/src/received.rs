@@ -1,0 +1,173 @@
+//! A payload that comes piece by piece.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::spares::Spares;
+use crate::worker::Seen;
+use pstrain_compute::params::are_finite;
+
+const WORD: usize = size_of::<f32>();
+
+/// So many words are believed in before they come: 256 KiB.
+const BELIEVED_WORDS: usize = 64 * 1024;
+
+/// The bytes of a payload, in memory that can become its values without being copied.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// In the order of the wire. What has not come yet is whatever was there before.
+    values: Arc<Vec<f32>>,
+    /// Bytes that are announced.
+    announced: usize,
+    /// Bytes that have come.
+    come: usize,
+    /// Whether it is of interest if all values are finite, and so looked at while they are at hand.
+    looks: bool,
+    /// Values that were looked at.
+    seen: usize,
+    /// Whether all of these are finite.
+    finite: bool,
+}
+
+impl Received {
+    /// A payload of so many bytes, of which nothing has come. What is only announced gets no memory beyond a
+    /// little, and as much again as has come, unless there is spare memory of its size.
+    pub(super) fn of(bytes: usize, looks: bool, spares: &mut Spares) -> Self {
+        let words = bytes.div_ceil(WORD);
+        let mut values = spares.take(words);
+        let vector: &mut Vec<f32> = Arc::make_mut(&mut values);
+        // A vector of the size that it had needs not be cleared.
+        vector.resize(if vector.capacity() < words { 0 } else { words }, 0.0);
+        Self { values, announced: bytes, come: 0, looks, seen: 0, finite: true }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.announced == 0
+    }
+
+    /// Bytes that have not come.
+    pub(super) const fn missing(&self) -> usize {
+        self.announced - self.come
+    }
+
+    /// Where the bytes go that come next: at most `most`, and none more than are missing.
+    pub(super) fn room(&mut self, most: usize) -> &mut [u8] {
+        let end = self.come + most.min(self.missing());
+        let (words, all) = (end.div_ceil(WORD), self.announced.div_ceil(WORD));
+        let values: &mut Vec<f32> = Arc::make_mut(&mut self.values);
+        let had = values.len();
+        if words > had {
+            let believed = all.min(words.max(BELIEVED_WORDS).max(2 * had));
+            values.reserve_exact(believed - had);
+            values.resize(believed, 0.0);
+        }
+        &mut bytemuck::cast_slice_mut(values)[self.come..end]
+    }
+
+    /// Takes note that so many bytes are where they go; returns them.
+    pub(super) fn filled(&mut self, bytes: usize) -> &[u8] {
+        let begin = self.come;
+        self.come += bytes.min(self.missing());
+        if self.looks {
+            let whole = self.come / WORD;
+            self.finite &= are_finite(&self.values[self.seen..whole], u32::from_le);
+            self.seen = whole;
+        }
+        &bytemuck::cast_slice(&self.values)[begin..self.come]
+    }
+
+    /// Takes the bytes that follow; none more than are missing.
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() && self.missing() > 0 {
+            // Not all at once: there is memory for twice what has come.
+            let room = self.room(rest.len().min((WORD * BELIEVED_WORDS).max(self.come)));
+            let (piece, after) = rest.split_at(room.len());
+            room.copy_from_slice(piece);
+            self.filled(piece.len());
+            rest = after;
+        }
+    }
+
+    /// The bytes.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        bytemuck::cast_slice(&self.values)[..self.come].to_vec()
+    }
+
+    /// The values that the bytes are, and what was seen of them; none if they are no whole number of
+    /// values.
+    pub(super) fn into_values(mut self) -> Option<(Arc<Vec<f32>>, Seen)> {
+        if cfg!(target_endian = "big") {
+            let values: &mut Vec<f32> = Arc::make_mut(&mut self.values);
+            values.iter_mut().for_each(|it| *it = f32::from_bits(u32::from_le(it.to_bits())));
+        }
+        let seen = Seen { finite: self.looks && self.finite };
+        self.announced.is_multiple_of(WORD).then_some((self.values, seen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn however_it_is_cut_the_same_comes_out() {
+        let bytes: Vec<u8> = (0..=66).collect();
+        let mut spares = Spares::default();
+        for length in 0..bytes.len() {
+            let bytes = &bytes[..length];
+            for piece in 1..9 {
+                let mut received = Received::of(length, false, &mut spares);
+                bytes.chunks(piece).for_each(|piece| received.take(piece));
+                assert_eq!(received.is_empty(), length == 0);
+                assert_eq!(received.into_bytes(), bytes);
+                let mut received = Received::of(length, true, &mut spares);
+                while received.missing() > 0 {
+                    let (done, room) = (length - received.missing(), received.room(piece));
+                    let more = room.len();
+                    room.copy_from_slice(&bytes[done..done + more]);
+                    assert_eq!(received.filled(more), &bytes[done..done + more]);
+                }
+                let values = received.into_values();
+                let words = bytes.as_chunks().0.iter().map(|&word| f32::from_le_bytes(word));
+                let expected = (length % WORD == 0).then(|| Arc::new(words.collect()));
+                assert!(values.iter().all(|(_, seen)| seen.finite));
+                let values = values.map(|(values, _)| values);
+                assert_eq!(values, expected);
+                values.into_iter().for_each(|values| spares.give(values));
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_no_finite_number_is_seen_wherever_it_is() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for place in 0..20 {
+                let mut values = [1.5_f32; 20];
+                values[place] = bad;
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                let mut received = Received::of(80, true, &mut Spares::default());
+                bytes.chunks(7).for_each(|piece| received.take(piece));
+                let (values, seen) = received.into_values().unwrap();
+                assert!(!seen.finite && !values[place].is_finite());
+            }
+        }
+    }
+
+    #[test]
+    fn memory_comes_with_the_bytes_unless_there_is_some_to_spare() {
+        let mut spares = Spares::default();
+        let mut received = Received::of(1 << 30, false, &mut spares);
+        received.take(&[1; 1000]);
+        assert_eq!(received.values.capacity(), BELIEVED_WORDS);
+        received.take(&[1; 2_000_000]);
+        assert!(received.values.capacity() <= 2_000_000);
+        let spare = Arc::new(vec![1.0; 1 << 20]);
+        let place = spare.as_ptr();
+        spares.give(spare);
+        assert_eq!(Received::of(1 << 22, false, &mut spares).room(8).as_ptr(), place.cast());
+    }
+}

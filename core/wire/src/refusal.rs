@@ -1,0 +1,282 @@
+//! Why a peer is turned away, in words that say what was wrong and what to do.
+
+use alloc::string::String;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{Identity, OtherIdentity};
+use pstrain_compute::id::{Incarnation, Sequence, ServerId, WorkerId};
+use pstrain_compute::params::KeyRange;
+
+/// The reason for closing a connection, sent to the peer before it is closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No protocol version in common.
+    Protocol {
+        /// Versions the peer speaks.
+        theirs: (u8, u8),
+        /// The version this build speaks.
+        ours: u8,
+    },
+    /// Another release.
+    Build {
+        /// The worker's release.
+        worker: String,
+        /// The server's release.
+        server: String,
+    },
+    /// Credentials where none are understood.
+    Credentials,
+    /// A worker id that the job does not have.
+    UnknownWorker {
+        /// The id asked for.
+        worker: WorkerId,
+        /// Workers of the job.
+        workers: u32,
+    },
+    /// The worker id belongs to somebody who is there.
+    WorkerTaken {
+        /// The id asked for.
+        worker: WorkerId,
+        /// The name of its owner.
+        owner: String,
+    },
+    /// All workers are there.
+    Full {
+        /// Workers of the job.
+        workers: u32,
+    },
+    /// Not all servers are there yet.
+    ServersMissing {
+        /// The first that is not.
+        server: ServerId,
+        /// Servers of the job.
+        servers: u32,
+    },
+    /// The server is there, and another process wants its place without what it has.
+    ServerTaken {
+        /// Which server.
+        server: ServerId,
+    },
+    /// Another process has taken the place of a server, at another address: the worker is to come
+    /// back and be told where.
+    ServerMoved {
+        /// Which server.
+        server: ServerId,
+    },
+    /// A server that cannot be one of the job's.
+    Server {
+        /// Why, in words.
+        what: String,
+    },
+    /// A standby, which does not answer while it does not lead.
+    Standby {
+        /// Where it finds the server that leads.
+        leader: String,
+    },
+    /// A second standby.
+    HasStandby,
+    /// The run is over.
+    Over,
+    /// The worker's data are not those of the job.
+    Data {
+        /// The difference, in words.
+        difference: String,
+    },
+    /// An incarnation that was replaced by a newer one.
+    Fenced {
+        /// The incarnation that spoke.
+        incarnation: Incarnation,
+    },
+    /// Keys that are not those of the model.
+    Keys {
+        /// The keys of the message.
+        given: KeyRange,
+        /// The values of the message.
+        values: u64,
+        /// The keys of the model.
+        wanted: KeyRange,
+    },
+    /// A gradient that is not a number.
+    NotFinite {
+        /// The push.
+        sequence: Sequence,
+        /// The first bad key.
+        key: u64,
+    },
+    /// A message that does not belong here.
+    Unexpected {
+        /// What was expected and what came, in words.
+        what: String,
+    },
+    /// Far more messages than a worker has to say.
+    Flooding,
+    /// Another than the peer has proved to be.
+    Identity {
+        /// Who it has proved to be.
+        is: Identity,
+        /// Whom it wants to be.
+        wanted: Identity,
+    },
+    /// Bytes that are no frame.
+    Frame {
+        /// What was wrong, in words.
+        what: String,
+    },
+    /// A worker without data, where the server has none to send.
+    NoRows,
+}
+
+impl Refusal {
+    /// Whether trying again cannot help. A place that is taken may become free.
+    #[must_use]
+    pub const fn is_permanent(&self) -> bool {
+        !matches!(
+            self,
+            Self::WorkerTaken { .. }
+                | Self::Full { .. }
+                | Self::ServersMissing { .. }
+                | Self::ServerTaken { .. }
+                | Self::ServerMoved { .. }
+                | Self::Standby { .. }
+                | Self::HasStandby
+        )
+    }
+}
+
+impl From<OtherIdentity> for Refusal {
+    fn from(OtherIdentity { is, wanted }: OtherIdentity) -> Self {
+        Self::Identity { is, wanted }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol { theirs: (min, max), ours } => write!(
+                f,
+                "speaks protocol {min} to {max}, but this side speaks {ours}; use the same \
+                 release on both"
+            ),
+            Self::Build { worker, server } => write!(
+                f,
+                "worker is release {worker}, the server is {server}; use the same release on both"
+            ),
+            Self::Credentials => f.write_str(
+                "credentials were sent, but this protocol has no authentication; send none",
+            ),
+            Self::UnknownWorker { worker, workers } => write!(
+                f,
+                "there is no worker {worker} in a job of {workers} workers (1 to {workers})"
+            ),
+            Self::WorkerTaken { worker, owner } => write!(
+                f,
+                "worker {worker} is there already ({owner}); choose another id, or none, or wait \
+                 until its lease is over"
+            ),
+            Self::Full { workers } => {
+                write!(f, "all {workers} workers of the job are there; start the job with more")
+            }
+            Self::ServersMissing { server, servers } => {
+                write!(f, "server {server} of {servers} is not there yet; start it")
+            }
+            Self::ServerTaken { server } => write!(
+                f,
+                "server {server} is there already; stop one of the two, or wait until its lease is over"
+            ),
+            Self::ServerMoved { server } => {
+                write!(f, "server {server} is another process now, elsewhere; ask again where")
+            }
+            Self::Standby { leader } => write!(
+                f,
+                "it is a standby, and the server that it stands by for is at {leader}; ask that one"
+            ),
+            Self::HasStandby => f.write_str(
+                "the server has a standby already, or waits for one that it has lost; stop that one, \
+                 or wait",
+            ),
+            Self::Over => f.write_str("the run is over"),
+            Self::Data { difference } => write!(
+                f,
+                "the worker's data are not the job's: {difference}; give every worker the file \
+                 that the server has, or use --data server where the server sends the data"
+            ),
+            Self::NoRows => f.write_str(
+                "the server keeps no rows to send, for the job says data-from = own; give the worker \
+                 the data with --data PATH",
+            ),
+            Self::Fenced { incarnation } => write!(
+                f,
+                "incarnation {incarnation} of this worker was replaced by a newer one; only one \
+                 process may be this worker"
+            ),
+            // Nobody sent any: somebody asked for them.
+            Self::Keys { given, values: 0, wanted } => {
+                write!(f, "there are no keys {given}: the model has keys {wanted}")
+            }
+            Self::Keys { given, values, wanted } => {
+                write!(f, "{values} values for keys {given}, but the model has keys {wanted}")
+            }
+            Self::NotFinite { sequence, key } => write!(
+                f,
+                "gradient of push {sequence} is not finite at key {key}; look for bad input \
+                 values, or try a smaller learning-rate, or clip-norm"
+            ),
+            Self::Identity { is, wanted } => write_identity(*is, *wanted, f),
+            Self::Flooding => f.write_str(
+                "far more messages than a worker has to say; use the same release on both, and if \
+                 they are the same, somebody means harm",
+            ),
+            Self::Server { what } | Self::Unexpected { what } | Self::Frame { what } => {
+                f.write_str(what)
+            }
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// Who a peer is, and who it may therefore not be.
+fn write_identity(is: Identity, wanted: Identity, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match wanted {
+        Identity::Worker(Some(worker)) => write!(
+            f,
+            "its certificate says {is}, so it may not be worker {worker}; give it the \
+                 certificate of worker {worker}, or leave the choice of the id to the certificate"
+        ),
+        Identity::Worker(None) => write!(
+            f,
+            "its certificate says {is}, so it may be no worker; give it one that was made with \
+                 --worker"
+        ),
+        Identity::Server => write!(
+            f,
+            "its certificate says {is}, so it may be no server; give it one that was made with \
+                 --server"
+        ),
+        Identity::Anyone | Identity::Client => write!(
+            f,
+            "its certificate says {is}, so it may neither ask for the status nor change the \
+                 job; use one that was made with --client"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+    use pstrain_compute::id::WorkerId;
+
+    #[test]
+    fn another_identity_is_refused_for_good_and_named() {
+        let [is, wanted] = [0, 1].map(|worker| Identity::Worker(Some(WorkerId(worker))));
+        let refusal = Refusal::from(OtherIdentity { is, wanted });
+        assert!(refusal.is_permanent());
+        let text = refusal.to_string();
+        assert!(text.contains("pstrain:worker:1") && text.contains("worker 2"), "{text}");
+    }
+}
