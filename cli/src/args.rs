@@ -19,9 +19,9 @@ use pstrain_transports::Address;
 use pstrain_wire::group::Place;
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::range::Keys;
 use crate::exit;
 use crate::job::JobFlags;
+use crate::keys::Keys;
 use crate::rank::RankOf;
 
 pub(crate) use bench::{BenchArgs, BenchWhat, CrowdArgs, Crowded};

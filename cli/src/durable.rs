@@ -18,10 +18,9 @@ use pstrain_wire::job_digest;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Durability;
-use crate::cmd::shard::called;
+use crate::digest::hexadecimal;
 use crate::job::Layers;
 use crate::messages;
-use crate::record::hexadecimal;
 use crate::served::Served;
 
 /// A folder of a durable run.
@@ -231,13 +230,7 @@ impl ShardFolder {
         );
         let (state, was): (_, Self) =
             label::open(path, SHARD, "--shard --durability log|checkpoint --state")?;
-        ensure!(
-            was.place == place,
-            "{} is of {}; this is {}",
-            path.display(),
-            called(was.place),
-            called(place)
-        );
+        ensure!(was.place == place, "{} is of {}; this is {}", path.display(), was.place, place);
         Ok((state.of_run(was.number), was))
     }
 }

@@ -6,6 +6,7 @@ mod args;
 mod bench;
 mod calibration;
 mod cmd;
+mod digest;
 mod durable;
 mod exit;
 #[cfg(feature = "pictures")]
@@ -13,6 +14,7 @@ mod experiment;
 #[cfg(feature = "pictures")]
 mod html;
 mod job;
+mod keys;
 mod links;
 mod messages;
 #[cfg(feature = "metrics")]
@@ -35,6 +37,7 @@ mod top;
 mod troubles;
 #[cfg(feature = "pictures")]
 mod validate;
+mod waiting;
 mod why;
 
 use std::process::ExitCode;

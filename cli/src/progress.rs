@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Departure, Event};
@@ -11,7 +12,6 @@ use pstrain_wire::Status;
 
 use crate::messages::{self, Level};
 use crate::pulse::Pulse;
-use crate::record::Summary;
 use crate::troubles::Troubles;
 
 /// A bar of this length, drawn as `template` says, on a terminal only, and not between JSON.
@@ -41,6 +41,17 @@ pub(crate) struct Progress {
     troubles: Troubles,
 }
 
+/// The state of a run, as its bar shows it.
+#[derive(Debug)]
+pub(crate) struct Standing<'a> {
+    /// The newest evaluation.
+    pub(crate) evaluation: Option<&'a Evaluation>,
+    /// The share of the workers' time that they wait.
+    pub(crate) wait_share: f64,
+    /// The mean staleness of applied gradients.
+    pub(crate) mean_staleness: f64,
+}
+
 const BETWEEN: Duration = Duration::from_millis(100);
 
 impl Progress {
@@ -53,7 +64,7 @@ impl Progress {
         Self { bar, train_rows, quiet, guests, clock, shown, troubles }
     }
 
-    pub(crate) fn note(&mut self, event: &Event, summary: &Summary) {
+    pub(crate) fn note<'a>(&mut self, event: &Event, standing: impl FnOnce() -> Standing<'a>) {
         if let Event::Behind { worker, .. } = event {
             // A loss is told even to a reader who wants errors only.
             self.bar.suspend(|| messages::warn(&behind(*worker)));
@@ -76,7 +87,8 @@ impl Progress {
             && self.shown.is_none_or(|at| now - at >= BETWEEN)
         {
             self.shown = Some(now);
-            let evaluated = summary.evaluated.as_ref().map_or_else(String::new, |(_, e)| {
+            let Standing { evaluation, wait_share, mean_staleness } = standing();
+            let evaluated = evaluation.map_or_else(String::new, |e| {
                 format!("accuracy {:.2} %  loss {:.4}  ", 100.0 * e.accuracy(), e.loss)
             });
             let rate = point.samples as f64 / point.time.as_secs_f64().max(1e-9);
@@ -84,8 +96,8 @@ impl Progress {
             self.bar.set_message(format!(
                 "epoch {:.1}  {evaluated}{rate:.0} samples/s  wait {:.0} %  staleness {:.1}",
                 point.samples as f64 / self.train_rows as f64,
-                100.0 * summary.wait_share(),
-                summary.staleness().mean,
+                100.0 * wait_share,
+                mean_staleness,
             ));
         }
     }

@@ -6,7 +6,7 @@ use pstrain_compute::id::WorkerId;
 use pstrain_wire::{MemberState, MemberStatus, Status};
 use serde::Serialize;
 
-use crate::cmd::status::waiting;
+use crate::waiting::waiting;
 use crate::why::{span, workers_in_words};
 
 /// The fields of such a line.

@@ -24,8 +24,8 @@ use pstrain_transports::simulation::{
 use pstrain_wire::job_digest;
 use serde::Serialize;
 
+use crate::digest::hexadecimal;
 use crate::job::{Layers, Resolved};
-use crate::record::hexadecimal;
 
 /// Files that were read and computing times that were measured, for the runs that follow.
 #[derive(Debug, Default)]

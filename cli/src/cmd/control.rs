@@ -18,6 +18,7 @@ use crate::args::{ControlArgs, ControlCommand};
 use crate::exit::Ending;
 use crate::job::meant;
 use crate::messages;
+use crate::waiting::waiting;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -122,7 +123,7 @@ fn wait_for_end(args: &ControlArgs, clock: WallClock) -> anyhow::Result<()> {
 /// The phase of a run that is to end, and for whom it waits.
 fn doing(status: &Status) -> String {
     let waits = status.wait.as_ref();
-    let waits = waits.map_or_else(String::new, |it| format!(", waiting {}", status::waiting(it)));
+    let waits = waits.map_or_else(String::new, |it| format!(", waiting {}", waiting(it)));
     format!(": it is {}{waits}", status.phase)
 }
 
@@ -131,10 +132,10 @@ fn waits(args: &ControlArgs) -> Option<String> {
     let status = status::at_once((&args.address, &args.security))?;
     let wait = status.wait?;
     if wait.reason == WaitReason::Keys {
-        return Some(format!("keys will move; waiting {}", status::waiting(&wait)));
+        return Some(format!("keys will move; waiting {}", waiting(&wait)));
     }
     let Some(ordered) = status.ordered else {
-        return Some(format!("it waits {}", status::waiting(&wait)));
+        return Some(format!("it waits {}", waiting(&wait)));
     };
-    Some(format!("{ordered} is ordered and will begin; waiting {}", status::waiting(&wait)))
+    Some(format!("{ordered} is ordered and will begin; waiting {}", waiting(&wait)))
 }

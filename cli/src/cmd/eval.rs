@@ -9,7 +9,8 @@ use serde::Serialize;
 use crate::args::EvalArgs;
 use crate::exit::Ending;
 use crate::job::source_of;
-use crate::record::{MODEL, Quality, check_finite, file_of, read_model, sha256};
+use crate::digest::sha256;
+use crate::record::{MODEL, Quality, check_finite, file_of, read_model};
 use crate::{messages, table};
 
 #[derive(Serialize)]

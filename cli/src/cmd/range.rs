@@ -1,73 +1,21 @@
-//! Key ranges as they are typed, and files with a value for keys of one: `pull` writes them and `push`
-//! reads them.
+//! Files with a value for keys of a range: `pull` writes them and `push` reads them.
 //!
 //! A line is `KEY VALUE`, keys ascending; what begins with `#` is for people. A key that is not there
 //! has the value 0.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
 use std::ops::Range;
 use std::path::Path;
-use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
 use pstrain_compute::params::KeyRange;
 
+use crate::keys::Keys;
 use crate::record::{check_finite, read_model};
 
 /// Bytes of a line; the longest value that `pull` writes has about 50.
 const MOST_LINE: usize = 4096;
-
-/// Keys as they are typed: `A..B`, `A..`, `..B` or `..`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Keys {
-    begin: u64,
-    /// None up to the last.
-    end: Option<u64>,
-}
-
-impl Keys {
-    /// The range, where the server may have to be asked how many keys the model has; none for all.
-    pub(super) fn range(
-        self,
-        total: impl FnOnce() -> anyhow::Result<u64>,
-    ) -> anyhow::Result<Option<KeyRange>> {
-        Ok(match self {
-            Self { begin: 0, end: None } => None,
-            Self { begin, end: Some(end) } => Some(KeyRange::new(begin, end)?),
-            Self { begin, end: None } => Some(KeyRange::new(begin, total()?)?),
-        })
-    }
-
-    fn has(self, key: u64) -> bool {
-        self.begin <= key && self.end.is_none_or(|end| key < end)
-    }
-}
-
-impl fmt::Display for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}..", self.begin)?;
-        self.end.map_or(Ok(()), |end| write!(f, "{end}"))
-    }
-}
-
-impl FromStr for Keys {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("{text:?} is no key range: use A..B, with A below B (B is not in it)");
-        let (begin, end) = text.split_once("..").ok_or_else(wrong)?;
-        let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
-        let begin = if begin.is_empty() { 0 } else { number(begin)? };
-        let end = if end.is_empty() { None } else { Some(number(end)?) };
-        if end.is_some_and(|end| end <= begin) {
-            return Err(wrong());
-        }
-        Ok(Self { begin, end })
-    }
-}
 
 /// Writes a line for people and one for each value, which is read back as it was.
 pub(super) fn write(path: &Path, about: &str, values: &[(u64, f32)]) -> io::Result<()> {
@@ -219,16 +167,6 @@ fn pair(text: &str) -> Result<(u64, f32), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_are_read() {
-        assert_eq!("3..9".parse(), Ok(Keys { begin: 3, end: Some(9) }));
-        assert_eq!("3..".parse(), Ok(Keys { begin: 3, end: None }));
-        assert_eq!("..".parse(), Ok(Keys { begin: 0, end: None }));
-        for wrong in ["", "3", "9..3", "3..3", "a..b", "1...4"] {
-            assert!(wrong.parse::<Keys>().unwrap_err().contains("A..B"), "{wrong}");
-        }
-    }
 
     fn read(text: &str, keys: &str) -> anyhow::Result<Values> {
         let folder = tempfile::tempdir().unwrap();

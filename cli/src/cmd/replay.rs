@@ -13,9 +13,10 @@ use serde::Serialize;
 use crate::args::ReplayArgs;
 use crate::exit::{Ending, Failed};
 use crate::job::{Layers, Resolved, evaluation_source_of, source_of};
+use crate::digest::sha256;
 use crate::record::{
     Contribution, Header, JOB, MODEL, ModelFile, ORDER, OrderReader, Quality, Replay, SUMMARY,
-    Step, Stretch, Uses, file_of, read_model, sha256, write_model,
+    Step, Stretch, Uses, file_of, read_model, write_model,
 };
 use crate::{messages, table};
 

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     let kept = folder(args, place)?;
     let says = || {
         let secured = in_words(&args.security, &local);
-        messages::say(&format!("{}, listening on {local}{secured}", called(place)));
+        messages::say(&format!("{}, listening on {local}{secured}", place));
     };
     let done = match kept {
         Some((state, kept)) if kept.durability == Durability::Checkpoint => {
@@ -178,15 +178,6 @@ fn config(place: Place, address: &Address, lease: Duration) -> ShardConfig {
         lease,
         // The same when it begins anew: a server is a function of its inputs.
         stream: Stream::new(u64::from(servers)).fork("server", u64::from(server)),
-    }
-}
-
-/// Which server it is, for people.
-pub(crate) fn called(place: Place) -> String {
-    match place {
-        Place::First { server, servers } => format!("server {server} of {servers}"),
-        Place::Given { server } => format!("server {server}"),
-        Place::Wanted => "one more server".into(),
     }
 }
 

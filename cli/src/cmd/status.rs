@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::client;
 use crate::args::{SecurityArgs, StatusArgs};
 use crate::exit::Ending;
+use crate::waiting::{short, waiting};
 use crate::{messages, table};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
@@ -300,23 +301,4 @@ pub(super) fn waits(way: (&Address, &SecurityArgs)) -> Option<String> {
             "it runs, and does not wait for anybody: it has much to do, or its link is slow".into()
         }
     })
-}
-
-/// For whom, why, since when and for how long at most.
-pub(crate) fn waiting(wait: &Wait) -> String {
-    let workers: Vec<String> = wait.workers.iter().map(ToString::to_string).collect();
-    let noun = if workers.len() == 1 { "worker" } else { "workers" };
-    let whom = match wait.reason {
-        // Nobody in particular is missing when any newcomer would do.
-        _ if workers.is_empty() => wait.reason.to_string(),
-        WaitReason::Workers => format!("{noun} {} to come", workers.join(", ")),
-        reason => format!("{reason} of {noun} {}", workers.join(", ")),
-    };
-    let left = wait.left.map_or_else(String::new, |left| format!(", at most {} more", short(left)));
-    format!("for {whom}, since {} ago{left}", short(wait.waited))
-}
-
-/// A duration in milliseconds at the finest.
-fn short(span: Duration) -> String {
-    humantime::format_duration(Duration::from_millis(span.as_millis() as u64)).to_string()
 }

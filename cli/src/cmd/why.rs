@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::status;
 use crate::args::StatusArgs;
 use crate::exit::Ending;
+use crate::waiting::waiting;
 use crate::why::{Finding, Usual, WaitsFor, Way, span, verdict};
 use crate::{messages, table};
 
@@ -139,7 +140,7 @@ fn show(status: &Status, way: &Way) -> String {
     );
     text += &match &status.wait {
         None => "waiting   for nobody\n\n".to_owned(),
-        Some(wait) => format!("waiting   {}\n\n", status::waiting(wait)),
+        Some(wait) => format!("waiting   {}\n\n", waiting(wait)),
     };
     let rows = status.members.iter().map(|member| row(status, member)).collect();
     let header = [

@@ -1,7 +1,6 @@
 //! What is kept of a run: totals for tables and JSON, and the results folder.
 
 mod age;
-mod digest;
 mod filtering;
 mod folder;
 mod histograms;
@@ -29,7 +28,6 @@ use pstrain_transports::journal::Beside;
 use pstrain_wire::Status;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use digest::{hexadecimal, sha256};
 pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use missing::Stretch;
 pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
@@ -42,7 +40,7 @@ pub(crate) use summary::Summary;
 
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
-use crate::progress::Progress;
+use crate::progress::{Progress, Standing};
 use folder::KeptFolder;
 use summary::KeptSummary;
 use workers::WorkersSide;
@@ -130,7 +128,11 @@ impl Recorder {
     pub(crate) fn note(&self, now: Time, event: &Event) {
         let mut parts = self.record(now, event);
         let Parts { summary, progress, .. } = &mut *parts;
-        progress.note(event, summary);
+        progress.note(event, || Standing {
+            evaluation: summary.evaluated.as_ref().map(|(_, evaluation)| evaluation),
+            wait_share: summary.wait_share(),
+            mean_staleness: summary.staleness().mean,
+        });
     }
 
     /// Takes note of an event that an earlier process has said.

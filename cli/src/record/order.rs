@@ -31,9 +31,9 @@ use pstrain_policy::rules::Closing;
 use pstrain_roles::node::{Event, Server};
 use serde::{Deserialize, Serialize};
 
-use super::digest::{hexadecimal, sha256};
 use super::lines::{Full, Lines, Written};
 use super::pushed::{self, Pushed};
+use crate::digest::{hexadecimal, sha256};
 
 const FORMAT: &str = "pstrain order of updates";
 const FORMAT_VERSION: u32 = 7;

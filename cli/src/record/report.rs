@@ -7,11 +7,11 @@ use pstrain_roles::node::{Ledger, Point, Server};
 use serde::Serialize;
 
 use super::age::AgeOfInformation;
-use super::digest::{hexadecimal, sha256};
 use super::missing::Stretch;
 use super::quality::Quality;
 use super::shaping::Shaping;
 use super::summary::{Summary, WorkerTotals};
+use crate::digest::{hexadecimal, sha256};
 use crate::simulate::VirtualReport;
 
 /// The version of the program and the commit that it was built of, as results have it.

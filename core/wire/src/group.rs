@@ -4,6 +4,7 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,16 @@ pub enum Place {
         /// Which.
         server: ServerId,
     },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::First { server, servers } => write!(f, "server {server} of {servers}"),
+            Self::Given { server } => write!(f, "server {server}"),
+            Self::Wanted => f.write_str("one more server"),
+        }
+    }
 }
 
 /// The longest address of a server, in bytes.
