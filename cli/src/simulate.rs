@@ -12,7 +12,7 @@ use pstrain_compute::model::{Model, ModelSpec};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
-use pstrain_data::{Encoded, Outline, Prepared, Settings, Source};
+use pstrain_data::{Encoded, Prepared, Settings, Source};
 use pstrain_policy::job::Job;
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Event, Prepare, Server};
@@ -31,7 +31,6 @@ use crate::job::{Layers, Resolved};
 #[derive(Debug, Default)]
 pub(crate) struct DataCache {
     files: Mutex<BTreeMap<String, Arc<Encoded>>>,
-    outlines: Mutex<BTreeMap<String, Outline>>,
     measured: Mutex<BTreeMap<String, Duration>>,
 }
 
@@ -55,40 +54,6 @@ impl DataCache {
         };
         drop(read);
         Prepared::of(&encoded, settings)
-    }
-
-    /// The outline of the data of these settings; prepares the data if it is not known yet.
-    fn outline(
-        &self,
-        source: &Source,
-        settings: &Settings,
-    ) -> Result<Outline, pstrain_data::DataError> {
-        let key = format!("{source:?} {settings:?}");
-        let mut known = self.outlines.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outline) = known.get(&key) {
-            return Ok(outline.clone());
-        }
-        let outline = self.prepare(source, settings)?.outline();
-        known.insert(key, outline.clone());
-        Ok(outline)
-    }
-
-    /// Puts a job together that is to run in virtual time, and throws it away: settings that do not
-    /// go together are errors.
-    pub(crate) fn check_virtual(&self, layers: &Layers) -> anyhow::Result<()> {
-        let mut job = self.outlined(layers)?;
-        fitted(&mut job, &layers.scenario()?)?;
-        begins(job)
-    }
-
-    /// As [`Self::check_virtual`], of a job that is to run in real time.
-    pub(crate) fn check_real(&self, layers: &Layers) -> anyhow::Result<()> {
-        layers.real_time()?;
-        begins(self.outlined(layers)?)
-    }
-
-    fn outlined(&self, layers: &Layers) -> anyhow::Result<Job> {
-        layers.outlined(|source, settings| self.outline(source, settings))
     }
 
     /// How long a mini-batch of the job takes on this machine. Whoever else asks waits meanwhile:
@@ -284,16 +249,9 @@ impl Virtual {
     }
 }
 
-/// Checks that there can be a server for a job.
-fn begins(job: Job) -> anyhow::Result<()> {
-    let seed = job.seed;
-    Server::new(job, seed)?;
-    Ok(())
-}
-
 /// Checks that a job can run in virtual time. A model of times alone becomes a small one; its real
 /// size, which is returned, is a number and no memory.
-fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Option<u64>> {
+pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Option<u64>> {
     SimulationError::check(scenario, job.membership.workers)?;
     scenario.check_servers(job.servers)?;
     Model::new(&job.model, job.data.shape)?;

@@ -13,7 +13,7 @@ use crate::partition::Skew;
 use crate::recipe::RecipeName;
 use crate::source::Source;
 use crate::sparse::SparseSpec;
-use crate::spec::{DataSpec, Settings, SyntheticSpec, out_of_range};
+use crate::spec::{DataSpec, Settings, out_of_range};
 use crate::split::Split;
 use crate::standardise::Standardisation;
 use pstrain_compute::fingerprint::Fingerprint;

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::{Compute, Computed, Input};
+use pstrain_roles::node::{Compute, Input};
 
 use crate::clock::WallClock;
 use crate::driver::Handle;

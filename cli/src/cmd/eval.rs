@@ -7,9 +7,9 @@ use pstrain_data::{DataSpec, EvaluationRows};
 use serde::Serialize;
 
 use crate::args::EvalArgs;
+use crate::digest::sha256;
 use crate::exit::Ending;
 use crate::job::source_of;
-use crate::digest::sha256;
 use crate::record::{MODEL, Quality, check_finite, file_of, read_model};
 use crate::{messages, table};
 

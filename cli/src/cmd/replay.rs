@@ -11,9 +11,9 @@ use pstrain_roles::node::Server;
 use serde::Serialize;
 
 use crate::args::ReplayArgs;
+use crate::digest::sha256;
 use crate::exit::{Ending, Failed};
 use crate::job::{Layers, Resolved, evaluation_source_of, source_of};
-use crate::digest::sha256;
 use crate::record::{
     Contribution, Header, JOB, MODEL, ModelFile, ORDER, OrderReader, Quality, Replay, SUMMARY,
     Step, Stretch, Uses, file_of, read_model, write_model,

@@ -7,7 +7,7 @@ use pstrain_transports::Address;
 use pstrain_wire::client::PullStatus;
 use pstrain_wire::holders::Unreached;
 use pstrain_wire::{
-    MemberState, Message, PROTOCOL_VERSION, RefusedStatus, ServerStatus, Status, Wait, WaitReason,
+    MemberState, Message, PROTOCOL_VERSION, RefusedStatus, ServerStatus, Status, Wait,
 };
 use serde::Serialize;
 

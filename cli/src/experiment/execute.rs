@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, bail};
 
+use super::dry_run::DryRuns;
 use super::grid::Cell;
 use super::record::{CurvePoint, LinkUse, Record};
 use super::spec::Spec;
@@ -76,14 +77,10 @@ impl VirtualTime {
     /// # Errors
     /// Names the cells, and of each why it cannot be run.
     pub(crate) fn check(&self, spec: &Spec, cells: &[Cell], mode: Mode) -> anyhow::Result<()> {
-        let mut refused = Vec::new();
+        let (checks, mut refused) = (DryRuns::new(&self.data), Vec::new());
         for cell in cells {
             let layers = Run::new(spec, cell, 0)?.layers()?;
-            let checked = match mode {
-                Mode::VirtualTime => self.data.check_virtual(&layers),
-                Mode::RealTime => self.data.check_real(&layers),
-            };
-            if let Err(why) = checked {
+            if let Err(why) = checks.check(&layers, mode) {
                 refused.push(format!("  {}: {why:#}", cell.describe(spec)));
             }
         }

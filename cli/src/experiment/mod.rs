@@ -11,6 +11,7 @@ mod check;
 mod claims;
 mod draw;
 mod draws;
+mod dry_run;
 mod environment;
 mod execute;
 mod expression;

@@ -265,16 +265,8 @@ impl Layers {
         self.resolve_as(load, Prepared::outline)
     }
 
-    /// Puts the job together by what `load` says of the data.
-    pub(crate) fn outlined(
-        &self,
-        load: impl FnOnce(&Source, &Settings) -> Result<Outline, DataError>,
-    ) -> anyhow::Result<Job> {
-        Ok(self.resolve_as(load, Outline::clone)?.job)
-    }
-
     /// Has the data prepared by `load` and puts the job together by what `outline` says of them.
-    fn resolve_as<D>(
+    pub(crate) fn resolve_as<D>(
         &self,
         load: impl FnOnce(&Source, &Settings) -> Result<D, DataError>,
         outline: impl FnOnce(&D) -> Outline,

@@ -34,7 +34,9 @@ pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
 pub(crate) use order::{Contribution, Header, OrderReader, Step};
 pub(crate) use quality::{ClassRecall, Quality};
 pub(crate) use replay::{Replay, Uses};
-pub(crate) use report::{BUILD, LEADERLESS, Report, WorkerReport, jain, peak_rss_mib};
+#[cfg(feature = "pictures")]
+pub(crate) use report::BUILD;
+pub(crate) use report::{LEADERLESS, Report, WorkerReport, jain, peak_rss_mib};
 pub(crate) use shaping::Shaping;
 pub(crate) use summary::Summary;
 

@@ -34,6 +34,7 @@ impl Way {
         Self { address, flags, has_certificates: security.tls.is_some() }
     }
 
+    #[cfg(feature = "top")]
     pub(crate) fn address(&self) -> &str {
         &self.address
     }

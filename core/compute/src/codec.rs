@@ -40,6 +40,9 @@ pub fn append<T: Serialize>(fields: &T, bytes: &mut Vec<u8>) {
 }
 
 /// Reads fields that must fill `bytes` exactly.
+///
+/// # Errors
+/// [`Malformed`] if the bytes are anything else.
 pub fn read<T: DeserializeOwned>(mut bytes: &[u8]) -> Result<T, Malformed> {
     let fields = read_first(&mut bytes)?;
     if bytes.is_empty() { Ok(fields) } else { Err(Malformed) }
@@ -47,6 +50,9 @@ pub fn read<T: DeserializeOwned>(mut bytes: &[u8]) -> Result<T, Malformed> {
 
 /// Reads fields that `bytes` begin with, and leaves what follows them. A list of lists is read item
 /// by item this way: what an item says it holds is believed for one at a time only.
+///
+/// # Errors
+/// [`Malformed`] if the bytes begin with anything else.
 pub fn read_first<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, Malformed> {
     let read = if bytes.len() <= SMALL {
         let small = config::standard().with_limit::<MOST_BYTES_OF_SMALL>();

@@ -182,6 +182,9 @@ impl Encoded {
     }
 
     /// The gradient, of `keys` values.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes are not of the form.
     pub fn decode(&self, keys: usize) -> Result<Vec<f32>, Malformed> {
         decode(&self.form, &self.bytes, keys)
     }
@@ -189,6 +192,9 @@ impl Encoded {
 
 /// The gradient of `keys` values that `bytes` are in this form. Allocates that many values, and
 /// beside them no more than the bytes account for.
+///
+/// # Errors
+/// [`Malformed`] if the bytes are not of the form.
 pub fn decode(form: &Form, bytes: &[u8], keys: usize) -> Result<Vec<f32>, Malformed> {
     let (chosen, rest) = read_chosen(form.keys, bytes, keys)?;
     let Some(chosen) = chosen else { return form.values.read(rest, keys) };

@@ -43,6 +43,9 @@ pub struct Looks {
 
 impl Looks {
     /// Saves or restores the parameters, once serde has been over the rest.
+    ///
+    /// # Errors
+    /// [`SavedError`] if what is restored is not there.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let mut all = self.last.iter_mut().chain(&mut self.good);
         all.try_for_each(|kept| archive.shared("kept", &mut kept.parameters))

@@ -9,6 +9,9 @@ use crate::rules::{
 
 impl Job {
     /// Checks that gradients may be combined as they are under `mode`.
+    ///
+    /// # Errors
+    /// [`AggregationError`] says what does not go together.
     pub fn check_aggregation(&self, mode: &Mode) -> Result<(), AggregationError> {
         check_rounds(self.aggregation, mode, self.membership.workers, self.redundancy)?;
         if self.update.clip_contribution.is_some() && self.redundancy != Redundancy::None {

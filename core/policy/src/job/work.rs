@@ -187,6 +187,9 @@ impl Job {
 
 impl Job {
     /// Checks that work goes together with what else the job is.
+    ///
+    /// # Errors
+    /// [`WorkError`] says what does not go together.
     pub fn check_work(&self, mode: &Mode) -> Result<(), WorkError> {
         self.check_division(mode)?;
         self.check_reassignment(mode)?;
