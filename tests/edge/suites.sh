@@ -11,7 +11,8 @@ cd "$(dirname "$0")/../.."
 
 for target in "$@"; do
     use_target "$target"
-    cargo test -p pstrain-core --lib --locked --target "$target"
+    cargo test -p pstrain-compute -p pstrain-policy -p pstrain-wire -p pstrain-roles \
+        --lib --locked --target "$target"
     cargo test -p pstrain-tests --locked --target "$target" \
         --test suites -- conformance:: equivalence::
     cargo test -p pstrain-tests --locked --target "$target" --test steady

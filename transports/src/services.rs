@@ -15,7 +15,8 @@ use pstrain_compute::time::Time;
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Effect, Event, Input, Prepare, Prepared};
 use pstrain_wire::worker::{ExampleRows, ExamplesChunk};
-use pstrain_wire::{EXAMPLES_CHUNK_BYTES, Status};
+use pstrain_wire::Status;
+use pstrain_wire::worker::EXAMPLES_CHUNK_BYTES;
 
 use crate::clock::WallClock;
 use crate::compute::Computer;

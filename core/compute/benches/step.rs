@@ -3,7 +3,7 @@
 //! column as a value; `wide` is a network whose products fill the processor; `nalgebra` is the step of
 //! `dense` written with nalgebra's products, for comparison in the same run.
 //!
-//! `cargo bench -p pstrain-core --features std --bench step`
+//! `cargo bench -p pstrain-compute --features std --bench step`
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

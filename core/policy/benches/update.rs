@@ -2,7 +2,7 @@
 //! memory: bytes a second that are read or written. What is slower than the stream computes too
 //! much. And how long it takes to close a round.
 //!
-//! `cargo bench -p pstrain-core --features std --bench update`
+//! `cargo bench -p pstrain-policy --features std --bench update`
 
 use std::sync::Arc;
 

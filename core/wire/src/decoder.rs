@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::Limits;
+use crate::limits::Limits;
 use crate::checksum::crc32c_append;
 use crate::frame::{
     CHECKSUM_BYTES, FrameError, HEADER_BYTES, Header, decode, is_heartbeat, parse_header,
@@ -202,7 +202,7 @@ mod tests {
     use alloc::sync::Arc;
     use alloc::vec;
 
-    use super::super::wire::Kind;
+    use crate::kind::Kind;
     use super::*;
     use crate::encode;
     use crate::group::{Slice, SliceHeader};

@@ -10,9 +10,11 @@ use crate::checksum::crc32c_append;
 use crate::message::Message;
 use crate::received::Received;
 use crate::spares::Spares;
-use crate::wire::Kind;
+use crate::kind::Kind;
 use crate::worker::{Parameters, Push};
-use crate::{Limits, PROTOCOL_VERSION, Refusal};
+use crate::limits::Limits;
+use crate::refusal::Refusal;
+use crate::release::PROTOCOL_VERSION;
 
 /// Bytes of a frame before its control part.
 pub const HEADER_BYTES: usize = 16;

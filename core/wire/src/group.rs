@@ -21,7 +21,7 @@ use pstrain_policy::job::Job;
 pub struct Enlist {
     /// The protocol version it speaks.
     pub protocol: u8,
-    /// Its release ([`super::BUILD`]).
+    /// Its release ([`BUILD`](crate::BUILD)).
     pub build: String,
     /// Which server it is.
     pub place: Place,

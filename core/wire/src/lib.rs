@@ -133,11 +133,12 @@ mod outgoing;
 pub mod range;
 mod received;
 mod refusal;
+mod release;
 pub mod replica;
 mod spares;
 mod spent;
 mod status;
-mod wire;
+mod kind;
 pub mod worker;
 
 use pstrain_policy::job::Job;
@@ -153,13 +154,14 @@ pub use limits::Limits;
 pub use message::Message;
 pub use outgoing::Outgoing;
 pub use refusal::Refusal;
+pub use release::{BUILD, PROTOCOL_VERSION};
 pub use spares::Spares;
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
 pub use status::{
     LatestEvaluation, MemberState, MemberStatus, Phase, RefusedStatus, ServerStatus, Status,
     Successor, Wait, WaitReason,
 };
-pub use wire::Kind;
+pub use kind::Kind;
 
 /// The identity of a job: SHA-256 of its form on the wire. Equal exactly when all settings are.
 #[must_use]
@@ -168,10 +170,3 @@ pub fn job_digest(job: &Job) -> [u8; 32] {
     pstrain_compute::codec::append(job, &mut bytes);
     sha2::Sha256::digest(&bytes).into()
 }
-
-/// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 15;
-/// The release of this build. Server and workers must be of the same one.
-pub const BUILD: &str = env!("CARGO_PKG_VERSION");
-/// Bytes of packed examples in one message, at most.
-pub const EXAMPLES_CHUNK_BYTES: u32 = 256 * 1024;

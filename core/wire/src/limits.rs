@@ -20,7 +20,7 @@ impl Limits {
 
     /// For a server once it has asked a client for values: a part of them.
     pub const PUSHER: Self =
-        Self { payload: bytes_of(super::range::MOST_PART_KEYS as usize), ..Self::STRANGER };
+        Self { payload: bytes_of(crate::range::MOST_PART_KEYS as usize), ..Self::STRANGER };
 
     /// For a server once the worker is welcome: gradients of `parameters` values, lists of keys with a
     /// value for each, and a fingerprint that counts each of up to 65,536 classes.
@@ -35,21 +35,21 @@ impl Limits {
     /// many, of what moves, and of the distances of each two workers.
     #[must_use]
     pub const fn of_holder(parameters: usize) -> Self {
-        let (values, piece) = (bytes_of(parameters), super::group::MOST_PORTION_BYTES);
+        let (values, piece) = (bytes_of(parameters), crate::group::MOST_PORTION_BYTES);
         Self { payload: if values > piece { values } else { piece }, ..Self::DIALER }
     }
 
     /// For a server that has dialled the coordinator: a job, decisions, and what moves.
     #[must_use]
     pub const fn of_coordinator() -> Self {
-        Self { payload: super::group::MOST_PORTION_BYTES, ..Self::DIALER }
+        Self { payload: crate::group::MOST_PORTION_BYTES, ..Self::DIALER }
     }
 
     /// For a worker once it is welcome: parameters, or chunks of examples.
     #[must_use]
     pub const fn of_server(parameters: usize) -> Self {
         let values = bytes_of(parameters);
-        let chunk = super::EXAMPLES_CHUNK_BYTES;
+        let chunk = crate::worker::EXAMPLES_CHUNK_BYTES;
         Self { control: Self::DIALER.control, payload: if values > chunk { values } else { chunk } }
     }
 

@@ -17,7 +17,8 @@ use crate::replica::{Candidacy, Combined, Deposed, Entry, Follow, Kept, Promise,
 use crate::worker::{
     Bye, End, ExamplesChunk, Heartbeat, Hello, Parameters, Pull, PullExamples, Push, Ready, Welcome,
 };
-use crate::{Refusal, Status};
+use crate::refusal::Refusal;
+use crate::status::Status;
 
 /// A message between two nodes.
 #[derive(Clone, Debug, PartialEq)]

@@ -17,7 +17,7 @@ use pstrain_compute::time::Time;
 pub struct Follow {
     /// The protocol version it speaks.
     pub protocol: u8,
-    /// Its release ([`super::BUILD`]).
+    /// Its release ([`BUILD`](crate::BUILD)).
     pub build: String,
     /// A number that nobody else has.
     pub id: u64,

@@ -8,7 +8,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::holders::Unreached;
-use crate::{LinkFigures, Recent};
+use crate::spent::{LinkFigures, Recent};
 use pstrain_compute::id::{BatchId, Clock, ServerId, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_policy::job::DataFrom;

@@ -9,7 +9,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::holders::{Holders, Unreached};
-use crate::{BUILD, PROTOCOL_VERSION};
+use crate::release::{BUILD, PROTOCOL_VERSION};
 use pstrain_compute::decided::Decided;
 use pstrain_compute::filter::Encoded;
 use pstrain_compute::fingerprint::Fingerprint;
@@ -25,7 +25,7 @@ pub struct Hello {
     pub protocol_min: u8,
     /// The newest protocol version it speaks.
     pub protocol_max: u8,
-    /// Its release ([`super::BUILD`]).
+    /// Its release ([`BUILD`]).
     pub build: String,
     /// A name for people, such as the host's.
     pub name: String,
@@ -113,6 +113,9 @@ pub struct PullExamples {
     /// The first row wanted.
     pub from: u64,
 }
+
+/// Bytes of packed examples in one message, at most.
+pub const EXAMPLES_CHUNK_BYTES: u32 = 256 * 1024;
 
 /// Some rows of the part asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,6 @@
+//! The versions of the protocol and of this build.
+
+/// The protocol version that this build speaks.
+pub const PROTOCOL_VERSION: u8 = 15;
+/// The release of this build. Server and workers must be of the same one.
+pub const BUILD: &str = env!("CARGO_PKG_VERSION");
