@@ -270,8 +270,8 @@ pub(crate) struct ServerArgs {
     /// listens]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<Address>,
-    /// What of gradients goes to a standby. updates: of a round what they are combined to, once it closes,
-    /// so that k pushes weigh as one. pushes: each, as it comes
+    /// What of gradients goes to a standby. updates: of a round what they are combined to, once it
+    /// closes, so that k pushes weigh as one. pushes: each, as it comes
     #[arg(
         long,
         value_name = "pushes|updates",
@@ -279,11 +279,11 @@ pub(crate) struct ServerArgs {
         conflicts_with_all = ["shard", "join"]
     )]
     pub(crate) replicate: Replicated,
-    /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was there
-    /// at the last checkpoint; all that came since is lost, as a whole, and workers join anew; several
-    /// servers take theirs together, when the first says so, and must all have this. It costs next to
-    /// nothing. log: all that was acknowledged, since every input is on the disk before
-    /// anybody sees an answer to it; each answer waits for the disk
+    /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was
+    /// there at the last checkpoint; all that came since is lost, as a whole, and workers join
+    /// anew; several servers take theirs together, when the first says so, and must all have this.
+    /// It costs next to nothing. log: all that was acknowledged, since every input is on the disk
+    /// before anybody sees an answer to it; each answer waits for the disk
     #[arg(
         long,
         value_name = "none|checkpoint|log",
@@ -295,15 +295,15 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
     /// How often the whole state is written to --state, while training goes on. What came since is
-    /// what a crash loses under --durability checkpoint; under log it is what a server that is resumed
-    /// reads again, and how long the log becomes (a log of 64 MiB that is 8 times the state does not
-    /// wait so long)
+    /// what a crash loses under --durability checkpoint; under log it is what a server that is
+    /// resumed reads again, and how long the log becomes (a log of 64 MiB that is 8 times the state
+    /// does not wait so long)
     #[arg(
         long, value_name = "TIME", default_value = "30s", requires = "state", value_parser = some_time
     )]
     pub(crate) checkpoint_every: humantime::Duration,
-    /// Go on with the run that is kept in this folder, and keep it there; the job, the durability and
-    /// the results folder are those it had
+    /// Go on with the run that is kept in this folder, and keep it there; the job, the durability
+    /// and the results folder are those it had
     #[arg(
         long,
         value_name = "DIR",
@@ -344,8 +344,8 @@ pub(crate) struct WorkerArgs {
     /// The number of the worker to be (1, 2, ...); without it the server chooses
     #[arg(long)]
     pub(crate) id: Option<WorkerId>,
-    /// Be the worker of the rank that the engine which started this process gave it, worker 1 for rank 0,
-    /// and refuse a job of another number of workers than the engine started
+    /// Be the worker of the rank that the engine which started this process gave it, worker 1 for
+    /// rank 0, and refuse a job of another number of workers than the engine started
     #[arg(long, value_enum, value_name = "auto|ENGINE", conflicts_with = "id")]
     pub(crate) rank: Option<RankOf>,
     /// A name for tables and messages [default: host name and process id]
@@ -404,8 +404,8 @@ pub(crate) struct PushArgs {
     /// Which keys: A..B (B is not one of them), A.., ..B; without it all
     #[arg(long, value_name = "A..B")]
     pub(crate) keys: Option<Keys>,
-    /// The values, as pull writes them: lines `KEY VALUE`, keys ascending; 0 for keys that are missing.
-    /// Or a model of the same form, a file that ends in .safetensors
+    /// The values, as pull writes them: lines `KEY VALUE`, keys ascending; 0 for keys that are
+    /// missing. Or a model of the same form, a file that ends in .safetensors
     #[arg(long, value_name = "FILE")]
     pub(crate) from: PathBuf,
     /// Put the values in the place of the parameters instead of adding them
@@ -500,8 +500,8 @@ pub(crate) struct ReplayArgs {
     /// job file says]
     #[arg(long, value_name = "PATH|synthetic")]
     pub(crate) data: Option<String>,
-    /// Where the other rows are today that the run was evaluated on, or yet others; none: the rows held
-    /// out of its data [default: where its job file says]
+    /// Where the other rows are today that the run was evaluated on, or yet others; none: the rows
+    /// held out of its data [default: where its job file says]
     #[arg(long, value_name = "PATH|synthetic|none")]
     pub(crate) evaluation_data: Option<String>,
     /// Write the model to this file

@@ -153,8 +153,8 @@ impl DurableFolder {
     ///
     /// # Errors
     ///
-    /// If they, which are what the folder's job file comes to as everything is now, are not those that the
-    /// run began with.
+    /// If they, which are what the folder's job file comes to as everything is now, are not those
+    /// that the run began with.
     pub(crate) fn check(&self, job: &Job, data: &Served) -> anyhow::Result<()> {
         let (was, is) = (&self.identity.job, JobLabel::of(job, data));
         let (folder, Outline { spec, evaluation_rows, .. }) =
@@ -194,7 +194,8 @@ impl DurableFolder {
     }
 }
 
-/// The folder of a server that does not coordinate: which server it is, and its checkpoints and inputs.
+/// The folder of a server that does not coordinate: which server it is, and its checkpoints and
+/// inputs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ShardFolder {
     place: Place,

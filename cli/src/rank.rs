@@ -32,9 +32,9 @@ struct Variables {
     size: Option<&'static str>,
 }
 
-/// The engines, innermost first: mpirun may be started within a job of Slurm, torchrun by srun or mpirun,
-/// all of them in a pod, and none of it the other way round. What starts a process inherits the variables of
-/// what started itself, so those further out may be those of another process.
+/// The engines, innermost first: mpirun may be started within a job of Slurm, torchrun by srun or
+/// mpirun, all of them in a pod, and none of it the other way round. What starts a process inherits
+/// the variables of what started itself, so those further out may be those of another process.
 const ENGINES: [RankOf; 6] = [
     RankOf::Torchrun,
     RankOf::Openmpi,
@@ -60,7 +60,8 @@ impl RankOf {
             Self::Openmpi => ("OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
             Self::Pmi => ("PMI_RANK", Some("PMI_SIZE")),
             Self::Pmix => ("PMIX_RANK", None),
-            // From srun(1). A batch script has SLURM_PROCID, too, but only a step has a number of tasks.
+            // From srun(1). A batch script has SLURM_PROCID, too, but only a step has a number of
+            // tasks.
             Self::Slurm => ("SLURM_PROCID", Some("SLURM_STEP_NUM_TASKS")),
             // From <https://kubernetes.io/docs/concepts/workloads/controllers/job/>.
             Self::Kubernetes => ("JOB_COMPLETION_INDEX", None),
@@ -120,7 +121,8 @@ impl Rank {
     ) -> Result<Self, String> {
         let known: Vec<Variables> =
             of.engines().into_iter().filter_map(RankOf::variables).collect();
-        // A variable that is empty says as little as one that is not there. What else is in it may be shown.
+        // A variable that is empty says as little as one that is not there. What else is in it may
+        // be shown.
         let variable = |name: &str| {
             let value = variable(name).filter(|value| !value.is_empty())?;
             Some(value.escape_debug().to_string())

@@ -7,8 +7,8 @@ use pstrain_compute::id::PartId;
 use pstrain_data::{DataError, Outline, Prepared, Settings, Source};
 use pstrain_policy::job::DataFrom;
 
-/// Data of a server. The rows to train on take far more memory than all else: they are there only where
-/// workers may ask for them.
+/// Data of a server. The rows to train on take far more memory than all else: they are there only
+/// where workers may ask for them.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) outline: Outline,

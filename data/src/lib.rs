@@ -7,7 +7,8 @@
 //!
 //! [`Prepared::load`] goes this way on the server. What it resolves, a [`DataSpec`], travels to the
 //! workers as JSON, and [`DataSpec::prepare_parts`] makes a worker's partition from the worker's
-//! own copy of the data. A [`Fingerprint`](pstrain_compute::fingerprint::Fingerprint) shows whether that copy is the server's.
+//! own copy of the data. A [`Fingerprint`](pstrain_compute::fingerprint::Fingerprint) shows whether
+//! that copy is the server's.
 //!
 //! ```
 //! use pstrain_compute::id::PartId;

@@ -25,15 +25,15 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// Reads `source` and prepares it as `settings` say: what [`Prepared::load`](crate::Prepared::load) comes to,
-    /// bit for bit.
+    /// Reads `source` and prepares it as `settings` say: what
+    /// [`Prepared::load`](crate::Prepared::load) comes to, bit for bit.
     ///
-    /// Reads the source four times, and keeps the examples to evaluate on alone; on the way a class and a
-    /// few numbers per row.
+    /// Reads the source four times, and keeps the examples to evaluate on alone; on the way a class
+    /// and a few numbers per row.
     ///
     /// # Errors
-    /// [`DataError`] if the source cannot be read or changes meanwhile, a setting is out of range, or
-    /// the partition leaves a worker without rows.
+    /// [`DataError`] if the source cannot be read or changes meanwhile, a setting is out of range,
+    /// or the partition leaves a worker without rows.
     pub fn read(source: &Source, settings: &Settings) -> Result<Self, DataError> {
         settings.check()?;
         let given = settings.evaluation_data.as_ref();

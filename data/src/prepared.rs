@@ -93,8 +93,8 @@ impl Prepared {
         Self::made_of(Encoded::read(source, settings)?, settings)
     }
 
-    /// Splits, standardises and partitions rows that are read already. The recipe, the columns and the
-    /// evaluation data are as they were read, whatever `settings` say.
+    /// Splits, standardises and partitions rows that are read already. The recipe, the columns and
+    /// the evaluation data are as they were read, whatever `settings` say.
     ///
     /// # Errors
     /// [`DataError`] if a setting is out of range, or the partition leaves a worker without rows.

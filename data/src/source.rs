@@ -92,7 +92,8 @@ impl Source {
         }
     }
 
-    /// Whether its rows can be read again and again for little more than the looking at them: plain files.
+    /// Whether its rows can be read again and again for little more than the looking at them: plain
+    /// files.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         let is_plain = |path: &Path| {

@@ -61,8 +61,8 @@ pub(crate) struct SparseEncoder {
 }
 
 impl SparseEncoder {
-    /// A row with its features in columns, in ascending order. Features that come to the same column
-    /// are added up.
+    /// A row with its features in columns, in ascending order. Features that come to the same
+    /// column are added up.
     pub(crate) fn encode(&mut self, row: &SparseRow) -> Row<'_> {
         let SparseSpec { columns, hashed } = self.spec;
         let place =

@@ -25,7 +25,8 @@ pub struct Settings {
     pub recipe: RecipeName,
     /// The share of the rows that is held out for evaluation, from 0 up to but not including 1.
     pub evaluation_share: f64,
-    /// Other rows to evaluate on, all of them: those held out are neither trained nor evaluated on then.
+    /// Other rows to evaluate on, all of them: those held out are neither trained nor evaluated on
+    /// then.
     pub evaluation_data: Option<Source>,
     /// The seed of the split and of the partition.
     pub split_seed: u64,
@@ -179,8 +180,8 @@ impl DataSpec {
         self.source = name;
     }
 
-    /// The settings that this specification was resolved from, but for [`Settings::evaluation_data`]: what
-    /// a server evaluates on is of no account for its workers.
+    /// The settings that this specification was resolved from, but for
+    /// [`Settings::evaluation_data`]: what a server evaluates on is of no account for its workers.
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {
@@ -251,9 +252,9 @@ impl DataSpec {
         Ok((parts.iter().map(part).collect(), fingerprinter.finish()))
     }
 
-    /// Hands the rows of a source, which are the assigned ones, to `take`, in order and encoded: those
-    /// that `choose` wants, with what it said of them. It is told the worker of each that is one to
-    /// train on.
+    /// Hands the rows of a source, which are the assigned ones, to `take`, in order and encoded:
+    /// those that `choose` wants, with what it said of them. It is told the worker of each that is
+    /// one to train on.
     pub(crate) fn rows<T>(
         &self,
         source: &Source,

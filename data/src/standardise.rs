@@ -18,8 +18,8 @@ pub struct Standard {
 pub struct Standardisation(pub Vec<Standard>);
 
 impl Standardisation {
-    /// Fits the statistics to rows of `width` columns, all of which `visit` hands over, in one order,
-    /// each time that it is called.
+    /// Fits the statistics to rows of `width` columns, all of which `visit` hands over, in one
+    /// order, each time that it is called.
     ///
     /// # Errors
     /// What `visit` fails with.

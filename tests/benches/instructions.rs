@@ -1,10 +1,10 @@
-//! Instructions of what happens most: steps, pushes, simulated runs. Times on a shared machine move by
-//! half from run to run; counts hardly do, so these are what a change is held against.
+//! Instructions of what happens most: steps, pushes, simulated runs. Times on a shared machine move
+//! by half from run to run; counts hardly do, so these are what a change is held against.
 //!
-//! `tests/measure/instructions.sh` runs it under callgrind, and fails where a count is above its limit.
-//! The limits are a tenth above what was counted with Rust 1.95 on x86-64. Valgrind has AVX2 and no AVX-512:
-//! what is counted are the kernels of AVX2. A limit that a change has earned is lowered, or raised with the
-//! reason, in the change's own commit.
+//! `tests/measure/instructions.sh` runs it under callgrind, and fails where a count is above its
+//! limit. The limits are a tenth above what was counted with Rust 1.95 on x86-64. Valgrind has AVX2
+//! and no AVX-512: what is counted are the kernels of AVX2. A limit that a change has earned is
+//! lowered, or raised with the reason, in the change's own commit.
 
 #![expect(missing_docs, unused_qualifications, reason = "what the macros below make of it")]
 #![expect(clippy::unwrap_used, reason = "a failure here fails the benchmark")]

@@ -161,8 +161,8 @@ impl Checker {
         self.ranks.may_switch = true;
     }
 
-    /// A question about the parameters of a key range reaches the server: whoever asks may have to wait
-    /// until they have come from all servers.
+    /// A question about the parameters of a key range reaches the server: whoever asks may have to
+    /// wait until they have come from all servers.
     pub(crate) fn pulls(&mut self, peer: PeerId) {
         self.strangers.remove(&peer);
     }

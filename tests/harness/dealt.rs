@@ -25,9 +25,9 @@ pub struct Dealt {
     pub events: Vec<(Time, Event)>,
 }
 
-/// Faults of `workers` workers from numbers drawn at random: a worker, whether it crashes, is cut off
-/// or repeats a message, when, and how long after that it is back. Numbers beyond count from the
-/// first again.
+/// Faults of `workers` workers from numbers drawn at random: a worker, whether it crashes, is cut
+/// off or repeats a message, when, and how long after that it is back. Numbers beyond count from
+/// the first again.
 #[must_use]
 pub fn faults_of(workers: u32, drawn: &[(u32, usize, u64, u64)]) -> String {
     let item = |&(worker, what, at, until): &(u32, usize, u64, u64)| {
@@ -44,8 +44,8 @@ pub fn faults_of(workers: u32, drawn: &[(u32, usize, u64, u64)]) -> String {
     drawn.iter().map(item).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a job in virtual time over `link`, with the computation times `compute` and `faults`. Who is
-/// given which mini-batches is not checked.
+/// Runs a job in virtual time over `link`, with the computation times `compute` and `faults`. Who
+/// is given which mini-batches is not checked.
 ///
 /// # Panics
 /// If the texts make no sense, or the ledger does not balance.

@@ -1,17 +1,17 @@
 //! All that can happen to a small group of servers and its workers: every order in which messages
 //! arrive, and every moment at which processes crash, until nothing new comes up.
 //!
-//! The nodes are the real ones. What they hold is what their `Debug` shows, so two states of the world
-//! with the same texts, the same messages under way and the same crashes left are one state. Each node
-//! is asked once for each of its states and inputs (an automaton); the world is
+//! The nodes are the real ones. What they hold is what their `Debug` shows, so two states of the
+//! world with the same texts, the same messages under way and the same crashes left are one state.
+//! Each node is asked once for each of its states and inputs (an automaton); the world is
 //! a table of numbers after that.
 //!
-//! What is left out changes nothing for anybody: the time (nothing is ever silent for a lease, and a
-//! pause before a dial is over at once, which is a message that takes longer), data that are ready and
-//! evaluations that are done at once, and that a connection is heard of before its first message. The
-//! coordinator learns at once what the other server has followed; it forgets decisions by that and
-//! nothing else. A server that crashes has lost its connections and nothing else, since it keeps its
-//! inputs; a worker has lost everything.
+//! What is left out changes nothing for anybody: the time (nothing is ever silent for a lease, and
+//! a pause before a dial is over at once, which is a message that takes longer), data that are
+//! ready and evaluations that are done at once, and that a connection is heard of before its first
+//! message. The coordinator learns at once what the other server has followed; it forgets decisions
+//! by that and nothing else. A server that crashes has lost its connections and nothing else, since
+//! it keeps its inputs; a worker has lost everything.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
@@ -43,17 +43,17 @@ pub struct Bounds {
     pub grain: Grain,
 }
 
-/// What takes time: of all else, only the moments before and after are looked at, and there is less to
-/// enumerate. What is said on a connection arrives in order, always.
+/// What takes time: of all else, only the moments before and after are looked at, and there is less
+/// to enumerate. What is said on a connection arrives in order, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grain {
     /// Each message.
     Messages,
-    /// Each message on a connection that is there. Connections are made, handshake included, and lost in
-    /// one step, with what is under way on them if a process has crashed.
+    /// Each message on a connection that is there. Connections are made, handshake included, and
+    /// lost in one step, with what is under way on them if a process has crashed.
     Connections,
-    /// What servers hear from workers, and what the other server hears from the coordinator. All else
-    /// is heard in the same step, and gradients are computed in it.
+    /// What servers hear from workers, and what the other server hears from the coordinator. All
+    /// else is heard in the same step, and gradients are computed in it.
     Decisions,
 }
 

@@ -44,8 +44,8 @@ pub enum Disturbances {
     /// The two lose each other, and one of them dies while it asks the workers to follow it: before
     /// so many of them have promised.
     Ambush(Rank, u32),
-    /// The two lose each other, and the one that leads binds the workers; then the other is back, and it
-    /// dies before that hears of it.
+    /// The two lose each other, and the one that leads binds the workers; then the other is back,
+    /// and it dies before that hears of it.
     Return,
     /// Servers keep a log, and crash and begin anew: one of the two, or both at a time.
     Crashes,

@@ -50,8 +50,8 @@ impl Stepping {
         Self { trainer, params, push, frame: Vec::new(), steps: 0 }
     }
 
-    /// One step as a worker makes it: the gradient of a mini-batch, and the frame it travels in. The
-    /// gradient's memory comes back from the push before.
+    /// One step as a worker makes it: the gradient of a mini-batch, and the frame it travels in.
+    /// The gradient's memory comes back from the push before.
     ///
     /// # Panics
     /// If the frame does not hold the gradient.

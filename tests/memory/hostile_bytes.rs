@@ -129,8 +129,8 @@ fn repair(rng: &mut Random, bytes: &mut [u8]) {
     *checksum = crc32c::crc32c_append(crc32c::crc32c(header), body).to_le_bytes();
 }
 
-/// What is said of a gradient's form, and of how many keys it has, can be anything; what becomes of it
-/// is a gradient of the model's size at most.
+/// What is said of a gradient's form, and of how many keys it has, can be anything; what becomes of
+/// it is a gradient of the model's size at most.
 #[test]
 fn hostile_forms_of_a_gradient_take_no_more_than_the_model() {
     const VALUES: usize = 3000;

@@ -150,7 +150,8 @@ fn a_run_whose_server_was_lost_goes_on_from_the_last_checkpoint() {
     let job = ["--epochs", "6", "--workers", "1", "--lease", "500ms"];
     let group = Group::new(2, "60ms", &[&PACED, &job]);
     let worker = group.first.worker(&[]);
-    // A checkpoint may be older than the run's first gradient, before which servers are awaited longer.
+    // A checkpoint may be older than the run's first gradient, before which servers are awaited
+    // longer.
     group.first.wait_for_updates(2);
     group.wait_for_checkpoint();
     let (kept, again) = (group.kept(1), group.kept(2));

@@ -222,7 +222,8 @@ fn a_worker_that_is_killed_is_replaced_at_all_servers() {
 
 #[test]
 fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() {
-    // The first epoch lasts half a minute: what is put together to evaluate its end would not be lost.
+    // The first epoch lasts half a minute: what is put together to evaluate its end would not be
+    // lost.
     let job = ["--batch-size", "1", "--workers", "1", "--servers", "2", "--lease", "200ms"];
     let server = Server::tcp(&[&PACED, &ENDLESS, &job]);
     let others = others(&server, 2);

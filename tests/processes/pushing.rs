@@ -1,5 +1,5 @@
-//! `pstrain push` changes the parameters of a running job: to the bit, on all servers at once, and the
-//! record has it.
+//! `pstrain push` changes the parameters of a running job: to the bit, on all servers at once, and
+//! the record has it.
 
 use std::fmt::Write as _;
 use std::fs;

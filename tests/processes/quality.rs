@@ -1,5 +1,5 @@
-//! Results name the rows a model was evaluated on, how good it is on each class, and how its workers
-//! spent their time; a damaged or diverged model is not evaluated.
+//! Results name the rows a model was evaluated on, how good it is on each class, and how its
+//! workers spent their time; a damaged or diverged model is not evaluated.
 
 use std::fs;
 use std::path::{Path, PathBuf};

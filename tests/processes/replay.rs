@@ -158,8 +158,8 @@ fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
     }
 }
 
-/// Filters go by what they took from earlier gradients: also by those of pushes that were dropped, by
-/// workers that died and came back, and by the order in which one of several in flight was sent.
+/// Filters go by what they took from earlier gradients: also by those of pushes that were dropped,
+/// by workers that died and came back, and by the order in which one of several in flight was sent.
 #[test]
 fn a_filtered_run_is_computed_again_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! docs/troubleshooting.md quotes what the program says: every message on that page exists, word for
-//! word, and has a cause, a cure and an exit code.
+//! docs/troubleshooting.md quotes what the program says: every message on that page exists, word
+//! for word, and has a cause, a cure and an exit code.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -101,7 +101,8 @@ fn a_standby_is_sent_one_gradient_for_each_update_or_for_each_push() {
             };
             let all = coordinator + u64::from(servers - 1) * pushes;
             // One may have its standby in the course of the first round, of several servers of the
-            // first rounds, and parameters of others come for each evaluation while a round is open.
+            // first rounds, and parameters of others come for each evaluation while a round is
+            // open.
             let rounds = if servers == 1 { 1 } else { 2 + u64::from(toy.job.budget.epochs) };
             let may_differ = rounds * u64::from(toy.job.membership.workers);
             let sent = done.replicated;

@@ -1,4 +1,5 @@
-//! Mini-batches in proportion to speed: all are ready at once, and each example is used once a pass.
+//! Mini-batches in proportion to speed: all are ready at once, and each example is used once a
+//! pass.
 
 mod shards;
 

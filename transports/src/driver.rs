@@ -208,8 +208,8 @@ impl Begin {
     }
 }
 
-/// Runs `node` from where it is until it has finished, and returns how it did. Nobody sees an effect
-/// of inputs that `journal` has not committed; all that came at once are committed at once.
+/// Runs `node` from where it is until it has finished, and returns how it did. Nobody sees an
+/// effect of inputs that `journal` has not committed; all that came at once are committed at once.
 ///
 /// # Errors
 /// As [`drive`], and if the journal gives up.

@@ -9,8 +9,8 @@
 //! - [`journal`]: a server's inputs on the disk, for one that begins anew.
 //! - [`scenario`]: what of network and machines is modelled, as values without a clock.
 //!
-//! This crate knows nodes and messages, but no file format beside that of the journal, and nothing of
-//! training.
+//! This crate knows nodes and messages, but no file format beside that of the journal, and nothing
+//! of training.
 
 mod address;
 mod clock;

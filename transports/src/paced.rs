@@ -49,8 +49,9 @@ impl Pacing {
         }))
     }
 
-    /// Waits until a gradient of so many mini-batches that was begun at `begin` and took `took` to compute is due, or until
-    /// another is asked for, which means that this one is not wanted any more: then gives that.
+    /// Waits until a gradient of so many mini-batches that was begun at `begin` and took `took` to
+    /// compute is due, or until another is asked for, which means that this one is not wanted any
+    /// more: then gives that.
     fn keep(
         &mut self,
         (begin, amount): (Time, f64),

@@ -14,9 +14,9 @@ use pstrain_compute::model::Model;
 use pstrain_compute::time::Time;
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Effect, Event, Input, Prepare, Prepared};
-use pstrain_wire::worker::{ExampleRows, ExamplesChunk};
 use pstrain_wire::Status;
 use pstrain_wire::worker::EXAMPLES_CHUNK_BYTES;
+use pstrain_wire::worker::{ExampleRows, ExamplesChunk};
 
 use crate::clock::WallClock;
 use crate::compute::Computer;
@@ -262,8 +262,8 @@ impl fmt::Debug for ServerServices {
 }
 
 impl ServerServices {
-    /// Services that evaluate with `evaluator` and make partitions with `partition`; where that has none,
-    /// the worker that asked is disconnected.
+    /// Services that evaluate with `evaluator` and make partitions with `partition`; where that has
+    /// none, the worker that asked is disconnected.
     #[must_use]
     pub fn new(
         evaluator: Evaluator,

@@ -1,5 +1,5 @@
-//! Messages about what others do to us, of which there may be any number: a few are said, the others
-//! counted. Prints nothing itself.
+//! Messages about what others do to us, of which there may be any number: a few are said, the
+//! others counted. Prints nothing itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -46,7 +46,8 @@ pub(crate) enum BenchWhat {
     /// Gradient and update of a mini-batch, on one thread
     Step,
     // Before what takes more memory, since it tells how much it takes.
-    /// A push at a server of up to 1,000 workers (10,000 with --long), which are a process of their own
+    /// A push at a server of up to 1,000 workers (10,000 with --long), which are a process of their
+    /// own
     Server,
     /// A push-pull over TCP, Unix sockets and memory, beside bare ones of the same bytes
     Transport,

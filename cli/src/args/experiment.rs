@@ -94,8 +94,8 @@ pub(crate) struct ExperimentRunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
-    /// A job file (TOML), or an experiment: a shipped one or a file. `validation` is a grid made for
-    /// this
+    /// A job file (TOML), or an experiment: a shipped one or a file. `validation` is a grid made
+    /// for this
     pub(crate) jobs: String,
     #[command(flatten)]
     pub(crate) base: BaseArgs,

@@ -21,8 +21,8 @@ use crate::job::{Layers, Resolved};
 /// Long enough that nobody is taken for lost, and that nobody sends signs of life.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// Pushes that do not count: all that asks the system for memory, as bare sockets do before their time
-/// begins.
+/// Pushes that do not count: all that asks the system for memory, as bare sockets do before their
+/// time begins.
 const WARM_UP: u64 = 3;
 
 /// To train on.
@@ -36,8 +36,8 @@ pub(super) struct Pushes {
 impl Pushes {
     /// A job of `workers` asynchronous ones that push `count` gradients of so many parameters.
     pub(super) fn new(workers: u32, parameters: u32, count: u32) -> anyhow::Result<Self> {
-        // Whole numbers of epochs, of mini-batches that are as small as the least data set allows, of which
-        // three quarters are trained on.
+        // Whole numbers of epochs, of mini-batches that are as small as the least data set allows,
+        // of which three quarters are trained on.
         let epoch = count.min(3000 * workers.div_ceil(1000));
         let batch = LEAST_ROWS.div_ceil(epoch);
         let settings = [

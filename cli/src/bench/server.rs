@@ -1,5 +1,5 @@
-//! Pushes of 8 KB at one server of many workers. A process of its own plays them, so that what is said
-//! of this one is of the server.
+//! Pushes of 8 KB at one server of many workers. A process of its own plays them, so that what is
+//! said of this one is of the server.
 
 use std::process::Command;
 use std::sync::mpsc::channel;

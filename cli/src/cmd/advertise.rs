@@ -6,8 +6,8 @@ use pstrain_transports::Address;
 use crate::args::ServerArgs;
 use crate::messages;
 
-/// The address that is told the workers of a server that listens at `local`, where the one that tells
-/// them is at `teller`.
+/// The address that is told the workers of a server that listens at `local`, where the one that
+/// tells them is at `teller`.
 pub(super) fn advertised(
     args: &ServerArgs,
     local: &Address,

@@ -1,5 +1,5 @@
-//! A server that does not coordinate and takes checkpoints, which are all that it keeps: whenever the
-//! coordinator sends it back to one, it goes on from there as if it had been begun anew.
+//! A server that does not coordinate and takes checkpoints, which are all that it keeps: whenever
+//! the coordinator sends it back to one, it goes on from there as if it had been begun anew.
 
 use anyhow::Context as _;
 use pstrain_compute::id::CheckpointId;

@@ -1,7 +1,7 @@
 //! Files with a value for keys of a range: `pull` writes them and `push` reads them.
 //!
-//! A line is `KEY VALUE`, keys ascending; what begins with `#` is for people. A key that is not there
-//! has the value 0.
+//! A line is `KEY VALUE`, keys ascending; what begins with `#` is for people. A key that is not
+//! there has the value 0.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
@@ -51,8 +51,8 @@ impl Default for Origin {
 }
 
 impl Values {
-    /// The values in a file. A model (`.safetensors`) gives the values of the `allowed` keys; the keys of
-    /// a file of lines must all be `allowed`.
+    /// The values in a file. A model (`.safetensors`) gives the values of the `allowed` keys; the
+    /// keys of a file of lines must all be `allowed`.
     pub(super) fn of_file(path: &Path, allowed: Keys) -> anyhow::Result<Self> {
         if path.extension().is_none_or(|kind| kind != "safetensors") {
             return Self::read(path, allowed);

@@ -329,8 +329,8 @@ fn recorded(log: &Path, version: Version) -> anyhow::Result<Option<String>> {
     Ok(summary.and_then(|summary| summary.params_sha256))
 }
 
-/// Makes sure that the model file next to the record is whole and has the parameters computed again, if
-/// both are of one version.
+/// Makes sure that the model file next to the record is whole and has the parameters computed
+/// again, if both are of one version.
 fn check_model(log: &Path, result: &Result) -> anyhow::Result<()> {
     let path = log.with_file_name(MODEL);
     if result.identical != Some(true) || !path.exists() {

@@ -190,7 +190,8 @@ pub(crate) struct Host {
     pub(super) says_every: Option<Duration>,
     /// Where the run is kept, if it is.
     pub(super) keeping: Option<Keeping>,
-    /// The same while it runs, and until the results are written: whoever resumes it writes them, too.
+    /// The same while it runs, and until the results are written: whoever resumes it writes them,
+    /// too.
     in_use: Option<StateFolder>,
 }
 

@@ -1,9 +1,9 @@
 //! Experiments: a job swept over a grid, repeated with seeds, with pictures and claims.
 //!
 //! A [`Spec`] is a TOML file. [`cells`] are its grid; a [`Runner`] makes what runs are missing in a
-//! [`Store`], through whatever can [`Execute`] one: virtual time or real processes. What comes after
-//! reads the kept [`Record`]s only, so that a report can be made again at any time: claims, tables,
-//! pictures, page.
+//! [`Store`], through whatever can [`Execute`] one: virtual time or real processes. What comes
+//! after reads the kept [`Record`]s only, so that a report can be made again at any time: claims,
+//! tables, pictures, page.
 
 mod answers;
 mod bounds;

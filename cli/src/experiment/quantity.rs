@@ -1,8 +1,8 @@
 //! Quantities: what claims ask of all runs of a cell, or of several cells.
 //!
-//! `[AGGREGATE] [STATISTIC] METRIC [over AXIS [but VALUE, ...]] [; AXIS = VALUE, ...]`: the statistic
-//! is taken over the repetitions of a cell (`mean` if nothing is said), the aggregate over the values
-//! of an axis, but for those that are named.
+//! `[AGGREGATE] [STATISTIC] METRIC [over AXIS [but VALUE, ...]] [; AXIS = VALUE, ...]`: the
+//! statistic is taken over the repetitions of a cell (`mean` if nothing is said), the aggregate
+//! over the values of an axis, but for those that are named.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

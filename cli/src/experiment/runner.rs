@@ -86,8 +86,8 @@ impl Runner<'_> {
         Ok(true)
     }
 
-    /// Warns of pictures that ask for what the first run that is done does not have: others may have
-    /// it, but a typing error is better known now than at the end.
+    /// Warns of pictures that ask for what the first run that is done does not have: others may
+    /// have it, but a typing error is better known now than at the end.
     fn look_at(&self, run: &Run<'_>) {
         let all = self.store.records(self.cells.len(), self.spec.reps).unwrap_or_default();
         let records = all.into_iter().filter(|(at, _)| *at == (run.cell.index, run.rep)).collect();

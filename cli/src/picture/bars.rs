@@ -57,7 +57,8 @@ pub(super) fn draw(bars: &Bars, area: &Area<'_>) -> Drawn {
     frame.labels(area, &canvas::labelled(&bars.x.label, &bars.x.unit), &frame::label(&bars.y))
 }
 
-/// A filled block with an edge; two of three kinds are hatched, so that grey paper tells them apart.
+/// A filled block with an edge; two of three kinds are hatched, so that grey paper tells them
+/// apart.
 fn block(
     area: &Area<'_>,
     series: usize,

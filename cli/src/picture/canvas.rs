@@ -1,6 +1,7 @@
 //! The sheet: its size, its font, texts on it, and the two formats it is written in.
 //!
-//! Drawing happens in fine units, [`UNITS`] to a pixel of SVG: the backend knows whole numbers only.
+//! Drawing happens in fine units, [`UNITS`] to a pixel of SVG: the backend knows whole numbers
+//! only.
 
 use std::borrow::Cow;
 use std::io;

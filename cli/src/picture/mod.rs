@@ -2,8 +2,9 @@
 //!
 //! A [`Picture`] is plain data that knows nothing of experiments. It is drawn once, as SVG; the PNG
 //! is that SVG rendered with the font that is built in, so both look the same and neither needs a
-//! font of the system. Series differ in colour (Okabe and Ito's palette), dash and marker, heat maps
-//! use viridis, which grows evenly from dark to light: both survive colour blindness and grey paper.
+//! font of the system. Series differ in colour (Okabe and Ito's palette), dash and marker, heat
+//! maps use viridis, which grows evenly from dark to light: both survive colour blindness and grey
+//! paper.
 
 mod bars;
 mod canvas;

@@ -96,8 +96,9 @@ pub(super) fn interval(
     Ok(())
 }
 
-/// Writes the legend in rows under `top`, after what it is a legend of, and says where the room under it begins. `sample` draws
-/// a series' sample into a rectangle. Nothing is written for fewer than two series.
+/// Writes the legend in rows under `top`, after what it is a legend of, and says where the room
+/// under it begins. `sample` draws a series' sample into a rectangle. Nothing is written for fewer
+/// than two series.
 pub(super) fn legend(
     area: &Area<'_>,
     heading: &str,

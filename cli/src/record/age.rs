@@ -1,14 +1,14 @@
 //! Age of information: how old the newest is that the server knows of a worker's data.
 //!
-//! Kaul, Yates and Gruteser, "Real-time status: How often should one update?" (INFOCOM 2012): the age
-//! at time `t` is `t - u(t)`, where `u(t)` is the time at which the newest status received was made.
-//! A status is an applied gradient here, made when the server gave out the parameters it was computed
-//! on. All times are the server's. The age is a saw-tooth: it grows with time, and each gradient brings
-//! it down to the gradient's own age. It is 0 when training begins, and grows from then on for a worker
-//! without an applied gradient, too. The mean is over time, until training ends. Peaks are the values
-//! just before a gradient is applied (Costa, Codreanu and Ephremides, "Age of information with packet
-//! management", ISIT 2014). A worker's first gradient makes no peak: the time before it lies between
-//! the beginning and a gradient, not between two gradients.
+//! Kaul, Yates and Gruteser, "Real-time status: How often should one update?" (INFOCOM 2012): the
+//! age at time `t` is `t - u(t)`, where `u(t)` is the time at which the newest status received was
+//! made. A status is an applied gradient here, made when the server gave out the parameters it was
+//! computed on. All times are the server's. The age is a saw-tooth: it grows with time, and each
+//! gradient brings it down to the gradient's own age. It is 0 when training begins, and grows from
+//! then on for a worker without an applied gradient, too. The mean is over time, until training
+//! ends. Peaks are the values just before a gradient is applied (Costa, Codreanu and Ephremides,
+//! "Age of information with packet management", ISIT 2014). A worker's first gradient makes no
+//! peak: the time before it lies between the beginning and a gradient, not between two gradients.
 
 use std::time::Duration;
 

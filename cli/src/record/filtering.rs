@@ -1,8 +1,9 @@
 //! The workers' filters once more, for a run that is computed again.
 //!
-//! A worker's filters go by its gradients in the order in which it sent them, which is that of their
-//! numbers. One that was dropped while nothing else was under way has left no trace there. What
-//! cannot be told from the order of updates is when a worker with several under way heard of a drop.
+//! A worker's filters go by its gradients in the order in which it sent them, which is that of
+//! their numbers. One that was dropped while nothing else was under way has left no trace there.
+//! What cannot be told from the order of updates is when a worker with several under way heard of a
+//! drop.
 
 use std::ops::Range;
 

@@ -25,7 +25,8 @@ impl Missing {
         self.version = version;
     }
 
-    /// The next update in the record is the one after `version`; whether there were others before that.
+    /// The next update in the record is the one after `version`; whether there were others before
+    /// that.
     pub(super) fn goes_on_from(&mut self, version: Version) -> bool {
         if version <= self.version {
             return false;

@@ -19,7 +19,8 @@ pub(crate) struct Pushed {
 }
 
 impl Pushed {
-    /// Does to the parameters of all keys what the servers did; false if they have not all of the keys.
+    /// Does to the parameters of all keys what the servers did; false if they have not all of the
+    /// keys.
     pub(super) fn apply(&self, parameters: &mut [f32]) -> bool {
         let Some(those) = parameters.get_mut(self.keys.indices()) else { return false };
         let mut values = vec![0.0; those.len()];

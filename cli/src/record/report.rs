@@ -54,7 +54,8 @@ pub(crate) struct Report {
     /// Bytes of all gradients on the wire, over what they would have been without filters.
     pub(crate) bytes_ratio: Option<f64>,
     pub(crate) batches: Ledger,
-    /// None where part of the parameters is lost; with it goes what an evaluation of them would say.
+    /// None where part of the parameters is lost; with it goes what an evaluation of them would
+    /// say.
     pub(crate) params_sha256: Option<String>,
     /// Updates that the records and all totals of workers are without: they were made before this
     /// server stood by, or while it could not.
@@ -189,8 +190,8 @@ impl Summary {
     /// The report of the whole run.
     pub(crate) fn report(&self, server: &Server, data: &Outline, transport: &str) -> Report {
         let job = server.job();
-        // An evaluation from before part of the parameters was lost, or before the last updates, is of
-        // other parameters.
+        // An evaluation from before part of the parameters was lost, or before the last updates, is
+        // of other parameters.
         let is_whole = server.parameters().len() == server.initial().len();
         let is_of_these = |point: &Point| is_whole && point.version == server.point().version;
         let evaluation = self.evaluated.as_ref().filter(|(point, _)| is_of_these(point));

@@ -67,8 +67,8 @@ pub(super) struct WorkerTotals {
     /// The two ways of communicating, as long as every push was seen from both sides.
     pub(super) ways: Ways,
     pub(super) wait: Duration,
-    /// The time that passed, from its first parameters to its last gradient, without the time that it
-    /// was away: in parts that add up to it, however many mini-batches are under way at once.
+    /// The time that passed, from its first parameters to its last gradient, without the time that
+    /// it was away: in parts that add up to it, however many mini-batches are under way at once.
     pub(super) spent: TimeSpent,
     pub(super) age: Age,
     /// Bytes of gradients that came, and what they would have been without filters.

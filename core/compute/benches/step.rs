@@ -1,7 +1,7 @@
-//! One training step of the reference model, MLP 93-21-5: gradient of a mini-batch and plain gradient
-//! descent. `sparse` takes the one-hot columns as indices, as the trainer does; `dense` has every
-//! column as a value; `wide` is a network whose products fill the processor; `nalgebra` is the step of
-//! `dense` written with nalgebra's products, for comparison in the same run.
+//! One training step of the reference model, MLP 93-21-5: gradient of a mini-batch and plain
+//! gradient descent. `sparse` takes the one-hot columns as indices, as the trainer does; `dense`
+//! has every column as a value; `wide` is a network whose products fill the processor; `nalgebra`
+//! is the step of `dense` written with nalgebra's products, for comparison in the same run.
 //!
 //! `cargo bench -p pstrain-compute --features std --bench step`
 
@@ -24,7 +24,8 @@ fn main() {
     divan::main();
 }
 
-/// Examples of `shape` with values drawn at random; the one-hot columns are divided among the groups.
+/// Examples of `shape` with values drawn at random; the one-hot columns are divided among the
+/// groups.
 fn examples(shape: Shape, count: usize) -> Examples {
     let mut rng = Stream::new(1).rng();
     let mut examples = Examples::new(shape);

@@ -28,8 +28,8 @@ pub struct Evaluation {
     pub l1: f64,
     /// For each class, the share of its examples that were recognised; `None` without any.
     pub recall: Vec<Option<f64>>,
-    /// For each class, its F1: `2 TP / (2 TP + FP + FN)`, the harmonic mean of precision and recall;
-    /// `None` if no example is of the class and the model chose it for none.
+    /// For each class, its F1: `2 TP / (2 TP + FP + FN)`, the harmonic mean of precision and
+    /// recall; `None` if no example is of the class and the model chose it for none.
     pub f1: Vec<Option<f64>>,
 }
 
@@ -41,15 +41,16 @@ impl Evaluation {
     }
 
     /// The mean of the classes' F1, each class counting the same however many examples it has; NaN
-    /// without examples. Opitz and Burst, "Macro F1 and Macro F1" (2019): the mean of F1, not the F1
-    /// of mean precision and mean recall.
+    /// without examples. Opitz and Burst, "Macro F1 and Macro F1" (2019): the mean of F1, not the
+    /// F1 of mean precision and mean recall.
     #[must_use]
     pub fn macro_f1(&self) -> f64 {
         let of_classes = self.f1.iter().flatten();
         of_classes.clone().sum::<f64>() / of_classes.count() as f64
     }
 
-    /// The class with the least recall, the first of equals, and that recall; none without examples.
+    /// The class with the least recall, the first of equals, and that recall; none without
+    /// examples.
     #[must_use]
     pub fn worst_class(&self) -> Option<(usize, f64)> {
         let classes = self.recall.iter().enumerate();
@@ -170,7 +171,8 @@ mod tests {
         let found = evaluate(&model(), &diagonal(), &examples, &mut Workspace::new());
         assert_eq!((found.examples, found.correct), (5, 3));
         assert_eq!(found.recall, [Some(2.0 / 3.0), Some(0.5), None, None]);
-        // Class 0: two of its three rows and no other; 1: one of two, and one other; 2: one of class 1.
+        // Class 0: two of its three rows and no other; 1: one of two, and one other; 2: one of
+        // class 1.
         assert_eq!(found.f1, [Some(4.0 / 5.0), Some(2.0 / 4.0), Some(0.0), None]);
         assert!((found.macro_f1() - 1.3 / 3.0).abs() < 1e-12, "{}", found.macro_f1());
         assert_eq!(found.worst_class(), Some((1, 0.5)));

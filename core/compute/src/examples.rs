@@ -13,9 +13,9 @@ pub(crate) use self::records::Records;
 
 /// Examples in memory: `len` rows of `inputs` columns, and a class label each.
 ///
-/// The first columns of a row ([`Shape::dense`]) are stored as values. The others are one-hot groups:
-/// of each group exactly one column is 1, and only its index is stored. A row of the reference
-/// task (9 numbers, 3 one-hot groups over 84 columns) so takes 44 bytes instead of 374.
+/// The first columns of a row ([`Shape::dense`]) are stored as values. The others are one-hot
+/// groups: of each group exactly one column is 1, and only its index is stored. A row of the
+/// reference task (9 numbers, 3 one-hot groups over 84 columns) so takes 44 bytes instead of 374.
 ///
 /// Where columns are neither dense nor one-hot, rows are sparse ([`Shape::is_sparse`]): each has
 /// the columns and values of its entries, and is 0 elsewhere.
@@ -307,9 +307,9 @@ impl Examples {
         chosen
     }
 
-    /// Takes the examples with the given numbers, which must ascend, out: returns them, and keeps the
-    /// others in their order. Those that are taken are there twice for a moment, and then the room that
-    /// they had is given back.
+    /// Takes the examples with the given numbers, which must ascend, out: returns them, and keeps
+    /// the others in their order. Those that are taken are there twice for a moment, and then the
+    /// room that they had is given back.
     ///
     /// # Panics
     /// If an index is not below [`Self::len`].

@@ -24,7 +24,8 @@ macro_rules! number {
     };
 }
 
-/// Something else that is counted as workers are: an index from 0 inside, a number from 1 for people.
+/// Something else that is counted as workers are: an index from 0 inside, a number from 1 for
+/// people.
 macro_rules! counted_as_workers {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

@@ -3,12 +3,12 @@
 //! [`Portable`] does them with arrays, which the compiler turns into whatever instructions the
 //! target always has. Where the standard library is there, [`widest`] finds the widest registers
 //! that the processor at hand has. Which of them runs changes no bit of a result: each operation
-//! rounds once, as IEEE 754 has it, and the kernels' sums do not depend on how many lanes there are.
-//! A product and a sum are therefore never fused into one operation, which not all processors have;
-//! where this was tried, it was no quicker.
+//! rounds once, as IEEE 754 has it, and the kernels' sums do not depend on how many lanes there
+//! are. A product and a sum are therefore never fused into one operation, which not all processors
+//! have; where this was tried, it was no quicker.
 //!
-//! A loop over values that do not depend on each other needs none of these operations: the compiler makes
-//! vector instructions of it, and [`widely`] has it made into those of the widest registers.
+//! A loop over values that do not depend on each other needs none of these operations: the compiler
+//! makes vector instructions of it, and [`widely`] has it made into those of the widest registers.
 
 use bytemuck::Pod;
 
@@ -45,7 +45,8 @@ pub(crate) trait Simd: Copy {
     }
 }
 
-/// What is worth a function of its own: it is compiled once, wherever it is called from, and what calls it stays small.
+/// What is worth a function of its own: it is compiled once, wherever it is called from, and what
+/// calls it stays small.
 pub(crate) trait Kernel {
     /// Does it. To be inlined, as [`Work::run`] is.
     fn run(self);
@@ -60,8 +61,8 @@ pub(crate) trait Work {
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
-/// Has a loop done by the widest registers the processor has. It is inlined, as are the functions it
-/// calls if they are marked so; what is not is compiled for any processor.
+/// Has a loop done by the widest registers the processor has. It is inlined, as are the functions
+/// it calls if they are marked so; what is not is compiled for any processor.
 pub(crate) fn widely<T>(values: impl FnOnce() -> T) -> T {
     widest(Loop(values))
 }

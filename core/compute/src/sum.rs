@@ -1,13 +1,14 @@
 //! Sums of products that do not depend on the order, nor on where they are cut.
 //!
 //! What looks at all keys at once (the norm of a gradient, the distance of two) is a sum over keys.
-//! Several servers have a part of it each, and one has all of it: for both to come to the same bits the
-//! sum is made exactly and rounded once. A product of two numbers of single precision is a whole number
-//! of 2^-298 and below 2^256, so that 640 bits hold 2^63 of them: a long accumulator (Kulisch, Computer
-//! Arithmetic and Validity, 2008). Products of about one size are cut in two at the same bit, so that both
-//! parts add up without rounding in double precision (Rump, Ogita and Oishi, Accurate floating-point
-//! summation I, SIAM J. Sci. Comput. 2008); others go to one small sum for each exponent first (Neal,
-//! Fast exact summation using small and large superaccumulators, 2015).
+//! Several servers have a part of it each, and one has all of it: for both to come to the same bits
+//! the sum is made exactly and rounded once. A product of two numbers of single precision is a
+//! whole number of 2^-298 and below 2^256, so that 640 bits hold 2^63 of them: a long accumulator
+//! (Kulisch, Computer Arithmetic and Validity, 2008). Products of about one size are cut in two at
+//! the same bit, so that both parts add up without rounding in double precision (Rump, Ogita and
+//! Oishi, Accurate floating-point summation I, SIAM J. Sci. Comput. 2008); others go to one small
+//! sum for each exponent first (Neal, Fast exact summation using small and large superaccumulators,
+//! 2015).
 
 use core::ops::AddAssign;
 
@@ -22,8 +23,8 @@ const BLOCK: usize = 512;
 const LANES: usize = 8;
 /// Exponents that products of about one size differ by, at most.
 const ALIKE: u64 = 39;
-/// Blocks that go to the small sums before these are emptied: half of the products to each, of 48 bits
-/// each, so that both together fit 63.
+/// Blocks that go to the small sums before these are emptied: half of the products to each, of 48
+/// bits each, so that both together fit 63.
 const ROOM: usize = 32;
 /// Small sums: there are 557 exponents, and one that is taken modulo this is another for each.
 const EXPONENTS: usize = 1024;
@@ -104,8 +105,8 @@ impl ExactSum {
         if highest == NOT_FINITE || highest > lowest + ALIKE {
             return false;
         }
-        // Adding this and taking it away again rounds to 42 bits below the greatest, so that 512 of them
-        // have 51 bits; what that leaves are 8 to 53 bits for all, as long as they are alike.
+        // Adding this and taking it away again rounds to 42 bits below the greatest, so that 512 of
+        // them have 51 bits; what that leaves are 8 to 53 bits for all, as long as they are alike.
         let cut = f64::from_bits(((highest + 11) << 52) | (1 << 51));
         let (mut heads, mut tails) = ([0.0; LANES], [0.0; LANES]);
         for products in products.as_chunks::<LANES>().0 {
@@ -130,8 +131,8 @@ impl ExactSum {
         self.add_digits(digits, exponent as i32 - 1023 - 52 + FRACTION);
     }
 
-    /// Adds whole digits at so many bits above the lowest. Below that they are 0: nothing that is added is
-    /// less than the unit.
+    /// Adds whole digits at so many bits above the lowest. Below that they are 0: nothing that is
+    /// added is less than the unit.
     fn add_digits(&mut self, digits: i64, shift: i32) {
         match u32::try_from(shift) {
             Ok(shift) => self.add(digits, shift),
@@ -160,8 +161,8 @@ impl ExactSum {
         add_limbs(limbs.zip(parts));
     }
 
-    /// The sum, rounded once to the nearest number, of two as near to the even one; not a number if a
-    /// product was none, or infinite.
+    /// The sum, rounded once to the nearest number, of two as near to the even one; not a number if
+    /// a product was none, or infinite.
     #[must_use]
     pub fn value(&self) -> f64 {
         if self.broken {
@@ -179,7 +180,8 @@ impl ExactSum {
         let lost = below.checked_shl(shift).unwrap_or(0) != 0
             || limbs[..top.saturating_sub(1)].iter().any(|&limb| limb != 0);
         let wide = (u128::from(limbs[top]) << 64 | u128::from(below)) << shift;
-        // Eleven bits more than a number has: whatever is not 0 below them rounds as if it were one of them.
+        // Eleven bits more than a number has: whatever is not 0 below them rounds as if it were one
+        // of them.
         let head = (wide >> 64) as u64 | u64::from(lost);
         let exponent = 64 * top as i32 - shift as i32 - FRACTION;
         let power = f64::from_bits(((1023 + exponent) as u64) << 52);
@@ -194,8 +196,8 @@ impl ExactSum {
     }
 }
 
-/// The sign as 0 or -1, the exponent as it is in the bits, and the digits as a whole number; of 0, or of
-/// a number that has all its 53 digits.
+/// The sign as 0 or -1, the exponent as it is in the bits, and the digits as a whole number; of 0,
+/// or of a number that has all its 53 digits.
 const fn parts(number: f64) -> (i64, u64, u64) {
     let bits = number.to_bits();
     let exponent = (bits >> 52) & NOT_FINITE;
@@ -203,8 +205,8 @@ const fn parts(number: f64) -> (i64, u64, u64) {
     (bits as i64 >> 63, exponent, digits)
 }
 
-/// The least size of those that are not 0, or a little less, and the greatest. What is no number is not
-/// seen.
+/// The least size of those that are not 0, or a little less, and the greatest. What is no number is
+/// not seen.
 fn range(products: &[f64; BLOCK]) -> (f64, f64) {
     let (mut least, mut most) = ([f64::INFINITY; LANES], [0.0_f64; LANES]);
     for products in products.as_chunks::<LANES>().0 {
@@ -288,7 +290,8 @@ mod tests {
 
     /// The sum rounded once, bit by bit: slow, and in no way like the sum under test.
     fn reference(pairs: &[(f32, f32)]) -> f64 {
-        // One number for each bit, so that none overflows; what is positive and what is negative apart.
+        // One number for each bit, so that none overflows; what is positive and what is negative
+        // apart.
         let mut bits = [[0_i64; 700]; 2];
         for (one, other) in pairs {
             let ((one, low), (other, high)) = (whole(*one), whole(*other));

@@ -1,6 +1,6 @@
-//! What a push costs the server under each rule, and under `auto`, as a multiple of what it costs when every
-//! gradient is an update as it is: combining it and updating the parameters, with plain gradient
-//! descent and eight workers that take turns.
+//! What a push costs the server under each rule, and under `auto`, as a multiple of what it costs
+//! when every gradient is an update as it is: combining it and updating the parameters, with plain
+//! gradient descent and eight workers that take turns.
 //!
 //! The rules take turns too, so that whatever else the machine does meets all of them; of each the
 //! median is told. Ratios of one run can be compared, times of different runs cannot.

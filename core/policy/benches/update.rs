@@ -1,6 +1,6 @@
-//! Updates of large vectors by each optimiser, beside a loop that does nothing but stream through as much
-//! memory: bytes a second that are read or written. What is slower than the stream computes too
-//! much. And how long it takes to close a round.
+//! Updates of large vectors by each optimiser, beside a loop that does nothing but stream through
+//! as much memory: bytes a second that are read or written. What is slower than the stream computes
+//! too much. And how long it takes to close a round.
 //!
 //! `cargo bench -p pstrain-policy --features std --bench update`
 

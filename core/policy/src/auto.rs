@@ -4,10 +4,11 @@
 //! With N workers of which worker i has the share `f_i` of the data and delivers `r_i` gradients a
 //! second, an update by `f_i / share_i` times each gradient (participation `share`) follows the
 //! gradient of all data, whatever the speeds, at the price of a variance that is
-//! `V = sum f_i^2 / share_i` times as large. What that leaves of `R = sum r_i` gradients a second is
-//! `R / V = 1 / sum(f_i^2 / r_i)`: with equal shares N times the harmonic mean of the rates, never
-//! less than the N times their minimum that whole rounds or iterations deliver. So asynchronous
-//! updates with share weights are the mode to be in, as long as staleness does no harm.
+//! `V = sum f_i^2 / share_i` times as large. What that leaves of `R = sum r_i` gradients a second
+//! is `R / V = 1 / sum(f_i^2 / r_i)`: with equal shares N times the harmonic mean of the rates,
+//! never less than the N times their minimum that whole rounds or iterations deliver. So
+//! asynchronous updates with share weights are the mode to be in, as long as staleness does no
+//! harm.
 //!
 //! Workers count by their shares from the first gradient. Their windows differ while they grow, and
 //! under label skew the gradients of workers with large windows would raise the loss of all data.
@@ -32,8 +33,8 @@
 //! worker that counts for more than it sends takes larger steps; and then the workers go in step
 //! (BSP). After each cut the windows rest, longer each time, before they may grow again.
 //!
-//! Knows the times and losses of pushes, and how parameters moved; gradients, messages and clocks it
-//! does not.
+//! Knows the times and losses of pushes, and how parameters moved; gradients, messages and clocks
+//! it does not.
 
 mod course;
 mod looks;
@@ -146,8 +147,8 @@ pub enum Choice {
     Mode {
         /// The mode.
         mode: Mode,
-        /// The version of the parameters that it begins with, if not the current one: that which can
-        /// be gone back to.
+        /// The version of the parameters that it begins with, if not the current one: that which
+        /// can be gone back to.
         restore: Option<Version>,
         /// Why, in words.
         why: String,

@@ -128,8 +128,8 @@ pub enum OnLoss {
     Wait,
     /// Ends the run.
     Stop,
-    /// Goes on with the others, which do the lost one's share of each epoch until it comes back. For
-    /// that every worker has all data.
+    /// Goes on with the others, which do the lost one's share of each epoch until it comes back.
+    /// For that every worker has all data.
     Reassign,
 }
 
@@ -274,7 +274,8 @@ impl Job {
         if mode.consistency == ConsistencySpec::Auto { Auto::first(has_shares) } else { mode }
     }
 
-    /// Examples of a whole mini-batch: if it has all that a worker has, as many as there are for each.
+    /// Examples of a whole mini-batch: if it has all that a worker has, as many as there are for
+    /// each.
     #[must_use]
     pub fn whole_batch(&self) -> u64 {
         match self.batch_size {

@@ -235,7 +235,8 @@ impl Trainer {
         self.keys.as_ref()
     }
 
-    /// Where the values of a gradient of `task` are, if it has values for a block of the keys alone.
+    /// Where the values of a gradient of `task` are, if it has values for a block of the keys
+    /// alone.
     #[must_use]
     pub fn block(&self, task: Task) -> Option<Range<usize>> {
         let (job, all) = self.blocks.as_ref()?;

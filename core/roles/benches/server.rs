@@ -1,7 +1,7 @@
-//! What a push costs the whole server under each rule and policy, but for the system calls: from the
-//! bytes that came to the bytes of the answer. That is checking and copying the frame, looking for
-//! values that are not finite, combining and updating, and the checksum of the parameters that go
-//! out. Plain gradient descent and eight workers that take turns.
+//! What a push costs the whole server under each rule and policy, but for the system calls: from
+//! the bytes that came to the bytes of the answer. That is checking and copying the frame, looking
+//! for values that are not finite, combining and updating, and the checksum of the parameters that
+//! go out. Plain gradient descent and eight workers that take turns.
 //!
 //! The rules take turns too, so that whatever else the machine does meets all of them; of each the
 //! median is told, for the mean push of a turn. Ratios of one run can be compared, times of

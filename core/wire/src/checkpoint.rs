@@ -1,7 +1,8 @@
-//! What servers say to one another about checkpoints of all of them, where those are all that is kept.
+//! What servers say to one another about checkpoints of all of them, where those are all that is
+//! kept.
 //!
-//! A run that goes back to a checkpoint is another run. All runs that came of one another so have the
-//! same origin: the number of the first.
+//! A run that goes back to a checkpoint is another run. All runs that came of one another so have
+//! the same origin: the number of the first.
 
 use alloc::vec::Vec;
 

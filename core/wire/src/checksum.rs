@@ -1,5 +1,5 @@
-//! CRC-32C, with the processor's instructions where the `std` feature may look for them, and the widest
-//! of these with `wide-checksums`.
+//! CRC-32C, with the processor's instructions where the `std` feature may look for them, and the
+//! widest of these with `wide-checksums`.
 
 /// The CRC-32C (Castagnoli) of `bytes`: of frames, and of whatever is kept on disks.
 #[must_use]

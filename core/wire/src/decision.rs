@@ -45,8 +45,8 @@ impl Contribution {
 }
 
 /// A decision of the coordinator. All servers follow all of them, in order: so a gradient becomes
-/// part of an update on every server or on none, and the parameters that a worker is given are of one
-/// version.
+/// part of an update on every server or on none, and the parameters that a worker is given are of
+/// one version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Decision {
     /// A worker has a new incarnation.
@@ -94,8 +94,8 @@ pub enum Decision {
         /// The current version.
         version: Version,
     },
-    /// The next version of the parameters is made. Where that goes by something that is known once all
-    /// keys are looked at, every server says what its part of that is, and goes on with
+    /// The next version of the parameters is made. Where that goes by something that is known once
+    /// all keys are looked at, every server says what its part of that is, and goes on with
     /// [`Self::Found`].
     Close {
         /// Of what.
@@ -113,7 +113,8 @@ pub enum Decision {
     Discard,
     /// Another mode begins.
     Mode(Box<Mode>),
-    /// The coordinator wants the current parameters. Whoever has none of the keys has nothing to send.
+    /// The coordinator wants the current parameters. Whoever has none of the keys has nothing to
+    /// send.
     Show {
         /// Their version.
         version: Version,
@@ -148,8 +149,8 @@ pub enum Decision {
         /// The oldest that may still be gone back to.
         oldest: u64,
     },
-    /// Values that a client has pushed become part of the parameters. Whoever has none of the keys has
-    /// nothing to do.
+    /// Values that a client has pushed become part of the parameters. Whoever has none of the keys
+    /// has nothing to do.
     PushRange {
         /// What becomes of the parameters.
         how: How,

@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use crate::limits::Limits;
 use crate::checksum::crc32c_append;
 use crate::frame::{
     CHECKSUM_BYTES, FrameError, HEADER_BYTES, Header, decode, is_heartbeat, parse_header,
 };
+use crate::limits::Limits;
 use crate::message::Message;
 use crate::received::Received;
 use crate::spares::Spares;
@@ -72,8 +72,8 @@ impl Decoder {
         self.feed_in(bytes, &mut Spares::default());
     }
 
-    /// The same, with what has to wait in memory of `spares`. It goes back there once nothing waits: of
-    /// many streams, few are in the middle of a frame.
+    /// The same, with what has to wait in memory of `spares`. It goes back there once nothing
+    /// waits: of many streams, few are in the middle of a frame.
     pub fn feed_in(&mut self, mut bytes: &[u8], spares: &mut Spares) {
         if self.failed.is_some() {
             return;
@@ -95,9 +95,9 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Where the next bytes of the stream belong, if at least so many of them are of one payload: who
-    /// reads from the stream can put up to `most` there and say so by [`Self::fed`], instead of feeding
-    /// them.
+    /// Where the next bytes of the stream belong, if at least so many of them are of one payload:
+    /// who reads from the stream can put up to `most` there and say so by [`Self::fed`], instead of
+    /// feeding them.
     pub fn room(&mut self, least: usize, most: usize) -> Option<&mut [u8]> {
         let body = self.body.as_mut().filter(|body| body.received.missing() >= least)?;
         Some(body.received.room(most))
@@ -202,10 +202,10 @@ mod tests {
     use alloc::sync::Arc;
     use alloc::vec;
 
-    use crate::kind::Kind;
     use super::*;
     use crate::encode;
     use crate::group::{Slice, SliceHeader};
+    use crate::kind::Kind;
     use crate::worker::Heartbeat;
     use pstrain_compute::id::Version;
     use pstrain_compute::params::KeyRange;

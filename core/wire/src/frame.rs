@@ -7,14 +7,14 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::crc32c_append;
+use crate::kind::Kind;
+use crate::limits::Limits;
 use crate::message::Message;
 use crate::received::Received;
-use crate::spares::Spares;
-use crate::kind::Kind;
-use crate::worker::{Parameters, Push};
-use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::release::PROTOCOL_VERSION;
+use crate::spares::Spares;
+use crate::worker::{Parameters, Push};
 
 /// Bytes of a frame before its control part.
 pub const HEADER_BYTES: usize = 16;
@@ -257,8 +257,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The message whose control part and payload have come, if the checksum that was `stated` is that
-    /// which was computed.
+    /// The message whose control part and payload have come, if the checksum that was `stated` is
+    /// that which was computed.
     pub(super) fn message(
         &self,
         control: &[u8],
@@ -280,8 +280,8 @@ impl Header {
     }
 }
 
-/// The message at the front of `bytes` and its length, if it is all there. What becomes values goes to
-/// memory of `spares`.
+/// The message at the front of `bytes` and its length, if it is all there. What becomes values goes
+/// to memory of `spares`.
 pub(super) fn decode(
     bytes: &[u8],
     limits: Limits,

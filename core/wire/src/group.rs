@@ -150,8 +150,8 @@ pub struct Arrived {
     pub squares: Option<ExactSum>,
 }
 
-/// A server to the coordinator: its part of what must be known of all keys before the update goes on
-/// that the coordinator has decided on.
+/// A server to the coordinator: its part of what must be known of all keys before the update goes
+/// on that the coordinator has decided on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measured {
     /// The number of the decision.
@@ -206,8 +206,8 @@ pub struct Begin {
 /// Bytes of a [`Portion`], at most.
 pub const MOST_PORTION_BYTES: u32 = 1024 * 1024;
 
-/// A piece of what there is to know of keys that move: from whoever has them to the coordinator, and
-/// from there to whoever shall.
+/// A piece of what there is to know of keys that move: from whoever has them to the coordinator,
+/// and from there to whoever shall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Portion {
     /// Which piece.

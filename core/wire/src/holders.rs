@@ -18,13 +18,14 @@ pub struct Holders {
     pub addresses: Vec<String>,
 }
 
-/// A worker to the coordinator, in its hello: with this server it could not be, so it went away from
-/// all of them and came back.
+/// A worker to the coordinator, in its hello: with this server it could not be, so it went away
+/// from all of them and came back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreached {
     /// Which.
     pub server: ServerId,
-    /// Why, in words that may be shown as they are ([`is_presentable`](crate::name::is_presentable)).
+    /// Why, in words that may be shown as they are
+    /// ([`is_presentable`](crate::name::is_presentable)).
     pub why: String,
 }
 

@@ -42,8 +42,8 @@ pub struct Keys {
     pub header: KeysHeader,
     /// How the bytes are to be read.
     pub form: KeyForm,
-    /// What the list says of each key, if it does, as `f32`; then the keys, counted from the server's
-    /// first: the payload.
+    /// What the list says of each key, if it does, as `f32`; then the keys, counted from the
+    /// server's first: the payload.
     pub bytes: Vec<u8>,
 }
 

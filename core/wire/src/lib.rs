@@ -36,14 +36,14 @@
 //!                                     <-   End(reason)
 //!   Bye                               ->
 //! ```
-//! Where the model is sparse, `UseKeys`, `KeysKnown` and, if a server does not know them, [`Keys`](keys)
-//! come before `Ready`; what follows has values for these keys.
+//! Where the model is sparse, `UseKeys`, `KeysKnown` and, if a server does not know them,
+//! [`Keys`](keys) come before `Ready`; what follows has values for these keys.
 //!
 //! Parameters are a permission: they carry the sequence number of the one push they allow and the
 //! number of the mini-batch to compute it on. A push is identified by (worker, incarnation,
 //! sequence) and decided exactly once; after a reconnect it may be repeated, and is answered then,
-//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that sends
-//! `PullRange` gets one [`RangeOf`](range); one that
+//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that
+//! sends `PullRange` gets one [`RangeOf`](range); one that
 //! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
 //! ```text
 //! client                                   server
@@ -68,9 +68,10 @@
 //!                                                    Parameters + values of its keys ->
 //!   Parameters + values of its keys ----------------------------------------------->
 //! ```
-//! The coordinator decides on a push once every server has its part of it, and the others follow its
-//! decisions in order ([`Decision`](decision::Decision)). An update that goes by a norm or by distances takes
-//! one more turn for each: all say what their keys add to it, and then how it goes on is decided.
+//! The coordinator decides on a push once every server has its part of it, and the others follow
+//! its decisions in order ([`Decision`](decision::Decision)). An update that goes by a norm or by
+//! distances takes one more turn for each: all say what their keys add to it, and then how it goes
+//! on is decided.
 //! ```text
 //!                                     <-   Decisions(close)
 //!   Measured(sums)                    ->
@@ -96,13 +97,14 @@
 //! happened. Whoever wants to go says `Leave`, and is told `End` once its keys are elsewhere.
 //!
 //! # Checkpoints of several servers
-//! Where nothing else is kept. All save their state at the same decision, and the coordinator writes
-//! its own once those of the others are on their disks:
+//! Where nothing else is kept. All save their state at the same decision, and the coordinator
+//! writes its own once those of the others are on their disks:
 //! ```text
 //!                                     <-   Decisions(checkpoint n)
 //!   Written(n)                        ->
 //! ```
-//! A run that goes on from a checkpoint is another run, and whoever knows what came after is told so:
+//! A run that goes on from a checkpoint is another run, and whoever knows what came after is told
+//! so:
 //! ```text
 //!   Enlist(followed, on disk)         ->
 //!                                     <-   GoBack(n)
@@ -126,6 +128,7 @@ pub mod group;
 pub mod holders;
 pub mod identity;
 pub mod keys;
+mod kind;
 mod limits;
 pub mod message;
 pub mod name;
@@ -138,7 +141,6 @@ pub mod replica;
 mod spares;
 mod spent;
 mod status;
-mod kind;
 pub mod worker;
 
 use pstrain_policy::job::Job;
@@ -150,6 +152,7 @@ pub use frame::decode_whole;
 pub use frame::{
     CHECKSUM_BYTES, FrameError, HEADER_BYTES, Payload, Tail, encode, frame_len, payload,
 };
+pub use kind::Kind;
 pub use limits::Limits;
 pub use message::Message;
 pub use outgoing::Outgoing;
@@ -161,7 +164,6 @@ pub use status::{
     LatestEvaluation, MemberState, MemberStatus, Phase, RefusedStatus, ServerStatus, Status,
     Successor, Wait, WaitReason,
 };
-pub use kind::Kind;
 
 /// The identity of a job: SHA-256 of its form on the wire. Equal exactly when all settings are.
 #[must_use]

@@ -22,8 +22,8 @@ impl Limits {
     pub const PUSHER: Self =
         Self { payload: bytes_of(crate::range::MOST_PART_KEYS as usize), ..Self::STRANGER };
 
-    /// For a server once the worker is welcome: gradients of `parameters` values, lists of keys with a
-    /// value for each, and a fingerprint that counts each of up to 65,536 classes.
+    /// For a server once the worker is welcome: gradients of `parameters` values, lists of keys
+    /// with a value for each, and a fingerprint that counts each of up to 65,536 classes.
     #[must_use]
     pub const fn of_worker(parameters: usize) -> Self {
         // No list of keys is longer than a bit for each that there is.
@@ -53,8 +53,8 @@ impl Limits {
         Self { control: Self::DIALER.control, payload: if values > chunk { values } else { chunk } }
     }
 
-    /// For a standby: the state of the primary in parts, and its inputs, which are frames of workers
-    /// or of another server, with as many values.
+    /// For a standby: the state of the primary in parts, and its inputs, which are frames of
+    /// workers or of another server, with as many values.
     #[must_use]
     pub const fn of_primary(parameters: usize) -> Self {
         let frame = bytes_of(parameters).saturating_add(Self::DIALER.control);

@@ -13,12 +13,12 @@ use crate::group::{
 use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
+use crate::refusal::Refusal;
 use crate::replica::{Candidacy, Combined, Deposed, Entry, Follow, Kept, Promise, Standby, State};
+use crate::status::Status;
 use crate::worker::{
     Bye, End, ExamplesChunk, Heartbeat, Hello, Parameters, Pull, PullExamples, Push, Ready, Welcome,
 };
-use crate::refusal::Refusal;
-use crate::status::Status;
 
 /// A message between two nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,7 +87,8 @@ pub enum Message {
     State(State),
     /// Primary to standby: what comes next.
     Entry(Entry),
-    /// Primary to standby: what becomes an update, in the place of the gradients that it was made of.
+    /// Primary to standby: what becomes an update, in the place of the gradients that it was made
+    /// of.
     Combined(Combined),
     /// Standby to primary: I have it, up to here.
     Kept(Kept),

@@ -29,8 +29,8 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// The frame of `message`. `head` is memory for what stands before the payload; what it holds does
-    /// not matter.
+    /// The frame of `message`. `head` is memory for what stands before the payload; what it holds
+    /// does not matter.
     #[must_use]
     pub fn new(message: Message, mut head: Vec<u8>) -> Self {
         let (turned, length) = match payload(&message) {

@@ -1,7 +1,8 @@
-//! Questions about the parameters of a key range, and their answers; and values that are pushed to one.
+//! Questions about the parameters of a key range, and their answers; and values that are pushed to
+//! one.
 //!
-//! Values come part by part, each when the server asks for it: whoever has not been let in can send none,
-//! and no frame is longer than a part.
+//! Values come part by part, each when the server asks for it: whoever has not been let in can send
+//! none, and no frame is longer than a part.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -103,8 +104,8 @@ impl RangeOf {
         Self { header: RangeHeader { version, keys, total, statistics, form }, bytes }
     }
 
-    /// The keys whose value is not 0, in order, with their values; none if these were not wanted, or
-    /// the bytes are not of the form they are said to be. A value of -0 is not 0.
+    /// The keys whose value is not 0, in order, with their values; none if these were not wanted,
+    /// or the bytes are not of the form they are said to be. A value of -0 is not 0.
     #[must_use]
     pub fn non_zeros(&self) -> Option<Vec<(u64, f32)>> {
         let keys = usize::try_from(self.header.keys.len()).ok()?;
@@ -130,8 +131,8 @@ pub enum How {
 }
 
 impl How {
-    /// What becomes of a parameter for which `value` is pushed. To add 0 changes no bit, so that it does
-    /// not matter whether a 0 is pushed or left out.
+    /// What becomes of a parameter for which `value` is pushed. To add 0 changes no bit, so that it
+    /// does not matter whether a 0 is pushed or left out.
     #[must_use]
     pub fn of(self, parameter: f32, value: f32) -> f32 {
         match self {
@@ -215,8 +216,8 @@ impl RangePart {
         Self { keys, encoded: Encoded::of_values(values) }
     }
 
-    /// One value for each key; none if the bytes are not of the form that they are said to be, or there
-    /// are too many keys.
+    /// One value for each key; none if the bytes are not of the form that they are said to be, or
+    /// there are too many keys.
     #[must_use]
     pub fn values(&self) -> Option<Vec<f32>> {
         let keys = self.keys.len();

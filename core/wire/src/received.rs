@@ -30,8 +30,8 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// A payload of so many bytes, of which nothing has come. What is only announced gets no memory beyond a
-    /// little, and as much again as has come, unless there is spare memory of its size.
+    /// A payload of so many bytes, of which nothing has come. What is only announced gets no memory
+    /// beyond a little, and as much again as has come, unless there is spare memory of its size.
     pub(super) fn of(bytes: usize, looks: bool, spares: &mut Spares) -> Self {
         let words = bytes.div_ceil(WORD);
         let mut values = spares.take(words);
@@ -94,8 +94,8 @@ impl Received {
         bytemuck::cast_slice(&self.values)[..self.come].to_vec()
     }
 
-    /// The values that the bytes are, and what was seen of them; none if they are no whole number of
-    /// values.
+    /// The values that the bytes are, and what was seen of them; none if they are no whole number
+    /// of values.
     pub(super) fn into_values(mut self) -> Option<(Arc<Vec<f32>>, Seen)> {
         if cfg!(target_endian = "big") {
             let values: &mut Vec<f32> = Arc::make_mut(&mut self.values);

@@ -80,8 +80,8 @@ pub struct EntryHeader {
     pub term: Term,
     /// Entries that both have, as far as the primary knows.
     pub settled: u64,
-    /// The last of those that count only together: nobody has this one before it has that. An entry that
-    /// counts alone is the last itself.
+    /// The last of those that count only together: nobody has this one before it has that. An entry
+    /// that counts alone is the last itself.
     pub last: u64,
     /// When it was sent first, by the clock of the stream; an input may have come earlier.
     pub sent: Time,
@@ -94,8 +94,8 @@ pub struct EntryHeader {
 pub enum EntryKind {
     /// An input of the server, which follows.
     Input,
-    /// The same of a push whose values do not follow: what they became part of does ([`Combined`]), or they
-    /// came to nothing.
+    /// The same of a push whose values do not follow: what they became part of does ([`Combined`]),
+    /// or they came to nothing.
     Bare(Option<Shape>),
     /// Those whose promises count from here on.
     Electorate(Electorate),
@@ -112,7 +112,8 @@ pub struct Shape {
     pub bytes: u64,
 }
 
-/// Primary to standby: what the gradients of an update were combined to, ahead of the entry that makes it.
+/// Primary to standby: what the gradients of an update were combined to, ahead of the entry that
+/// makes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Combined {
     /// Everything but the values.
@@ -174,16 +175,16 @@ pub struct Candidacy {
     pub stage: Stage,
 }
 
-/// How far a server is that wants to lead. Nobody acts upon the first promise alone: so whoever dies
-/// between the two leaves nothing behind that another would have to know.
+/// How far a server is that wants to lead. Nobody acts upon the first promise alone: so whoever
+/// dies between the two leaves nothing behind that another would have to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     /// It asks who would follow it.
     Asks,
     /// Enough would: now it binds them, and once enough have heard it leads.
     Binds,
-    /// Its partner is back before enough have heard: nobody is bound to it any more. It has led in no
-    /// term after that of what it has kept, and will not in this one.
+    /// Its partner is back before enough have heard: nobody is bound to it any more. It has led in
+    /// no term after that of what it has kept, and will not in this one.
     Releases,
 }
 
@@ -192,8 +193,8 @@ pub enum Stage {
 pub struct Promise {
     /// Whose it is.
     pub elector: Elector,
-    /// The incarnations that a worker had before in this run, as the same worker and the same process,
-    /// which has not forgotten what it promised then: it promises as those, too.
+    /// The incarnations that a worker had before in this run, as the same worker and the same
+    /// process, which has not forgotten what it promised then: it promises as those, too.
     pub before: Vec<Incarnation>,
     /// The term asked for if it is promised; if not, the one that forbids it.
     pub term: Term,

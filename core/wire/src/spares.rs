@@ -4,9 +4,11 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// The most bytes of vectors that are kept beside the latest, if it is not one that was taken before.
+/// The most bytes of vectors that are kept beside the latest, if it is not one that was taken
+/// before.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// Vectors that were not needed while this many times as many were asked for are not kept any longer.
+/// Vectors that were not needed while this many times as many were asked for are not kept any
+/// longer.
 const PATIENCE: usize = 16;
 /// The most vectors.
 const MOST: usize = 1024;
@@ -15,15 +17,17 @@ const MOST: usize = 1024;
 const MOST_STRETCHES: usize = 16;
 const LONGEST_STRETCH: usize = 256 * 1024;
 
-/// Memory for the values of messages, and for the bytes of those that are not whole: to ask the system for
-/// it anew for each message, and to have it cleared, takes as long as it takes to receive them.
+/// Memory for the values of messages, and for the bytes of those that are not whole: to ask the
+/// system for it anew for each message, and to have it cleared, takes as long as it takes to
+/// receive them.
 #[derive(Debug, Default)]
 pub struct Spares {
-    /// The oldest first, and of those that fit the latest is taken: the first are not needed for the longest.
+    /// The oldest first, and of those that fit the latest is taken: the first are not needed for
+    /// the longest.
     vectors: Vec<Arc<Vec<f32>>>,
     bytes: usize,
-    /// The values that there was to be room for in each vector that was taken and is not back, as far as is
-    /// remembered.
+    /// The values that there was to be room for in each vector that was taken and is not back, as
+    /// far as is remembered.
     lent: VecDeque<usize>,
     /// How often it still is to be asked until those go that were not needed.
     patience: usize,
@@ -49,8 +53,8 @@ impl Spares {
         Self { is_for_one: true, ..Self::default() }
     }
 
-    /// Takes a vector, unless somebody else has it too or there are enough. One that was taken before and
-    /// comes back is never too much: as many as were needed at once will be again.
+    /// Takes a vector, unless somebody else has it too or there are enough. One that was taken
+    /// before and comes back is never too much: as many as were needed at once will be again.
     pub fn give(&mut self, mut vector: Arc<Vec<f32>>) {
         if vector.capacity() == 0 || Arc::get_mut(&mut vector).is_none() {
             return;
@@ -65,7 +69,8 @@ impl Spares {
         self.vectors.push(vector);
     }
 
-    /// One with room for so many values and not for many times as many; if there is none, one without.
+    /// One with room for so many values and not for many times as many; if there is none, one
+    /// without.
     pub(super) fn take(&mut self, values: usize) -> Arc<Vec<f32>> {
         if values == 0 {
             return Arc::default();

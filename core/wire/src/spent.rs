@@ -51,8 +51,8 @@ pub struct Recent {
     pub steps: u32,
     /// Where their time went.
     pub spent: TimeSpent,
-    /// Whose coming or going ended its waits for parameters, those that took longest first. As many as
-    /// are named have their place, so that nobody can say that there are many more.
+    /// Whose coming or going ended its waits for parameters, those that took longest first. As many
+    /// as are named have their place, so that nobody can say that there are many more.
     pub held_by: [Option<Held>; MOST_HOLDERS],
     /// Mean loss of their mini-batches.
     pub loss: f64,

@@ -164,13 +164,14 @@ pub enum WaitReason {
     /// Whoever answers stands by, and the server that leads is gone: for that one, or for enough
     /// promises to lead in its place.
     Primary,
-    /// Another server has not said what its keys have of a norm or a distance, by which an update goes.
+    /// Another server has not said what its keys have of a norm or a distance, by which an update
+    /// goes.
     Part(ServerId),
-    /// Values that a client has pushed become part of the parameters once these workers' gradients have
-    /// come.
+    /// Values that a client has pushed become part of the parameters once these workers' gradients
+    /// have come.
     Push,
-    /// The standby has a connection and is silent. Nothing that the server does has an effect before
-    /// the standby confirms it.
+    /// The standby has a connection and is silent. Nothing that the server does has an effect
+    /// before the standby confirms it.
     StandbySilent,
 }
 

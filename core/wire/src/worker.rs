@@ -170,7 +170,8 @@ pub struct Push {
     pub seen: Seen,
 }
 
-/// What is known of a push beside what it says: it does not tell two pushes apart, nor who holds them.
+/// What is known of a push beside what it says: it does not tell two pushes apart, nor who holds
+/// them.
 #[derive(Clone, Copy, Default)]
 pub struct Seen {
     /// Whether all values are known to be finite.
@@ -236,8 +237,8 @@ pub struct PushHeader {
 }
 
 impl PushHeader {
-    /// Of the gradient for which `given` was given: of one example, without loss, computed in no time,
-    /// and more parameters are wanted.
+    /// Of the gradient for which `given` was given: of one example, without loss, computed in no
+    /// time, and more parameters are wanted.
     #[must_use]
     pub const fn answering(given: &ParametersHeader, incarnation: Incarnation) -> Self {
         Self {

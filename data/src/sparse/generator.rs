@@ -20,8 +20,8 @@ const NOISE: u64 = 12;
 ///
 /// The number of a feature is log-uniform: as many draws fall on features 1 to 2 as on 1,000 to
 /// 2,000, so that frequencies follow a power law, and most features are rare. One feature in eight
-/// has a weight in the truth, of either sign; the label is the sign of their sum, but for one row in
-/// twelve. Row `i` depends on the seed and on `i` alone, by whole numbers only.
+/// has a weight in the truth, of either sign; the label is the sign of their sum, but for one row
+/// in twelve. Row `i` depends on the seed and on `i` alone, by whole numbers only.
 #[derive(Clone, Copy, Debug)]
 pub struct SparseGenerator {
     columns: u32,

@@ -148,7 +148,8 @@ impl Books {
                 };
                 Twin::new(fresh, Aggregator::archive, keys)
             },
-            // It knows nothing of blocks and curvature, nor of gradients that are looked at side by side.
+            // It knows nothing of blocks and curvature, nor of gradients that are looked at side by
+            // side.
             updater: (!has_a_rule(&job.at_start(job.mode)) && has_plain_steps(&job)).then(|| {
                 let (update, keys) = (job.update, initial.len());
                 let fresh = move || Updater::new(&update, keys).expect("a valid job");

@@ -130,8 +130,8 @@ impl Promises {
         }
     }
 
-    /// Whether `member`, with `under_way` mini-batches, has to wait for others because what it could
-    /// add to `pending` is of no use.
+    /// Whether `member`, with `under_way` mini-batches, has to wait for others because what it
+    /// could add to `pending` is of no use.
     pub(super) fn has_given_enough(
         &self,
         member: &Member,

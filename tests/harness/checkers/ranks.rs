@@ -23,8 +23,8 @@ pub(super) struct Ranks {
     ended: bool,
     /// Whether another mode may be wanted.
     pub(super) may_switch: bool,
-    /// Whether the server waits for what others know of an update, or of the parameters: what follows
-    /// from that comes in a later step.
+    /// Whether the server waits for what others know of an update, or of the parameters: what
+    /// follows from that comes in a later step.
     pub(super) measures: bool,
     /// Whether somebody asked the server to stop.
     pub(super) drained: bool,
@@ -37,7 +37,8 @@ pub(super) struct Ranks {
     pending: Vec<Given>,
     /// Those that were applied since the last update.
     round: Vec<Given>,
-    /// What happened since an update of which it is not known yet whether it makes way for another mode.
+    /// What happened since an update of which it is not known yet whether it makes way for another
+    /// mode.
     unclear: Vec<Unclear>,
 }
 
@@ -155,8 +156,8 @@ impl Ranks {
         self.admit_if_nobody_counts(later, books);
     }
 
-    /// Lets those who joined count if there is no round to wait for, with `later` still to come of the
-    /// step.
+    /// Lets those who joined count if there is no round to wait for, with `later` still to come of
+    /// the step.
     fn admit_if_nobody_counts(&mut self, later: &[Event], books: &Books) {
         // Of several who depart at once none counts in the place of another.
         let more_depart = later.iter().any(|event| matches!(event, Event::Departed { .. }));

@@ -272,7 +272,8 @@ impl<N: Role> Automaton<N> {
         }
     }
 
-    /// The node in a state: a function of its inputs, so it is made again of them if it has gone on.
+    /// The node in a state: a function of its inputs, so it is made again of them if it has gone
+    /// on.
     fn node(&mut self, state: u32, words: &Words, oracle: &Oracle) -> Box<N> {
         if let Some(node) = self.states[state as usize].node.take() {
             return node;
@@ -374,7 +375,8 @@ impl Automata {
         }
     }
 
-    /// Looks whether the run has come to its end, and to the right one, in a state of the coordinator.
+    /// Looks whether the run has come to its end, and to the right one, in a state of the
+    /// coordinator.
     pub(super) fn check_end(&mut self, state: u32) {
         let server = self.coordinator.node(state, &self.words, &self.oracle);
         assert!(server.is_done());

@@ -21,8 +21,8 @@ pub(super) struct Disk {
 }
 
 impl Lab {
-    /// A server as it begins: one that leads, or one that stands by for that at `address`. The one that
-    /// coordinates is at `coordinator`.
+    /// A server as it begins: one that leads, or one that stands by for that at `address`. The one
+    /// that coordinates is at `coordinator`.
     pub(super) fn begins(
         &self,
         process: usize,

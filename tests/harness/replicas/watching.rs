@@ -94,7 +94,8 @@ impl Lab {
         let seed = self.seed;
         match (&*self.processes[process].node, result) {
             (Machine::Replica { node, .. }, Ok(reason)) => {
-                // Once both have the end either may finish alone, and the other then finds no servers.
+                // Once both have the end either may finish alone, and the other then finds no
+                // servers.
                 let is_over = self.result.reason.is_some_and(|reason| reason.is_success());
                 if let Some(server) = node.server()
                     && (node.leads() && !is_over || self.result.reason.is_none())

@@ -137,8 +137,9 @@ impl World<'_> {
         self.go_back();
     }
 
-    /// Puts one in the place of the server that is as that was at the last checkpoint, and another run.
-    /// What anybody has seen since has not happened; what the others know since must do no harm.
+    /// Puts one in the place of the server that is as that was at the last checkpoint, and another
+    /// run. What anybody has seen since has not happened; what the others know since must do no
+    /// harm.
     fn go_back(&mut self) {
         (self.disk.taken, self.disk.is_writing) = (None, false);
         self.disk.lives += 1;

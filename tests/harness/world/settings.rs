@@ -53,17 +53,18 @@ pub struct Settings {
     pub climbs: Option<u64>,
     /// After how many inputs of a thousand the server crashes and begins anew, before the calm.
     pub crashes: u64,
-    /// After how many inputs of a thousand its state is saved, so that it begins anew from there, and
-    /// the state restored takes its place at once.
+    /// After how many inputs of a thousand its state is saved, so that it begins anew from there,
+    /// and the state restored takes its place at once.
     pub saves: u64,
-    /// Whether a server that crashes has its state only, not the inputs since, and all begin from there.
+    /// Whether a server that crashes has its state only, not the inputs since, and all begin from
+    /// there.
     pub forgets: bool,
     /// What goes wrong.
     pub faults: Faults,
     /// When the faults stop.
     pub calm_at: Duration,
-    /// After which version a client pushes values for all keys, and what becomes of the parameters; none
-    /// does if there is none.
+    /// After which version a client pushes values for all keys, and what becomes of the parameters;
+    /// none does if there is none.
     pub push: Option<(Version, How)>,
 }
 
@@ -280,8 +281,8 @@ impl Settings {
         self.job.data.shape.inputs.into()
     }
 
-    /// The same with a sparse model whose updates are of blocks of its keys, under a consistency that
-    /// has such updates.
+    /// The same with a sparse model whose updates are of blocks of its keys, under a consistency
+    /// that has such updates.
     #[must_use]
     pub fn with_blocks(mut self) -> Self {
         self = self.sparse();
@@ -406,8 +407,8 @@ impl Settings {
         self
     }
 
-    /// The same with lost workers whose share the others do; under another consistency where the drawn
-    /// one does not go with that.
+    /// The same with lost workers whose share the others do; under another consistency where the
+    /// drawn one does not go with that.
     #[must_use]
     pub fn with_reassignment(mut self) -> Self {
         self = self.with_shards();

@@ -288,8 +288,8 @@ fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
     let other = try_as(&mut server, own(second), None, Some(was));
     assert_eq!(other, denied(own(second), Some(first)));
     assert_eq!(try_as(&mut server, own(first), Some(first), Some(was)), Ok(first));
-    // One that can be anybody makes room, until the run begins, for one that can be nobody else; not if it
-    // was asked for there.
+    // One that can be anybody makes room, until the run begins, for one that can be nobody else;
+    // not if it was asked for there.
     let mut server = Hand::new(Server::new(Toy::new(2, 8).job, RUN).unwrap());
     let any = Identity::Worker(None);
     assert_eq!(try_as(&mut server, any, None, None), Ok(first));

@@ -1,5 +1,5 @@
-//! Servers that take checkpoints and nothing else, driven by hand: who is let go on, sent back or turned
-//! away, and when a checkpoint is whole.
+//! Servers that take checkpoints and nothing else, driven by hand: who is let go on, sent back or
+//! turned away, and when a checkpoint is whole.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 

@@ -1,5 +1,5 @@
-//! Servers that come and go while keys move, under random schedules. The checkers hold the parameters
-//! that a worker is given against a sequential reckoning, whoever has which keys.
+//! Servers that come and go while keys move, under random schedules. The checkers hold the
+//! parameters that a worker is given against a sequential reckoning, whoever has which keys.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Values that clients push, under random schedules. The checkers do to the parameters what was said to
-//! be pushed, and hold what every worker is given against that.
+//! Values that clients push, under random schedules. The checkers do to the parameters what was
+//! said to be pushed, and hold what every worker is given against that.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

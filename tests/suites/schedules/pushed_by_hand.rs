@@ -206,7 +206,8 @@ fn ten_million_keys_are_pushed_in_messages_that_servers_take() {
     assert!(own.iter().all(|value| value.to_bits() == 0.5_f32.to_bits()));
 }
 
-/// Checks that all parts are in messages that another server takes; the number of the first decision.
+/// Checks that all parts are in messages that another server takes; the number of the first
+/// decision.
 fn check_decisions(out: &Outbox, parts: u64) -> u64 {
     let mut first = None;
     let (mut next, mut pushed) = (0, 0);

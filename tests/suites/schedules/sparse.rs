@@ -1,5 +1,5 @@
-//! Sparse models under random schedules: the checkers do every update again on all keys, with what each
-//! worker computed at those of its working set.
+//! Sparse models under random schedules: the checkers do every update again on all keys, with what
+//! each worker computed at those of its working set.
 
 use std::cell::Cell;
 

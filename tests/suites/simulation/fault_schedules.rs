@@ -22,10 +22,11 @@
 //! - I7, an old incarnation never pushes: `Books` accept the pushes of the latest only.
 //! - I10, `assigned = applied + discarded + lost + outstanding`: `Books`, against the server's
 //!   ledger. Queued bytes are bounded by real transports; see the conformance suite.
-//! - I9, a switch of the policy loses and mixes nothing: `Ranks` and `Books` go on under the new one,
-//!   with nothing under way.
+//! - I9, a switch of the policy loses and mixes nothing: `Ranks` and `Books` go on under the new
+//!   one, with nothing under way.
 //!
-//! I8 (a server that crashes, and another takes its place) is about [`super::standby`]. And the links themselves are held to what TCP promises: see [`super::links`].
+//! I8 (a server that crashes, and another takes its place) is about [`super::standby`]. And the
+//! links themselves are held to what TCP promises: see [`super::links`].
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

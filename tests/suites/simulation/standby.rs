@@ -150,8 +150,8 @@ fn faults(workers: u32, end: Duration, seed: u64) -> String {
         if part(LEASE) < LEASE / 2 {
             say(&worker, "duplicate", at + part(LEASE));
         }
-        // One that has been deposed hears of it before that, and can start anew: a standby that was cut
-        // off may be the first that the workers hear of then.
+        // One that has been deposed hears of it before that, and can start anew: a standby that was
+        // cut off may be the first that the workers hear of then.
         let anew = mended + LEASE * 3;
         ["server", "standby"].iter().for_each(|server| say(server, "restart", anew));
         let calm = anew + LEASE;

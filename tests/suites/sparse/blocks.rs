@@ -1,5 +1,5 @@
-//! Block proximal gradient: without delay it is the algorithm written down without servers, blocks or
-//! working sets, over every transport.
+//! Block proximal gradient: without delay it is the algorithm written down without servers, blocks
+//! or working sets, over every transport.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -32,8 +32,8 @@ fn toy(workers: u32, order: BlockOrder) -> Toy {
     toy
 }
 
-/// Li et al. (OSDI 2014), algorithm 3, in sequence: for each block in turn, `G` and `U` of all data,
-/// then `w = soft(w - rate G / U, rate lambda / U)` at its keys.
+/// Li et al. (OSDI 2014), algorithm 3, in sequence: for each block in turn, `G` and `U` of all
+/// data, then `w = soft(w - rate G / U, rate lambda / U)` at its keys.
 fn by_hand(toy: &Toy) -> Vec<f32> {
     let (job, seed) = (&toy.job, Stream::new(toy.job.seed));
     let (workers, blocks) = (job.membership.workers, job.blocks.unwrap());

@@ -59,8 +59,8 @@ impl Found {
 
 const LOG: (&str, &str) = ("inputs-", ".log");
 const CHECKPOINT: (&str, &str) = ("checkpoint-", ".safetensors");
-/// The file that is locked while a server uses the folder. It stays, and has nothing in it: the lock is
-/// the system's, and goes with the process.
+/// The file that is locked while a server uses the folder. It stays, and has nothing in it: the
+/// lock is the system's, and goes with the process.
 const LOCK: &str = "lock";
 
 impl StateFolder {
@@ -70,8 +70,8 @@ impl StateFolder {
         Self { path: path.to_owned(), run: 0, _lock: None }
     }
 
-    /// The folder at `path`, which no other process locks until this and all clones are gone, or the
-    /// process is, however it ends. Two that wrote there would each lose what the other has
+    /// The folder at `path`, which no other process locks until this and all clones are gone, or
+    /// the process is, however it ends. Two that wrote there would each lose what the other has
     /// acknowledged.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 //!
 //! It knows neither what a record means nor who writes it. Records go out in blocks, one for each
 //! commit, and no block is begun before the one before is on the disk. So what a crash left
-//! half-written is the last block, and it is cut off when the file is opened again; a bad block that
-//! others follow is damage, and an error, for it was promised to be kept.
+//! half-written is the last block, and it is cut off when the file is opened again; a bad block
+//! that others follow is damage, and an error, for it was promised to be kept.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -95,8 +95,9 @@ impl Log {
         Ok(Self { path: path.to_owned(), file, pending: Vec::new(), blocks: 0, committed })
     }
 
-    /// Opens the log with this `mark`, hands each of its records to `take` in order, and cuts off what was never
-    /// committed. There is no such thing in one that `has_successor`: it was left when it was whole.
+    /// Opens the log with this `mark`, hands each of its records to `take` in order, and cuts off
+    /// what was never committed. There is no such thing in one that `has_successor`: it was left
+    /// when it was whole.
     ///
     /// # Errors
     /// [`LogError`] if the file cannot be read or written, is no log or another one, or is damaged;

@@ -1,10 +1,10 @@
 //! What a server must not forget: its state at some time and its inputs since, on the disk.
 //!
 //! A server is a function of its inputs. With each of them in a [`Log`] before anybody sees an
-//! effect of it, a server that begins anew is brought to where the last one was by being handed them
-//! again, and no worker has ever been told anything that it does not know. With [`Checkpoints`] that
-//! need not be all inputs since the beginning. With checkpoints alone a server begins anew from the
-//! last of them, as another run: what came after it is lost as a whole.
+//! effect of it, a server that begins anew is brought to where the last one was by being handed
+//! them again, and no worker has ever been told anything that it does not know. With
+//! [`Checkpoints`] that need not be all inputs since the beginning. With checkpoints alone a server
+//! begins anew from the last of them, as another run: what came after it is lost as a whole.
 
 mod checkpoint;
 mod checkpoints;
@@ -42,8 +42,8 @@ pub struct InputLog<B, D> {
 }
 
 impl<B, D> InputLog<B, D> {
-    /// Keeps inputs in `log`; `warn` is told once when it cannot be written, and once when it can be
-    /// again.
+    /// Keeps inputs in `log`; `warn` is told once when it cannot be written, and once when it can
+    /// be again.
     #[must_use]
     pub fn new(log: Log, checkpoints: Checkpoints<B, D>, warn: fn(&str)) -> Self {
         Self { inputs: Inputs::new(log, warn), checkpoints }

@@ -27,8 +27,8 @@ pub struct Recovered {
     pub torn: u64,
 }
 
-/// Hands a node the inputs of logs, and takes note of what the driver of the node that was must have
-/// known.
+/// Hands a node the inputs of logs, and takes note of what the driver of the node that was must
+/// have known.
 struct Retelling<'a, N, R> {
     node: &'a mut N,
     report: R,
@@ -62,9 +62,9 @@ impl<N: Node, R: FnMut(Time, Event)> Retelling<'_, N, R> {
     }
 }
 
-/// How a server begins that has been told all: what it asked for is asked for again. Its connections
-/// are gone, a dial that was under way is as good as one that failed, and whoever was silent meanwhile
-/// is not to blame.
+/// How a server begins that has been told all: what it asked for is asked for again. Its
+/// connections are gone, a dial that was under way is as good as one that failed, and whoever was
+/// silent meanwhile is not to blame.
 #[must_use]
 pub fn goes_on(server: &impl Durable, done: Option<Effect>) -> Begin {
     let gone = |peer| Input::Disconnected { peer, why: ANEW.to_owned() };

@@ -1,5 +1,5 @@
-//! A checksum over a whole safetensors file, in its metadata, reckoned with zeros in its own place: so
-//! one file, which any reader of safetensors opens, is either whole or known not to be.
+//! A checksum over a whole safetensors file, in its metadata, reckoned with zeros in its own place:
+//! so one file, which any reader of safetensors opens, is either whole or known not to be.
 
 use std::io;
 use std::ops::Range;

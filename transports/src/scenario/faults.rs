@@ -27,7 +27,8 @@ pub enum Fault {
     Cut,
     /// Its way is whole again, and what was held up arrives.
     Heal,
-    /// A worker's only: the answer to its next push is lost with the connection, so that the push comes twice.
+    /// A worker's only: the answer to its next push is lost with the connection, so that the push
+    /// comes twice.
     Duplicate,
 }
 

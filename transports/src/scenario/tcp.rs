@@ -143,7 +143,8 @@ impl Losses {
         let luck = random.unit();
         let mut again = self.share;
         let mut losses = 0;
-        // All are lost at most `losses` times with the probability (1 - share^(losses + 1))^segments.
+        // All are lost at most `losses` times with the probability (1 - share^(losses +
+        // 1))^segments.
         while losses < MOST_LOSSES && luck >= libm::pow(1.0 - again, segments as f64) {
             again *= self.share;
             losses += 1;

@@ -1,5 +1,5 @@
-//! How connections come to be: who is dialled, who is let in, and for how long those at the door are
-//! seen to.
+//! How connections come to be: who is dialled, who is let in, and for how long those at the door
+//! are seen to.
 
 use std::io;
 use std::time::Duration;

@@ -2,8 +2,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Lets this process have as many open files as it may take without being asked twice: each connection is
-/// one, and the usual 1,024 are for interactive work. How many that is; none if there is no limit.
+/// Lets this process have as many open files as it may take without being asked twice: each
+/// connection is one, and the usual 1,024 are for interactive work. How many that is; none if there
+/// is no limit.
 pub fn allow_more_files() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {

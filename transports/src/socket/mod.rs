@@ -41,8 +41,8 @@ const WAKE: Token = Token(0);
 const LISTEN: Token = Token(1);
 /// Peers have the tokens from here on.
 const FIRST_PEER: usize = 2;
-/// The most connections that are read before what they said is acted upon: what all of them push should
-/// be near at hand, and takes memory until then.
+/// The most connections that are read before what they said is acted upon: what all of them push
+/// should be near at hand, and takes memory until then.
 const READY: usize = 128;
 /// Bytes read at a time; one buffer serves every connection.
 const READ_BYTES: usize = 64 * 1024;
@@ -168,8 +168,8 @@ impl SocketTransport {
         Ok(self)
     }
 
-    /// One in the place of this without any of its connections, as for a process that was begun anew:
-    /// whoever dials meanwhile waits.
+    /// One in the place of this without any of its connections, as for a process that was begun
+    /// anew: whoever dials meanwhile waits.
     ///
     /// # Errors
     /// [`TransportError`] if the operating system gives no poll.

@@ -1,4 +1,5 @@
-//! Gradient coding: the exact sum of the gradients of all partitions although some workers are late.
+//! Gradient coding: the exact sum of the gradients of all partitions although some workers are
+//! late.
 //!
 //! The data have as many partitions as there are workers, and each worker holds `S + 1` of them.
 //! In each round it sends one vector: the gradients of its partitions, each times a coefficient.

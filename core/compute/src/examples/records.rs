@@ -1,12 +1,12 @@
-//! Rows of values, one-hot indices and a label, each in one piece of memory: a mini-batch is drawn from
-//! anywhere in the data, and what takes time there is how many cache lines its rows lie on.
+//! Rows of values, one-hot indices and a label, each in one piece of memory: a mini-batch is drawn
+//! from anywhere in the data, and what takes time there is how many cache lines its rows lie on.
 
 use alloc::vec::Vec;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
-/// Rows of one form, each a *record* of words of 32 bits: the dense values, then the one-hot indices
-/// and the label, two to a word.
+/// Rows of one form, each a *record* of words of 32 bits: the dense values, then the one-hot
+/// indices and the label, two to a word.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Records {
     dense: usize,

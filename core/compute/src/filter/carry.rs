@@ -11,9 +11,9 @@
 //!
 //! A push that the server did not take has no part in that. Its mini-batch is computed again, by
 //! whoever it is given to, so the gradient goes; but what it brought of earlier ones is due still:
-//! the residual becomes `e + d - g`, with `e` the residual now. If nothing was filtered since, that is
-//! the residual before the push, to the bit. A filter that takes nothing away then leaves nothing
-//! behind, whatever is dropped.
+//! the residual becomes `e + d - g`, with `e` the residual now. If nothing was filtered since, that
+//! is the residual before the push, to the bit. A filter that takes nothing away then leaves
+//! nothing behind, whatever is dropped.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -168,8 +168,8 @@ impl Carrier {
     ///
     /// A gradient that is not finite travels as it is, for the server to see, and changes nothing.
     ///
-    /// `parameters` are those that it was computed on; they matter to the KKT filter alone. If it has
-    /// values for a `block` of the keys alone, nothing else travels.
+    /// `parameters` are those that it was computed on; they matter to the KKT filter alone. If it
+    /// has values for a `block` of the keys alone, nothing else travels.
     pub fn filter(
         &mut self,
         gradient: Vec<f32>,
@@ -210,8 +210,8 @@ impl Carrier {
         filtered
     }
 
-    /// The form in which the part for `keys` of a push travels that is not known to be decided; none
-    /// if that would not be shorter than its values.
+    /// The form in which the part for `keys` of a push travels that is not known to be decided;
+    /// none if that would not be shorter than its values.
     #[must_use]
     pub fn encode(&self, sequence: Sequence, keys: KeyRange) -> Option<Encoded> {
         let push = self.under_way.iter().rfind(|push| push.sequence == sequence)?;

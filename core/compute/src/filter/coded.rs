@@ -3,7 +3,8 @@
 //! A form says how the bytes are to be read and needs no memory of earlier messages. First come
 //! the keys that travel, then their values. A [`KeyForm::Gaps`] is a list of LEB128 numbers: how
 //! many keys lie between each and the one before; a [`KeyForm::Bitmap`] has a bit for each key of
-//! the range; a [`KeyForm::Span`] needs none. Numbers are little-endian, and bits fill a byte from its lowest.
+//! the range; a [`KeyForm::Span`] needs none. Numbers are little-endian, and bits fill a byte from
+//! its lowest.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -152,7 +153,8 @@ impl Encoded {
         Coded { keys: Some(keys), values: Values::Single(non_zeros) }.encode(0..values.len())
     }
 
-    /// The values as they are: all of them, or those that are not 0 with their keys if that is shorter.
+    /// The values as they are: all of them, or those that are not 0 with their keys if that is
+    /// shorter.
     #[must_use]
     pub fn of_values(values: &[f32]) -> Self {
         let sparse = Self::of_non_zeros(values);
@@ -259,8 +261,8 @@ fn read_chosen(
     Ok((Some(chosen), rest))
 }
 
-/// The keys that all of `bytes` are in this form, in the order in which they stand; none if they are
-/// no such keys.
+/// The keys that all of `bytes` are in this form, in the order in which they stand; none if they
+/// are no such keys.
 pub fn read_keys(form: KeyForm, bytes: &[u8]) -> Option<Vec<u32>> {
     let most = match form {
         KeyForm::Bitmap(_) => 8 * bytes.len(),

@@ -2,10 +2,10 @@
 //!
 //! A job names a chain of them ([`Filters`]). First come those that choose keys, one after another,
 //! then at most one that says how the values of these travel. Each worker has a [`Carrier`] that
-//! applies the chain to the whole of a gradient and keeps what it takes away, if that is to be added
-//! to the next; what it leaves can be encoded for any range of keys by itself. The form says how
-//! the bytes are to be read, without memory of earlier messages: the receiving end makes a gradient of
-//! them before a node sees the push.
+//! applies the chain to the whole of a gradient and keeps what it takes away, if that is to be
+//! added to the next; what it leaves can be encoded for any range of keys by itself. The form says
+//! how the bytes are to be read, without memory of earlier messages: the receiving end makes a
+//! gradient of them before a node sees the push.
 //!
 //! Knows gradients and random streams; connections and nodes it does not.
 

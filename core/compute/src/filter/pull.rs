@@ -30,8 +30,8 @@ impl PullFilter {
         matches!(self, Self::None)
     }
 
-    /// What of `values` must travel to whoever has `had`, which then has what that makes of it; none
-    /// if that would not be shorter than the values, which it then has.
+    /// What of `values` must travel to whoever has `had`, which then has what that makes of it;
+    /// none if that would not be shorter than the values, which it then has.
     #[must_use]
     pub fn changes(self, values: &[f32], had: &mut Vec<f32>) -> Option<Encoded> {
         let Self::Changed { delta } = self else { return None };

@@ -78,10 +78,10 @@ pub enum FilterSpec {
         /// The share, above 0 and up to 1.
         share: f64,
     },
-    /// What cannot move a parameter that is 0 away from it does not travel: values of a magnitude of
-    /// at most `share` times the penalty of the l1 proximal step, whose parameter is 0 (KKT: Li et
-    /// al., OSDI 2014). One mini-batch in `every` travels whole, so that no parameter stays at 0 for
-    /// ever because each worker's part of its gradient is too small by itself.
+    /// What cannot move a parameter that is 0 away from it does not travel: values of a magnitude
+    /// of at most `share` times the penalty of the l1 proximal step, whose parameter is 0 (KKT: Li
+    /// et al., OSDI 2014). One mini-batch in `every` travels whole, so that no parameter stays at 0
+    /// for ever because each worker's part of its gradient is too small by itself.
     Kkt {
         /// The share, above 0 and up to 1.
         share: f32,

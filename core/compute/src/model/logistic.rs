@@ -1,8 +1,8 @@
 //! Logistic regression on sparse rows: a weight for each column.
 //!
-//! With the label `y` (-1 for the first class, 1 for the second) and the margin `y (x, w)`, the loss
-//! is `ln(1 + exp(-margin))`. Sums go in the order of the entries and of the rows; `exp` and `ln` come
-//! from `libm`.
+//! With the label `y` (-1 for the first class, 1 for the second) and the margin `y (x, w)`, the
+//! loss is `ln(1 + exp(-margin))`. Sums go in the order of the entries and of the rows; `exp` and
+//! `ln` come from `libm`.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -50,8 +50,8 @@ pub(super) fn loss(params: &[f32], row: Row<'_>, scale: f64) -> (f64, f32) {
     (softplus(-margin, small), (-sign * share * scale) as f32)
 }
 
-/// A bound, for each key, of the second derivative of the mean loss over all `examples`: the mean of
-/// a quarter of the squared entries, since the second derivative by the margin is at most 1/4.
+/// A bound, for each key, of the second derivative of the mean loss over all `examples`: the mean
+/// of a quarter of the squared entries, since the second derivative by the margin is at most 1/4.
 pub(super) fn curvature(examples: &[Examples], keys: usize) -> Vec<f32> {
     let mut sums = vec![0.0_f64; keys];
     for row in examples.iter().flat_map(|part| (0..part.len()).map(|row| part.row(row))) {

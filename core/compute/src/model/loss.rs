@@ -12,8 +12,8 @@ use crate::simd::Simd;
 /// softmax over `u16` labels is within 1 and 2^16.
 const AT_ONCE: usize = 32;
 
-/// Turns the logits of all `samples`, rows of `strips`, into the derivatives of the loss, times `scale`, and returns
-/// the sum of the losses.
+/// Turns the logits of all `samples`, rows of `strips`, into the derivatives of the loss, times
+/// `scale`, and returns the sum of the losses.
 ///
 /// The loss is the negative logarithm of the softmax's value for the label, the derivative the
 /// softmax less one at the label; the greatest logit is subtracted first, so nothing overflows.
@@ -50,7 +50,8 @@ pub(super) fn nll_backward<S: Simd>(
     loss
 }
 
-/// Writes the logarithms of the softmax of all samples to `out`, `classes` values for each. The logits are lost.
+/// Writes the logarithms of the softmax of all samples to `out`, `classes` values for each. The
+/// logits are lost.
 #[inline(always)]
 pub(super) fn log_softmax<S: Simd>(
     simd: S,

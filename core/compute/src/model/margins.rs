@@ -8,13 +8,14 @@ use core::ops::Range;
 use super::{Model, logistic};
 use crate::examples::Examples;
 
-/// The entries of sparse rows by column, and what the loss of each row was at the parameters that were
-/// seen last.
+/// The entries of sparse rows by column, and what the loss of each row was at the parameters that
+/// were seen last.
 ///
-/// A gradient at some keys so costs what the entries of these keys do and the rows that have an entry
-/// at a key whose parameter is another than before, beside one look at every parameter and every
-/// row's loss. Nothing is carried from one call to the next but what a row computed anew would be, so
-/// the gradients are those of [`Model::gradient_at`] bit for bit, whatever was asked for before.
+/// A gradient at some keys so costs what the entries of these keys do and the rows that have an
+/// entry at a key whose parameter is another than before, beside one look at every parameter and
+/// every row's loss. Nothing is carried from one call to the next but what a row computed anew
+/// would be, so the gradients are those of [`Model::gradient_at`] bit for bit, whatever was asked
+/// for before.
 #[derive(Clone, Debug)]
 pub struct Margins {
     /// Where the entries of each column end.
@@ -100,8 +101,8 @@ impl Model {
     /// examples.
     ///
     /// # Panics
-    /// As [`Self::gradient_at`] does, and if the model is no logistic regression or `margins` are of
-    /// other examples.
+    /// As [`Self::gradient_at`] does, and if the model is no logistic regression or `margins` are
+    /// of other examples.
     pub fn gradient_by_margins(
         &self,
         keys: Range<usize>,

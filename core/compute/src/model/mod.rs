@@ -256,8 +256,8 @@ impl Model {
         self.gradient_at(0..self.parameters(), params, (examples, rows), gradient, workspace)
     }
 
-    /// As [`Self::gradient`], but only its values at `keys`; the others are 0. This saves work where
-    /// the model [is sparse](Self::is_sparse); of other models all values are there.
+    /// As [`Self::gradient`], but only its values at `keys`; the others are 0. This saves work
+    /// where the model [is sparse](Self::is_sparse); of other models all values are there.
     ///
     /// # Panics
     /// As [`Self::gradient`] does.

@@ -14,7 +14,8 @@ use crate::simd::{Simd, Work};
 /// and the values in between stay in the cache.
 const BLOCK: usize = 64;
 
-/// The gradient of the mean loss over `rows`, added to `gradient`; what comes of it is the sum of their losses.
+/// The gradient of the mean loss over `rows`, added to `gradient`; what comes of it is the sum of
+/// their losses.
 pub(super) struct Gradient<'a> {
     pub(super) model: &'a Model,
     pub(super) params: &'a [f32],

@@ -3,9 +3,9 @@
 use super::{Optimizer, Step};
 use crate::saved::{Archive, SavedError};
 
-/// `p -= (rate / u) * g`, where `u` bounds the second derivative of the loss by `p`: the least point
-/// of a parabola that lies above the loss, at rate 1 and if nothing else moved. A parameter that no
-/// example touches stays.
+/// `p -= (rate / u) * g`, where `u` bounds the second derivative of the loss by `p`: the least
+/// point of a parabola that lies above the loss, at rate 1 and if nothing else moved. A parameter
+/// that no example touches stays.
 ///
 /// The diagonal of Li et al., OSDI 2014, algorithm 3; with an l1 proximal step of the same rate,
 /// `soft(p - g / u, lambda / u)`, it is the step of that algorithm.

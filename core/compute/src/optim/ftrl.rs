@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use super::{Optimizer, Step, sqrt};
 use crate::saved::{Archive, SavedError};
 
-/// Follows the regularised leader, each parameter for itself (McMahan et al., KDD 2013, algorithm 1):
-/// `n' = n + g^2`, `z += g - (sqrt(n') - sqrt(n)) / rate * p`, then `p` is 0 if `|z| <= l1` and
+/// Follows the regularised leader, each parameter for itself (McMahan et al., KDD 2013, algorithm
+/// 1): `n' = n + g^2`, `z += g - (sqrt(n') - sqrt(n)) / rate * p`, then `p` is 0 if `|z| <= l1` and
 /// `-(z - sign(z) l1) / ((beta + sqrt(n')) / rate + l2)` if not. The rate is the paper's alpha.
 ///
 /// There parameters begin at 0. One that begins elsewhere has the `z` that leads there. One whose

@@ -92,15 +92,15 @@ impl UpdateSpec {
         }
     }
 
-    /// The sum of the squares of a worker's gradient, or of a part of it, where that decides what it
-    /// is multiplied with before it counts.
+    /// The sum of the squares of a worker's gradient, or of a part of it, where that decides what
+    /// it is multiplied with before it counts.
     #[must_use]
     pub fn squares(&self, gradient: &[f32]) -> Option<ExactSum> {
         self.clip_contribution.map(|_most| ExactSum::of_squares(gradient))
     }
 
-    /// What a worker's gradient with this sum of squares is multiplied with before it counts; none if it
-    /// counts as it is.
+    /// What a worker's gradient with this sum of squares is multiplied with before it counts; none
+    /// if it counts as it is.
     #[must_use]
     pub fn shortening(&self, squares: &ExactSum) -> Option<f32> {
         let most = f64::from(self.clip_contribution?);
@@ -146,8 +146,8 @@ impl Updater {
     }
 
     /// Makes version `version` of `params` the next one with `gradient`: it is clipped, then weight
-    /// decay is added, then the optimiser steps at the scheduled rate, then the proximal step and the
-    /// server functions follow.
+    /// decay is added, then the optimiser steps at the scheduled rate, then the proximal step and
+    /// the server functions follow.
     ///
     /// # Panics
     /// If `params` and `gradient` are not as many values as the updater was made for.
@@ -235,8 +235,8 @@ impl Updater {
         self.spec.clip_norm.is_some()
     }
 
-    /// What a gradient with this sum of squares is to be multiplied with, so that it is not longer than
-    /// it may be: PyTorch's `clip_grad_norm_`.
+    /// What a gradient with this sum of squares is to be multiplied with, so that it is not longer
+    /// than it may be: PyTorch's `clip_grad_norm_`.
     pub fn scale(&self, squares: &ExactSum) -> f32 {
         let factor = |most| (f64::from(most) / (squares.root() + 1e-6)) as f32;
         self.spec.clip_norm.map_or(1.0, |most| factor(most).min(1.0))

@@ -3,7 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// The vector, to be filled anew: in its own memory unless somebody else has it too, who keeps what it is.
+/// The vector, to be filled anew: in its own memory unless somebody else has it too, who keeps what
+/// it is.
 pub fn emptied(vector: &mut Arc<Vec<f32>>) -> &mut Vec<f32> {
     if Arc::get_mut(vector).is_none() {
         *vector = Arc::default();

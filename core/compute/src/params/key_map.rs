@@ -1,11 +1,11 @@
 //! Which server has which keys, and how that changes when one joins or leaves.
 //!
 //! Each server has one key range. Whoever joins takes the upper half of the longest range, and the
-//! range of one that leaves goes to its two neighbours, so that these become as equal as may be: the
-//! cut of a node of the ring in Li et al. (OSDI 2014, section 4.3) without the hashing, which is there
-//! for keys that crowd. So what moves is what the one that joins or leaves has, and nothing between
-//! those that stay. Where servers only join, no range is more than twice as long as another, and one
-//! key more.
+//! range of one that leaves goes to its two neighbours, so that these become as equal as may be:
+//! the cut of a node of the ring in Li et al. (OSDI 2014, section 4.3) without the hashing, which
+//! is there for keys that crowd. So what moves is what the one that joins or leaves has, and
+//! nothing between those that stay. Where servers only join, no range is more than twice as long as
+//! another, and one key more.
 
 use alloc::vec::Vec;
 
@@ -61,8 +61,8 @@ impl KeyMap {
         self.shares.iter().find(|(it, _)| *it == server).map(|&(_, keys)| keys)
     }
 
-    /// Whether it gives each of `keys` keys to one server, the first to the coordinator, and none to
-    /// one twice.
+    /// Whether it gives each of `keys` keys to one server, the first to the coordinator, and none
+    /// to one twice.
     #[must_use]
     pub fn is_whole(&self, keys: u64) -> bool {
         let mut next = 0;

@@ -124,8 +124,9 @@ fn carry_out(
 /// Values, and what they are multiplied with.
 type Scaled<'v> = (f32, &'v [f32]);
 
-/// Makes `sum` the sum of the `terms`, which are added in their order; if there are none, it stays. Several
-/// are added in one pass, so that memory is asked for values of each while those of the others come.
+/// Makes `sum` the sum of the `terms`, which are added in their order; if there are none, it stays.
+/// Several are added in one pass, so that memory is asked for values of each while those of the
+/// others come.
 pub(super) fn add_up<'v>(sum: &mut [f32], mut terms: impl Iterator<Item = Scaled<'v>>) {
     let mut begins = true;
     loop {

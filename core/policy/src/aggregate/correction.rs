@@ -79,8 +79,8 @@ impl Correction {
         }
     }
 
-    /// Writes corrected values to `corrected`: those of a gradient's keys from `first` on. `now` are
-    /// the current parameters of these keys and `then` those that it was computed on.
+    /// Writes corrected values to `corrected`: those of a gradient's keys from `first` on. `now`
+    /// are the current parameters of these keys and `then` those that it was computed on.
     pub(super) fn correct(
         &mut self,
         first: usize,

@@ -1,6 +1,8 @@
-//! An update of which the combined gradient is given: it was combined elsewhere, of the same gradients.
+//! An update of which the combined gradient is given: it was combined elsewhere, of the same
+//! gradients.
 //!
-//! Whoever has that needs no values of the gradients, as long as nothing else is remembered of them.
+//! Whoever has that needs no values of the gradients, as long as nothing else is remembered of
+//! them.
 
 use core::ops::Range;
 
@@ -28,8 +30,8 @@ impl Aggregator {
         self.combined.get(self.scattered.range.clone()).unwrap_or_default()
     }
 
-    /// Does what [`Self::combine`] does, but for the values: whose gradients they are is remembered, and
-    /// what they are combined to is to be [given](Self::give).
+    /// Does what [`Self::combine`] does, but for the values: whose gradients they are is
+    /// remembered, and what they are combined to is to be [given](Self::give).
     pub fn note<'a>(
         &mut self,
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
@@ -56,7 +58,8 @@ impl Aggregator {
         }
     }
 
-    /// Takes `values` for what the gradients of the update are combined to, at the keys that it changes.
+    /// Takes `values` for what the gradients of the update are combined to, at the keys that it
+    /// changes.
     ///
     /// # Panics
     /// If they are not as many.

@@ -1,7 +1,8 @@
 //! An update in steps, where it goes by something that is known once all keys are looked at.
 //!
-//! Of several servers each has some keys only: it adds up what it has, and goes on once it is told what
-//! came of the sums of all. Sums are exact, so that one server with all keys comes to the same.
+//! Of several servers each has some keys only: it adds up what it has, and goes on once it is told
+//! what came of the sums of all. Sums are exact, so that one server with all keys comes to the
+//! same.
 
 use alloc::vec::Vec;
 
@@ -34,14 +35,15 @@ impl Aggregator {
         self.updater.clips()
     }
 
-    /// The squared distances of the gradients, as far as their keys are here; none if nothing goes by
-    /// them.
+    /// The squared distances of the gradients, as far as their keys are here; none if nothing goes
+    /// by them.
     #[must_use]
     pub fn distances<'a>(&self, gradients: impl Iterator<Item = Gradient<'a>>) -> Vec<ExactSum> {
         if self.wants_distances() { robust::distances(gradients) } else { Vec::new() }
     }
 
-    /// Which workers' gradients come into the update, by their distances; none if nothing goes by them.
+    /// Which workers' gradients come into the update, by their distances; none if nothing goes by
+    /// them.
     #[must_use]
     pub fn nearest(&self, distances: &[ExactSum]) -> Vec<u32> {
         match self.aggregation {

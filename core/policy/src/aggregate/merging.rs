@@ -57,8 +57,8 @@ impl Aggregator {
 
     /// Adds `next`, a gradient that waits for an update, to `sum`: so far the values of `first` and
     /// of those that were merged with it before. After that `sum` are the values of `first`, which
-    /// is not to be corrected any more, and `next` has none of its own. `parameters` are the current
-    /// ones, which must still be those before the update if gradients are corrected.
+    /// is not to be corrected any more, and `next` has none of its own. `parameters` are the
+    /// current ones, which must still be those before the update if gradients are corrected.
     ///
     /// An update of gradients that come unmerged merges them in the same way first: of a worker and
     /// part, all that follow upon each other. The result is thus the same to the bit.

@@ -65,8 +65,8 @@ pub struct Gradient<'a> {
     pub staleness: u64,
     /// The parameters it was computed on, if [`Aggregator::needs_base`].
     pub base: Option<&'a [f32]>,
-    /// The keys that it has values for, where these are not all. All gradients of an update have such
-    /// a list, or none has.
+    /// The keys that it has values for, where these are not all. All gradients of an update have
+    /// such a list, or none has.
     pub keys: Option<&'a KeyList>,
     /// The values; none if they are in those of one before it of the same worker and part: see
     /// [`Aggregator::merge`].
@@ -78,10 +78,10 @@ pub struct Gradient<'a> {
 ///
 /// A gradient is corrected by the staleness rule, weighted by the staleness rule and by its
 /// worker's participation, and then combined with the others. Those of a worker that become part of
-/// the same update are merged first: see [`Merging`]; they count the same by participation. Where an update is made of one
-/// gradient (asynchronous parallel), or of a table with a gradient of each worker (incremental,
-/// ringleader), it moves the parameters by about as much as one mean gradient does, whatever
-/// [`Aggregation`] says: that speaks of rounds.
+/// the same update are merged first: see [`Merging`]; they count the same by participation. Where
+/// an update is made of one gradient (asynchronous parallel), or of a table with a gradient of each
+/// worker (incremental, ringleader), it moves the parameters by about as much as one mean gradient
+/// does, whatever [`Aggregation`] says: that speaks of rounds.
 pub struct Aggregator {
     aggregation: Aggregation,
     updater: Updater,
@@ -356,8 +356,8 @@ impl Aggregator {
         self.squares().root()
     }
 
-    /// Makes version `version` of `parameters` the next one with the combined gradient, which is all
-    /// there is.
+    /// Makes version `version` of `parameters` the next one with the combined gradient, which is
+    /// all there is.
     ///
     /// # Panics
     /// If the parameters, or the gradients combined before, are not as many values as the
@@ -367,7 +367,8 @@ impl Aggregator {
         self.apply_scaled(parameters, version, factor);
     }
 
-    /// Makes version `version` of `parameters` the next one with `factor` times the combined gradient.
+    /// Makes version `version` of `parameters` the next one with `factor` times the combined
+    /// gradient.
     ///
     /// # Panics
     /// If the parameters, or the gradients combined before, are not as many values as the

@@ -2,8 +2,8 @@
 //!
 //! Sources: Yin, Chen, Ramchandran and Bartlett, ICML 2018 (median, trimmed mean); Blanchard, El
 //! Mhamdi, Guerraoui and Stainer, NIPS 2017 (Krum). Every sum is made in double precision and in
-//! one order, so that a replay comes to the same bits. If fewer workers contribute than were reckoned
-//! with, fewer are left out.
+//! one order, so that a replay comes to the same bits. If fewer workers contribute than were
+//! reckoned with, fewer are left out.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,8 +13,8 @@ use crate::rules::Aggregation;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::sum::ExactSum;
 
-/// Combines gradients, of which those of a worker follow each other, into `combined`; where some are
-/// chosen, those at the places `nearest` among the workers.
+/// Combines gradients, of which those of a worker follow each other, into `combined`; where some
+/// are chosen, those at the places `nearest` among the workers.
 pub(super) fn combine<'a>(
     aggregation: Aggregation,
     gradients: impl Iterator<Item = Gradient<'a>>,
@@ -102,8 +102,8 @@ fn mean_of<'v>(values: impl ExactSizeIterator<Item = &'v f32>) -> f32 {
     (values.map(|&value| f64::from(value)).sum::<f64>() / count) as f32
 }
 
-/// The squared distance of each two workers' vectors, as far as they are here: of the second to the first,
-/// of the third to the first and the second, and so on.
+/// The squared distance of each two workers' vectors, as far as they are here: of the second to the
+/// first, of the third to the first and the second, and so on.
 pub(super) fn distances<'a>(gradients: impl Iterator<Item = Gradient<'a>>) -> Vec<ExactSum> {
     let workers = by_worker(gradients);
     let values = || workers.iter().map(Vector::values);

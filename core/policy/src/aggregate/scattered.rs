@@ -37,7 +37,8 @@ impl Scattered {
         self.cut.is_some()
     }
 
-    /// The next update is that of `version`: what was added up for the one before is gone from `sum`.
+    /// The next update is that of `version`: what was added up for the one before is gone from
+    /// `sum`.
     pub(super) fn begin(&mut self, version: Version, sum: &mut [f32]) {
         let Some(cut) = &self.cut else { return };
         if let Some(before) = sum.get_mut(self.range.clone()) {
@@ -64,8 +65,8 @@ impl Scattered {
     }
 }
 
-/// Adds up, at the keys in `range`, what `of` says of gradients and their lists, a value for each key of
-/// the list.
+/// Adds up, at the keys in `range`, what `of` says of gradients and their lists, a value for each
+/// key of the list.
 fn scatter<'a>(
     plan: &Plan,
     gradients: impl Iterator<Item = Gradient<'a>>,

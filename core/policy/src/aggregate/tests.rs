@@ -69,8 +69,8 @@ fn given(worker: u32, clock: u64, values: &[f32]) -> Given {
     Given { worker, clock, samples: 1, size: 0, staleness: 0, base: None, values: values.to_vec() }
 }
 
-/// An aggregator with parameters that it updates, one that does the same block by block, and one that is
-/// told what the first combined, where it can do with that.
+/// An aggregator with parameters that it updates, one that does the same block by block, and one
+/// that is told what the first combined, where it can do with that.
 #[derive(Debug)]
 struct Run {
     aggregator: Aggregator,

@@ -1,7 +1,7 @@
 //! The course of the parameters: whether they swing, and what can be gone back to.
 //!
-//! Between two looks as many updates are made as there are gradients under way, twice, or an odd number
-//! of times that, so that looks do not cost more than updates. Parameters
+//! Between two looks as many updates are made as there are gradients under way, twice, or an odd
+//! number of times that, so that looks do not cost more than updates. Parameters
 //! that go downhill move on in the same direction from look to look. Under stale gradients they go
 //! too far before they hear of it, and come back: an update that is `tau` others late makes them
 //! swing with a half period of about `2 tau` updates once `rate * curvature * tau > 1 / e`, and
@@ -46,16 +46,16 @@ impl Course {
         self.wait == 0
     }
 
-    /// Updates between two looks: a half swing, or, where that would be too often for one that rests,
-    /// an odd number of them.
+    /// Updates between two looks: a half swing, or, where that would be too often for one that
+    /// rests, an odd number of them.
     pub(super) fn spacing(under_way: u64, rests: bool) -> u64 {
         let half = (2 * under_way).max(FEWEST);
         if rests { half * (FEWEST_AT_REST.div_ceil(half) | 1) } else { half }
     }
 
-    /// Looks at the current parameters, which are `version`; the next time after `wait` pushes. If the
-    /// loss was low all the time since the last look but one, what was there before can be gone back
-    /// to. Whether it is the first look of a course.
+    /// Looks at the current parameters, which are `version`; the next time after `wait` pushes. If
+    /// the loss was low all the time since the last look but one, what was there before can be gone
+    /// back to. Whether it is the first look of a course.
     pub(super) fn look(&mut self, version: Version, wait: u64, approved: bool) -> bool {
         let is_first = self.looks.is_empty();
         self.wait = wait;
@@ -102,8 +102,8 @@ impl Course {
     }
 }
 
-/// The cosine of the angle between two moves, from the sum of their products and those of their squares;
-/// 0 if there was none.
+/// The cosine of the angle between two moves, from the sum of their products and those of their
+/// squares; 0 if there was none.
 fn cosine(product: &ExactSum, one: &ExactSum, other: &ExactSum) -> f64 {
     let norms = one.root() * other.root();
     if norms > 0.0 { product.value() / norms } else { 0.0 }

@@ -51,8 +51,8 @@ impl Looks {
         all.try_for_each(|kept| archive.shared("kept", &mut kept.parameters))
     }
 
-    /// Looks at `parameters`. Returns, once there are two moves, the sum over the keys here of their
-    /// products, and of the squares of each.
+    /// Looks at `parameters`. Returns, once there are two moves, the sum over the keys here of
+    /// their products, and of the squares of each.
     pub fn look(&mut self, look: Look, parameters: &Arc<Vec<f32>>) -> Option<Vec<ExactSum>> {
         let Look { version, anew, approved } = look;
         if anew {

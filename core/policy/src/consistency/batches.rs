@@ -22,8 +22,8 @@ fn filled(cohort: &Cohort, gradients: u32) -> Closing {
 /// what was computed on the version before is dropped.
 ///
 /// Invariant: an update has exactly K contributions (fewer only when nobody is left or the budget
-/// asks for fewer), each computed on the version just before it. One fast worker may give all of them: more gradients
-/// are then less noise, but not other data.
+/// asks for fewer), each computed on the version just before it. One fast worker may give all of
+/// them: more gradients are then less noise, but not other data.
 ///
 /// Dutta et al., AISTATS 2018; as Rennala SGD, Tyurin and Richtarik, NeurIPS 2023.
 #[derive(Clone, Copy, Debug)]

@@ -12,9 +12,9 @@ use pstrain_compute::task::MOST_IN_FLIGHT;
 /// iteration, and iterations are updates in order; a worker is asked for at most D iterations
 /// beyond the oldest that is no update yet, so no gradient is staler than D; nor for more of them
 /// than the budget asks for, with one to spare. Without a bound it may be ahead by a pass over its
-/// data, and over the blocks of keys if updates are of those: the server keeps all that, for a worker that may never come. Unlike under SSP,
-/// nobody sees part of an iteration, and a worker may begin before its own last gradient is in the
-/// parameters.
+/// data, and over the blocks of keys if updates are of those: the server keeps all that, for a
+/// worker that may never come. Unlike under SSP, nobody sees part of an iteration, and a worker may
+/// begin before its own last gradient is in the parameters.
 ///
 /// Li et al., OSDI 2014, sections 3.4 and 3.5.
 #[derive(Clone, Copy, Debug)]

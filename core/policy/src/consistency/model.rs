@@ -364,7 +364,8 @@ impl Model {
         let wanted = self.wanted.unwrap_or(u64::MAX - WORKERS as u64);
         let members = self.under_way.len() as u64;
         let C::Delay { bound } = self.spec else {
-            // Since they were gathered, each turn at the table may have taken one of what was wanted.
+            // Since they were gathered, each turn at the table may have taken one of what was
+            // wanted.
             let turns = if self.spec == C::Ringleader { members } else { 0 };
             // One more of each that had given nothing.
             let most = wanted.saturating_add(turns + members);

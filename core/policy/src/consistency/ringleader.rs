@@ -20,8 +20,9 @@ use pstrain_compute::time::Time;
 ///
 /// Invariant: between two tables ([`Closing::Everything`]) every member has exactly one turn: the
 /// one whose gradient completed the table has had it with that (nobody has, if it was completed by
-/// a departure), and every other one has a [`Closing::Latest`] of its own. A table has a contribution of everyone who is a member when it
-/// begins. With a fixed membership of N no gradient is staler than 2N - 2 updates.
+/// a departure), and every other one has a [`Closing::Latest`] of its own. A table has a
+/// contribution of everyone who is a member when it begins. With a fixed membership of N no
+/// gradient is staler than 2N - 2 updates.
 ///
 /// A worker that joins has no turn at the table that there is, and is waited for with the next.
 /// Who leaves is not waited for; what it gave stays. The

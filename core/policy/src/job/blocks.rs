@@ -62,28 +62,30 @@ impl Job {
         Err(JobError::Diagonal(needs))
     }
 
-    /// The blocks of a model with so many `keys`, seen from a server that has `own`; none if updates
-    /// are of all keys.
+    /// The blocks of a model with so many `keys`, seen from a server that has `own`; none if
+    /// updates are of all keys.
     #[must_use]
     pub fn cut(&self, keys: u64, own: KeyRange) -> Option<Cut> {
         self.blocks.map(|blocks| Cut { blocks, seed: Stream::new(self.seed), keys, own })
     }
 
-    /// The keys that a gradient of `task` has values for, of a model with so many `keys`; none if all.
+    /// The keys that a gradient of `task` has values for, of a model with so many `keys`; none if
+    /// all.
     #[must_use]
     pub fn block_of(&self, task: Task, keys: u64) -> Option<KeyRange> {
         self.blocks?.keys(Stream::new(self.seed), Version(task.batch.0), keys)
     }
 
-    /// Mini-batches of a worker with so many `rows` in a pass over them, and over all blocks of keys.
+    /// Mini-batches of a worker with so many `rows` in a pass over them, and over all blocks of
+    /// keys.
     #[must_use]
     pub fn pass_over(&self, rows: u64) -> u64 {
         let blocks = self.blocks.map_or(0, |blocks| u64::from(blocks.count));
         rows.div_ceil(u64::from(self.batch_size)).max(blocks)
     }
 
-    /// What of the parameters travels back. With blocks, those that have changed at most: all others
-    /// a worker has.
+    /// What of the parameters travels back. With blocks, those that have changed at most: all
+    /// others a worker has.
     #[must_use]
     pub fn pull_filter(&self) -> PullFilter {
         match self.filters.pull {

@@ -1,4 +1,5 @@
-//! Jobs whose model is sparse: what goes together with gradients that have values for some keys only.
+//! Jobs whose model is sparse: what goes together with gradients that have values for some keys
+//! only.
 
 use super::{Job, JobError};
 use crate::consistency::ConsistencySpec;

@@ -230,8 +230,8 @@ impl Job {
         self.check_counts_examples(mode).map_err(|needs| WorkError::Work { work: self.work, needs })
     }
 
-    /// Checks that the others can do a lost worker's share. `mode` is that of the job, or one that it
-    /// is to change to.
+    /// Checks that the others can do a lost worker's share. `mode` is that of the job, or one that
+    /// it is to change to.
     fn check_reassignment(&self, mode: &Mode) -> Result<(), WorkError> {
         if self.membership.on_loss != OnLoss::Reassign {
             return Ok(());

@@ -1,9 +1,10 @@
 //! Work: which mini-batches a worker computes its gradients from.
 //!
 //! A [`Task`] names them. It goes out with the parameters and comes back with the gradient, and a
-//! gradient is a function of its task and its parameters alone, whoever computes it. Ordinarily each
-//! worker goes through its own partition; otherwise a [`Dealer`] hands tasks out. Like a consistency
-//! policy it answers the server's questions, and the server has no branch on which it is.
+//! gradient is a function of its task and its parameters alone, whoever computes it. Ordinarily
+//! each worker goes through its own partition; otherwise a [`Dealer`] hands tasks out. Like a
+//! consistency policy it answers the server's questions, and the server has no branch on which it
+//! is.
 
 mod blocked;
 mod coded;

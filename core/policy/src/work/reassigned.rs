@@ -15,14 +15,14 @@ use pstrain_compute::task::Task;
 
 /// Each worker goes through its own partition. Those of workers that are not there are everybody's:
 /// whoever has done an epoch of its own goes on with what is left of that epoch in one of them, so
-/// that no partition falls behind. A worker that comes back has its own again, from where the others
-/// are in it. Where a worker finds none of these it helps another with its own, so that nobody is
-/// idle before everything has been given out.
+/// that no partition falls behind. A worker that comes back has its own again, from where the
+/// others are in it. Where a worker finds none of these it helps another with its own, so that
+/// nobody is idle before everything has been given out.
 ///
 /// Mini-batch `k` of a partition with `b` of them has the number `e b + k` in epoch `e`, and each
-/// number is given out once. What does not come back, or to no use, is given out again, as the first
-/// of its partition. There is nothing beyond the last epoch of the budget: at the end each mini-batch
-/// of each epoch has been applied exactly once.
+/// number is given out once. What does not come back, or to no use, is given out again, as the
+/// first of its partition. There is nothing beyond the last epoch of the budget: at the end each
+/// mini-batch of each epoch has been applied exactly once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Reassigned {
     parts: Parts,

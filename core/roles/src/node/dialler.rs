@@ -39,8 +39,8 @@ enum Link {
 }
 
 impl Link {
-    /// When a sign of life is due: the other side wants one, and so does this one, which may have sent
-    /// much that is not answered for a while.
+    /// When a sign of life is due: the other side wants one, and so does this one, which may have
+    /// sent much that is not answered for a while.
     fn beat_at(heard: Time, sent: Time, asked: Time, lease: Duration) -> Time {
         sent.min(heard.max(asked)) + heartbeat(lease)
     }
@@ -130,8 +130,8 @@ impl Dialler {
         matches!(self.target, Target::Address(_))
     }
 
-    /// What went wrong with a dial, with where that was; whoever drives this one knows the address of
-    /// [`Target::Server`].
+    /// What went wrong with a dial, with where that was; whoever drives this one knows the address
+    /// of [`Target::Server`].
     pub(super) fn name(&self, why: String) -> String {
         match &self.target {
             Target::Server => why,

@@ -266,12 +266,12 @@ pub enum Event {
         /// Why.
         #[serde(serialize_with = "words")]
         cause: Cause,
-        /// Whether all who count begin anew, with nothing gathered: it counts otherwise than the mode
-        /// before, or an update was made for one that was ordered in between.
+        /// Whether all who count begin anew, with nothing gathered: it counts otherwise than the
+        /// mode before, or an update was made for one that was ordered in between.
         anew: bool,
     },
-    /// The parameters of an earlier version became a new one: the updates since were of no use. What
-    /// the optimiser remembered is forgotten.
+    /// The parameters of an earlier version became a new one: the updates since were of no use.
+    /// What the optimiser remembered is forgotten.
     Restored {
         /// Where on the training curve.
         #[serde(flatten)]
@@ -279,8 +279,8 @@ pub enum Event {
         /// The earlier version.
         from: Version,
     },
-    /// Values that a client has pushed became part of the parameters, as a new version. What the optimiser
-    /// remembered is kept.
+    /// Values that a client has pushed became part of the parameters, as a new version. What the
+    /// optimiser remembered is kept.
     RangePushed {
         /// Where on the training curve.
         #[serde(flatten)]
@@ -394,8 +394,8 @@ pub enum Event {
         /// Their version.
         version: Version,
     },
-    /// Worker's side: it has a new incarnation, and what its filters had taken from the gradients of
-    /// the one before, and not sent yet, is lost.
+    /// Worker's side: it has a new incarnation, and what its filters had taken from the gradients
+    /// of the one before, and not sent yet, is lost.
     Forgot {
         /// The L2 norm of that.
         carried: f64,

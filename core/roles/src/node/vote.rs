@@ -41,8 +41,8 @@ impl Vote {
         true
     }
 
-    /// Answers one that wants to lead. A term is promised to one only, and only to one that keeps all
-    /// that anybody may have kept who led before; to itself, whoever that was does.
+    /// Answers one that wants to lead. A term is promised to one only, and only to one that keeps
+    /// all that anybody may have kept who led before; to itself, whoever that was does.
     pub(super) fn answer(&mut self, elector: Elector, asked: Candidacy) -> Promise {
         let Candidacy { term, kept, id, stage, .. } = asked;
         let (led, by) = self.led;

@@ -49,8 +49,8 @@ impl Making {
 }
 
 impl Store {
-    /// Makes the next version of the parameters, which are `version`, of what was chosen; each gradient
-    /// counts as its one of `weights` says, or without them as the mode does.
+    /// Makes the next version of the parameters, which are `version`, of what was chosen; each
+    /// gradient counts as its one of `weights` says, or without them as the mode does.
     ///
     /// Where [`Self::is_making`] says so after that, the parameters are those before until
     /// [`Self::go_on`] is told what comes of [`Self::sums`].

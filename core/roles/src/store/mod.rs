@@ -2,8 +2,8 @@
 //!
 //! Does what it is told, in that order: which gradients become an update, and when, is decided by
 //! the server that coordinates. Nearly everything here goes value by value, so that several stores
-//! that are told the same come to the same parameters as one that holds all keys, bit for bit. Knows
-//! of workers only whose a gradient is; of connections, time and policies nothing.
+//! that are told the same come to the same parameters as one that holds all keys, bit for bit.
+//! Knows of workers only whose a gradient is; of connections, time and policies nothing.
 
 mod contributions;
 mod lists;
@@ -183,7 +183,8 @@ impl Store {
         self.aggregator.set_mode(mode);
     }
 
-    /// Looks at the current parameters, as `auto` does; the part here of what it wants to know of that.
+    /// Looks at the current parameters, as `auto` does; the part here of what it wants to know of
+    /// that.
     pub fn look(&mut self, look: Look) -> Option<Vec<ExactSum>> {
         self.looks.look(look, &self.parameters)
     }
@@ -202,10 +203,11 @@ impl Store {
         }
     }
 
-    /// Does to the parameters here what values that were pushed say. What the optimiser remembers stays.
+    /// Does to the parameters here what values that were pushed say. What the optimiser remembers
+    /// stays.
     pub fn push(&mut self, how: How, part: &RangePart) {
-        // Also where none of the keys are: whether a base shares the vector of the parameters is saved,
-        // and parts of one time must be equal in that.
+        // Also where none of the keys are: whether a base shares the vector of the parameters is
+        // saved, and parts of one time must be equal in that.
         let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
         let Some(keys) = self.keys.overlap(part.keys) else { return };
         let (Some(from), Some(to)) = (keys.within(part.keys), keys.within(self.keys)) else {
@@ -262,7 +264,8 @@ impl Store {
         }
     }
 
-    /// What `worker` is given of the current parameters; none if it has not said of its working set.
+    /// What `worker` is given of the current parameters; none if it has not said of its working
+    /// set.
     #[must_use]
     pub fn answer(&mut self, worker: WorkerId) -> Option<Answer> {
         let (place, values) = match &self.lists {
@@ -315,8 +318,8 @@ impl Store {
         lists.learn(worker, keys.header, list, self.keys)
     }
 
-    /// Adds `factor` times the gradient of a push to the open round, or it as it is: one value for each key of the
-    /// worker's vectors here.
+    /// Adds `factor` times the gradient of a push to the open round, or it as it is: one value for
+    /// each key of the worker's vectors here.
     pub fn gather(&mut self, contribution: Contribution, push: Push, factor: Option<f32>) {
         let Push { mut gradient, .. } = push;
         let listed = self.lists.as_ref().map(|lists| lists.of(contribution.worker));

@@ -1,8 +1,8 @@
 //! Part of a store, cut out by keys, and stores made of such parts.
 //!
 //! Stores that are told the same differ in nothing but values by key: so of a store for some of its
-//! keys all that is small is the same, and of each array there is a part. What two parts say that is
-//! small must be equal; a store of both has it too, and their arrays one after the other.
+//! keys all that is small is the same, and of each array there is a part. What two parts say that
+//! is small must be equal; a store of both has it too, and their arrays one after the other.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

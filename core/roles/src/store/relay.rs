@@ -1,5 +1,6 @@
-//! What two servers that keep the same stream of inputs tell each other of updates: the one that leads
-//! gives what the gradients of each were combined to, and the other takes that in their place.
+//! What two servers that keep the same stream of inputs tell each other of updates: the one that
+//! leads gives what the gradients of each were combined to, and the other takes that in their
+//! place.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -25,7 +26,8 @@ pub(super) enum Relay {
 }
 
 impl Relay {
-    /// Whether others want to know what so many gradients are combined to. One alone is that itself.
+    /// Whether others want to know what so many gradients are combined to. One alone is that
+    /// itself.
     pub(super) const fn wants(&self, gradients: usize) -> bool {
         matches!(self, Self::Gives(_)) && gradients > 1
     }
@@ -82,7 +84,8 @@ impl Store {
         }
     }
 
-    /// Makes the update of `version` of what came in the place of its gradients; whether something did.
+    /// Makes the update of `version` of what came in the place of its gradients; whether something
+    /// did.
     pub(super) fn update_as_told(
         &mut self,
         chosen: &Chosen,

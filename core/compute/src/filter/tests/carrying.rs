@@ -90,8 +90,8 @@ impl World {
         (self.next, self.decided) = (1, None);
     }
 
-    /// All that was sent and accepted, with what is carried and what was lost with the dead, is all that was
-    /// computed and accepted.
+    /// All that was sent and accepted, with what is carried and what was lost with the dead, is all
+    /// that was computed and accepted.
     fn check(&mut self, what: &str) {
         while !self.waiting.is_empty() {
             self.decide();

@@ -55,7 +55,8 @@ pub(in crate::model) fn tanh_backward<S: Simd>(simd: S, delta: &mut [S::V], outp
     }
 }
 
-/// The exponential function of values of at most 88; what is below -87 counts as -87. NaN stays NaN.
+/// The exponential function of values of at most 88; what is below -87 counts as -87. NaN stays
+/// NaN.
 ///
 /// `2^n * exp(r)` with `r` within ln 2 / 2 of zero and the polynomial of Cephes' `expf` (Moshier,
 /// 1989): at most two units in the last place off.

@@ -7,8 +7,8 @@ use crate::examples::Records;
 use crate::simd::Simd;
 
 /// Sets the outputs of every sample to the bias plus the rows of the weights that its one-hot
-/// columns name, where there are `samples` with such. `params` are the weights, a row for each input,
-/// and what comes after them.
+/// columns name, where there are `samples` with such. `params` are the weights, a row for each
+/// input, and what comes after them.
 #[inline(always)]
 pub(in crate::model) fn start<S: Simd>(
     simd: S,

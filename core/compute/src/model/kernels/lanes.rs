@@ -40,7 +40,8 @@ pub(super) fn add<S: Simd, const G: usize>(simd: S, values: &mut [f32], more: &[
     }
 }
 
-/// Less than a register's worth, in pieces whose length is known: these are an instruction each, or two.
+/// Less than a register's worth, in pieces whose length is known: these are an instruction each, or
+/// two.
 #[inline(always)]
 fn add_some(values: &mut [f32], more: &[f32]) {
     let (length, mut at) = (values.len(), 0);

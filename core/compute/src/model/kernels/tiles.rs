@@ -13,8 +13,8 @@ pub(super) trait Tiles {
     fn tile<const R: usize, const G: usize>(&mut self, row: usize, strip: usize);
 }
 
-/// Goes through `rows` rows and `strips` strips, in tiles as large as fit the registers. What registers there
-/// are is asked as a constant: tiles that do not fit are not even compiled.
+/// Goes through `rows` rows and `strips` strips, in tiles as large as fit the registers. What
+/// registers there are is asked as a constant: tiles that do not fit are not even compiled.
 #[inline(always)]
 pub(super) fn cover<S: Simd>(rows: usize, strips: usize, tiles: &mut impl Tiles) {
     let mut strip = 0;

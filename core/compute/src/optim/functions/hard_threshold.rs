@@ -5,8 +5,8 @@ use alloc::boxed::Box;
 use super::{Number, Registered, ServerFunction, Stepped};
 use crate::optim::sqrt;
 
-/// `hard-threshold:LAMBDA`: the proximal step of a penalty `lambda` for each parameter that is not 0,
-/// which sets to 0 what is below `sqrt(2 rate lambda)` in magnitude and leaves the rest as it is
+/// `hard-threshold:LAMBDA`: the proximal step of a penalty `lambda` for each parameter that is not
+/// 0, which sets to 0 what is below `sqrt(2 rate lambda)` in magnitude and leaves the rest as it is
 /// (Blumensath and Davies, Iterative thresholding for sparse approximations, 2008).
 #[derive(Debug)]
 struct HardThreshold {

@@ -1,10 +1,11 @@
 //! Server functions: what a server does to each parameter by itself after the optimiser's step.
 //!
 //! A function sees the value before the step and after it, the gradient, the learning rate and what
-//! it has itself remembered for that key, and says what the value shall be. Functions are applied in
-//! the order in which the job names them, after the proximal step, which is one of them. A function
-//! must depend on what it is given alone, so that several servers, standbys and replays come to the
-//! same bits; it knows nothing of other keys, so that it is the same wherever keys are cut.
+//! it has itself remembered for that key, and says what the value shall be. Functions are applied
+//! in the order in which the job names them, after the proximal step, which is one of them. A
+//! function must depend on what it is given alone, so that several servers, standbys and replays
+//! come to the same bits; it knows nothing of other keys, so that it is the same wherever keys are
+//! cut.
 //!
 //! A function of one's own is a file beside this one, and a line in [`ALL`].
 //!

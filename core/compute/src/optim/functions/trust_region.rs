@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use super::{Number, Registered, ServerFunction, Stepped};
 use crate::saved::{Archive, SavedError};
 
-/// `trust-region[:START,MOST]`: a step `d` of a key becomes `clip(d, -delta, delta)`, and then `delta`
-/// becomes `min(MOST, 2 |d| + 0.1)`; it is START (1) at first, and MOST (5) at most (Li et al., OSDI
-/// 2014, algorithm 3).
+/// `trust-region[:START,MOST]`: a step `d` of a key becomes `clip(d, -delta, delta)`, and then
+/// `delta` becomes `min(MOST, 2 |d| + 0.1)`; it is START (1) at first, and MOST (5) at most (Li et
+/// al., OSDI 2014, algorithm 3).
 #[derive(Debug)]
 struct TrustRegion {
     most: f32,

@@ -1,8 +1,8 @@
 //! What a standby is sent of the stream, entry by entry.
 //!
-//! Entries may count only together: a push without values is nothing without the update that it became
-//! part of. Until the last of them is here, none is handed in, and a standby that loses its primary
-//! before that has none of them.
+//! Entries may count only together: a push without values is nothing without the update that it
+//! became part of. Until the last of them is here, none is handed in, and a standby that loses its
+//! primary before that has none of them.
 
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
@@ -123,7 +123,8 @@ impl Standby {
         Ok(())
     }
 
-    /// Gives a bare push values of no account: it was in order, and what it became part of has come.
+    /// Gives a bare push values of no account: it was in order, and what it became part of has
+    /// come.
     fn fill(
         &self,
         push: &mut Push,

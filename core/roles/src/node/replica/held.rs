@@ -1,9 +1,9 @@
 //! Pushes that are not sent to the standby at once, and what they need once they are.
 //!
-//! Of a push the server owes nobody a word while its round is open. When the round closes, its values have
-//! become part of a sum, and the standby can do with that: one gradient for all of the round, instead of
-//! each. (Replication after aggregation: Li et al., "Scaling distributed machine learning with the
-//! parameter server", OSDI 2014, section 4.3.)
+//! Of a push the server owes nobody a word while its round is open. When the round closes, its
+//! values have become part of a sum, and the standby can do with that: one gradient for all of the
+//! round, instead of each. (Replication after aggregation: Li et al., "Scaling distributed machine
+//! learning with the parameter server", OSDI 2014, section 4.3.)
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -18,8 +18,8 @@ use pstrain_wire::decision::Decision;
 use pstrain_wire::replica::{Combined, EntryKind, Shape};
 use pstrain_wire::worker::Push;
 
-/// A push, among those that are held back: a worker that begins anew is welcomed first, and nothing is held
-/// back any more then.
+/// A push, among those that are held back: a worker that begins anew is welcomed first, and nothing
+/// is held back any more then.
 pub(super) type PushId = (WorkerId, Sequence);
 
 /// A push that came, with what became of it.
@@ -106,8 +106,8 @@ pub(super) fn fates(effects: &[Effect]) -> Vec<(PushId, Fate)> {
     fates
 }
 
-/// The versions of which the update is sent with what its gradients were combined to: where that is shorter
-/// than those of them that are held back.
+/// The versions of which the update is sent with what its gradients were combined to: where that is
+/// shorter than those of them that are held back.
 pub(super) fn worth_it<'a>(
     held: impl Iterator<Item = &'a HeldPush>,
     combined: impl Iterator<Item = &'a Combined>,

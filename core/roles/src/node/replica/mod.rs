@@ -1,41 +1,43 @@
 //! A server that has a standby, or is one: two processes that keep the same stream of inputs, of
 //! which one leads.
 //!
-//! The primary hands each input to its [`Server`] and to the standby, and nobody sees an effect of it
-//! before the standby has it. So the standby has been told all that anybody knows, and can go on
+//! The primary hands each input to its [`Server`] and to the standby, and nobody sees an effect of
+//! it before the standby has it. So the standby has been told all that anybody knows, and can go on
 //! where the primary was.
 //!
 //! # Who leads
 //! Neither can tell a dead partner from one that it cannot reach, so neither decides alone. Whoever
-//! wants to go on without the other asks the workers for a [`Promise`](pstrain_wire::replica::Promise) to follow it in a new
-//! [`Term`]: a standby that has lost its primary asks those that come to it, for they have lost it,
-//! too; a primary that has lost its standby asks those it has. A standby needs half of the workers, a
-//! primary more than half, so that both cannot have enough. Whoever has enough of them asks them once
-//! more, to bind them ([`Stage::Binds`]), and leads once enough have heard that: from then on they
-//! promise nothing to whoever keeps less ([`Candidacy::kept`]), unless a primary whose standby is back lets go
-//! of them ([`Stage::Releases`]). So one that dies while it asks has done
-//! nothing that the other would have to know. (The two rounds are those of Lamport, "The part-time
-//! parliament", 1998.) No third machine is needed, and an old primary can do nothing: what it does has
-//! no effect until its standby has it, or the workers have promised.
+//! wants to go on without the other asks the workers for a
+//! [`Promise`](pstrain_wire::replica::Promise) to follow it in a new [`Term`]: a standby that has
+//! lost its primary asks those that come to it, for they have lost it, too; a primary that has lost
+//! its standby asks those it has. A standby needs half of the workers, a primary more than half, so
+//! that both cannot have enough. Whoever has enough of them asks them once more, to bind them
+//! ([`Stage::Binds`]), and leads once enough have heard that: from then on they promise nothing to
+//! whoever keeps less ([`Candidacy::kept`]), unless a primary whose standby is back lets go of them
+//! ([`Stage::Releases`]). So one that dies while it asks has done nothing that the other would have
+//! to know. (The two rounds are those of Lamport, "The part-time parliament", 1998.) No third
+//! machine is needed, and an old primary can do nothing: what it does has no effect until its
+//! standby has it, or the workers have promised.
 //!
 //! # One of several servers
-//! Of those that do not coordinate the coordinator decides who leads: it is the only elector. Its promises
-//! are inputs of it like any other, so its own standby knows them. Where it cannot be reached nothing goes on
-//! anyway. It does not come to a standby, so that goes there ([`asking`]); whoever leads asks it over the
-//! connection that the server has, or dials for.
+//! Of those that do not coordinate the coordinator decides who leads: it is the only elector. Its
+//! promises are inputs of it like any other, so its own standby knows them. Where it cannot be
+//! reached nothing goes on anyway. It does not come to a standby, so that goes there ([`asking`]);
+//! whoever leads asks it over the connection that the server has, or dials for.
 //!
 //! # What is sent
-//! An input is sent once it has an effect that somebody waits for, with all before it. So of a push whose
-//! round closes with it nothing need be sent but what it became part of ([`Replicate::Updates`]): whoever
-//! has sent it has heard nothing of it by then, and will send it again if this one dies.
+//! An input is sent once it has an effect that somebody waits for, with all before it. So of a push
+//! whose round closes with it nothing need be sent but what it became part of
+//! ([`Replicate::Updates`]): whoever has sent it has heard nothing of it by then, and will send it
+//! again if this one dies.
 //!
 //! # Whose promises count
-//! Of workers those of the members, as an entry of the stream says: of one list at a time, and the next comes
-//! only once the standby has the last. Whoever leads counts by the newest list that both have; a
-//! standby cannot know which that is, and needs half of each that may be it. (The argument is that of
-//! joint consensus: Ongaro and Ousterhout, "In search of an understandable consensus algorithm",
-//! 2014, section 6.) A process promises as each incarnation that it has had: it may be another by the
-//! next list, and remembers what it promised as the one before.
+//! Of workers those of the members, as an entry of the stream says: of one list at a time, and the
+//! next comes only once the standby has the last. Whoever leads counts by the newest list that both
+//! have; a standby cannot know which that is, and needs half of each that may be it. (The argument
+//! is that of joint consensus: Ongaro and Ousterhout, "In search of an understandable consensus
+//! algorithm", 2014, section 6.) A process promises as each incarnation that it has had: it may be
+//! another by the next list, and remembers what it promised as the one before.
 //!
 //! [`Candidacy::kept`]: pstrain_wire::replica::Candidacy
 //! [`Stage::Releases`]: pstrain_wire::replica::Stage::Releases
@@ -94,10 +96,10 @@ pub enum Replicate {
     /// Each push, as it comes.
     Pushes,
     #[default]
-    /// Of a round what its gradients were combined to, once it closes, where that is shorter. A push is
-    /// sent with its values all the same if something else has an effect before its round closes, if
-    /// what is remembered or asked of gradients is more than their sum, and always by servers that do not
-    /// coordinate: the coordinator counts on a push the moment it hears of it.
+    /// Of a round what its gradients were combined to, once it closes, where that is shorter. A
+    /// push is sent with its values all the same if something else has an effect before its round
+    /// closes, if what is remembered or asked of gradients is more than their sum, and always by
+    /// servers that do not coordinate: the coordinator counts on a push the moment it hears of it.
     Updates,
 }
 
@@ -175,8 +177,8 @@ impl Replica {
         }
     }
 
-    /// The server as it is here; none until the primary has sent its state, and for one that does not
-    /// coordinate.
+    /// The server as it is here; none until the primary has sent its state, and for one that does
+    /// not coordinate.
     #[must_use]
     pub fn server(&self) -> Option<&Server> {
         match &self.role {

@@ -1,8 +1,8 @@
-//! A primary and the other that leads, or did: whoever has taken the place of another looks for that and
-//! says so; whoever has lost its standby for long asks there whether it has.
+//! A primary and the other that leads, or did: whoever has taken the place of another looks for
+//! that and says so; whoever has lost its standby for long asks there whether it has.
 //!
-//! Both send the same: in which term they lead ([`Deposed`]). Whoever leads in a later one of the same
-//! run answers with that.
+//! Both send the same: in which term they lead ([`Deposed`]). Whoever leads in a later one of the
+//! same run answers with that.
 
 use alloc::string::{String, ToString};
 
@@ -24,8 +24,8 @@ impl Primary {
         self.other = Some(dialler);
     }
 
-    /// Looks for the standby, if it has been gone for a lease: workers that know who leads need not come
-    /// here any more, and that one may have given up looking for this.
+    /// Looks for the standby, if it has been gone for a lease: workers that know who leads need not
+    /// come here any more, and that one may have given up looking for this.
     pub(super) fn seek_follower(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
         let lease = self.lease();
         let Some(Follower { link: Link::Down { since, .. }, address, .. }) = &self.follower else {

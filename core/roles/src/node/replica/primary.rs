@@ -37,8 +37,8 @@ pub(super) struct Primary {
     pub(super) electorate: Electorate,
     pub(super) unsettled: Unsettled,
     pub(super) contest: Option<Contest>,
-    /// How the other is found: the one that led before, to be told that it does no more; or the one that
-    /// stood by and is gone, to be asked whether it leads.
+    /// How the other is found: the one that led before, to be told that it does no more; or the one
+    /// that stood by and is gone, to be asked whether it leads.
     pub(super) other: Option<Dialler>,
     pub(super) dials: Dials,
     pub(super) effects: Outbox,
@@ -230,8 +230,9 @@ impl Primary {
         Some(Content::Ready(EntryKind::Input, Arc::new(bytes)))
     }
 
-    /// A heartbeat says nothing of any input, and whoever waits for a round to close waits for these. While
-    /// the standby is away they are held back like all else: a server that stands still is not there.
+    /// A heartbeat says nothing of any input, and whoever waits for a round to close waits for
+    /// these. While the standby is away they are held back like all else: a server that stands
+    /// still is not there.
     fn let_heartbeats_pass(&mut self, effects: &mut Outbox) -> Vec<Effect> {
         if self.follower_peer().is_none() {
             return Vec::new();

@@ -40,8 +40,8 @@ impl Replica {
         Ok(Self { config, role: Role::StandsBy(Box::new(standby)), done: false })
     }
 
-    /// One that does not coordinate and was saved, in the place of this new `shard`; its job is saved
-    /// with it.
+    /// One that does not coordinate and was saved, in the place of this new `shard`; its job is
+    /// saved with it.
     ///
     /// # Errors
     /// [`RestoreError`] if what was saved is no such server.

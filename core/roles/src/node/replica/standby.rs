@@ -53,7 +53,8 @@ pub(super) struct Standby {
     pub(super) contest: Option<Contest>,
     /// Whom it dials, if electors do not come.
     pub(super) round: Round,
-    /// Since when the primary is owed word of how many entries are here: one for all that came at once.
+    /// Since when the primary is owed word of how many entries are here: one for all that came at
+    /// once.
     pub(super) owed_since: Option<Time>,
     /// Connections that have not said who they are.
     pub(super) strangers: BTreeMap<PeerId, (Time, Identity)>,

@@ -1,8 +1,8 @@
-//! The stream that both keep, from the primary's side: what the standby has not said it has, and the
-//! effects that wait for that.
+//! The stream that both keep, from the primary's side: what the standby has not said it has, and
+//! the effects that wait for that.
 //!
-//! An entry is sent once somebody waits for what it brought about, with all before it. Until then it is
-//! [kept back](super::held), and may turn out to need less than it would have.
+//! An entry is sent once somebody waits for what it brought about, with all before it. Until then
+//! it is [kept back](super::held), and may turn out to need less than it would have.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -95,8 +95,8 @@ impl Unsettled {
         }
     }
 
-    /// Holds effects back, which say nothing of any entry, behind those of entries that were sent; gives
-    /// them back if there are none.
+    /// Holds effects back, which say nothing of any entry, behind those of entries that were sent;
+    /// gives them back if there are none.
     pub(super) fn queue(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let sent = self.entries.partition_point(|waiting| waiting.number < self.kept_back);
         match sent.checked_sub(1).and_then(|last| self.entries.get_mut(last)) {
@@ -131,7 +131,8 @@ impl Unsettled {
         self.entries.len() - self.entries.partition_point(|it| it.number < self.kept_back)
     }
 
-    /// Keeps nothing back any more: puts it in the form in which it is sent. Returns the first of it.
+    /// Keeps nothing back any more: puts it in the form in which it is sent. Returns the first of
+    /// it.
     pub(super) fn seal(&mut self, now: Time) -> u64 {
         let first = self.kept_back;
         let from = self.entries.partition_point(|waiting| waiting.number < first);
@@ -169,8 +170,8 @@ impl Unsettled {
         first
     }
 
-    /// A connection is gone: nothing is sent there any more. Once the server begins anew, another may be
-    /// called the same.
+    /// A connection is gone: nothing is sent there any more. Once the server begins anew, another
+    /// may be called the same.
     pub(super) fn forget(&mut self, gone: PeerId) {
         let is_its = |effect: &Effect| match effect {
             Effect::Send(peer, _) | Effect::Limit(peer, _) | Effect::Close(peer) => *peer == gone,

@@ -69,8 +69,8 @@ impl Subject {
         }
     }
 
-    /// Whether there is anything to save: a server that does not coordinate must have met the one that
-    /// does.
+    /// Whether there is anything to save: a server that does not coordinate must have met the one
+    /// that does.
     pub(super) fn has_begun(&self) -> bool {
         match self {
             Self::Coordinator(_) => true,
@@ -100,8 +100,8 @@ impl Subject {
         }
     }
 
-    /// From now on until [`Self::given`], notes what updates are combined of, where whoever keeps the
-    /// same stream can do with that.
+    /// From now on until [`Self::given`], notes what updates are combined of, where whoever keeps
+    /// the same stream can do with that.
     pub(super) fn give_combined(&mut self) {
         if let Self::Coordinator(server) = self {
             server.give_combined();
@@ -298,8 +298,8 @@ impl Subject {
         }
     }
 
-    /// What must be told it of another process that has taken its place, beside that its connections
-    /// are gone.
+    /// What must be told it of another process that has taken its place, beside that its
+    /// connections are gone.
     pub(super) fn moved(&mut self, address: String) -> Option<Input> {
         match self {
             Self::Coordinator(_) => None,

@@ -17,8 +17,8 @@ use pstrain_wire::worker::End;
 
 impl Standby {
     /// Whether it may ask workers to follow it: it has lost the primary, which can do nothing
-    /// without it, and has heard nothing of what that does since. A connection alone says nothing: the
-    /// system of a process that is stopped takes it, too.
+    /// without it, and has heard nothing of what that does since. A connection alone says nothing:
+    /// the system of a process that is stopped takes it, too.
     pub(super) const fn can_lead(&self) -> bool {
         self.paired && self.lost.is_some()
     }
@@ -139,7 +139,8 @@ impl Standby {
         Some(primary)
     }
 
-    /// When it sees a run to its end that has ended already: nothing changes any more, whoever leads.
+    /// When it sees a run to its end that has ended already: nothing changes any more, whoever
+    /// leads.
     pub(super) fn ends_at(&self) -> Option<Time> {
         let since = self.lost.as_ref()?.since;
         self.subject()?.has_ended().then(|| since + silence(self.lease()))

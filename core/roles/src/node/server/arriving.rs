@@ -95,8 +95,8 @@ impl Server {
         self.take_whole(now, worker, out);
     }
 
-    /// Decides the pushes of `worker` of which all servers have their parts, one after the other: while
-    /// something is being measured nothing else is decided of the open round.
+    /// Decides the pushes of `worker` of which all servers have their parts, one after the other:
+    /// while something is being measured nothing else is decided of the open round.
     pub(super) fn take_whole(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let wanted = self.group.others();
         loop {

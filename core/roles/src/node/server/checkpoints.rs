@@ -1,11 +1,12 @@
-//! Checkpoints where nothing else is kept: taken by all servers at the same decision, and gone back to
-//! by all of them.
+//! Checkpoints where nothing else is kept: taken by all servers at the same decision, and gone back
+//! to by all of them.
 //!
-//! A checkpoint is a decision ([`Decision::Checkpoint`]): whoever has followed the same decisions has
-//! the same version of the parameters, and knows the same of every push. It is whole once all servers
-//! have written theirs, and this one, which writes last, has, too; no other is taken before. Until then
-//! the one before is where all go back to as soon as one of them has lost what it had. A run that goes
-//! back is another run: its workers, who may know more than its servers do, join anew.
+//! A checkpoint is a decision ([`Decision::Checkpoint`]): whoever has followed the same decisions
+//! has the same version of the parameters, and knows the same of every push. It is whole once all
+//! servers have written theirs, and this one, which writes last, has, too; no other is taken
+//! before. Until then the one before is where all go back to as soon as one of them has lost what
+//! it had. A run that goes back is another run: its workers, who may know more than its servers do,
+//! join anew.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -28,14 +29,15 @@ pub(super) struct Checkpoints {
     origin: u64,
     /// The last that is whole.
     whole: CheckpointId,
-    /// The number of the whole one before, which may be needed if that is damaged; 0 if it is not known.
+    /// The number of the whole one before, which may be needed if that is damaged; 0 if it is not
+    /// known.
     before: u64,
     /// The greatest number that was taken.
     newest: u64,
     /// The one that is being written.
     open: Option<Open>,
-    /// The servers that were taken in in this run: what they have lost since, such as what workers told
-    /// them, is lost for all.
+    /// The servers that were taken in in this run: what they have lost since, such as what workers
+    /// told them, is lost for all.
     taken: BTreeSet<ServerId>,
     /// How the end of the run is kept.
     end: End,
@@ -86,8 +88,9 @@ impl Checkpoints {
 }
 
 impl Server {
-    /// Takes checkpoints from now on, at each [`crate::node::Input::Checkpoint`]. No server can join or
-    /// leave then: keys that have moved would be where they are not once all have gone back.
+    /// Takes checkpoints from now on, at each [`crate::node::Input::Checkpoint`]. No server can
+    /// join or leave then: keys that have moved would be where they are not once all have gone
+    /// back.
     #[must_use]
     pub fn with_checkpoints(mut self) -> Self {
         let beginning = CheckpointId { run: self.run, number: 0 };
@@ -95,9 +98,9 @@ impl Server {
         self
     }
 
-    /// Makes it another run, which goes on from checkpoint `number` of the one that it was saved in, or
-    /// anew from 0: workers and servers of that one, which may know more than this one does, are
-    /// fenced. `origin` is the first run of all these.
+    /// Makes it another run, which goes on from checkpoint `number` of the one that it was saved
+    /// in, or anew from 0: workers and servers of that one, which may know more than this one does,
+    /// are fenced. `origin` is the first run of all these.
     pub fn begin_lineage(&mut self, run: u64, origin: u64, number: u64) {
         let from = CheckpointId { run: self.run, number };
         let mut checkpoints = Checkpoints::new(origin, from);
@@ -157,8 +160,8 @@ impl Server {
         }
     }
 
-    /// Whether the end of the run may be told: with checkpoints, once it is on the disk, or has had the
-    /// time to be.
+    /// Whether the end of the run may be told: with checkpoints, once it is on the disk, or has had
+    /// the time to be.
     pub(super) fn keep_end(&mut self, is_late: bool, out: &mut Outbox) -> bool {
         let has_lost = self.has_lost_a_server();
         let Some(checkpoints) = &mut self.checkpoints else { return true };
@@ -264,8 +267,8 @@ impl Server {
             return Ok(Standing::GoesOn);
         }
         let was_taken = checkpoints.taken.contains(&server);
-        // Whoever has lost something has nothing at first. One that has gone back and comes twice was not
-        // told that it is in; at the beginning the two cannot be told apart.
+        // Whoever has lost something has nothing at first. One that has gone back and comes twice
+        // was not told that it is in; at the beginning the two cannot be told apart.
         let is_there = match whole.number {
             0 => enlist.followed.is_none() && disk.at.is_none() && !was_taken,
             _ => disk.at == Some(*whole),

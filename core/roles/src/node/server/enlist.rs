@@ -74,7 +74,8 @@ impl Server {
         Ok(())
     }
 
-    /// Tells one that is not needed any more that it can go; if that may not be told yet, it comes again.
+    /// Tells one that is not needed any more that it can go; if that may not be told yet, it comes
+    /// again.
     pub(super) fn send_away(&mut self, peer: PeerId, out: &mut Outbox) {
         self.forget_stranger(peer);
         if self.tells_end() {
@@ -227,8 +228,8 @@ impl Server {
             Message::Written(written) => self.on_other_written(server, written.number, out),
             Message::Slice(slice) if !self.group.shown.contains_key(&slice.header.version) => {}
             Message::Slice(slice) => {
-                // It may be sent anew, from before its keys moved: whether it is what is due is looked
-                // at later.
+                // It may be sent anew, from before its keys moved: whether it is what is due is
+                // looked at later.
                 if !self.keys.contains(slice.header.keys)
                     || slice.header.keys.len() != slice.values.len() as u64
                 {
@@ -324,8 +325,8 @@ impl Server {
         self.end(now, lost, out);
     }
 
-    /// Until when a server that is away since then is waited for. Without all servers no worker can be
-    /// ready, so those are waited for as long as workers are at the start.
+    /// Until when a server that is away since then is waited for. Without all servers no worker can
+    /// be ready, so those are waited for as long as workers are at the start.
     pub(super) fn due_back(&self, since: Time) -> Time {
         let membership = self.job.membership;
         match self.phase {

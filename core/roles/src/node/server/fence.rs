@@ -175,8 +175,8 @@ impl Server {
         self.follow_auto(now, choice, out);
     }
 
-    /// Lets `auto` know what was seen of the parameters that it wanted to look at, added up over all
-    /// keys.
+    /// Lets `auto` know what was seen of the parameters that it wanted to look at, added up over
+    /// all keys.
     pub(super) fn looked(&mut self, now: Time, sums: &[ExactSum], out: &mut Outbox) {
         let choice = self.auto.as_mut().and_then(|auto| auto.looked(&self.mode, sums));
         // Somebody may have ordered another mode while it was being measured, and another `auto`.

@@ -1,9 +1,9 @@
 //! The other servers of the job, seen from the one that coordinates.
 //!
 //! Each has the same model at other keys and follows every decision that is made here, in order
-//! ([`Decision`]). A push is decided once every server has its part of it, so that whatever is decided
-//! can be followed by all. Decisions are kept until all have followed them: a server that was cut off
-//! goes on where it was.
+//! ([`Decision`]). A push is decided once every server has its part of it, so that whatever is
+//! decided can be followed by all. Decisions are kept until all have followed them: a server that
+//! was cut off goes on where it was.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -463,8 +463,8 @@ impl Server {
         self.put_together(point, self.keys, true);
     }
 
-    /// Has the current parameters of `keys` sent by all servers that have some of them: all keys for
-    /// an evaluation, any for a client.
+    /// Has the current parameters of `keys` sent by all servers that have some of them: all keys
+    /// for an evaluation, any for a client.
     pub(super) fn put_together(&mut self, point: Point, keys: KeyRange, evaluates: bool) {
         let version = point.version;
         let (mut keys, mut evaluates) = (keys, evaluates);

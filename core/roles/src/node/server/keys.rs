@@ -51,7 +51,8 @@ impl Server {
         out.push(Effect::Send(peer, Message::KeysKnown(known)));
     }
 
-    /// Whether an incarnation may say anything of its working set: until it has been given parameters.
+    /// Whether an incarnation may say anything of its working set: until it has been given
+    /// parameters.
     fn may_change_keys(&self, worker: WorkerId) -> bool {
         self.roster
             .slot(worker)

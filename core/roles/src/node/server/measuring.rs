@@ -1,10 +1,10 @@
 //! What is only known once all keys are looked at: the norm of a gradient, the distance of two.
 //!
-//! Each server adds up what its keys have of it, exactly ([`ExactSum`]), so that the sum over all is the
-//! same however many servers there are. An update that goes by it is decided like any other, but
-//! the parameters are those of the version before until all have answered. Until then nothing is
-//! done that would be about them: nobody is given parameters, pushes that are here whole wait, no
-//! keys move and no mode begins.
+//! Each server adds up what its keys have of it, exactly ([`ExactSum`]), so that the sum over all
+//! is the same however many servers there are. An update that goes by it is decided like any other,
+//! but the parameters are those of the version before until all have answered. Until then nothing
+//! is done that would be about them: nobody is given parameters, pushes that are here whole wait,
+//! no keys move and no mode begins.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::String;

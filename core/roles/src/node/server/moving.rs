@@ -1,12 +1,13 @@
 //! Servers that come and go while the run goes on, and the keys that move with them.
 //!
-//! At a fence: nobody is given parameters any more, and when nothing is under way it is decided that
-//! keys shall move ([`Decision::Cut`]). Whoever has them sends what there is to know of them, with the
-//! gradients of the open round; this server passes it on, and once all has come it is decided that they
-//! have moved ([`Decision::Map`]). Until then nothing has happened: if one of those whom it is about is
-//! cut off, what has come is of no use, and it is tried again when all are there. Then the workers are
-//! told, and whoever goes by the new key map may have parameters again. So no gradient is ever cut by
-//! two key maps, and what comes of the run does not depend on who had which keys when.
+//! At a fence: nobody is given parameters any more, and when nothing is under way it is decided
+//! that keys shall move ([`Decision::Cut`]). Whoever has them sends what there is to know of them,
+//! with the gradients of the open round; this server passes it on, and once all has come it is
+//! decided that they have moved ([`Decision::Map`]). Until then nothing has happened: if one of
+//! those whom it is about is cut off, what has come is of no use, and it is tried again when all
+//! are there. Then the workers are told, and whoever goes by the new key map may have parameters
+//! again. So no gradient is ever cut by two key maps, and what comes of the run does not depend on
+//! who had which keys when.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
@@ -407,8 +408,8 @@ impl Server {
         Store::of_parts(&self.job, &model, keys, parts)
     }
 
-    /// Tells the workers who are there of the key map. Whoever has not said that it goes by it is given
-    /// nothing.
+    /// Tells the workers who are there of the key map. Whoever has not said that it goes by it is
+    /// given nothing.
     fn tell_workers(&mut self, out: &mut Outbox) {
         let there = self.roster.iter().filter_map(|(worker, slot)| Some((worker, slot.peer?)));
         for (worker, peer) in there.collect::<Vec<_>>() {

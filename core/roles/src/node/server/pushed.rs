@@ -1,10 +1,10 @@
 //! Clients that push values for a key range.
 //!
-//! Whoever may is asked for the values part by part: so no frame is longer than a part, and no more is
-//! here than has come. Once all have come they wait for a fence, as another mode does: what is under way
-//! comes back, what has been gathered becomes an update, and all who count begin anew on parameters that
-//! are one version more. No gradient is computed on part of what was pushed, on any server. A round that
-//! is open is finished first, with whoever it still needs.
+//! Whoever may is asked for the values part by part: so no frame is longer than a part, and no more
+//! is here than has come. Once all have come they wait for a fence, as another mode does: what is
+//! under way comes back, what has been gathered becomes an update, and all who count begin anew on
+//! parameters that are one version more. No gradient is computed on part of what was pushed, on any
+//! server. A round that is open is finished first, with whoever it still needs.
 
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
@@ -180,8 +180,8 @@ impl Server {
         }
     }
 
-    /// Whether nobody is given parameters because of what was pushed. Whoever the round needs that was
-    /// open then is, until it has closed.
+    /// Whether nobody is given parameters because of what was pushed. Whoever the round needs that
+    /// was open then is, until it has closed.
     pub(super) fn awaits_push(&self) -> bool {
         let is_open = |whole: &Whole| {
             let in_rounds = self.policy.in_rounds() || self.job.redundancy != Redundancy::None;
@@ -190,10 +190,11 @@ impl Server {
         self.pushes.whole.front().is_some_and(|whole| !is_open(whole))
     }
 
-    /// Makes what was pushed first part of the parameters, if nothing is left before the fence; whether
-    /// it did.
+    /// Makes what was pushed first part of the parameters, if nothing is left before the fence;
+    /// whether it did.
     pub(super) fn pass_push(&mut self, now: Time, out: &mut Outbox) -> bool {
-        // One after the other; and a server that is not there would have it follow later than others.
+        // One after the other; and a server that is not there would have it follow later than
+        // others.
         let is_free = self.ordered.is_none()
             && self.group.changes.cut().is_none()
             && self.group.first_away().is_none()

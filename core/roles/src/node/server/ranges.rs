@@ -1,8 +1,8 @@
 //! Clients that ask for the parameters of a key range.
 //!
 //! An answer is of one version on all servers: the one that was the current one when the question
-//! came. Where there are several servers, those that have some of the keys send them as they do for an
-//! evaluation.
+//! came. Where there are several servers, those that have some of the keys send them as they do for
+//! an evaluation.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -81,8 +81,8 @@ impl Server {
         self.show_pulled(out);
     }
 
-    /// Has the current parameters put together, if somebody waits for them. Those of an update that is
-    /// being made are not there before it is.
+    /// Has the current parameters put together, if somebody waits for them. Those of an update that
+    /// is being made are not there before it is.
     pub(super) fn show_pulled(&mut self, out: &mut Outbox) {
         let version = self.version();
         // What this server alone has was not there while it was made, and nobody else will send it.

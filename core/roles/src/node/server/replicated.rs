@@ -1,5 +1,5 @@
-//! A server whose inputs another keeps as well, without the values of gradients where it can do with what
-//! they were combined to.
+//! A server whose inputs another keeps as well, without the values of gradients where it can do
+//! with what they were combined to.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -9,8 +9,8 @@ use pstrain_compute::id::{PeerId, WorkerId};
 use pstrain_wire::replica::Combined;
 
 impl Server {
-    /// From now on until [`Self::given`], notes what gradients are combined to. Not where the values of each
-    /// decide what it counts.
+    /// From now on until [`Self::given`], notes what gradients are combined to. Not where the
+    /// values of each decide what it counts.
     pub(in crate::node) fn give_combined(&mut self) {
         if self.job.update.clip_contribution.is_none() {
             self.store.give_combined();

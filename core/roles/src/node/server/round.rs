@@ -246,8 +246,8 @@ impl Server {
         if self.policy.joins_in_front() { self.cohort.fastest() } else { self.cohort.slowest() }
     }
 
-    /// Applies the contributions that `closing` chooses as one update. Where that takes something that
-    /// all servers have to be asked for, nobody is given parameters until they have answered.
+    /// Applies the contributions that `closing` chooses as one update. Where that takes something
+    /// that all servers have to be asked for, nobody is given parameters until they have answered.
     pub(super) fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
         if closing == Closing::NotYet {
             return;

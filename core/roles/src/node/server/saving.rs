@@ -251,8 +251,8 @@ impl Durable for Server {
         self.unanswered()
     }
 
-    /// Whether the run is over, and nothing is to be gained by going back: a server that was lost may
-    /// be found.
+    /// Whether the run is over, and nothing is to be gained by going back: a server that was lost
+    /// may be found.
     fn is_over(&self) -> bool {
         self.stays_over()
     }

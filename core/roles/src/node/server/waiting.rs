@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::WorkerId;
 
-/// Workers in the order of their numbers. What was there stays in memory, since with each push somebody
-/// comes and somebody goes.
+/// Workers in the order of their numbers. What was there stays in memory, since with each push
+/// somebody comes and somebody goes.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Waiting(Vec<WorkerId>);
 

@@ -1,5 +1,5 @@
-//! Checkpoints at a server that does not coordinate, where nothing else is kept: taken when that was
-//! decided, and gone back to when the coordinator says so.
+//! Checkpoints at a server that does not coordinate, where nothing else is kept: taken when that
+//! was decided, and gone back to when the coordinator says so.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -25,8 +25,8 @@ impl Shard {
         self.on_disk.as_ref()
     }
 
-    /// Whether the run that the coordinator speaks of goes on from where this server has gone back to;
-    /// notes that it follows that one now.
+    /// Whether the run that the coordinator speaks of goes on from where this server has gone back
+    /// to; notes that it follows that one now.
     pub(super) fn goes_on_in(&mut self, run: u64) -> bool {
         let at = self.on_disk.as_mut().and_then(|on_disk| on_disk.at.take());
         let Some(following) = self.following.as_mut().filter(|_| at.is_some()) else {
@@ -36,8 +36,8 @@ impl Shard {
         true
     }
 
-    /// It was decided that all keep the state that they have now, and that nobody goes back to one before
-    /// `oldest` any more.
+    /// It was decided that all keep the state that they have now, and that nobody goes back to one
+    /// before `oldest` any more.
     pub(super) fn keep_state(&mut self, number: u64, oldest: u64, out: &mut Outbox) {
         let Some(Following { run, .. }) = self.following else { return };
         let Some(on_disk) = &mut self.on_disk else { return };

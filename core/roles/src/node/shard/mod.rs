@@ -1,5 +1,5 @@
-//! A server that does not coordinate: it has the parameters of a key range, takes the workers' part of
-//! each gradient, and does with them what the coordinator decides.
+//! A server that does not coordinate: it has the parameters of a key range, takes the workers' part
+//! of each gradient, and does with them what the coordinator decides.
 //!
 //! It decides nothing of its own, not even who is a worker: all that comes from the stream of
 //! decisions, in order.

@@ -1,8 +1,9 @@
 //! Keys that come to this server or go from it.
 //!
-//! From the decision that keys shall move until the one that they have, a server that shall have some
-//! gathers what there is to know of them, and remembers what is decided meanwhile: then it does that
-//! to what has come, and has both as if it had always had them. Until then nothing has happened.
+//! From the decision that keys shall move until the one that they have, a server that shall have
+//! some gathers what there is to know of them, and remembers what is decided meanwhile: then it
+//! does that to what has come, and has both as if it had always had them. Until then nothing has
+//! happened.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -121,8 +122,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Somebody wants this server to finish in order: it goes once others have its keys, or at once where
-    /// they do not move and it can go back to a checkpoint.
+    /// Somebody wants this server to finish in order: it goes once others have its keys, or at once
+    /// where they do not move and it can go back to a checkpoint.
     pub(super) fn drain(&mut self, now: Time, out: &mut Outbox) {
         let is_alone = self.keys().is_none() || self.on_disk().is_some();
         if is_alone || core::mem::replace(&mut self.leaving, true) {

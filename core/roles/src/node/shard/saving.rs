@@ -1,5 +1,5 @@
-//! The state of a server that does not coordinate as a whole, for its standby; and what that must know
-//! of it.
+//! The state of a server that does not coordinate as a whole, for its standby; and what that must
+//! know of it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -94,8 +94,8 @@ impl Workers {
         Self { seats: seats.into_iter().map(seat).collect(), peers: BTreeMap::new() }
     }
 
-    /// The keys are other ones: parts of pushes that are here were made for those before, and are not
-    /// going to be decided.
+    /// The keys are other ones: parts of pushes that are here were made for those before, and are
+    /// not going to be decided.
     pub(super) fn forget_held(&mut self) {
         self.seats.iter_mut().for_each(|seat| seat.held.clear());
     }

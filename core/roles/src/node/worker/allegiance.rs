@@ -12,8 +12,8 @@ use pstrain_compute::time::Time;
 use pstrain_wire::Message;
 use pstrain_wire::replica::{Candidacy, Elector, Promise};
 
-/// Earlier incarnations that a worker promises as, at most: the servers have not heard of more than a
-/// few changes of each other.
+/// Earlier incarnations that a worker promises as, at most: the servers have not heard of more than
+/// a few changes of each other.
 const MOST_BEFORE: usize = 8;
 
 /// What a worker has promised, and where the two servers are.

@@ -1,5 +1,5 @@
-//! Parameters that are put together from what every server has of them, in memory of those before: to ask
-//! for it anew takes longer than to fill it.
+//! Parameters that are put together from what every server has of them, in memory of those before:
+//! to ask for it anew takes longer than to fill it.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -55,8 +55,8 @@ impl Assembly {
         taken.map(|parameters| self.spare = parameters).err()
     }
 
-    /// Puts together the `values` of one server, for some of `all` keys, and those of the others; gives the
-    /// next that have come from all.
+    /// Puts together the `values` of one server, for some of `all` keys, and those of the others;
+    /// gives the next that have come from all.
     pub(super) fn add(
         &mut self,
         sources: Sources,

@@ -13,8 +13,8 @@ use pstrain_compute::model::Model;
 use pstrain_wire::worker::{Push, PushHeader};
 
 impl Worker {
-    /// Begins a new incarnation's filters. What those of the one before had not sent yet is lost with
-    /// it, like the pushes that had no answer.
+    /// Begins a new incarnation's filters. What those of the one before had not sent yet is lost
+    /// with it, like the pushes that had no answer.
     pub(super) fn begin_filtering(&mut self, member: &Member, model: &Model, out: &mut Outbox) {
         let carried = self.carrier.as_ref().map_or(0.0, Carrier::carried);
         if carried > 0.0 {

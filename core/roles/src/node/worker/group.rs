@@ -1,9 +1,10 @@
 //! The other servers of a job, each with its part of the keys.
 //!
 //! The connections share one fate: when one is lost, all are made anew, and the coordinator allows
-//! again what was lost with it. So a worker is in step with all servers, or with none. When keys have
-//! moved it goes through the servers as when it came, but keeps the connections that it has; what comes
-//! over one of them before the server has said that it goes by the same key map is of no use any more.
+//! again what was lost with it. So a worker is in step with all servers, or with none. When keys
+//! have moved it goes through the servers as when it came, but keeps the connections that it has;
+//! what comes over one of them before the server has said that it goes by the same key map is of no
+//! use any more.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -230,8 +231,8 @@ impl Servers {
         self.own.map(|own| Sources { own: own.keys, others: self.others.len() })
     }
 
-    /// Takes memory of parameters that are of no use any more, if there is some use for it; gives it back
-    /// if not.
+    /// Takes memory of parameters that are of no use any more, if there is some use for it; gives
+    /// it back if not.
     pub(super) fn recycle(&mut self, parameters: Arc<Vec<f32>>) -> Option<Arc<Vec<f32>>> {
         match self.own {
             Some(_) => self.assembly.recycle(parameters),

@@ -24,8 +24,8 @@ impl Worker {
         }
     }
 
-    /// Says which keys its vectors have values for, on fresh connections; whether there is anything to
-    /// say, so that the answers must be waited for.
+    /// Says which keys its vectors have values for, on fresh connections; whether there is anything
+    /// to say, so that the answers must be waited for.
     pub(super) fn introduce_keys(&mut self, out: &mut Outbox) -> bool {
         let Data::Ready(prepared) = &self.data else { return false };
         let Some(list) = prepared.keys.clone() else { return false };

@@ -89,7 +89,8 @@ pub enum WorkerError {
         /// Since which term.
         term: Term,
     },
-    /// A server of a job that takes checkpoints: what it has is of no use, and it goes on from this one.
+    /// A server of a job that takes checkpoints: what it has is of no use, and it goes on from this
+    /// one.
     GoesBack(CheckpointId),
     /// Its standby is gone, and the workers have not promised in time to follow it alone.
     Abandoned {
