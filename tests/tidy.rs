@@ -85,8 +85,8 @@ fn imports_of_core_run_downward() {
             for name in imports(&product(&source)) {
                 if name != module && floors.get(name).is_some_and(|other| other >= floor) {
                     wrong.push(format!(
-                        "{} imports {name}, which is not below {module}: move the name that both need \
-                         to a lower module",
+                        "{} imports {name}, which is not below {module}: move the name that both \
+                         need to a lower module",
                         file.display()
                     ));
                 }

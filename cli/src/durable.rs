@@ -166,14 +166,15 @@ impl DurableFolder {
         });
         if let Some((file, difference)) = other {
             bail!(
-                "the data ({file}) are not those of the run in {folder} any more: {difference}; put them, and \
-                 its job.toml, back as they were, or begin a new run in another folder"
+                "the data ({file}) are not those of the run in {folder} any more: {difference}; \
+                 put them, and its job.toml, back as they were, or begin a new run in another \
+                 folder"
             );
         }
         ensure!(
             is.sha256 == was.sha256,
-            "the job of {folder}/job.toml is not the one that the run began with: put it back as it was, \
-             or begin a new run in another folder"
+            "the job of {folder}/job.toml is not the one that the run began with: put it back as \
+             it was, or begin a new run in another folder"
         );
         Ok(())
     }

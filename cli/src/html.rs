@@ -13,7 +13,8 @@ const STYLE: &str = "
   --grid: #d9d9d9; --code: #f4f4f4; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e4e4; --paper: #17191c; --quiet: #a6a6a6;
   --rule: #4a4d52; --grid: #3a3d42; --code: #23262a; } }
-@media print { :root { color-scheme: light; --ink: #1a1a1a; --paper: #fff; --quiet: #555; --rule: #ccc;
+@media print { :root { color-scheme: light; --ink: #1a1a1a; --paper: #fff; --quiet: #555; --rule: \
+#ccc;
   --grid: #d9d9d9; --code: #f4f4f4; } }
 body { margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: var(--ink);
   background: var(--paper); font: 1rem/1.5 system-ui, 'DejaVu Sans', Verdana, sans-serif; }

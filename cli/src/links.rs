@@ -15,7 +15,8 @@ pub(crate) fn refuse_link(path: &Path) -> anyhow::Result<()> {
         let target =
             fs::read_link(path).with_context(|| format!("cannot read {}", path.display()))?;
         bail!(
-            "{} is a link to {}, which would be overwritten; remove the link, or name another place",
+            "{} is a link to {}, which would be overwritten; remove the link, or name another \
+             place",
             path.display(),
             target.display()
         );

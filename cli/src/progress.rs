@@ -119,9 +119,9 @@ impl Progress {
 
 fn behind(worker: WorkerId) -> String {
     format!(
-        "worker {worker} was answered what the log here does not have: the end of the log is lost (a \
-         disk that does not keep what it confirms, a copy that was restored, or damage), and what was \
-         acknowledged since with it; the worker joins as a new incarnation"
+        "worker {worker} was answered what the log here does not have: the end of the log is lost \
+         (a disk that does not keep what it confirms, a copy that was restored, or damage), and \
+         what was acknowledged since with it; the worker joins as a new incarnation"
     )
 }
 

@@ -92,8 +92,8 @@ impl fmt::Display for DataError {
             }
             Self::Evaluation { source, problem } => write!(
                 f,
-                "{source} cannot be evaluated on: {problem}; give rows of the kind that the model is \
-                 trained on"
+                "{source} cannot be evaluated on: {problem}; give rows of the kind that the model \
+                 is trained on"
             ),
             Self::Part { part, parts } => {
                 write!(f, "partition {part} is none of the job's {parts} (1 to {parts})")

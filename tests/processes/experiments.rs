@@ -199,8 +199,8 @@ fn what_is_shipped_is_listed_and_shown() {
 #[test]
 fn an_experiment_is_evaluated_on_other_rows_where_it_is_told_to_in_virtual_and_in_real_time() {
     let folder = TempDir::new().unwrap();
-    let spec = "name = 'mine'\ntitle = 'Mine'\nreps = 1\n[job]\ndata = 'synthetic:600'\nepochs = 1\n\
-                [[axis]]\nname = 'consistency'\nvalues = ['bsp']\n";
+    let spec = "name = 'mine'\ntitle = 'Mine'\nreps = 1\n[job]\ndata = 'synthetic:600'\nepochs = \
+        1\n[[axis]]\nname = 'consistency'\nvalues = ['bsp']\n";
     let file = file(&folder, spec);
     let test = folder.path().join("test.csv");
     finish(&["data", "synth", "--rows", "250", "--out", path(&test)]).with_code(0);

@@ -111,8 +111,8 @@ impl fmt::Display for DriveError {
             Self::Transport(error) => error.fmt(f),
             Self::Unkept(Unkept(why)) => write!(
                 f,
-                "{why}, and it is to end: all that was acknowledged is kept; free some space and go on \
-                 with --resume"
+                "{why}, and it is to end: all that was acknowledged is kept; free some space and \
+                 go on with --resume"
             ),
         }
     }

@@ -28,8 +28,8 @@ pub(super) fn advertised(
     }
     match address.is_same(teller) {
         Ok(true) => bail!(
-            "--advertise {address}: there is the other server already; give the address of this one, or \
-             leave it out: it listens at {local}"
+            "--advertise {address}: there is the other server already; give the address of this \
+             one, or leave it out: it listens at {local}"
         ),
         Ok(false) => {}
         Err(error) => bail!("--advertise {address}: workers will not find it: {error}"),
@@ -37,8 +37,8 @@ pub(super) fn advertised(
     // Nobody's fault where packets from inside do not come back in.
     if let Err(error) = address.try_dial() {
         messages::warn(&format!(
-            "--advertise {address}: it cannot be reached from here ({error}); if workers cannot either, \
-             the run stands still once it needs this server"
+            "--advertise {address}: it cannot be reached from here ({error}); if workers cannot \
+             either, the run stands still once it needs this server"
         ));
     }
     Ok(address.clone())

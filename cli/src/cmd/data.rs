@@ -68,8 +68,8 @@ fn show_info(info: &Info) -> String {
     let digest: String = info.fingerprint.digest.iter().map(|b| format!("{b:02x}")).collect();
     if let Some(features) = &info.features {
         return format!(
-            "source       {}\nrows         {}\nfingerprint  {digest}\ncolumns      {}, of which rows \
-             have {}\nentries      {} ({:.1} a row)\n\n{}",
+            "source       {}\nrows         {}\nfingerprint  {digest}\ncolumns      {}, of which \
+             rows have {}\nentries      {} ({:.1} a row)\n\n{}",
             info.source,
             info.rows,
             features.columns,

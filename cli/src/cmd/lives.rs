@@ -49,8 +49,8 @@ pub(super) fn run(
         let Err(WorkerError::GoesBack(checkpoint)) = done else {
             if drain.is_asked() && matches!(done, Ok(EndReason::Stopped)) {
                 messages::say(
-                    "the run waits for this server for 12 leases, unless it is over: go on with it with \
-                     --resume",
+                    "the run waits for this server for 12 leases, unless it is over: go on with it \
+                     with --resume",
                 );
             }
             return Ok(done);

@@ -76,8 +76,8 @@ impl Values {
             }
             if bytes.len() > MOST_LINE {
                 bail!(
-                    "{}:{line}: the line is longer than {MOST_LINE} bytes; give a key and its value \
-                     on each, as pull writes them",
+                    "{}:{line}: the line is longer than {MOST_LINE} bytes; give a key and its \
+                     value on each, as pull writes them",
                     path.display()
                 );
             }
@@ -100,8 +100,8 @@ impl Values {
         }
         if !allowed.has(key) {
             return Err(format!(
-                "key {key} is none of --keys {allowed}; leave it out, or choose --keys so that it is \
-                 one of them"
+                "key {key} is none of --keys {allowed}; leave it out, or choose --keys so that it \
+                 is one of them"
             ));
         }
         self.keys.push(key);
@@ -129,7 +129,8 @@ impl Values {
         let is_short = self.keys.last().is_none_or(|last| last + 1 < keys.end());
         if matches!(self.origin, Origin::Model) && is_short {
             bail!(
-                "{}: it has no value for key {}: the model has keys {keys}; give one of the same form",
+                "{}: it has no value for key {}: the model has keys {keys}; give one of the same \
+                 form",
                 place(),
                 keys.end() - 1
             );
@@ -158,7 +159,8 @@ fn pair(text: &str) -> Result<(u64, f32), String> {
     let value = value.trim_start().parse::<f32>().map_err(|_| wrong())?;
     if !value.is_finite() {
         return Err(format!(
-            "the value for key {key} is not finite as a 32-bit number; leave it out, or give a number"
+            "the value for key {key} is not finite as a 32-bit number; leave it out, or give a \
+             number"
         ));
     }
     Ok((key, value))

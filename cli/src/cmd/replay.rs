@@ -175,8 +175,8 @@ fn tell_missing(args: &ReplayArgs, missing: Stretch) -> anyhow::Result<()> {
     let Stretch { first, last } = missing;
     if first == Version(0).next() {
         bail!(
-            "{log}: the record begins with update {}: {seen} updates {missing}; give the order.log of \
-             the server that led then, which goes on as far as that did",
+            "{log}: the record begins with update {}: {seen} updates {missing}; give the order.log \
+             of the server that led then, which goes on as far as that did",
             last.next()
         );
     }
@@ -195,8 +195,8 @@ fn tell_full(args: &ReplayArgs, last: Version) -> anyhow::Result<()> {
         None => format!("updates from {first} on are"),
     };
     messages::warn(&format!(
-        "{}: {lacks} not in it, since it was as large as --out-limit lets it be, or its disk was full: the \
-         parameters are computed as far as version {last}",
+        "{}: {lacks} not in it, since it was as large as --out-limit lets it be, or its disk was \
+         full: the parameters are computed as far as version {last}",
         args.log.display()
     ));
     Ok(())

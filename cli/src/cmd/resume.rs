@@ -129,8 +129,8 @@ fn records(
             // Going on with records cuts off what is more than there was: not those of another run.
             if before.exists() && !is_same(before, out) {
                 bail!(
-                    "--out {}: the records of the run that is resumed are in {}; leave it out, or move \
-                     that folder first",
+                    "--out {}: the records of the run that is resumed are in {}; leave it out, or \
+                     move that folder first",
                     out.display(),
                     before.display()
                 );
@@ -180,9 +180,9 @@ pub(super) fn resumed(found: &Found, inputs: u64, torn: u64) -> String {
     match torn {
         0 => from,
         torn => format!(
-            "{from}, without the last {torn} bytes of the log, which are no whole record: half-written \
-             when the server died, or damaged since; if workers were answered by then, they show it \
-             when they come back"
+            "{from}, without the last {torn} bytes of the log, which are no whole record: \
+             half-written when the server died, or damaged since; if workers were answered by \
+             then, they show it when they come back"
         ),
     }
 }

@@ -128,8 +128,8 @@ fn say_where(args: &ServerArgs, place: &Address) {
     messages::say(&format!("listening on {place}{}", in_words(&args.security, place)));
     if place.is_local() && !is_loopback_by_name(&args.listen) {
         messages::warn(&format!(
-            "{} is {place} here, which only this machine can reach; for others listen on 0.0.0.0 or \
-             on an address of the network",
+            "{} is {place} here, which only this machine can reach; for others listen on 0.0.0.0 \
+             or on an address of the network",
             args.listen
         ));
     }

@@ -39,8 +39,8 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     #[cfg(feature = "metrics")]
     if args.metrics.is_some() {
         bail!(
-            "--metrics: the run's numbers are with server 1, which coordinates; give it --metrics there, \
-             and leave it out here"
+            "--metrics: the run's numbers are with server 1, which coordinates; give it --metrics \
+             there, and leave it out here"
         );
     }
     // Both ways: workers come to it, and it goes to the coordinator.

@@ -74,9 +74,10 @@ pub(super) fn failed(error: WorkerError, of: Option<&StandbyOf>) -> anyhow::Erro
                     (format!(", at {primary}"), format!(" at {address}"))
                 });
             format!(
-                "cannot reach the server that it stands by for{there}: {why}; see that it runs and can be \
-                 reached from here. If it is gone for good, this one leads once half of the workers have \
-                 come to it{here}: see that they run and can reach it there (--advertise)"
+                "cannot reach the server that it stands by for{there}: {why}; see that it runs and \
+                 can be reached from here. If it is gone for good, this one leads once half of the \
+                 workers have come to it{here}: see that they run and can reach it there \
+                 (--advertise)"
             )
         }
         other => other.to_string(),

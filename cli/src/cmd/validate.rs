@@ -50,8 +50,8 @@ fn show(comparison: &Comparison) -> String {
     }
     let rows = comparison.jobs.iter().map(|row| cells_of(row, with_netem)).collect();
     let mut text = table::table(&header, 1, rows);
-    text += "\n\nTotal times are in seconds; errors are virtual time against the other world; distances are \
-             the total variation (0 to 1) between the distributions of the staleness.\n";
+    text += "\n\nTotal times are in seconds; errors are virtual time against the other world; \
+        distances are the total variation (0 to 1) between the distributions of the staleness.\n";
     text += &agreement("shaped", comparison.shaped);
     let lateness = comparison.jobs.iter().filter_map(|row| row.shaped.lateness_ms);
     if let Some(worst) = lateness.max_by(f64::total_cmp) {
@@ -131,8 +131,8 @@ fn too_busy(jobs: &[Row]) -> String {
     };
     let names: Vec<&str> = busy.iter().map(|row| row.job.as_str()).collect();
     format!(
-        "machine too busy: up to {:.0} % of the workers' time was lost in stalls, and times say nothing \
-         from {:.0} % on; run again when nothing else runs, or with fewer workers: {}\n",
+        "machine too busy: up to {:.0} % of the workers' time was lost in stalls, and times say \
+         nothing from {:.0} % on; run again when nothing else runs, or with fewer workers: {}\n",
         100.0 * worst,
         100.0 * BUSY,
         names.join(", ")

@@ -31,8 +31,8 @@ pub(super) fn make_folder(path: &Path, labels: &[(&str, &str)]) -> anyhow::Resul
     }
     if let Some(file) = folder.any()? {
         bail!(
-            "{} holds {}, but nothing that says of which run: a server was killed there as it began, or the \
-             file that said it is gone; choose another folder",
+            "{} holds {}, but nothing that says of which run: a server was killed there as it \
+             began, or the file that said it is gone; choose another folder",
             path.display(),
             file.file_name().unwrap_or_default().display()
         );

@@ -51,9 +51,9 @@ pub(super) fn page(
     if !pictures.is_empty() {
         page.heading("Pictures");
         page.paragraph(
-            "Means over the repetitions with their 95 % confidence intervals (Student's t; those of \
-             shares end at 0 and 1). Where not every repetition reached what is asked, a map has a \
-             dash, and a line or bar is missing.",
+            "Means over the repetitions with their 95 % confidence intervals (Student's t; those \
+             of shares end at 0 and 1). Where not every repetition reached what is asked, a map \
+             has a dash, and a line or bar is missing.",
         );
         for drawn in pictures {
             page.picture(&drawn.picture, &drawn.title)?;

@@ -16,8 +16,8 @@ use super::settings::{SETTINGS, find, nearest};
 /// What the environment variable of a setting begins with.
 pub(crate) const ENVIRONMENT: &str = "PSTRAIN_JOB_";
 
-const HEADING: &str = "Job settings: flags overrule variables such as PSTRAIN_JOB_LEARNING_RATE, which overrule \
-                       keys of the job file (without the dashes)";
+const HEADING: &str = "Job settings: flags overrule variables such as PSTRAIN_JOB_LEARNING_RATE, \
+    which overrule keys of the job file (without the dashes)";
 
 /// Bytes of a job file, and of a line of it, which an error may quote.
 const MOST_BYTES: usize = 1024 * 1024;
@@ -229,8 +229,8 @@ fn read(path: &Path) -> anyhow::Result<(String, String)> {
     }
     if let Some((line, _)) = (1..).zip(text.lines()).find(|(_, text)| text.len() > MOST_LINE) {
         bail!(
-            "{path}:{line}: the line is longer than {MOST_LINE} bytes; a long setting may be an array \
-             of texts, each on a line"
+            "{path}:{line}: the line is longer than {MOST_LINE} bytes; a long setting may be an \
+             array of texts, each on a line"
         );
     }
     Ok((path, text))

@@ -57,8 +57,8 @@ pub(crate) fn source_of(text: &str) -> Result<Source, String> {
         _ if text == "synthetic" => DEFAULT_ROWS,
         _ if text.is_empty() => return Err("name a file or a folder, or say synthetic".into()),
         _ if text.eq_ignore_ascii_case("nsl-kdd") && !Path::new(text).exists() => {
-            return Err("there is no such file or folder here, and the data set is not shipped: give \
-                        the path to your copy (KDDTrain+.txt), or say synthetic, which is drawn from \
+            return Err("there is no such file or folder here, and the data set is not shipped: \
+                give the path to your copy (KDDTrain+.txt), or say synthetic, which is drawn from \
                         its profile"
                 .into());
         }
@@ -164,8 +164,8 @@ impl Layers {
         let partition: PartitionSpec = self.get("partition")?;
         if matches!(work, WorkSpec::Shards { .. }) && partition != PartitionSpec::Iid {
             bail!(
-                "work = {work} needs partition = iid: every worker computes on all data, whatever is \
-                 said of who has which (partition = {partition})"
+                "work = {work} needs partition = iid: every worker computes on all data, whatever \
+                 is said of who has which (partition = {partition})"
             );
         }
         let evaluation_data = self.parse("evaluation-data", evaluation_source_of)?;
@@ -224,8 +224,8 @@ impl Layers {
         }
         if scenario.links.standby().is_some() {
             bail!(
-                "link = {:?}: the link of a standby is modelled in virtual time only; start a standby \
-                 with `pstrain server --standby-of`, and leave standby.* out",
+                "link = {:?}: the link of a standby is modelled in virtual time only; start a \
+                 standby with `pstrain server --standby-of`, and leave standby.* out",
                 self.text("link")
             );
         }

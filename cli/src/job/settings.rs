@@ -34,8 +34,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "model",
         "MODEL",
         "mlp:21",
-        "softmax, mlp:WIDTH[,WIDTH...] with the widths of the hidden layers, logistic (sparse rows of two \
-         classes: a weight for each feature), or (messages and times, no arithmetic) timing:PARAMETERS[,PARAMETERS...] with the sizes of the layers",
+        "softmax, mlp:WIDTH[,WIDTH...] with the widths of the hidden layers, logistic (sparse rows \
+         of two classes: a weight for each feature), or (messages and times, no arithmetic) \
+         timing:PARAMETERS[,PARAMETERS...] with the sizes of the layers",
     ),
     setting("activation", "NAME", "relu", "relu or tanh, between the layers of an mlp"),
     setting(
@@ -43,8 +44,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "NAME[:...]",
         "sgd",
         "sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON], adam[:BETA1,BETA2[,EPSILON]], \
-         ftrl[:BETA,L1,L2], whose alpha is the learning rate, or diagonal (model = logistic: steps over a \
-         bound of each parameter's second derivative)",
+         ftrl[:BETA,L1,L2], whose alpha is the learning rate, or diagonal (model = logistic: steps \
+         over a bound of each parameter's second derivative)",
     ),
     setting("learning-rate", "RATE", "0.1", "The learning rate"),
     setting(
@@ -66,22 +67,23 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "proximal",
         "NAME[:...]",
         "none",
-        "What is done to all parameters after each step: none, l1:LAMBDA (soft threshold), l2:LAMBDA \
-         (shrinks them) or box:LOW,HIGH",
+        "What is done to all parameters after each step: none, l1:LAMBDA (soft threshold), \
+         l2:LAMBDA (shrinks them) or box:LOW,HIGH",
     ),
     items(
         "server-functions",
         "FUNCTIONS|none",
-        "What is done to each parameter by itself after that, in this order: hard-threshold:LAMBDA (a \
-         penalty for each that is not 0) or trust-region[:START,MOST] (limits the length of steps)",
+        "What is done to each parameter by itself after that, in this order: hard-threshold:LAMBDA \
+         (a penalty for each that is not 0) or trust-region[:START,MOST] (limits the length of \
+         steps)",
     ),
     setting(
         "aggregation",
         "NAME[:...]",
         "mean",
-        "mean or sum of the gradients of a round (an update of one gradient is the same under both), \
-         or, against workers that send anything: median, trimmed:B (without the B greatest and \
-         least of each coordinate) or krum:F[,M] (the M nearest to the others, F may be wrong)",
+        "mean or sum of the gradients of a round (an update of one gradient is the same under \
+         both), or, against workers that send anything: median, trimmed:B (without the B greatest \
+         and least of each coordinate) or krum:F[,M] (the M nearest to the others, F may be wrong)",
     ),
     setting(
         "consistency",
@@ -92,14 +94,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
          round-robin (nobody waits but for its turn); updates of the first gradients: k-sync:K \
          and backup:B (of K workers, of all but B), k-batch-sync:K or rennala:S (of anyone), \
          k-async:K and buffered:K (stale ones too); ringmaster:R (asp, but drops what is R \
-         updates stale), malenia:S and ringleader (every worker's mean counts the same); auto (chooses while \
-         training)",
+         updates stale), malenia:S and ringleader (every worker's mean counts the same); auto \
+         (chooses while training)",
     ),
     items(
         "switch",
         "CONSISTENCY@WHEN|none",
-        "Changes of consistency, in their order: after so many updates (asp@1000) or so much training \
-         time (ssp:2@30s); may be repeated",
+        "Changes of consistency, in their order: after so many updates (asp@1000) or so much \
+         training time (ssp:2@30s); may be repeated",
     ),
     setting(
         "in-flight",
@@ -111,10 +113,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "staleness",
         "NAME[:...]",
         "plain",
-        "What a gradient that is TAU updates old counts for: plain (in full), inverse (1/max(1,TAU)), \
-         inverse-plus-one (1/(1+TAU)), polynomial[:P] ((1+TAU)^-P), hinge[:P,B] (in full up to B, \
-         then 1/(P(TAU-B)+1)), dynsgd (averaged into its iteration); or corrected by how far the \
-         parameters have moved: dc[:LAMBDA], dc-adaptive[:LAMBDA,M] or gap-aware",
+        "What a gradient that is TAU updates old counts for: plain (in full), inverse \
+         (1/max(1,TAU)), inverse-plus-one (1/(1+TAU)), polynomial[:P] ((1+TAU)^-P), hinge[:P,B] \
+         (in full up to B, then 1/(P(TAU-B)+1)), dynsgd (averaged into its iteration); or \
+         corrected by how far the parameters have moved: dc[:LAMBDA], dc-adaptive[:LAMBDA,M] or \
+         gap-aware",
     ),
     setting(
         "max-staleness",
@@ -126,45 +129,47 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "participation",
         "NAME",
         "plain",
-        "Workers that contribute more often: plain (count more), share (all count by their share of \
-         the data) or incremental (each update steps with the latest gradients of all)",
+        "Workers that contribute more often: plain (count more), share (all count by their share \
+         of the data) or incremental (each update steps with the latest gradients of all)",
     ),
     setting("exchange", "NAME", "combined", "combined push-pull, or separate push and pull"),
     items(
         "filters",
         "FILTERS|none",
-        "What of a gradient travels: first filters that choose keys, then at most one that shortens \
-         values; zero-skip, significant:DELTA (magnitudes above DELTA), random-skip:Q and random-k:SHARE \
-         (random ones), top-k:SHARE (the largest), kkt[:SHARE[:EVERY]] (what an l1 penalty \
-         would keep at 0, but in every EVERY-th mini-batch), fp16, bf16, int8, one-bit, terngrad, qsgd[:LEVELS] \
-         or, alone, powersgd[:RANK]; such as top-k:0.01,fp16",
+        "What of a gradient travels: first filters that choose keys, then at most one that \
+         shortens values; zero-skip, significant:DELTA (magnitudes above DELTA), random-skip:Q and \
+         random-k:SHARE (random ones), top-k:SHARE (the largest), kkt[:SHARE[:EVERY]] (what an l1 \
+         penalty would keep at 0, but in every EVERY-th mini-batch), fp16, bf16, int8, one-bit, \
+         terngrad, qsgd[:LEVELS] or, alone, powersgd[:RANK]; such as top-k:0.01,fp16",
     ),
     setting(
         "pull-filter",
         "NAME[:DELTA]",
         "none",
-        "What of the parameters travels back: none (all do), or changed[:DELTA] (those that differ by more \
-         than DELTA, 0, from what the worker has)",
+        "What of the parameters travels back: none (all do), or changed[:DELTA] (those that differ \
+         by more than DELTA, 0, from what the worker has)",
     ),
     setting(
         "key-caching",
         "on|off",
         "on",
-        "Whether the keys that a worker of a sparse model has values for travel once; off: with each gradient",
+        "Whether the keys that a worker of a sparse model has values for travel once; off: with \
+         each gradient",
     ),
     setting(
         "error-feedback",
         "NAME",
         "auto",
-        "on: what the filters take from a gradient is added to the worker's next one; off: it is gone; \
-         auto: on if they are biased",
+        "on: what the filters take from a gradient is added to the worker's next one; off: it is \
+         gone; auto: on if they are biased",
     ),
     setting(
         "blocks",
         "COUNT[:ORDER]|none",
         "none",
-        "Blocks of the keys of a sparse model: each update changes those of one, in random order, another \
-         in each pass, or in sequence; only their values travel (delayed block proximal gradient)",
+        "Blocks of the keys of a sparse model: each update changes those of one, in random order, \
+         another in each pass, or in sequence; only their values travel (delayed block proximal \
+         gradient)",
     ),
     setting(
         "batch-size",
@@ -176,16 +181,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "redundancy",
         "NAME[:NUMBER]",
         "none",
-        "none, fractional:S or cyclic:S (gradient coding: S workers may be missing from a round), or \
-         partial:R (each computes up to R partitions of a round and sends them one by one)",
+        "none, fractional:S or cyclic:S (gradient coding: S workers may be missing from a round), \
+         or partial:R (each computes up to R partitions of a round and sends them one by one)",
     ),
     setting(
         "work",
         "NAME[:COUNT]",
         "equal",
-        "equal: each worker goes through its part in mini-batches of batch-size examples; speed: a slow \
-         one has smaller ones and a fast one larger ones, batch-size on average, so that all are ready \
-         at once; shards:COUNT: all have all data, and whoever is free takes the next of COUNT shards",
+        "equal: each worker goes through its part in mini-batches of batch-size examples; speed: a \
+         slow one has smaller ones and a fast one larger ones, batch-size on average, so that all \
+         are ready at once; shards:COUNT: all have all data, and whoever is free takes the next of \
+         COUNT shards",
     ),
     setting("epochs", "NUMBER", "10", "Passes over the training data"),
     setting(
@@ -206,7 +212,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "on-worker-loss",
         "NAME",
         "continue",
-        "continue with the others, wait for the lost one (12 leases at most), stop, or reassign its data",
+        "continue with the others, wait for the lost one (12 leases at most), stop, or reassign \
+         its data",
     ),
     setting(
         "lease",
@@ -218,15 +225,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "data",
         "PATH|synthetic[:ROWS]|libsvm:PATH[,PATH...]|sparse[:ROWS[,COLUMNS]]|server",
         "synthetic",
-        "NSL-KDD file or folder, the shipped synthetic data, files of sparse rows in the format of LIBSVM, \
-         synthetic sparse rows, or (server) those sent to the workers",
+        "NSL-KDD file or folder, the shipped synthetic data, files of sparse rows in the format of \
+         LIBSVM, synthetic sparse rows, or (server) those sent to the workers",
     ),
     setting(
         "data-from",
         "NAME",
         "worker",
-        "worker: each has the data, or asks for them; server: it sends them; own: each has the data, and \
-         the server keeps none",
+        "worker: each has the data, or asks for them; server: it sends them; own: each has the \
+         data, and the server keeps none",
     ),
     setting("recipe", "NAME", "nsl-kdd-93", "nsl-kdd-93 or nsl-kdd-122: what the model sees"),
     setting(
@@ -245,7 +252,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "evaluation-data",
         "PATH|synthetic[:ROWS]|libsvm:PATH[,PATH...]|none",
         "none",
-        "Other rows to evaluate on, all of them, such as KDDTest+.txt; none: the rows held out of data",
+        "Other rows to evaluate on, all of them, such as KDDTest+.txt; none: the rows held out of \
+         data",
     ),
     setting(
         "evaluation-share",
@@ -257,8 +265,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     items(
         "link",
         "ITEMS|none",
-        "Shape links: [WORKER.|all.|server.|standby.][up.|down.]KEY=VALUE with delay, jitter, distribution, \
-         later, rate, loss, outage or slow-start, such as 1.delay=100ms; may be repeated",
+        "Shape links: [WORKER.|all.|server.|standby.][up.|down.]KEY=VALUE with delay, jitter, \
+         distribution, later, rate, loss, outage or slow-start, such as 1.delay=100ms; may be \
+         repeated",
     ),
     items(
         "compute",
@@ -269,8 +278,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     items(
         "faults",
         "ITEMS|none",
-        "What goes wrong, in virtual time: WHO.FAULT@TIME with a worker, server or standby and crash, \
-         restart, cut, heal or duplicate, or random:COUNT[,SEED]@START+LENGTH; may be repeated",
+        "What goes wrong, in virtual time: WHO.FAULT@TIME with a worker, server or standby and \
+         crash, restart, cut, heal or duplicate, or random:COUNT[,SEED]@START+LENGTH; may be \
+         repeated",
     ),
 ];
 

@@ -89,9 +89,9 @@ impl Filtering {
 
 fn cannot(worker: WorkerId, last: Sequence, sequence: Sequence) -> anyhow::Result<()> {
     bail!(
-        "this run cannot be computed again: push {sequence} of worker {worker} follows its push {last} \
-         in the order of updates. What became of those between changed what its filters carried on, \
-         and with several mini-batches in flight the order of updates does not say when (filters \
-         without error-feedback, or in-flight = 1, leave no such gap)"
+        "this run cannot be computed again: push {sequence} of worker {worker} follows its push \
+         {last} in the order of updates. What became of those between changed what its filters \
+         carried on, and with several mini-batches in flight the order of updates does not say \
+         when (filters without error-feedback, or in-flight = 1, leave no such gap)"
     )
 }

@@ -94,7 +94,8 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
     let is_whole = is_sealed(&mut bytes);
     if is_whole == Some(false) {
         bail!(
-            "{place} is damaged: it is not what was written; the disk or a copy of the file is faulty"
+            "{place} is damaged: it is not what was written; the disk or a copy of the file is \
+             faulty"
         );
     }
     let (_, header) = SafeTensors::read_metadata(&bytes)
@@ -155,8 +156,9 @@ pub(crate) fn check_finite(path: &Path, model: &Model, params: &[f32]) -> anyhow
     let tensor = tensors.find(|tensor| tensor.keys.indices().contains(&first));
     let tensor = tensor.map_or("", |tensor| tensor.name.as_str());
     let what = format!(
-        "{}: {odd} of the model's {} parameters are not finite, the first in {tensor}: the run that \
-         trained it diverged; `pstrain replay --until VERSION --out FILE` writes an earlier model",
+        "{}: {odd} of the model's {} parameters are not finite, the first in {tensor}: the run \
+         that trained it diverged; `pstrain replay --until VERSION --out FILE` writes an earlier \
+         model",
         path.display(),
         params.len()
     );

@@ -79,8 +79,9 @@ impl Replay {
             && delta > 0.0
         {
             bail!(
-                "this run cannot be computed again: its workers computed on parameters that differed \
-                 by up to {delta} from any version (pull-filter = {}; changed alone leaves no such gap)",
+                "this run cannot be computed again: its workers computed on parameters that \
+                 differed by up to {delta} from any version (pull-filter = {}; changed alone \
+                 leaves no such gap)",
                 job.filters.pull
             );
         }

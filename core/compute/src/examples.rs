@@ -134,8 +134,8 @@ impl fmt::Display for ShapeError {
             Self::NotFinite { column } => write!(f, "value of column {column} is not finite"),
             Self::Entries { columns, values, inputs } => write!(
                 f,
-                "a sparse row of {columns} columns and {values} values does not fit: as many of each \
-                 are needed, the columns ascending and below {inputs}"
+                "a sparse row of {columns} columns and {values} values does not fit: as many of \
+                 each are needed, the columns ascending and below {inputs}"
             ),
             Self::Packed { bytes, row } => {
                 write!(f, "{bytes} bytes are not a whole number of {row}-byte examples")

@@ -184,7 +184,8 @@ impl fmt::Display for Refusal {
             }
             Self::ServerTaken { server } => write!(
                 f,
-                "server {server} is there already; stop one of the two, or wait until its lease is over"
+                "server {server} is there already; stop one of the two, or wait until its lease is \
+                 over"
             ),
             Self::ServerMoved { server } => {
                 write!(f, "server {server} is another process now, elsewhere; ask again where")
@@ -194,8 +195,8 @@ impl fmt::Display for Refusal {
                 "it is a standby, and the server that it stands by for is at {leader}; ask that one"
             ),
             Self::HasStandby => f.write_str(
-                "the server has a standby already, or waits for one that it has lost; stop that one, \
-                 or wait",
+                "the server has a standby already, or waits for one that it has lost; stop that \
+                 one, or wait",
             ),
             Self::Over => f.write_str("the run is over"),
             Self::Data { difference } => write!(
@@ -204,8 +205,8 @@ impl fmt::Display for Refusal {
                  that the server has, or use --data server where the server sends the data"
             ),
             Self::NoRows => f.write_str(
-                "the server keeps no rows to send, for the job says data-from = own; give the worker \
-                 the data with --data PATH",
+                "the server keeps no rows to send, for the job says data-from = own; give the \
+                 worker the data with --data PATH",
             ),
             Self::Fenced { incarnation } => write!(
                 f,

@@ -355,8 +355,8 @@ impl fmt::Display for EndReason {
             Self::WorkerLost(worker) => {
                 write!(
                     f,
-                    "worker {worker} was lost and did not come back in time, and on-worker-loss does \
-                     not let the run go on without it (continue would)"
+                    "worker {worker} was lost and did not come back in time, and on-worker-loss \
+                     does not let the run go on without it (continue would)"
                 )
             }
             Self::TooFewWorkers { present, needed } => {
@@ -369,7 +369,8 @@ impl fmt::Display for EndReason {
             Self::ServerLost(server) => write!(
                 f,
                 "server {server} was not there in time, and it alone has its part of the \
-                 parameters; see that it runs and can reach the coordinator, and start the run again"
+                 parameters; see that it runs and can reach the coordinator, and start the run \
+                 again"
             ),
             Self::Diverged(version) => write!(
                 f,

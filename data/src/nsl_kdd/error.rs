@@ -119,7 +119,8 @@ impl fmt::Display for Problem {
                 "not text; expected a plain NSL-KDD file, or one packed with gzip, xz or zstd",
             ),
             Self::Header => f.write_str(
-                "the first line names the columns, but NSL-KDD files have no header; remove that line",
+                "the first line names the columns, but NSL-KDD files have no header; remove that \
+                 line",
             ),
             Self::Width { found, before } => {
                 let columns = if *found == 1 { "column" } else { "columns" };
@@ -149,7 +150,10 @@ impl fmt::Display for Problem {
             Self::Attack { value } => {
                 write!(f, "{}: unknown attack {value:?}; ", Column(42))?;
                 f.write_str(match value.strip_suffix('.') {
-                    Some(_) => "names in NSL-KDD have no full stop; this may be a KDD Cup 1999 file",
+                    Some(_) => {
+                        "names in NSL-KDD have no full stop; this may be a KDD Cup 1999 \
+                        file"
+                    }
                     None => "expected normal or one of the data set's 39 attacks, such as neptune",
                 })
             }

@@ -53,8 +53,8 @@ impl fmt::Display for LibsvmError {
             ),
             Problem::Empty => f.write_str("no rows; expected lines such as `+1 3:1 11:0.5`"),
             Problem::NotText => f.write_str(
-                "no text, or a line that never ends; expected lines such as `+1 3:1 11:0.5`, plain or \
-                 packed with gzip, xz or zstd",
+                "no text, or a line that never ends; expected lines such as `+1 3:1 11:0.5`, plain \
+                 or packed with gzip, xz or zstd",
             ),
             Problem::Label(word) => {
                 write!(f, "label {word:?} is none of two classes; use -1 (or 0) and +1")
@@ -62,7 +62,10 @@ impl fmt::Display for LibsvmError {
             Problem::Feature(word) => {
                 write!(f, "{word:?} is no feature; write NUMBER:VALUE, such as 11:0.5")
             }
-            Problem::First => f.write_str("feature 0, but numbers begin at 1; add 1 to all of them"),
+            Problem::First => f.write_str(
+                "feature 0, but numbers begin at 1; add 1 to all of \
+                them",
+            ),
             Problem::Order(before, now) => {
                 write!(f, "feature {now} after {before}; numbers must ascend, each once a line")
             }

@@ -187,7 +187,8 @@ proptest! {
         if let Err(error) = records(with(column, &field).as_bytes()) {
             let told = error.to_string();
             prop_assert!(told.starts_with("some.txt:1: "), "{told}");
-            prop_assert!(told.contains(&format!("column {column} (")) || told.contains("not text"), "{told}");
+            prop_assert!(told.contains(&format!("column {column} (")) || told.contains("not \
+                text"), "{told}");
         }
     }
 }

@@ -213,8 +213,8 @@ impl Stage {
         )));
         if group {
             self.start(self.adapted(
-                "pstrain server --shard 2/2 --tls node2 --coordinator gw:7070 --listen 0.0.0.0:7071 \
-                 --advertise node2:7071",
+                "pstrain server --shard 2/2 --tls node2 --coordinator gw:7070 --listen \
+                 0.0.0.0:7071 --advertise node2:7071",
             ));
         }
         self.staff();

@@ -238,8 +238,8 @@ impl fmt::Display for CheckpointError {
             Problem::Other => write!(f, "{path} is no checkpoint of this release of pstrain"),
             Problem::Another => write!(
                 f,
-                "{path} is not the checkpoint that belongs there, but that of another run or another \
-                 number"
+                "{path} is not the checkpoint that belongs there, but that of another run or \
+                 another number"
             ),
             Problem::Restore(why) => write!(f, "{path} cannot be gone on from: {why}"),
         }

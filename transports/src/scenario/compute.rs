@@ -283,7 +283,8 @@ impl FromStr for TimeModel {
                     return Err(format!(
                         "{text:?} is no time of a mini-batch; use a time such as 4.5ms, \
                          normal:MEAN,DEVIATION, lognormal:MEDIAN,SIGMA, exponential:MEAN, \
-                         pareto:MINIMUM,ALPHA[,PLUS], straggler:FAST,SLOW,P_ENTER,P_LEAVE or measured"
+                         pareto:MINIMUM,ALPHA[,PLUS], straggler:FAST,SLOW,P_ENTER,P_LEAVE or \
+                         measured"
                     ));
                 }
             },

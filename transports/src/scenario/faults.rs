@@ -59,7 +59,8 @@ enum Item {
 }
 
 /// Why there is nobody that a server could follow.
-const NO_STANDBY: &str = "there is no standby; say what its link to the server is like, such as --link standby.delay=1ms";
+const NO_STANDBY: &str = "there is no standby; say what its link to the server is like, such as \
+    --link standby.delay=1ms";
 
 /// The most random incidents of one item.
 const MOST_RANDOM: u32 = 1_000_000;
@@ -326,7 +327,8 @@ mod tests {
             ),
             (
                 "2.slow@30s",
-                "faults: 2.slow@30s: \"slow\" is no fault; there are crash, restart, cut, heal, duplicate (a slow machine is said with compute",
+                "faults: 2.slow@30s: \"slow\" is no fault; there are crash, restart, cut, heal, \
+                 duplicate (a slow machine is said with compute",
             ),
             ("crash@1s", "faults: crash@1s: write WORKER.FAULT@TIME"),
             ("1.crash@x", "faults: 1.crash@x: \"x\" is no time"),

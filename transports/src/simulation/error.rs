@@ -45,8 +45,8 @@ impl fmt::Display for SimulationError {
         match self {
             Self::Link(worker) => write!(
                 f,
-                "nothing is said about the link of worker {worker}: give --link {worker}.delay=TIME, \
-                 or --link all.delay=0ms for links without delay"
+                "nothing is said about the link of worker {worker}: give --link \
+                 {worker}.delay=TIME, or --link all.delay=0ms for links without delay"
             ),
             Self::Compute(worker) => write!(
                 f,

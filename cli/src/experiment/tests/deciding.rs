@@ -108,7 +108,8 @@ fn the_best_over_an_axis_is_found_among_those_that_get_there() {
 #[test]
 fn what_was_cut_short_or_is_missing_is_not_guessed() {
     // Async ends after 10 epochs at 0.8; sync is at 0.9 on average of three after 5.
-    let ratio = "{epoch to accuracy 0.9; consistency=asp, delay=1} / {epoch to accuracy 0.9; consistency=bsp, delay=1}";
+    let ratio = "{epoch to accuracy 0.9; consistency=asp, delay=1} / {epoch to accuracy 0.9; \
+        consistency=bsp, delay=1}";
     let claims = [
         claim(ratio, "measured >= 1.5"),
         claim(ratio, "measured >= 3"),
@@ -157,7 +158,8 @@ impl Execute for Noisy {
 fn a_difference_within_the_noise_cannot_be_told() {
     let between = |one: u32, other: u32| {
         format!(
-            "{{accuracy; consistency=asp, delay={one}}} - {{accuracy; consistency=asp, delay={other}}}"
+            "{{accuracy; consistency=asp, delay={one}}} - {{accuracy; consistency=asp, \
+             delay={other}}}"
         )
     };
     let claims = [

@@ -287,8 +287,8 @@ impl fmt::Display for FilterError {
             }
             Self::Late { filter, after } => write!(
                 f,
-                "filters: {filter} cannot come after {after}: first those that choose keys, then at \
-                 most one that says how values travel"
+                "filters: {filter} cannot come after {after}: first those that choose keys, then \
+                 at most one that says how values travel"
             ),
             Self::Pull(what) => write!(f, "pull-filter: {what}"),
             Self::Gaps(filter) => write!(
@@ -297,9 +297,9 @@ impl fmt::Display for FilterError {
             ),
             Self::Penalty(filter) => write!(
                 f,
-                "filters: {filter} leaves out what an l1 penalty would keep at 0, and error-feedback \
-                 would bring it back: it needs optimizer = sgd or diagonal, proximal = l1:LAMBDA and \
-                 error-feedback = auto or off"
+                "filters: {filter} leaves out what an l1 penalty would keep at 0, and \
+                 error-feedback would bring it back: it needs optimizer = sgd or diagonal, \
+                 proximal = l1:LAMBDA and error-feedback = auto or off"
             ),
             Self::NoError => f.write_str(
                 "error-feedback = on: these filters take nothing away that could be added to the \

@@ -59,11 +59,12 @@ impl fmt::Display for ModelError {
             }
             Self::NotSparse { classes } => write!(
                 f,
-                "model = logistic reads sparse rows of two classes, but the data have {classes}, or \
-                 dense columns; use libsvm or sparse data, or model = softmax"
+                "model = logistic reads sparse rows of two classes, but the data have {classes}, \
+                 or dense columns; use libsvm or sparse data, or model = softmax"
             ),
             Self::Sparse => f.write_str(
-                "the data are sparse rows, which only model = logistic reads; choose it, or other data",
+                "the data are sparse rows, which only model = logistic reads; choose it, or other \
+                 data",
             ),
             Self::TooManyParameters { layer, parameters } => write!(
                 f,

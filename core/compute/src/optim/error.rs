@@ -30,7 +30,8 @@ impl fmt::Display for OptimError {
             Self::Real { field, value, allowed } => write!(f, "{field} {value}: must be {allowed}"),
             Self::Zero { field } => write!(f, "{field} 0: must be 1 or more"),
             Self::ConstantRate => f.write_str(
-                "optimizer ftrl sets the rate of each parameter by itself: schedule must be constant",
+                "optimizer ftrl sets the rate of each parameter by itself: schedule must be \
+                 constant",
             ),
         }
     }

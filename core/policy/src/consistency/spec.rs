@@ -197,9 +197,10 @@ impl fmt::Display for UnknownConsistency {
         }
         write!(
             f,
-            "{text:?} is no consistency: use bsp, asp, ssp:SLACK, delay:D, delay:inf, dssp:LOW,HIGH, \
-             k-sync:K, backup:B, k-batch-sync:K, rennala:S, k-async:K, buffered:K, malenia:S, \
-             ringmaster:R, ringleader, round-robin or auto, with whole numbers (for example ssp:3)"
+            "{text:?} is no consistency: use bsp, asp, ssp:SLACK, delay:D, delay:inf, \
+             dssp:LOW,HIGH, k-sync:K, backup:B, k-batch-sync:K, rennala:S, k-async:K, buffered:K, \
+             malenia:S, ringmaster:R, ringleader, round-robin or auto, with whole numbers (for \
+             example ssp:3)"
         )
     }
 }

@@ -26,19 +26,20 @@ impl Job {
         };
         let switches = self.switches.iter().map(|switch| switch.to);
         let needs = if !self.is_sparse() {
-            "model = logistic: of other models the gradient of some keys costs what that of all does"
+            "model = logistic: of other models the gradient of some keys costs what that of all \
+             does"
         } else if blocks.count > self.data.shape.inputs {
             "a column of the data for each of them: use fewer"
         } else if ![mode.consistency].into_iter().chain(switches).all(in_order) {
-            "consistency = bsp or delay: only there all gradients of an update are of one iteration, \
-             and so of one block"
+            "consistency = bsp or delay: only there all gradients of an update are of one \
+             iteration, and so of one block"
         } else if mode.max_staleness.is_some() {
             "max-staleness = none: whoever were to compute a block again would be late for the next"
         } else if self.redundancy != Redundancy::None {
             "redundancy = none"
         } else if self.work != WorkSpec::Equal || self.membership.on_loss == OnLoss::Reassign {
-            "work = equal, and on-worker-loss other than reassign: each update is of one mini-batch of \
-             each worker"
+            "work = equal, and on-worker-loss other than reassign: each update is of one \
+             mini-batch of each worker"
         } else if matches!(self.update.optimizer, OptimizerSpec::Adam { .. }) {
             "another optimizer than adam, which counts the steps of all keys alike"
         } else {
@@ -54,8 +55,8 @@ impl Job {
         } else if !self.is_sparse() {
             "model = logistic: there is a bound of the second derivatives of no other model"
         } else if mode.staleness != StalenessSpec::Plain {
-            "staleness = plain: a gradient that counted less would count less in both, gradient and \
-             curvature, and so make the same step"
+            "staleness = plain: a gradient that counted less would count less in both, gradient \
+             and curvature, and so make the same step"
         } else {
             return Ok(());
         };

@@ -67,8 +67,8 @@ impl fmt::Display for WorkError {
             Self::Reassign { needs } => write!(f, "on-worker-loss = reassign needs {needs}"),
             Self::Shards { count, rows } => write!(
                 f,
-                "work = shards:{count}: must be 1 to {MOST_SHARDS}, and at most the {rows} training \
-                 rows"
+                "work = shards:{count}: must be 1 to {MOST_SHARDS}, and at most the {rows} \
+                 training rows"
             ),
             Self::Redundancy { redundancy, needs } => {
                 write!(f, "redundancy = {redundancy} needs {needs}")
@@ -258,15 +258,15 @@ impl Job {
                 ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader
             ) {
                 return Err(
-                    "another consistency than malenia and ringleader: these give every worker's own \
-                     data the same say, and here the data are everybody's (rennala:S and asp are the \
-                     same for such data)",
+                    "another consistency than malenia and ringleader: these give every worker's \
+                     own data the same say, and here the data are everybody's (rennala:S and asp \
+                     are the same for such data)",
                 );
             }
             if mode.participation != ParticipationSpec::Plain {
                 return Err(
-                    "participation = plain: the others weigh workers by data that only they have, and \
-                     here each example counts once an epoch, whoever computes it",
+                    "participation = plain: the others weigh workers by data that only they have, \
+                     and here each example counts once an epoch, whoever computes it",
                 );
             }
         }

@@ -308,8 +308,8 @@ impl Store {
         }
         if keys.header.curved != self.aggregator.bends() {
             return Err(String::from(
-                "its working set says how much the loss can bend where the optimizer does not go by \
-                 that, or says nothing of it where the optimizer does",
+                "its working set says how much the loss can bend where the optimizer does not go \
+                 by that, or says nothing of it where the optimizer does",
             ));
         }
         let Some(list) = keys.list() else {

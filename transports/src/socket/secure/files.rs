@@ -36,14 +36,14 @@ pub(super) fn read_secret(path: &Path, access: KeyAccess) -> Result<String, Secu
     let file = path.display();
     Err(SecurityError(if KeyAccess::RootsGroup.allows(mode, owner, reader) {
         format!(
-            "{file}: it is root's, and its group can read it (mode {mode:04o}); chmod 400 and chown it \
-             to the user of this process, or allow that with --group-readable-key if root hands the \
-             key over in this way (Kubernetes, systemd)"
+            "{file}: it is root's, and its group can read it (mode {mode:04o}); chmod 400 and \
+             chown it to the user of this process, or allow that with --group-readable-key if root \
+             hands the key over in this way (Kubernetes, systemd)"
         )
     } else {
         format!(
-            "{file}: others can read it (mode {mode:04o}), so it may be secret no more; make a new one, \
-             or if nobody else has ever been on this machine: chmod 600 {file}"
+            "{file}: others can read it (mode {mode:04o}), so it may be secret no more; make a new \
+             one, or if nobody else has ever been on this machine: chmod 600 {file}"
         )
     }))
 }

@@ -192,8 +192,8 @@ pub(super) enum Layer {
 }
 
 /// Why a stream ended before its handshake was over.
-pub(super) const UNPROVED: &str = "closed by the peer before both had proved who they are; run both \
-                                   with --tls, or both with --psk";
+pub(super) const UNPROVED: &str = "closed by the peer before both had proved who they are; run \
+    both with --tls, or both with --psk";
 
 impl Layer {
     /// Whether both sides have proved what they must: only then do plain bytes go in or out.
@@ -216,12 +216,12 @@ impl Layer {
     pub(super) const fn unanswered(&self, stream: &Stream) -> &'static str {
         match (self, stream) {
             (Self::Plain, Stream::Tcp(_)) => {
-                "closed by the peer without a word; if it is run with --tls or --psk, run this side \
-                 with the same"
+                "closed by the peer without a word; if it is run with --tls or --psk, run this \
+                 side with the same"
             }
             (Self::Plain, Stream::Unix(_)) => {
-                "closed by the peer without a word; run both as one user, and if it is run with --tls \
-                 or --psk, run this side with the same"
+                "closed by the peer without a word; run both as one user, and if it is run with \
+                 --tls or --psk, run this side with the same"
             }
             #[cfg(feature = "tls")]
             (Self::Tls(_), _) => UNPROVED,

@@ -178,8 +178,8 @@ fn of_alert(alert: AlertDescription) -> (String, bool) {
     let why = match alert {
         // There is one alert for both.
         AlertDescription::CertificateExpired => {
-            "that it is not valid now: it has expired (make a new one with `pstrain cert node`), or is \
-             not valid yet (is the clock right on both machines?)"
+            "that it is not valid now: it has expired (make a new one with `pstrain cert node`), \
+             or is not valid yet (is the clock right on both machines?)"
         }
         AlertDescription::CertificateRevoked => "that it was revoked",
         AlertDescription::UnknownCA | AlertDescription::DecryptError => "that it is of another CA",

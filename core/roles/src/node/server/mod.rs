@@ -427,8 +427,8 @@ impl Server {
 
 /// A refusal for a standby of a server that keeps checkpoints alone.
 pub(super) fn no_standby() -> Refusal {
-    let what = "this server takes no standby: it keeps checkpoints; start it with --durability none or \
-                log";
+    let what = "this server takes no standby: it keeps checkpoints; start it with --durability \
+        none or log";
     Refusal::Server { what: what.into() }
 }
 

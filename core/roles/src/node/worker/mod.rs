@@ -112,8 +112,9 @@ impl fmt::Display for WorkerError {
             Self::Protocol(what) => write!(f, "the server broke the protocol: {what}"),
             Self::Damaged { times, why } => write!(
                 f,
-                "{times} connections in a row ended with a damaged message, the last one with: {why}; \
-                 something on the way to the server changes bytes: see to it, or use --tls or --psk"
+                "{times} connections in a row ended with a damaged message, the last one with: \
+                 {why}; something on the way to the server changes bytes: see to it, or use --tls \
+                 or --psk"
             ),
             Self::Data(what) => f.write_str(what),
             Self::Workers { wanted, workers } => write!(
@@ -123,13 +124,13 @@ impl fmt::Display for WorkerError {
             Self::GoesBack(checkpoint) => write!(f, "the servers go back to {checkpoint}"),
             Self::Abandoned { why } => write!(
                 f,
-                "its standby is gone ({why}), and most of the workers have not promised to follow it \
-                 alone"
+                "its standby is gone ({why}), and most of the workers have not promised to follow \
+                 it alone"
             ),
             Self::Deposed { term } => write!(
                 f,
-                "its standby leads in its place (term {term}): nothing that this one did since counts; \
-                 start it again as a standby of that one"
+                "its standby leads in its place (term {term}): nothing that this one did since \
+                 counts; start it again as a standby of that one"
             ),
         }
     }
