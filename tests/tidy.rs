@@ -1,4 +1,4 @@
-//! The layout of the code: imports inside a crate run one way, from higher floors to lower ones.
+//! The layout of the code and its words: what neither Cargo nor rustfmt nor clippy checks.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
@@ -6,43 +6,152 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules of `core`, the lowest floor first. A module imports from lower floors alone.
-const CORE: [&[&str]; 11] = [
-    &["id", "rng", "simd", "sum", "time", "codec"],
-    &["task", "identity", "params", "reference", "rules", "saved", "coding"],
-    &["decided", "examples", "optim"],
-    &["consistency", "fingerprint", "filter", "model"],
-    &["evaluation", "mode"],
-    &["aggregate", "auto"],
-    &["job"],
-    &["trainer", "work"],
-    &["protocol"],
-    &["store"],
-    &["node"],
+/// The modules of each crate, the lowest floor first. A module imports from lower floors alone.
+const FLOORS: [(&str, &[&[&str]]); 7] = [
+    (
+        "core/compute",
+        &[
+            &["codec", "examples", "id", "rng", "simd", "sum", "time", "words"],
+            &["coding", "fingerprint", "params", "reference", "saved", "task"],
+            &["decided", "model", "optim"],
+            &["evaluation", "filter"],
+        ],
+    ),
+    (
+        "core/policy",
+        &[
+            &["rules"],
+            &["consistency"],
+            &["mode"],
+            &["aggregate", "auto"],
+            &["job"],
+            &["trainer", "work"],
+        ],
+    ),
+    (
+        "core/wire",
+        &[
+            &["checkpoint", "checksum", "client", "identity", "keys", "name", "range"],
+            &["release", "replica", "spares", "spent"],
+            &["holders", "refusal"],
+            &["status", "worker"],
+            &["decision", "received"],
+            &["group"],
+            &["limits", "message"],
+            &["kind"],
+            &["frame"],
+            &["decoder", "outgoing"],
+        ],
+    ),
+    ("core/roles", &[&["store"], &["node"]]),
+    (
+        "transports",
+        &[
+            &["address", "clock", "punctuality", "refusals", "scenario", "sparing", "transport"],
+            &["driver", "gradient", "memory", "shaped", "socket"],
+            &["evaluate", "journal", "paced"],
+            &["compute"],
+            &["services"],
+            &["simulation"],
+        ],
+    ),
+    (
+        "data",
+        &[
+            &["decompress", "experiments", "split", "standardise"],
+            &["nsl_kdd", "sparse"],
+            &["partition", "recipe", "synthetic"],
+            &["error"],
+            &["source"],
+            &["evaluation", "info"],
+            &["spec"],
+            &["outline"],
+            &["prepared"],
+        ],
+    ),
+    (
+        "cli",
+        &[
+            &["digest", "keys", "links", "messages", "metrics", "picture", "rank", "served"],
+            &["statistics", "troubles", "waiting"],
+            &["exit", "html", "job"],
+            &["args", "calibration", "signals", "simulate"],
+            &["durable", "security", "why"],
+            &["pulse"],
+            &["progress"],
+            &["record"],
+            &["experiment", "table"],
+            &["bench", "validate"],
+            &["cmd"],
+            &["top"],
+        ],
+    ),
 ];
 
-/// The product code of a crate by module of its root: files of tests are left out.
-fn modules(root: &Path) -> BTreeMap<String, Vec<PathBuf>> {
-    let mut modules: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    let mut folders = vec![root.to_owned()];
+/// Columns of a comment.
+const COMMENT_COLUMNS: usize = 100;
+/// Columns of code: more than rustfmt's, for what it does not break.
+const CODE_COLUMNS: usize = 120;
+/// Lines of a file.
+const FILE_LINES: usize = 620;
+
+/// Words that make a reader look for their subject, and how often comments of product code may have
+/// each. A number only ever falls: lower it to what is found.
+const WORDS: [(&str, usize); 9] = [
+    ("whoever", 169),
+    ("somebody", 78),
+    ("nobody", 120),
+    ("anybody", 18),
+    ("everybody", 26),
+    ("those that", 88),
+    ("that of", 47),
+    ("anew", 52),
+    ("beside", 36),
+];
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The files below a folder of the repository whose names end in `ending`.
+fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![root().join(folder)]);
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder of the source") {
+        for entry in fs::read_dir(&folder).expect("a folder of the repository") {
             let path = entry.expect("an entry of the folder").path();
-            let name = path.file_stem().and_then(|name| name.to_str()).expect("a plain name");
-            if name == "tests" {
-                continue;
-            }
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a plain name");
             if path.is_dir() {
-                folders.push(path);
-                continue;
+                if !name.starts_with('.') && name != "target" {
+                    folders.push(path);
+                }
+            } else if name.ends_with(ending) {
+                found.push(path);
             }
-            let inside = path.strip_prefix(root).expect("it is inside").with_extension("");
-            let first = inside.components().next().expect("a file has a name");
-            let module = first.as_os_str().to_str().expect("a plain name").to_owned();
-            modules.entry(module).or_default().push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).expect("a text file")
+}
+
+/// The sources of a crate, without files of tests, by module of its root.
+fn modules(of: &str) -> BTreeMap<String, Vec<PathBuf>> {
+    let source = root().join(of).join("src");
+    let mut modules: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for path in files(&format!("{of}/src"), ".rs") {
+        let inside = path.strip_prefix(&source).expect("it is inside").with_extension("");
+        let parts: Vec<&str> =
+            inside.components().filter_map(|part| part.as_os_str().to_str()).collect();
+        if !parts.contains(&"tests") {
+            modules.entry(parts[0].to_owned()).or_default().push(path);
         }
     }
     modules.remove("lib");
+    modules.remove("main");
     modules
 }
 
@@ -56,44 +165,72 @@ fn product(source: &str) -> String {
     text[..tests.unwrap_or(text.len())].join("\n")
 }
 
-/// The modules of the root that a source names, each once.
-fn imports(source: &str) -> Vec<&str> {
-    let rest = source.split("crate::").skip(1);
+/// The name at the beginning of a text.
+fn name(text: &str) -> &str {
     let is_end = |it: char| !(it.is_alphanumeric() || it == '_');
-    let mut names: Vec<&str> =
-        rest.map(|text| &text[..text.find(is_end).unwrap_or(text.len())]).collect();
+    &text[..text.find(is_end).unwrap_or(text.len())]
+}
+
+/// The names of the root that a source imports, each once.
+fn imports(source: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for text in source.split("crate::").skip(1) {
+        let Some(group) = text.strip_prefix('{') else {
+            names.push(name(text));
+            continue;
+        };
+        let (mut depth, mut begins) = (0_usize, true);
+        for (at, it) in group.char_indices() {
+            match it {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' => begins = depth == 0,
+                _ if begins && !it.is_whitespace() => {
+                    names.push(name(&group[at..]));
+                    begins = false;
+                }
+                _ => {}
+            }
+        }
+    }
     names.sort_unstable();
     names.dedup();
     names
 }
 
+fn expect_none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
-fn imports_of_core_run_downward() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/src");
-    let floors: BTreeMap<&str, usize> = (0..)
-        .zip(CORE)
-        .flat_map(|(floor, modules)| modules.iter().map(move |module| (*module, floor)))
-        .collect();
+fn imports_run_downward() {
     let mut wrong = Vec::new();
-    for (module, files) in modules(&root) {
-        let Some(floor) = floors.get(module.as_str()) else {
-            wrong.push(format!("core/src/{module} has no floor: add it to CORE in tests/tidy.rs"));
-            continue;
-        };
-        for file in files {
-            let source = fs::read_to_string(&file).expect("a source");
-            for name in imports(&product(&source)) {
-                if name != module && floors.get(name).is_some_and(|other| other >= floor) {
-                    wrong.push(format!(
-                        "{} imports {name}, which is not below {module}: move the name that both \
-                         need to a lower module",
-                        file.display()
-                    ));
+    for (of, floors) in FLOORS {
+        let floors: BTreeMap<&str, usize> = (0..)
+            .zip(floors)
+            .flat_map(|(floor, modules)| modules.iter().map(move |module| (*module, floor)))
+            .collect();
+        for (module, files) in modules(of) {
+            let Some(floor) = floors.get(module.as_str()) else {
+                wrong.push(format!("{of}: {module} has no floor: add it to FLOORS"));
+                continue;
+            };
+            for file in files {
+                let source = text(&file);
+                for name in imports(&product(&source)) {
+                    if name != module && floors.get(name).is_some_and(|other| other >= floor) {
+                        wrong.push(format!(
+                            "{} imports {name}, which is not below {module}: move the name that \
+                             both need to a lower module",
+                            file.display()
+                        ));
+                    }
                 }
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    expect_none(&wrong);
 }
 
 #[test]
@@ -102,4 +239,90 @@ fn comments_and_tests_import_nothing() {
         "use crate::one::Name;\n// crate::two\n#[cfg(test)]\nmod tests {\n use crate::three;\n}";
     assert_eq!(imports(&product(source)), ["one"]);
     assert_eq!(imports("crate::b::X, crate::a, crate::b"), ["a", "b"]);
+    assert_eq!(imports("use crate::{c, a::{x, y},\n b::z};"), ["a", "b", "c"]);
+}
+
+#[test]
+fn lines_and_files_are_short() {
+    let mut wrong = Vec::new();
+    for path in files(".", ".rs") {
+        let source = text(&path);
+        if source.lines().count() > FILE_LINES {
+            wrong.push(format!(
+                "{}: more than {FILE_LINES} lines; move what is the second thing in it to a file \
+                 of its own",
+                path.display()
+            ));
+        }
+        let mut is_drawing = false;
+        for (number, line) in (1..).zip(source.lines()) {
+            let comment = line.trim_start().strip_prefix("//").map(|it| it.trim_start_matches('/'));
+            let comment = comment.map(|it| it.trim_start_matches('!').trim_start());
+            if comment.is_some_and(|it| it.starts_with("```")) {
+                is_drawing = !is_drawing;
+            }
+            let most = match comment {
+                // Tables and drawings have no place to break.
+                Some(it) if is_drawing || it.starts_with('|') => usize::MAX,
+                Some(_) => COMMENT_COLUMNS,
+                None => CODE_COLUMNS,
+            };
+            if line.chars().count() > most {
+                wrong.push(format!("{}:{number}: more than {most} columns", path.display()));
+            }
+        }
+    }
+    expect_none(&wrong);
+}
+
+#[test]
+fn links_of_documents_lead_somewhere() {
+    let mut wrong = Vec::new();
+    for path in files(".", ".md") {
+        let document = text(&path);
+        let folder = path.parent().expect("a file is in a folder");
+        for rest in document.split("](").skip(1) {
+            let link = rest.split([')', '#', ' ']).next().unwrap_or_default();
+            let is_file = !link.is_empty() && !link.contains(':');
+            if is_file && !folder.join(link).exists() {
+                wrong.push(format!("{}: there is no {link}", path.display()));
+            }
+        }
+    }
+    expect_none(&wrong);
+}
+
+/// The words of the comments of product code, in lower case, with one space between two.
+fn comments() -> String {
+    let mut words = Vec::new();
+    for (of, _) in FLOORS {
+        for path in modules(of).into_values().flatten() {
+            let source = text(&path);
+            let lines = source.lines().filter_map(|line| line.trim_start().strip_prefix("//"));
+            for line in lines {
+                let plain = line.trim_start_matches(['/', '!', ' ']).to_lowercase();
+                words.extend(plain.split_whitespace().map(str::to_owned));
+            }
+        }
+    }
+    words.join(" ")
+}
+
+#[test]
+fn comments_name_their_subject() {
+    let comments = format!(" {} ", comments().replace([',', '.', ':', ';', '(', ')'], " "));
+    let comments = comments.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut wrong = Vec::new();
+    for (word, most) in WORDS {
+        let count = format!(" {comments} ").matches(&format!(" {word} ")).count();
+        if count > most {
+            wrong.push(format!(
+                "comments say {word:?} {count} times, and {most} are left: name the thing instead"
+            ));
+        }
+        if count < most {
+            wrong.push(format!("comments say {word:?} {count} times: lower its number to that"));
+        }
+    }
+    expect_none(&wrong);
 }

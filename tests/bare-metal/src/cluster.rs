@@ -11,17 +11,17 @@ use pstrain_compute::evaluation::{Evaluation, evaluate};
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::PeerId;
-use pstrain_wire::identity::Identity;
 use pstrain_compute::model::{Model, Workspace};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{
     Compute, Computed, Effect, Evaluated, Event, Input, Node, Outbox, Prepare, Prepared, Server,
     Worker, WorkerConfig,
 };
+use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Decoder, Limits, Message, encode};
-use pstrain_compute::rng::Stream;
-use pstrain_compute::time::Time;
-use pstrain_policy::trainer::Trainer;
 
 use crate::job::{WORKERS, job, partition};
 

@@ -5,17 +5,17 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_compute::examples::{Examples, Shape, ShapeError};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::model::{Activation, ModelSpec};
+use pstrain_compute::optim::UpdateSpec;
+use pstrain_compute::rng::Stream;
+use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
-use pstrain_compute::model::{Activation, ModelSpec};
-use pstrain_compute::optim::UpdateSpec;
-use pstrain_compute::rng::Stream;
 use pstrain_policy::rules::Aggregation;
 
 pub(crate) const WORKERS: u32 = 2;

@@ -7,27 +7,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::examples::Shape;
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
-use pstrain_wire::identity::Identity;
+use pstrain_compute::model::ModelSpec;
+use pstrain_compute::optim::UpdateSpec;
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::task::Task;
+use pstrain_compute::time::Time;
+use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
-use pstrain_compute::model::ModelSpec;
-use pstrain_roles::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, Server};
-use pstrain_compute::optim::UpdateSpec;
-use pstrain_compute::params::KeyRange;
-use pstrain_wire::client::{Control, PullStatus};
-use pstrain_wire::worker::{Bye, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, Push, PushHeader, Ready, Resume, Welcome};
-use pstrain_wire::{BUILD, FrameError, Message, PROTOCOL_VERSION};
 use pstrain_policy::rules::Aggregation;
-use pstrain_compute::task::Task;
-use pstrain_compute::time::Time;
+use pstrain_roles::node::{Effect, Evaluated, Event, Input, Node, Outbox, Point, Server};
+use pstrain_wire::client::{Control, PullStatus};
+use pstrain_wire::identity::Identity;
+use pstrain_wire::worker::{
+    Bye, End, EndReason, Heartbeat, Hello, Parameters, Pull, PullExamples, Push, PushHeader, Ready,
+    Resume, Welcome,
+};
+use pstrain_wire::{BUILD, FrameError, Message, PROTOCOL_VERSION};
 
 const LEASE: Duration = Duration::from_secs(1);
 

@@ -18,7 +18,10 @@ use super::{LARGEST, bits, for_seeds};
 
 /// Whether a worker's mini-batch was ever applied by another.
 fn changed_hands(aftermath: &Aftermath) -> bool {
-    let by_another = |(_, event): &(_, Event)| matches!(event, Event::Applied { worker, part, .. } if part.0 != worker.0);
+    let by_another = |(_, event): &(_, Event)| match event {
+        Event::Applied { worker, part, .. } => part.0 != worker.0,
+        _ => false,
+    };
     aftermath.events.iter().any(by_another)
 }
 

@@ -120,7 +120,10 @@ mod tests {
         assert_eq!(Scenario::from_text(&scenario.to_text()), Ok(scenario.clone()));
         assert_eq!(
             scenario.to_text(),
-            r#"{"links":"1.up.delay=1ms 2.up.delay=100ms","compute":"all.time=4.5ms 2.factor=4","faults":"1.crash@10s"}"#
+            concat!(
+                r#"{"links":"1.up.delay=1ms 2.up.delay=100ms","#,
+                r#""compute":"all.time=4.5ms 2.factor=4","faults":"1.crash@10s"}"#
+            )
         );
         let none = Scenario::parse("none", "", "none").unwrap();
         assert!(none.is_none());
