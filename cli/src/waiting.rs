@@ -1,4 +1,4 @@
-//! What a server waits for, in words.
+//! The wait of a server, in words.
 
 use std::time::Duration;
 

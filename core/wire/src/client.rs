@@ -1,4 +1,4 @@
-//! What clients say to a server, and its answers: the settings of the mode, and the status.
+//! Messages of clients to a server, and its answers: settings of the mode, and the status.
 
 use alloc::string::String;
 

@@ -1,4 +1,4 @@
-//! What a worker and its server say to each other, field by field.
+//! Messages between a worker and its server, field by field.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

@@ -206,8 +206,8 @@ impl Store {
     /// Does to the parameters here what values that were pushed say. What the optimiser remembers
     /// stays.
     pub fn push(&mut self, how: How, part: &RangePart) {
-        // Also where none of the keys are: whether a base shares the vector of the parameters is
-        // saved, and parts of one time must be equal in that.
+        // Every server splits a vector that a base shares, also one without keys of the push: saved
+        // state says which vectors are shared, and the parts of keys that move must agree on it.
         let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
         let Some(keys) = self.keys.overlap(part.keys) else { return };
         let (Some(from), Some(to)) = (keys.within(part.keys), keys.within(self.keys)) else {
