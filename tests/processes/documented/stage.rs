@@ -240,6 +240,10 @@ impl Stage {
         if words[1] == "server" {
             process.wait_to_say("listening on ");
         }
+        // One that does not follow yet when its primary ends in order looks for it for ever.
+        if value(&words, "--standby-of").is_some() {
+            process.wait_to_say("following the server");
+        }
         self.running.push(Running { process, words });
     }
 
