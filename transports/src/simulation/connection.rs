@@ -1,17 +1,20 @@
 //! A connection in virtual time: what each end knows of it.
 
+use super::ProcessId;
+use super::network::Path;
+
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    Server,
-    Worker,
+    Listener,
+    Dialler,
 }
 
 impl End {
     pub(super) const fn other(self) -> Self {
         match self {
-            Self::Server => Self::Worker,
-            Self::Worker => Self::Server,
+            Self::Listener => Self::Dialler,
+            Self::Dialler => Self::Listener,
         }
     }
 }
@@ -25,49 +28,34 @@ enum Knowledge {
     Closed,
 }
 
-/// Who dialled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Caller {
-    /// A process of a machine: the machine, and which of its processes.
-    Machine(usize, u32),
-    /// A server that does not coordinate.
-    Follower(usize),
-    /// The server, or its standby: which of the two.
-    Replica(usize),
-}
-
-/// A connection to a server. The end that dialled is the worker's, also where a server did.
+/// A connection between two processes.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) caller: Caller,
-    /// The server that was dialled; 0 is the coordinator.
-    pub(super) callee: usize,
+    dialler: ProcessId,
+    listener: ProcessId,
+    /// None if the processes reach each other without delay.
+    pub(super) path: Option<Path>,
     ends: [Knowledge; 2],
-    /// Whether what is under way is lost.
+    /// Everything that is under way is lost.
     broken: bool,
 }
 
 impl Connection {
-    pub(super) const fn new(caller: Caller, callee: usize) -> Self {
-        Self { caller, callee, ends: [Knowledge::Unheard; 2], broken: false }
+    pub(super) const fn new(dialler: ProcessId, listener: ProcessId, path: Option<Path>) -> Self {
+        Self { dialler, listener, path, ends: [Knowledge::Unheard; 2], broken: false }
     }
 
-    /// The machine that dialled, if one did.
-    pub(super) const fn machine(&self) -> Option<usize> {
-        match self.caller {
-            Caller::Machine(machine, _) => Some(machine),
-            Caller::Follower(_) | Caller::Replica(_) => None,
+    /// The process at an end.
+    pub(super) const fn at(&self, end: End) -> ProcessId {
+        match end {
+            End::Dialler => self.dialler,
+            End::Listener => self.listener,
         }
     }
 
-    /// The server at an end, if there is one.
-    pub(super) const fn server_at(&self, end: End) -> Option<usize> {
-        match (end, self.caller) {
-            (End::Server, _) => Some(self.callee),
-            (End::Worker, Caller::Follower(place)) => Some(1 + place),
-            (End::Worker, Caller::Replica(seat)) => Some(seat),
-            (End::Worker, Caller::Machine(..)) => None,
-        }
+    /// The end of a process.
+    pub(super) fn end_of(&self, process: ProcessId) -> End {
+        if process == self.dialler { End::Dialler } else { End::Listener }
     }
 
     /// The end hears of the connection; false if it does not want it any more.
@@ -86,11 +74,6 @@ impl Connection {
         let news = *knowledge != Knowledge::Closed;
         *knowledge = Knowledge::Closed;
         news
-    }
-
-    /// Whether the end has closed it, or knows that it is gone.
-    pub(super) fn is_closed(&self, end: End) -> bool {
-        self.ends[end as usize] == Knowledge::Closed
     }
 
     pub(super) fn is_open(&self, end: End) -> bool {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pstrain_compute::id::{Incarnation, Sequence, Version, WorkerId};
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Event, Input, Server};
+use pstrain_roles::node::{Event, Input};
 use pstrain_wire::Message;
 
 /// A push: no other ever has the same three.
@@ -167,14 +167,6 @@ impl History {
         self.books.failover.failures.iter_mut().for_each(|failure| failure.settled = true);
     }
 
-    /// Something went over the link between the two, to that machine.
-    pub(super) const fn carried(&mut self, to: usize, bytes: u64) {
-        match to {
-            0 => self.books.failover.up_bytes += bytes,
-            _ => self.books.failover.down_bytes += bytes,
-        }
-    }
-
     /// A worker gets a message.
     pub(super) fn told_worker(
         &mut self,
@@ -201,16 +193,18 @@ impl History {
         self.by[place] == self.told
     }
 
-    /// How it came through, with the server of whoever leads at the end.
-    pub(super) fn finish(self, survivor: Option<&Server>) -> Failover {
+    /// How the run came through. `version` is that of the server that leads at the end, if one
+    /// does; `carried` are the bytes over the link between the two, up and down.
+    pub(super) fn finish(self, version: Option<Version>, carried: [u64; 2]) -> Failover {
         let Books { mut failover, pushed, acknowledged, seen, .. } = self.books;
         failover.acknowledged = acknowledged.len() as u64;
-        let (lost, version) = match survivor {
-            Some(server) => (acknowledged.difference(&pushed).count(), server.version()),
+        let (lost, version) = match version {
+            Some(version) => (acknowledged.difference(&pushed).count(), version),
             None => (acknowledged.len(), Version(0)),
         };
         failover.lost = lost as u64;
         failover.updates_lost = seen.0.saturating_sub(version.0);
+        [failover.up_bytes, failover.down_bytes] = carried;
         failover
     }
 }

@@ -1,337 +1,352 @@
-//! Virtual time: the server and the workers of a run driven by one event queue.
+//! Virtual time: nodes driven by one event queue.
 //!
-//! The nodes are the very ones that run over sockets. Messages travel through the modelled links
-//! of the [`Scenario`], gradients are real and take as long as the modelled machines take. One
-//! seed gives one trace: nothing here reads a clock, and events due at the same time keep the
+//! A [`Simulation`] knows processes, connections and a [`Network`] of links, and no role: its
+//! nodes are any [`Node`]s, the same that run over sockets, and an [`Environment`] knows their
+//! roles. [`simulate`] is the cluster of a job: its servers and workers under a scenario.
+//!
+//! One seed gives one trace: nothing here reads a clock, and events due at the same time keep the
 //! order in which they came up.
 
+mod access;
 mod agenda;
+mod cluster;
 mod connection;
+mod environment;
 mod error;
-mod follower;
 mod history;
-mod host;
-mod machine;
-mod seat;
-mod shared;
+mod laboratory;
+mod network;
+mod process;
 mod trace;
 mod traffic;
-mod way;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::fmt;
 use std::time::Duration;
 
-use pstrain_compute::id::{PeerId, WorkerId};
-use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Input, Outbox, Replicate, Server, WorkerConfig, WorkerError};
+use pstrain_roles::node::{Effect, Input, Node, Outbox};
 use pstrain_wire::Message;
-use pstrain_wire::worker::EndReason;
 
+pub use access::LinkUsage;
+pub use cluster::{Host, Origin, Outcome, Setup, simulate};
+pub use environment::{Ending, Environment};
 pub use error::SimulationError;
 pub use history::{Failover, Failure};
-pub use host::{Host, Laboratory, Origin};
-pub use shared::LinkUsage;
+pub use laboratory::Laboratory;
+pub use network::{LinkId, Network};
+pub use process::ProcessId;
 
-use crate::scenario::{Fault, Scenario, Victim};
+use crate::scenario::Fault;
 use agenda::Agenda;
 use connection::{Connection, End};
-use follower::Follower;
-use history::History;
-use machine::Machine;
-use seat::Seat;
-use shared::SharedLink;
+use process::Process;
 use trace::Trace;
-use way::Ways;
+use traffic::Item;
 
-/// What is simulated.
-#[derive(Debug)]
-pub struct Setup<'a> {
-    /// The server, before its start.
-    pub server: Server,
-    /// Links, machines and faults.
-    pub scenario: &'a Scenario,
-    /// The stream of everything that is drawn for them.
-    pub stream: Stream,
-    /// How long a mini-batch takes on this machine, for a scenario that says `measured`.
-    pub measured: Option<Duration>,
-    /// What gradients and parameters weigh on the wire, in bytes, where that is not their own
-    /// size: a job of messages and times without arithmetic has one parameter and any weight.
-    pub weight: Option<u64>,
-    /// Raised by somebody who wants the run to finish in order.
-    pub stop: &'a AtomicBool,
+/// Processes in virtual time.
+pub struct Simulation<N, E> {
+    environment: E,
+    network: Network,
+    /// A message that is under way for longer arrives in parts.
+    heartbeat: Duration,
+    now: Time,
+    agenda: Agenda<Due>,
+    processes: Vec<Process<N>>,
+    connections: Vec<Connection>,
+    /// The run has ended: nothing is handed to a node any more.
+    has_ended: bool,
+    trace: Trace,
+    outbox: Outbox,
 }
 
-/// What came out.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Why the run ended; none if its servers were gone before.
-    pub reason: Option<EndReason>,
-    /// The server of whoever leads; if nobody does, as it was last.
-    pub server: Server,
-    /// How each worker's last process ended; none if it died, or was still there.
-    pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
-    /// When the server had finished, in virtual time.
-    pub ended: Time,
-    /// SHA-256 over everything that happened and the final parameters.
-    pub trace: [u8; 32],
-    /// Things that happened: messages arrived, gradients done, wake-ups, faults.
-    pub events: u64,
-    /// What went over the link that all share at the (first) server, to it; none if it has no rate.
-    pub shared_up: Option<LinkUsage>,
-    /// And from it.
-    pub shared_down: Option<LinkUsage>,
-    /// How the run came through what befell its servers, where there is a standby or a fault of
-    /// one of them.
-    pub failover: Option<Failover>,
-}
-
-/// Runs the job of `setup` in virtual time.
-///
-/// # Errors
-/// [`SimulationError`] if the scenario lacks what the model needs: nothing is taken for zero.
-pub fn simulate<H: Host>(setup: Setup<'_>, host: &mut H) -> Result<Outcome, SimulationError> {
-    let stop = setup.stop;
-    let mut simulation = Simulation::new(setup, host)?;
-    simulation.begin();
-    let mut stopping = false;
-    while simulation.reason.is_none() && simulation.seats.iter().any(|seat| seat.runs) {
-        simulation.step()?;
-        let leader = simulation.leader;
-        if !stopping && stop.load(Ordering::Relaxed) && simulation.seats[leader].runs {
-            stopping = true;
-            simulation.server_input(leader, Input::Drain);
-        }
+impl<N, E> fmt::Debug for Simulation<N, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation").field("now", &self.now).finish_non_exhaustive()
     }
-    simulation.finish()
 }
 
 /// Something that will happen.
 #[derive(Debug)]
 enum Due {
-    WakeServer(usize),
-    Wake(usize),
-    WakeFollower(usize),
-    /// An input for a process of the server or its standby, if that one still runs.
-    ToServer(usize, u32, Input),
-    /// An input for a process of a machine, if that one still runs.
-    ToWorker(usize, u32, Input),
+    Wake(ProcessId),
+    /// The answer to an effect reaches a process, in the life that it had then.
+    Answer(ProcessId, u32, Input),
     /// An item comes out of a link at one end.
     Arrive(u32, End, Item),
-    /// An item of so many bytes reaches the link that all share at the server at one end.
+    /// An item of so many bytes reaches the access link of the process at one end.
     Merge(u32, End, Item, u64),
     /// Part of a large message has come.
     Receiving(u32, End),
     /// A dial has taken as long as one may.
     DialOver(u32),
-    Fault(Victim, Fault),
+    Fault(ProcessId, Fault),
 }
 
-/// What travels over a link.
+/// What is left of a simulation.
 #[derive(Debug)]
-enum Item {
-    /// The connection itself.
-    Open,
-    Message(Message),
-    /// The other end has closed it.
-    Hangup,
-    /// The connection has broken: all else that is under way is lost.
-    Reset,
-}
-
-#[derive(Debug)]
-struct Simulation<'a, H> {
-    host: &'a mut H,
-    now: Time,
-    agenda: Agenda<Due>,
-    /// Where the server is, and its standby if there is one.
-    seats: Vec<Seat>,
-    /// The one of them that leads, or did last.
-    leader: usize,
-    /// The server of one that led, when its process ended.
-    remains: Option<Server>,
-    /// What of gradients goes to the standby.
-    replicate: Replicate,
-    /// The link between them.
-    standby_ways: Option<Ways>,
-    history: Option<History>,
-    reason: Option<EndReason>,
-    heartbeat: Duration,
-    stream: Stream,
-    machines: Vec<Machine>,
-    /// The servers that do not coordinate: server 2 first.
-    followers: Vec<Follower>,
-    connections: Vec<Connection>,
-    /// The link that all share at each server, each way; the coordinator's first.
-    shared_up: Vec<Option<SharedLink>>,
-    shared_down: Vec<Option<SharedLink>>,
-    weight: Option<u64>,
+pub struct Remains<N, E> {
+    /// The environment.
+    pub environment: E,
+    /// The network, with the use of its links.
+    pub network: Network,
+    /// The nodes, by process; those that have ended as they were then.
+    pub nodes: Vec<N>,
     trace: Trace,
-    outbox: Outbox,
-    scratch: Vec<u8>,
 }
 
-/// How the kinds of events that are no messages are told apart in the trace.
-mod kind {
-    pub(super) const OPEN: u8 = 128;
-    pub(super) const HANGUP: u8 = 129;
-    pub(super) const WAKE: u8 = 130;
-    pub(super) const INPUT: u8 = 131;
-    pub(super) const COMPUTED: u8 = 132;
-    pub(super) const FAULT: u8 = 133;
-    pub(super) const RECEIVING: u8 = 135;
-    pub(super) const RESET: u8 = 134;
+impl<N, E> Remains<N, E> {
+    /// How many things happened: messages arrived, gradients done, wake-ups, faults.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.trace.events()
+    }
+
+    /// SHA-256 over everything that happened, and over `parameters`.
+    #[must_use]
+    pub fn trace(self, parameters: &[f32]) -> [u8; 32] {
+        self.trace.finish(parameters)
+    }
 }
 
-/// What went over the coordinator's link.
-fn first(links: Vec<Option<SharedLink>>) -> Option<LinkUsage> {
-    links.into_iter().next().flatten().map(SharedLink::into_usage)
-}
-
-/// Whom an event of the trace concerns, if not a worker.
-const fn traced(server: usize) -> u32 {
-    u32::MAX - server as u32
-}
-
-impl<'a, H: Host> Simulation<'a, H> {
-    fn new(setup: Setup<'a>, host: &'a mut H) -> Result<Self, SimulationError> {
-        let Setup { server, scenario, stream, measured, weight, .. } = setup;
-        let membership = server.job().membership;
-        let config = |worker: WorkerId| WorkerConfig {
-            name: format!("virtual-{worker}"),
-            worker: Some(worker),
-            wants_examples: false,
-            lease: membership.lease,
-            stream: stream.fork("worker", worker.0.into()),
-        };
-        let machines = (0..membership.workers)
-            .map(WorkerId)
-            .map(|worker| Machine::new(config(worker), worker, scenario, stream, measured))
-            .collect::<Result<Vec<_>, _>>()?;
-        let shared = scenario.links.server();
-        let servers = server.job().servers;
-        let followers: Vec<_> = (0..servers as usize - 1)
-            .map(|place| Follower::new(place, servers, membership.lease, stream))
-            .collect();
-        let faults = scenario.faults.resolve(membership.workers, stream);
-        let is_servers = |(_, victim, _): &(Time, Victim, Fault)| {
-            matches!(victim, Victim::Server | Victim::Standby)
-        };
-        let standby = scenario.links.standby();
-        let has_history = standby.is_some() || faults.iter().any(is_servers);
-        let mut agenda = Agenda::new();
-        for (at, victim, fault) in faults {
-            agenda.put(at, Due::Fault(victim, fault));
-        }
-        let replicate = scenario.links.replicate();
-        let seats = Seat::all(server, standby.is_some().then_some(replicate), stream)?;
-        let links = seats.len() + followers.len();
-        Ok(Self {
-            host,
+impl<N: Node, E: Environment<N>> Simulation<N, E> {
+    /// A simulation without processes.
+    #[must_use]
+    pub fn new(environment: E, network: Network, heartbeat: Duration) -> Self {
+        Self {
+            environment,
+            network,
+            heartbeat,
             now: Time::ZERO,
-            agenda,
-            seats,
-            leader: 0,
-            remains: None,
-            replicate,
-            standby_ways: standby.map(|link| Ways::of_standby(link, stream)),
-            history: has_history.then(History::default),
-            reason: None,
-            heartbeat: membership.heartbeat(),
-            stream,
-            machines,
-            followers,
+            agenda: Agenda::new(),
+            processes: Vec::new(),
             connections: Vec::new(),
-            shared_up: (0..links).map(|_| shared.up.map(SharedLink::new)).collect(),
-            shared_down: (0..links).map(|_| shared.down.map(SharedLink::new)).collect(),
-            weight,
+            has_ended: false,
             trace: Trace::new(),
             outbox: Outbox::new(),
-            scratch: Vec::new(),
-        })
-    }
-
-    fn begin(&mut self) {
-        for seat in 0..self.seats.len() {
-            self.server_input(seat, Input::Start);
-        }
-        for place in 0..self.followers.len() {
-            self.follower_input(place, Input::Start);
-        }
-        for machine in 0..self.machines.len() {
-            self.start(machine);
         }
     }
 
-    fn finish(mut self) -> Result<Outcome, SimulationError> {
-        let at = self.now;
-        let leader = &self.seats[self.leader];
-        let survives = self.reason.is_some() || (leader.leads() && leader.runs);
-        let last = self.last_place(survives);
-        let replaced = self.remains.take();
-        let server = self.seats.swap_remove(last).into_server().or(replaced);
-        let server = server.ok_or(SimulationError::Stuck { at })?;
-        let survivor = survives.then_some(&server);
-        let events = self.trace.events();
-        Ok(Outcome {
-            trace: self.trace.finish(server.parameters()),
-            reason: self.reason,
-            failover: self.history.map(|history| history.finish(survivor)),
-            server,
-            workers: self.machines.into_iter().map(|machine| machine.ended).collect(),
-            ended: self.now,
-            events,
-            shared_up: first(self.shared_up),
-            shared_down: first(self.shared_down),
-        })
+    /// Adds a process, which `label` names in the trace.
+    pub fn add(&mut self, node: N, label: u32) -> ProcessId {
+        self.processes.push(Process::new(node, label));
+        ProcessId(self.processes.len() as u32 - 1)
     }
 
-    /// Where the server is that the run has come to.
-    fn last_place(&self, survives: bool) -> usize {
-        let other = (self.seats.len() - 1).saturating_sub(self.leader);
-        let is_whole = |place| self.history.as_ref().is_some_and(|it| it.is_whole(place));
-        let has_all = is_whole(other) && self.seats[other].server().is_some();
-        if survives || !has_all { self.leader } else { other }
+    /// Plans a fault.
+    pub fn plan(&mut self, at: Time, process: ProcessId, fault: Fault) {
+        self.agenda.put(at, Due::Fault(process, fault));
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The environment.
+    #[must_use]
+    pub const fn environment(&self) -> &E {
+        &self.environment
+    }
+
+    /// The node of a process.
+    ///
+    /// # Panics
+    /// If there is no such process.
+    #[must_use]
+    pub fn node(&self, process: ProcessId) -> &N {
+        &self.processes[process.0 as usize].node
+    }
+
+    /// Whether a process has neither finished nor crashed.
+    ///
+    /// # Panics
+    /// If there is no such process.
+    #[must_use]
+    pub fn runs(&self, process: ProcessId) -> bool {
+        self.processes[process.0 as usize].runs
+    }
+
+    /// Whether the run has ended, as the environment says ([`Ending::Run`]).
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// What is left.
+    pub fn finish(self) -> Remains<N, E> {
+        let Self { environment, network, processes, trace, .. } = self;
+        let nodes = processes.into_iter().map(|process| process.node).collect();
+        Remains { environment, network, nodes, trace }
     }
 
     /// Lets the next thing happen.
-    fn step(&mut self) -> Result<(), SimulationError> {
+    ///
+    /// # Errors
+    /// [`SimulationError::Stuck`] if nothing will ever happen again.
+    pub fn step(&mut self) -> Result<(), SimulationError> {
         let Some((at, due)) = self.agenda.next() else {
             return Err(SimulationError::Stuck { at: self.now });
         };
         self.now = at;
         match due {
-            Due::WakeServer(seat) => self.wake_server(seat, at),
-            Due::Wake(machine) => self.wake(machine, at),
-            Due::WakeFollower(place) => self.wake_follower(place, at),
-            Due::ToServer(seat, life, input) if self.seats[seat].life == life => {
-                self.trace.note(at, kind::INPUT, traced(seat), 0);
-                self.server_input(seat, input);
-            }
-            Due::ToServer(..) => {}
-            Due::ToWorker(machine, life, input) => self.done(machine, life, input),
+            Due::Wake(process) => self.wake(process),
+            Due::Answer(process, life, input) => self.answer(process, life, input),
             Due::Arrive(connection, end, item) => self.arrive(connection, end, item),
             Due::Merge(connection, end, item, bytes) => self.merge(connection, end, item, bytes),
             Due::Receiving(connection, end) => self.receiving(connection, end),
             Due::DialOver(connection) => self.dial_over(connection),
-            Due::Fault(victim, fault) => {
-                let whom = match victim {
-                    Victim::Worker(worker) => worker.0,
-                    Victim::Server => traced(0),
-                    Victim::Standby => traced(1),
-                };
-                self.trace.note(at, kind::FAULT, whom, fault as u64);
-                match victim {
-                    Victim::Worker(worker) => self.worker_fault(worker, fault),
-                    Victim::Server => self.server_fault(0, fault),
-                    Victim::Standby => self.server_fault(1, fault),
-                }
-            }
+            Due::Fault(process, fault) => self.fault(process, fault),
         }
         Ok(())
     }
 
-    fn peer(connection: u32) -> PeerId {
-        PeerId(connection.into())
+    /// Hands an input to the node of a process, if that runs, and carries out the effects.
+    ///
+    /// # Panics
+    /// If there is no such process.
+    pub fn input(&mut self, id: ProcessId, input: Input) {
+        let process = &mut self.processes[id.0 as usize];
+        if self.has_ended || !process.runs {
+            return;
+        }
+        self.environment.before(self.now, id, &process.node, &input);
+        let mut outbox = std::mem::take(&mut self.outbox);
+        process.node.handle(self.now, input, &mut outbox);
+        for effect in outbox.drain(..) {
+            self.obey(id, effect);
+        }
+        self.outbox = outbox;
+        self.environment.after(self.now, id, &self.processes[id.0 as usize].node);
+        self.plan_wake(id);
+    }
+
+    fn obey(&mut self, id: ProcessId, effect: Effect) {
+        match effect {
+            Effect::Send(peer, message) => {
+                self.environment.sends(self.now, id, peer, &message);
+                self.send(id, peer, message);
+            }
+            Effect::SendStatus { peer, status, .. } => {
+                self.send(id, peer, Message::Status(status));
+            }
+            Effect::SendExamples { peer, part, from } => {
+                match self.environment.examples(id, part, from) {
+                    Some(chunk) => self.send(id, peer, Message::Examples(chunk)),
+                    None => self.close(id, peer),
+                }
+            }
+            Effect::Close(peer) => self.close(id, peer),
+            Effect::Dial(target) => self.dial(id, &target),
+            Effect::Done(result) => match self.environment.finished(id, result) {
+                Ending::Process => self.end(id),
+                Ending::Run => self.has_ended = true,
+            },
+            // Limits guard against hostile bytes, and there are no bytes here.
+            Effect::Limit(..) | Effect::Spare(_) => {}
+            Effect::Prepare(_)
+            | Effect::Compute(_)
+            | Effect::Evaluate(_)
+            | Effect::Checkpoint(_)
+            | Effect::Write
+            | Effect::Report(_) => {
+                if let Some((at, input)) = self.environment.perform(self.now, id, effect) {
+                    let life = self.processes[id.0 as usize].life;
+                    self.agenda.put(at, Due::Answer(id, life, input));
+                }
+            }
+        }
+    }
+
+    /// The answer to an effect is there.
+    fn answer(&mut self, id: ProcessId, life: u32, input: Input) {
+        let (kind, what) = match &input {
+            Input::Computed(computed) => {
+                let loss = u64::from(computed.loss.to_bits());
+                (trace::COMPUTED, computed.ticket.sequence.0 << 32 ^ loss)
+            }
+            _ => (trace::INPUT, 0),
+        };
+        self.trace.note(self.now, kind, self.label(id), what);
+        if self.processes[id.0 as usize].life == life {
+            self.input(id, input);
+        }
+    }
+
+    fn label(&self, id: ProcessId) -> u32 {
+        self.processes[id.0 as usize].label
+    }
+
+    fn wake(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id.0 as usize];
+        if process.wake != Some(self.now) {
+            return; // an earlier one was planned after this
+        }
+        process.wake = None;
+        if process.runs && process.node.deadline().is_some_and(|deadline| deadline <= self.now) {
+            self.trace.note(self.now, trace::WAKE, process.label, 0);
+            self.input(id, Input::Wake);
+        } else {
+            self.plan_wake(id);
+        }
+    }
+
+    /// Most deadlines move on before they come, so one wake-up is planned and looks again then.
+    fn plan_wake(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id.0 as usize];
+        if let Some(at) = process.node.deadline()
+            && process.runs
+            && process.wake.is_none_or(|wake| at < wake)
+        {
+            let at = at.max(self.now);
+            process.wake = Some(at);
+            self.agenda.put(at, Due::Wake(id));
+        }
+    }
+
+    /// Lets a fault happen. One that cannot (a crash of a process that does not run, say) changes
+    /// nothing.
+    fn fault(&mut self, id: ProcessId, fault: Fault) {
+        self.trace.note(self.now, trace::FAULT, self.label(id), fault as u64);
+        let process = &self.processes[id.0 as usize];
+        let takes_effect = match fault {
+            Fault::Crash => process.runs,
+            Fault::Restart => !process.runs,
+            Fault::Cut => !process.is_cut,
+            Fault::Heal => process.is_cut,
+            Fault::Duplicate => true,
+        };
+        if !takes_effect {
+            return;
+        }
+        self.environment.struck(self.now, id, &process.node, fault);
+        match fault {
+            Fault::Crash => self.end(id),
+            Fault::Restart => self.restart(id),
+            Fault::Cut => self.processes[id.0 as usize].is_cut = true,
+            Fault::Heal => {
+                let process = &mut self.processes[id.0 as usize];
+                process.is_cut = false;
+                let held_back = std::mem::take(&mut process.held_back);
+                self.arrive_late(held_back);
+            }
+            // The environment breaks the connection at the next delivery.
+            Fault::Duplicate => {}
+        }
+    }
+
+    /// A process is gone, and its system closes its connections.
+    fn end(&mut self, id: ProcessId) {
+        self.processes[id.0 as usize].runs = false;
+        self.close_all(id);
+    }
+
+    fn restart(&mut self, id: ProcessId) {
+        let life = self.processes[id.0 as usize].life + 1;
+        if let Some(node) = self.environment.restart(id, life) {
+            let old = self.processes[id.0 as usize].restart(node);
+            self.environment.replaced(id, old);
+            self.input(id, Input::Start);
+        }
     }
 }

@@ -3,6 +3,16 @@
 use pstrain_compute::time::Time;
 use sha2::{Digest, Sha256};
 
+// The kinds of events that are no messages; a message has its own kind.
+pub(super) const OPEN: u8 = 128;
+pub(super) const HANGUP: u8 = 129;
+pub(super) const WAKE: u8 = 130;
+pub(super) const INPUT: u8 = 131;
+pub(super) const COMPUTED: u8 = 132;
+pub(super) const FAULT: u8 = 133;
+pub(super) const RESET: u8 = 134;
+pub(super) const RECEIVING: u8 = 135;
+
 /// Bytes that are gathered before they are hashed.
 const BLOCK: usize = 4096;
 

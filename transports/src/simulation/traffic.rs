@@ -3,179 +3,122 @@
 use std::iter;
 use std::time::Duration;
 
-use pstrain_compute::id::WorkerId;
+use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Input, Target};
+use pstrain_roles::node::{Input, Node, Target};
+use pstrain_wire::Message;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::{Message, frame_len, payload};
 
-use super::connection::{Caller, Connection, End};
-use super::follower::Follower;
-use super::seat::Seat;
-use super::way::Ways;
-use super::{Due, Host, Item, Simulation, kind, traced};
+use super::connection::{Connection, End};
+use super::{Due, Environment, ProcessId, Simulation, trace};
 
-/// What opening or closing a connection weighs: a TCP segment without data.
-const EMPTY_SEGMENT_BYTES: u64 = 60;
 /// How long a dial may take, as for a socket.
 const DIAL: Duration = Duration::from_secs(5);
 
-/// Whose way is cut.
-#[derive(Clone, Copy, Debug)]
-enum Cut {
-    Machine(usize),
-    Seat(usize),
+/// What travels over a link.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// The connection itself.
+    Open,
+    Message(Message),
+    /// The other end has closed the connection.
+    Hangup,
+    /// The connection has broken: everything else that is under way is lost.
+    Reset,
 }
 
-impl<H: Host> Simulation<'_, H> {
-    /// Begins a connection from a machine to a server.
-    pub(super) fn dial(&mut self, machine: usize, target: &Target) {
-        let life = self.machines[machine].life;
-        let Some(callee) = self.callee(machine, target) else {
-            let why = String::from("there is no such server");
-            let input = Input::DialFailed { why, permanent: true };
-            return self.agenda.put(self.now, Due::ToWorker(machine, life, input));
-        };
-        let number = self.connect(Caller::Machine(machine, life), callee);
-        let open = |number: &u32| !self.connections[*number as usize].is_closed(End::Worker);
-        let mut connections = std::mem::take(&mut self.machines[machine].connections);
-        connections.retain(open);
-        connections.push(number);
-        self.machines[machine].connections = connections;
-    }
+const fn peer(connection: u32) -> PeerId {
+    PeerId(connection as u64)
+}
 
-    /// Which server a process of a machine wants to reach.
-    fn callee(&mut self, machine: usize, target: &Target) -> Option<usize> {
-        match target {
-            Target::Server => {
-                let leader = self.leader;
-                let host = &mut self.machines[machine];
-                if host.incarnation().is_none() {
-                    host.server = leader;
-                }
-                Some(host.server)
-            }
-            Target::Address(address) => {
-                let servers = self.seats.len() + self.followers.len();
-                let server = Seat::of_address(address).or_else(|| Follower::callee(address));
-                server.filter(|server| *server < servers)
+impl<N: Node, E: Environment<N>> Simulation<N, E> {
+    /// Begins a connection from a process to an address.
+    pub(super) fn dial(&mut self, from: ProcessId, target: &Target) {
+        let process = &self.processes[from.0 as usize];
+        match self.environment.resolve(from, &process.node, target) {
+            Some(listener) => self.connect(from, listener),
+            None => {
+                let why = String::from("there is no such server");
+                let input = Input::DialFailed { why, permanent: true };
+                self.agenda.put(self.now, Due::Answer(from, process.life, input));
             }
         }
     }
 
-    /// Begins a connection.
-    pub(super) fn connect(&mut self, caller: Caller, callee: usize) -> u32 {
+    fn connect(&mut self, dialler: ProcessId, listener: ProcessId) {
         let number = self.connections.len() as u32;
-        self.connections.push(Connection::new(caller, callee));
-        if let Some((ways, to)) = self.ways(number, End::Server) {
-            ways.pipe(to).reconnect();
-        }
-        self.carry(number, End::Server, Item::Open);
+        let path = self.network.path(dialler, listener);
+        self.connections.push(Connection::new(dialler, listener, path));
+        self.network.reconnect(path, End::Listener);
+        self.carry(number, End::Listener, Item::Open);
         self.agenda.put(self.now + DIAL, Due::DialOver(number));
-        number
     }
 
     pub(super) fn dial_over(&mut self, number: u32) {
         let connection = &mut self.connections[number as usize];
-        if !connection.is_awaited(End::Worker) {
+        if !connection.is_awaited(End::Dialler) {
             return;
         }
-        connection.close(End::Worker);
+        connection.close(End::Dialler);
         let why = format!("no answer within {DIAL:?}");
-        self.hand(number, End::Worker, Input::DialFailed { why, permanent: false });
+        self.hand(number, End::Dialler, Input::DialFailed { why, permanent: false });
     }
 
-    /// Hands an input to whoever is at an end of a connection.
+    /// Hands an input to the process at an end of a connection.
     fn hand(&mut self, number: u32, end: End, input: Input) {
-        let connection = &self.connections[number as usize];
-        match (connection.server_at(end), connection.caller) {
-            (Some(seat), _) if seat < self.seats.len() => self.server_input(seat, input),
-            (Some(server), _) => self.follower_input(server - 1, input),
-            (None, Caller::Machine(machine, life)) => self.worker_input(machine, life, input),
-            (None, Caller::Follower(_) | Caller::Replica(_)) => {}
+        self.input(self.connections[number as usize].at(end), input);
+    }
+
+    /// Sends a message over a connection of a process, if that is open.
+    pub(super) fn send(&mut self, from: ProcessId, peer: PeerId, message: Message) {
+        let connection = &self.connections[peer.0 as usize];
+        let end = connection.end_of(from);
+        if connection.is_open(end) {
+            self.carry(peer.0 as u32, end.other(), Item::Message(message));
         }
     }
 
-    /// The modelled ways of a connection, if any are, and which of the two leads towards `to`.
-    fn ways(&mut self, number: u32, to: End) -> Option<(&mut Ways, End)> {
-        let connection = &self.connections[number as usize];
-        match connection.caller {
-            Caller::Machine(machine, _) => Some((&mut self.machines[machine].ways, to)),
-            Caller::Follower(_) => None,
-            Caller::Replica(_) => {
-                let is_up = connection.server_at(to) == Some(0);
-                let way = if is_up { End::Server } else { End::Worker };
-                self.standby_ways.as_mut().map(|ways| (ways, way))
+    /// Closes the end of a process; the other end learns of it over the link.
+    pub(super) fn close(&mut self, process: ProcessId, peer: PeerId) {
+        let connection = &mut self.connections[peer.0 as usize];
+        let end = connection.end_of(process);
+        if connection.close(end) {
+            self.carry(peer.0 as u32, end.other(), Item::Hangup);
+        }
+        self.environment.closed(process, peer);
+    }
+
+    /// The system of a process that has ended closes its connections.
+    pub(super) fn close_all(&mut self, process: ProcessId) {
+        for number in 0..self.connections.len() as u32 {
+            for end in [End::Listener, End::Dialler] {
+                let connection = &self.connections[number as usize];
+                let dials = end == End::Dialler && connection.is_awaited(end);
+                if connection.at(end) == process && (dials || connection.is_open(end)) {
+                    self.close(process, peer(number));
+                }
             }
-        }
-    }
-
-    /// Sends an item over an open connection towards `to`.
-    pub(super) fn send(&mut self, number: u32, to: End, item: Item) {
-        if self.connections[number as usize].is_open(to.other()) {
-            self.carry(number, to, item);
-        }
-    }
-
-    /// Closes one end; the other learns of it over the link.
-    pub(super) fn close(&mut self, number: u32, end: End) {
-        if self.connections[number as usize].close(end) {
-            self.carry(number, end.other(), Item::Hangup);
-        }
-        if self.connections[number as usize].server_at(end) == Some(0) {
-            self.host.closed(Self::peer(number));
         }
     }
 
     /// Puts an item into the link.
     fn carry(&mut self, number: u32, to: End, item: Item) {
         let connection = &self.connections[number as usize];
-        let [source, goal] = [to.other(), to].map(|end| connection.server_at(end));
-        let is_counted = matches!(connection.caller, Caller::Replica(_));
-        let weighs = self.ways(number, to).is_some_and(|(ways, to)| ways.weighs(to));
-        let leaves = source.filter(|&server| self.shared_down[server].is_some());
-        let enters = goal.filter(|&server| self.shared_up[server].is_some());
-        let shared = leaves.is_some() || enters.is_some();
-        let bytes = if weighs || shared || is_counted { self.bytes(&item) } else { 0 };
-        if is_counted && let (Some(history), Some(goal)) = (&mut self.history, goal) {
-            history.carried(goal, bytes);
-        }
-        let mut at = self.now;
-        if let Some(shared) = leaves.and_then(|server| self.shared_down[server].as_mut()) {
-            at = shared.pass(at, bytes);
-        }
-        let now = self.now;
-        let mut begin = now;
-        if let Some((ways, to)) = self.ways(number, to) {
-            at = ways.pipe(to).send(at, bytes);
-            begin = ways.pipe(to).first_bytes(now);
-        }
-        if weighs || shared {
-            let parts = parts(begin, at, self.heartbeat);
-            let parts: Vec<Time> = match self.ways(number, to) {
-                None => parts.collect(),
-                Some((ways, to)) => parts.filter(|at| ways.pipe(to).is_open(*at)).collect(),
-            };
+        let (from, goal) = (connection.at(to.other()), connection.at(to));
+        let path = connection.path;
+        let departure = self.network.depart(self.now, (from, goal), (path, to), &item);
+        if departure.in_parts {
+            let parts = parts(departure.begin, departure.end, self.heartbeat);
+            let parts = parts.filter(|at| self.network.is_open(path, to, *at));
+            let parts: Vec<Time> = parts.collect();
             self.trickle(number, to, &parts);
         }
-        let due = if enters.is_some() {
-            Due::Merge(number, to, item, bytes)
+        let due = if self.network.has_entrance(goal) {
+            Due::Merge(number, to, item, departure.bytes)
         } else {
             Due::Arrive(number, to, item)
         };
-        self.agenda.put(at, due);
-    }
-
-    /// Bytes of an item on the wire.
-    fn bytes(&mut self, item: &Item) -> u64 {
-        let Item::Message(message) = item else { return EMPTY_SEGMENT_BYTES };
-        let bytes = frame_len(message, &mut self.scratch);
-        match (self.weight, message) {
-            (Some(weight), Message::Push(_) | Message::Parameters(_)) => {
-                bytes - payload(message).len() as u64 + weight
-            }
-            _ => bytes,
-        }
+        self.agenda.put(departure.end, due);
     }
 
     /// A message that is under way for long comes in parts, from which the other end hears that
@@ -190,39 +133,25 @@ impl<H: Host> Simulation<'_, H> {
     pub(super) fn receiving(&mut self, number: u32, end: End) {
         let connection = &self.connections[number as usize];
         let heard = connection.is_open(end) && !connection.is_broken();
-        if !heard || self.held_back_by(number).is_some() {
+        if !heard || self.cut_of(number).is_some() {
             return;
         }
-        self.trace.note(self.now, kind::RECEIVING, self.caller_traced(number), end as u64);
-        self.hand(number, end, Input::Receiving(Self::peer(number)));
+        let whom = self.label(connection.at(End::Dialler));
+        self.trace.note(self.now, trace::RECEIVING, whom, end as u64);
+        self.hand(number, end, Input::Receiving(peer(number)));
     }
 
-    /// The first of those at its ends whose way is cut, if any is.
-    fn held_back_by(&self, number: u32) -> Option<Cut> {
+    /// The process at an end of a connection that is cut off, if one is.
+    fn cut_of(&self, number: u32) -> Option<ProcessId> {
         let connection = &self.connections[number as usize];
-        let machine = connection.machine().filter(|&machine| self.machines[machine].is_cut);
-        let is_cut = |seat: &usize| self.seats.get(*seat).is_some_and(|seat| seat.is_cut);
-        let seat = || {
-            let seats = [End::Server, End::Worker].map(|end| connection.server_at(end));
-            seats.into_iter().flatten().find(is_cut)
-        };
-        machine.map(Cut::Machine).or_else(|| seat().map(Cut::Seat))
+        let mut ends = [End::Dialler, End::Listener].map(|end| connection.at(end)).into_iter();
+        ends.find(|process| self.processes[process.0 as usize].is_cut)
     }
 
-    /// Whoever dialled, in the trace.
-    fn caller_traced(&self, number: u32) -> u32 {
-        match self.connections[number as usize].caller {
-            Caller::Machine(machine, _) => machine as u32,
-            Caller::Follower(place) => traced(1 + place),
-            Caller::Replica(seat) => traced(seat),
-        }
-    }
-
-    /// An item has come over a link to the one that all share at the server at that end.
+    /// An item has come over a link to the access link of the process at that end.
     pub(super) fn merge(&mut self, number: u32, end: End, item: Item, bytes: u64) {
-        let server = self.connections[number as usize].server_at(end);
-        let shared = server.and_then(|server| self.shared_up[server].as_mut());
-        let at = shared.map_or(self.now, |shared| shared.pass(self.now, bytes));
+        let process = self.connections[number as usize].at(end);
+        let at = self.network.enter(self.now, process, bytes);
         let parts: Vec<Time> = parts(self.now, at, self.heartbeat).collect();
         self.trickle(number, end, &parts);
         self.agenda.put(at, Due::Arrive(number, end, item));
@@ -234,21 +163,17 @@ impl<H: Host> Simulation<'_, H> {
         if connection.is_broken() && !matches!(item, Item::Reset) {
             return;
         }
-        if let Some(cut) = self.held_back_by(number) {
+        if let Some(cut) = self.cut_of(number) {
             // TCP sends it again until it comes through.
-            let held_back = match cut {
-                Cut::Machine(machine) => &mut self.machines[machine].held_back,
-                Cut::Seat(seat) => &mut self.seats[seat].held_back,
-            };
-            return held_back.push((number, end, item));
+            return self.processes[cut.0 as usize].held_back.push((number, end, item));
         }
         self.take_note(number, end, &item);
         match (item, end) {
-            (Item::Open, End::Server) => self.called(number),
-            (Item::Open, End::Worker) => self.answered(number),
+            (Item::Open, End::Listener) => self.called(number),
+            (Item::Open, End::Dialler) => self.answered(number),
             (Item::Hangup, end) => self.hung_up(number, end, "closed by the other side"),
-            (Item::Reset, End::Worker) if self.is_awaited(number) => {
-                self.hung_up(number, End::Worker, "connection refused");
+            (Item::Reset, End::Dialler) if self.is_awaited(number) => {
+                self.hung_up(number, End::Dialler, "connection refused");
             }
             (Item::Reset, end) => self.hung_up(number, end, "connection reset"),
             (Item::Message(message), end) => self.deliver(number, end, message),
@@ -256,18 +181,15 @@ impl<H: Host> Simulation<'_, H> {
     }
 
     fn is_awaited(&self, number: u32) -> bool {
-        self.connections[number as usize].is_awaited(End::Worker)
+        self.connections[number as usize].is_awaited(End::Dialler)
     }
 
     fn take_note(&mut self, number: u32, end: End, item: &Item) {
-        let whom = match (end, self.connections[number as usize].callee) {
-            (End::Server, server) => traced(server),
-            (End::Worker, _) => self.caller_traced(number),
-        };
+        let whom = self.label(self.connections[number as usize].at(end));
         let (kind, sequence) = match item {
-            Item::Open => (kind::OPEN, 0),
-            Item::Hangup => (kind::HANGUP, 0),
-            Item::Reset => (kind::RESET, 0),
+            Item::Open => (trace::OPEN, 0),
+            Item::Hangup => (trace::HANGUP, 0),
+            Item::Reset => (trace::RESET, 0),
             Item::Message(message) => {
                 let sequence = match message {
                     Message::Push(push) => push.header.sequence.0,
@@ -280,29 +202,26 @@ impl<H: Host> Simulation<'_, H> {
         self.trace.note(self.now, kind, whom, u64::from(number) << 40 ^ sequence);
     }
 
-    /// A server is dialled.
+    /// A process is dialled.
     fn called(&mut self, number: u32) {
         let connection = &mut self.connections[number as usize];
-        if self.seats.get(connection.callee).is_some_and(|seat| !seat.runs) {
-            connection.close(End::Server);
-            return self.carry(number, End::Worker, Item::Reset);
+        if !self.processes[connection.at(End::Listener).0 as usize].runs {
+            connection.close(End::Listener);
+            return self.carry(number, End::Dialler, Item::Reset);
         }
-        connection.open(End::Server);
-        if let Some((ways, to)) = self.ways(number, End::Worker) {
-            ways.pipe(to).reconnect();
-        }
-        self.carry(number, End::Worker, Item::Open);
-        let input = Input::Connected(Self::peer(number), Identity::Anyone);
-        self.hand(number, End::Server, input);
+        connection.open(End::Listener);
+        self.network.reconnect(connection.path, End::Dialler);
+        self.carry(number, End::Dialler, Item::Open);
+        self.hand(number, End::Listener, Input::Connected(peer(number), Identity::Anyone));
     }
 
     /// A dial has been answered.
     fn answered(&mut self, number: u32) {
-        if self.connections[number as usize].open(End::Worker) {
-            let input = Input::Dialled(Self::peer(number), Identity::Anyone);
-            self.hand(number, End::Worker, input);
+        if self.connections[number as usize].open(End::Dialler) {
+            let input = Input::Dialled(peer(number), Identity::Anyone);
+            self.hand(number, End::Dialler, input);
         } else {
-            self.carry(number, End::Server, Item::Hangup);
+            self.carry(number, End::Listener, Item::Hangup);
         }
     }
 
@@ -311,60 +230,38 @@ impl<H: Host> Simulation<'_, H> {
         if !connection.is_open(end) {
             return;
         }
-        let to_seat = connection.server_at(end).is_some_and(|server| server < self.seats.len());
-        let is_push = to_seat && matches!(message, Message::Push(_));
-        let machine = connection.machine().filter(|_| is_push);
-        if let (End::Worker, Some(place)) = (end, connection.machine())
-            && let Some(history) = &mut self.history
-            && let Some(incarnation) = self.machines[place].incarnation()
-        {
-            history.told_worker(WorkerId(place as u32), incarnation, &message);
-        }
-        self.hand(number, end, Input::Message(Self::peer(number), message));
-        if let Some(machine) = machine
-            && std::mem::take(&mut self.machines[machine].loses_next_answer)
-        {
-            self.break_down(number);
+        let (from, to) = (connection.at(end.other()), connection.at(end));
+        let receiver = &self.processes[to.0 as usize].node;
+        let breaks = self.environment.delivers(from, to, receiver, &message);
+        self.hand(number, end, Input::Message(peer(number), message));
+        if breaks {
+            self.break_down(number, end);
         }
     }
 
     /// An end learns that the connection is gone.
-    pub(super) fn hung_up(&mut self, number: u32, end: End, why: &str) {
+    fn hung_up(&mut self, number: u32, end: End, why: &str) {
         let connection = &mut self.connections[number as usize];
         let (was_awaited, was_open) = (connection.is_awaited(end), connection.is_open(end));
         connection.close(end);
-        let is_first = connection.server_at(end) == Some(0);
-        let (peer, why) = (Self::peer(number), String::from(why));
-        match end {
-            _ if was_open => {
-                if is_first {
-                    self.host.closed(peer);
-                }
-                self.hand(number, end, Input::Disconnected { peer, why });
-            }
-            End::Worker if was_awaited => {
-                self.hand(number, end, Input::DialFailed { why, permanent: false });
-            }
-            _ => {}
+        let (process, why) = (connection.at(end), String::from(why));
+        if was_open {
+            self.environment.closed(process, peer(number));
+            self.input(process, Input::Disconnected { peer: peer(number), why });
+        } else if was_awaited && end == End::Dialler {
+            self.input(process, Input::DialFailed { why, permanent: false });
         }
     }
 
-    /// Breaks a connection in the middle: what is under way is lost. The server knows at once, the
-    /// worker when the link has told it.
-    fn break_down(&mut self, number: u32) {
+    /// Breaks a connection in the middle: everything under way is lost. The process at `end`
+    /// knows at once, the other when the link has told it.
+    fn break_down(&mut self, number: u32, end: End) {
         self.connections[number as usize].break_down();
-        self.hung_up(number, End::Server, "connection reset");
-        self.carry(number, End::Worker, Item::Reset);
+        self.hung_up(number, end, "connection reset");
+        self.carry(number, end.other(), Item::Reset);
     }
 
-    /// The way of a machine is whole again: what was held back comes now, in order.
-    pub(super) fn heal(&mut self, machine: usize) {
-        self.machines[machine].is_cut = false;
-        let held_back = std::mem::take(&mut self.machines[machine].held_back);
-        self.arrive_late(held_back);
-    }
-
-    /// What was held back comes now, in order.
+    /// The items that a cut has held back arrive now, in order.
     pub(super) fn arrive_late(&mut self, held_back: Vec<(u32, End, Item)>) {
         for (number, end, item) in held_back {
             self.arrive(number, end, item);
@@ -372,7 +269,7 @@ impl<H: Host> Simulation<'_, H> {
     }
 }
 
-/// When parts of a message are heard of that comes from `begin` until `end`.
+/// When parts are heard of a message that comes from `begin` until `end`.
 fn parts(begin: Time, end: Time, heartbeat: Duration) -> impl Iterator<Item = Time> {
     let parts = iter::successors(Some(begin + heartbeat), move |at| Some(*at + heartbeat));
     parts.take_while(move |at| *at < end)

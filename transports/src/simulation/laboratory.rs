@@ -1,63 +1,17 @@
-//! What a simulation needs beside nodes, links and paces: the data, the arithmetic, an audience.
+//! The host of an ordinary training run: real gradients, real evaluations.
 
 use pstrain_compute::evaluation::evaluate;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
-use pstrain_compute::id::{PartId, PeerId, WorkerId};
+use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::model::{Model, Workspace};
 use pstrain_compute::time::Time;
 use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::{
-    Compute, Computed, Evaluate, Evaluated, Event, Input, Prepare, Prepared, Server,
-};
-use pstrain_wire::Message;
+use pstrain_roles::node::{Compute, Computed, Evaluate, Evaluated, Event, Prepare, Prepared};
 use pstrain_wire::worker::ExamplesChunk;
 
+use super::cluster::{Host, Origin};
 use crate::services::{Partitions, prepare_trainer};
-
-/// Whose event it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The server's.
-    Server,
-    /// A worker process's.
-    Worker(WorkerId),
-}
-
-/// What the nodes' effects need, and whoever looks on.
-///
-/// Everything is answered at once; when the answer reaches the node is the simulation's affair.
-pub trait Host {
-    /// Takes note of something that happened.
-    fn report(&mut self, now: Time, from: Origin, event: Event);
-
-    /// Gets the data of a worker ready.
-    ///
-    /// # Errors
-    /// In words, if there are none.
-    fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String>;
-
-    /// Computes a gradient. How long that took is of no account.
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed;
-
-    /// Evaluates parameters.
-    fn evaluate(&mut self, order: Evaluate) -> Evaluated;
-
-    /// Rows of a part from row `from` on; none if there are none to give.
-    fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk>;
-
-    /// The server is about to take an input.
-    fn before_server(&mut self, _now: Time, _input: &Input) {}
-
-    /// The server has taken it, and everything it reported has been reported.
-    fn after_server(&mut self, _now: Time, _server: &Server) {}
-
-    /// The server has closed a connection, or heard that it is closed.
-    fn closed(&mut self, _peer: PeerId) {}
-
-    /// A worker process sends a message.
-    fn sent(&mut self, _worker: WorkerId, _message: &Message) {}
-}
 
 /// Gets the examples of [`Prepare::parts`], with the fingerprint of the split they were taken from.
 type Loader<'a> = Box<dyn Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + 'a>;

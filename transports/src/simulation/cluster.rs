@@ -1,0 +1,591 @@
+//! The cluster of a job in virtual time: its servers, a standby and its workers.
+//!
+//! The only module that knows the roles of the nodes. Process 0 is the server that coordinates; a
+//! standby or the other servers of the job follow, then the workers. A machine keeps its name
+//! whichever of two servers leads: the server begins on the first.
+
+mod role;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pstrain_compute::id::{PartId, PeerId, ServerId, WorkerId};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{
+    Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, Prepare, Prepared, Replica,
+    ReplicaConfig, Replicate, Server, Shard, ShardConfig, Target, Worker, WorkerConfig,
+    WorkerError,
+};
+use pstrain_wire::Message;
+use pstrain_wire::group::Place;
+use pstrain_wire::worker::{EndReason, ExamplesChunk};
+
+use super::history::History;
+use super::{
+    Ending, Environment, Failover, LinkId, LinkUsage, Network, ProcessId, Remains, Simulation,
+    SimulationError,
+};
+use crate::scenario::{Fault, Pace, Scenario, Victim};
+use role::Role;
+
+/// The addresses of the server and of its standby.
+const ADDRESSES: [&str; 2] = ["virtual server", "virtual standby"];
+/// What the address of another server begins with; its position among them follows.
+const SHARD_ADDRESS: &str = "virtual server ";
+/// The process that coordinates at the start.
+const FIRST: ProcessId = ProcessId(0);
+
+/// Whose event it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The server's.
+    Server,
+    /// A worker process's.
+    Worker(WorkerId),
+}
+
+/// The data and the arithmetic of a cluster, and an observer.
+///
+/// Everything is answered at once; the simulation decides when the answer reaches the node.
+pub trait Host {
+    /// Takes note of something that happened.
+    fn report(&mut self, now: Time, from: Origin, event: Event);
+
+    /// Gets the data of a worker ready.
+    ///
+    /// # Errors
+    /// In words, if there are none.
+    fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String>;
+
+    /// Computes a gradient. Its computing time is replaced by the modelled one.
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed;
+
+    /// Evaluates parameters.
+    fn evaluate(&mut self, order: Evaluate) -> Evaluated;
+
+    /// Rows of a part from row `from` on; none if there are none to give.
+    fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk>;
+
+    /// The server is about to handle an input. Not called if there is a standby.
+    fn before_server(&mut self, _now: Time, _input: &Input) {}
+
+    /// The server has handled an input, and has reported all its events. Not called if there is a
+    /// standby.
+    fn after_server(&mut self, _now: Time, _server: &Server) {}
+
+    /// The server has closed a connection, or learnt that it is closed.
+    fn closed(&mut self, _peer: PeerId) {}
+
+    /// A worker process sends a message.
+    fn sent(&mut self, _worker: WorkerId, _message: &Message) {}
+}
+
+/// A cluster before its start.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// The server, before its start.
+    pub server: Server,
+    /// Links, machines and faults.
+    pub scenario: &'a Scenario,
+    /// The stream of everything that is drawn for them.
+    pub stream: Stream,
+    /// How long a mini-batch takes on this machine, for a scenario that says `measured`.
+    pub measured: Option<Duration>,
+    /// Bytes of a gradient or of parameters on the wire, instead of their own size: a job of
+    /// messages and times without arithmetic has one parameter and any weight.
+    pub weight: Option<u64>,
+    /// Raised to finish the run in order.
+    pub stop: &'a AtomicBool,
+}
+
+/// A cluster after its end.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Why the run ended; none if its servers were gone before.
+    pub reason: Option<EndReason>,
+    /// The server that leads; if none does, the server as it was last.
+    pub server: Server,
+    /// How each worker's last process ended; none if it crashed, or still runs.
+    pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
+    /// When the server had finished, in virtual time.
+    pub ended: Time,
+    /// SHA-256 over everything that happened and the final parameters.
+    pub trace: [u8; 32],
+    /// How many things happened: messages arrived, gradients done, wake-ups, faults.
+    pub events: u64,
+    /// The use of the coordinator's access link, to it; none if it has no rate.
+    pub shared_up: Option<LinkUsage>,
+    /// And from it.
+    pub shared_down: Option<LinkUsage>,
+    /// How the run came through faults of its servers, if there is a standby or such a fault.
+    pub failover: Option<Failover>,
+}
+
+/// Runs the job of `setup` in virtual time.
+///
+/// # Errors
+/// [`SimulationError`] if the scenario lacks what the model needs: nothing is taken for zero.
+pub fn simulate<H: Host>(setup: Setup<'_>, host: &mut H) -> Result<Outcome, SimulationError> {
+    let stop = setup.stop;
+    let (mut simulation, standby_link) = build(setup, host)?;
+    for process in 0..simulation.environment().processes() {
+        simulation.input(ProcessId(process), Input::Start);
+    }
+    let mut stopping = false;
+    while !simulation.has_ended() && replicas(&simulation).any(|server| simulation.runs(server)) {
+        simulation.step()?;
+        let leader = simulation.environment().leader;
+        if !stopping && stop.load(Ordering::Relaxed) && simulation.runs(leader) {
+            stopping = true;
+            simulation.input(leader, Input::Drain);
+        }
+    }
+    outcome(simulation, standby_link)
+}
+
+/// The server and its standby.
+fn replicas<H: Host>(
+    simulation: &Simulation<Role, Cluster<'_, H>>,
+) -> impl Iterator<Item = ProcessId> + use<H> {
+    (0..simulation.environment().replicas).map(ProcessId)
+}
+
+/// How a process is called in the trace: a worker by its number, a server by its from the end.
+const fn label_of_server(server: u32) -> u32 {
+    u32::MAX - server
+}
+
+/// The machine of a worker.
+#[derive(Debug)]
+struct Machine {
+    config: WorkerConfig,
+    pace: Pace,
+    /// The server that its process was started for: the leader when the process became a member.
+    server: ProcessId,
+    /// The answer to its next push will be lost together with the connection.
+    loses_next_answer: bool,
+    ended: Option<Result<EndReason, WorkerError>>,
+}
+
+/// What the nodes of a job need.
+#[derive(Debug)]
+struct Cluster<'a, H> {
+    host: &'a mut H,
+    job: Job,
+    stream: Stream,
+    /// How much of gradients goes to the standby.
+    replicate: Replicate,
+    /// The server and, if there is one, its standby.
+    replicas: u32,
+    /// These, and the servers that do not coordinate.
+    servers: u32,
+    machines: Vec<Machine>,
+    /// The server that leads, or did last.
+    leader: ProcessId,
+    /// The server of a leader that crashed, if its process was replaced.
+    remains: Option<Server>,
+    history: Option<History>,
+    /// When the input that is being handled happened, for the history.
+    happened: Time,
+    reason: Option<EndReason>,
+}
+
+/// The processes of a cluster, and the link between the server and its standby.
+type Built<'a, H> = (Simulation<Role, Cluster<'a, H>>, Option<LinkId>);
+
+fn build<'a, H: Host>(setup: Setup<'a>, host: &'a mut H) -> Result<Built<'a, H>, SimulationError> {
+    let Setup { server, scenario, stream, measured, weight, .. } = setup;
+    let membership = server.job().membership;
+    let workers: Vec<WorkerId> = (0..membership.workers).map(WorkerId).collect();
+    let machine = |worker: &WorkerId| {
+        let config = WorkerConfig {
+            name: format!("virtual-{worker}"),
+            worker: Some(*worker),
+            wants_examples: false,
+            lease: membership.lease,
+            stream: stream.fork("worker", worker.0.into()),
+        };
+        let pace = pace(scenario, *worker, stream, measured)?;
+        let (server, loses_next_answer, ended) = (FIRST, false, None);
+        Ok(Machine { config, pace, server, loses_next_answer, ended })
+    };
+    let machines: Vec<Machine> = workers.iter().map(machine).collect::<Result<_, _>>()?;
+    let standby = scenario.links.standby();
+    let replicas = if standby.is_some() { 2 } else { 1 };
+    let faults = scenario.faults.resolve(membership.workers, stream);
+    let is_servers =
+        |(_, victim, _): &(Time, Victim, Fault)| matches!(victim, Victim::Server | Victim::Standby);
+    let has_history = standby.is_some() || faults.iter().any(is_servers);
+    let cluster = Cluster {
+        host,
+        job: server.job().clone(),
+        stream,
+        replicate: scenario.links.replicate(),
+        replicas,
+        servers: replicas + server.job().servers - 1,
+        machines,
+        leader: FIRST,
+        remains: None,
+        history: has_history.then(History::default),
+        happened: Time::ZERO,
+        reason: None,
+    };
+    let mut network = Network::new(weight);
+    for worker in workers {
+        let link = scenario.links.of(worker).ok_or(SimulationError::Link(worker))?;
+        let link = network.add(link, worker.0, stream);
+        let process = cluster.process_of(worker);
+        for server in 0..cluster.servers {
+            network.join(process, ProcessId(server), link);
+        }
+    }
+    let standby_link = standby.map(|link| {
+        let link = network.add(link, 0, stream.fork("standby", 0));
+        network.join(ProcessId(1), FIRST, link);
+        network.count(link);
+        link
+    });
+    let shared = scenario.links.server();
+    for server in 0..cluster.servers {
+        network.give_access(ProcessId(server), shared.up, shared.down);
+    }
+    let nodes = cluster.nodes(server)?;
+    let servers = cluster.servers;
+    let mut simulation = Simulation::new(cluster, network, membership.heartbeat());
+    for (at, victim, fault) in faults {
+        let process = match victim {
+            Victim::Server => FIRST,
+            Victim::Standby => ProcessId(1),
+            Victim::Worker(worker) => simulation.environment().process_of(worker),
+        };
+        simulation.plan(at, process, fault);
+    }
+    for (number, node) in (0..).zip(nodes) {
+        let worker = number >= servers;
+        simulation.add(node, if worker { number - servers } else { label_of_server(number) });
+    }
+    Ok((simulation, standby_link))
+}
+
+/// How fast a worker computes.
+fn pace(
+    scenario: &Scenario,
+    worker: WorkerId,
+    stream: Stream,
+    measured: Option<Duration>,
+) -> Result<Pace, SimulationError> {
+    scenario.links.of(worker).ok_or(SimulationError::Link(worker))?;
+    let compute = scenario.compute.of(worker).ok_or(SimulationError::Compute(worker))?;
+    let compute = match (compute.needs_measurement(), measured) {
+        (false, _) => compute,
+        (true, Some(measured)) => compute.with_measured(measured),
+        (true, None) => return Err(SimulationError::Measured(worker)),
+    };
+    Ok(compute.pace(worker, stream))
+}
+
+/// The configuration of a process of the server or its standby.
+fn replica_config(process: u32, life: u32, replicate: Replicate, stream: Stream) -> ReplicaConfig {
+    let stream = stream.fork("replica", process.into()).fork("life", life.into());
+    // No two processes have the same number.
+    let id = u64::from(life) * ADDRESSES.len() as u64 + u64::from(process);
+    let name = |process: u32| ADDRESSES[process as usize].to_owned();
+    ReplicaConfig { id, address: name(process), leader: name(1 - process), stream, replicate }
+}
+
+fn outcome<H: Host>(
+    simulation: Simulation<Role, Cluster<'_, H>>,
+    standby_link: Option<LinkId>,
+) -> Result<Outcome, SimulationError> {
+    let at = simulation.now();
+    let leader = simulation.environment().leader;
+    let survives =
+        simulation.has_ended() || (simulation.node(leader).leads() && simulation.runs(leader));
+    let last = last_server(&simulation, survives);
+    let mut remains = simulation.finish();
+    let node = remains.nodes.swap_remove(last.0 as usize);
+    let replaced = remains.environment.remains.take();
+    let server = node.into_server().or(replaced).ok_or(SimulationError::Stuck { at })?;
+    let [shared_up, shared_down] = remains.network.usage(FIRST);
+    let failover = failover(&mut remains, survives.then_some(&server), standby_link);
+    let machines = std::mem::take(&mut remains.environment.machines);
+    Ok(Outcome {
+        reason: remains.environment.reason,
+        events: remains.events(),
+        trace: remains.trace(server.parameters()),
+        server,
+        workers: machines.into_iter().map(|machine| machine.ended).collect(),
+        ended: at,
+        shared_up,
+        shared_down,
+        failover,
+    })
+}
+
+fn failover<H>(
+    remains: &mut Remains<Role, Cluster<'_, H>>,
+    survivor: Option<&Server>,
+    standby_link: Option<LinkId>,
+) -> Option<Failover> {
+    let history = remains.environment.history.take()?;
+    let carried = standby_link.map(|link| remains.network.counted(link));
+    Some(history.finish(survivor.map(Server::version), carried.unwrap_or_default()))
+}
+
+/// The process with the server that the run has come to.
+fn last_server<H: Host>(
+    simulation: &Simulation<Role, Cluster<'_, H>>,
+    survives: bool,
+) -> ProcessId {
+    let Cluster { leader, replicas, history, .. } = simulation.environment();
+    let other = ProcessId((replicas - 1).saturating_sub(leader.0));
+    let is_whole = history.as_ref().is_some_and(|it| it.is_whole(other.0 as usize));
+    let has_all = is_whole && simulation.node(other).server().is_some();
+    if survives || !has_all { *leader } else { other }
+}
+
+impl<H> Cluster<'_, H> {
+    fn processes(&self) -> u32 {
+        self.servers + self.machines.len() as u32
+    }
+
+    const fn process_of(&self, worker: WorkerId) -> ProcessId {
+        ProcessId(self.servers + worker.0)
+    }
+
+    /// The worker that a process is, if it is one.
+    fn worker(&self, process: ProcessId) -> Option<WorkerId> {
+        process.0.checked_sub(self.servers).map(WorkerId)
+    }
+
+    /// Whether a process is the server or its standby.
+    const fn is_replica(&self, process: ProcessId) -> bool {
+        process.0 < self.replicas
+    }
+
+    fn machine(&mut self, worker: WorkerId) -> &mut Machine {
+        &mut self.machines[worker.0 as usize]
+    }
+
+    /// All nodes, in the order of their processes.
+    fn nodes(&self, server: Server) -> Result<Vec<Role>, SimulationError> {
+        let mut nodes = Vec::new();
+        if self.replicas > 1 {
+            let config = replica_config(0, 0, self.replicate, self.stream);
+            nodes.push(Role::Replica(Box::new(Replica::primary(config, server))));
+            nodes.push(self.standby(1, 0)?);
+        } else {
+            nodes.push(Role::Server(Box::new(server)));
+        }
+        let shards = 0..self.servers - self.replicas;
+        nodes.extend(shards.map(|position| Role::Shard(Box::new(self.shard(position)))));
+        let worker =
+            |machine: &Machine| Role::Worker(Box::new(Worker::new(machine.config.clone())));
+        nodes.extend(self.machines.iter().map(worker));
+        Ok(nodes)
+    }
+
+    fn standby(&self, process: u32, life: u32) -> Result<Role, SimulationError> {
+        let config = replica_config(process, life, self.replicate, self.stream);
+        let replica = Replica::standby(config, self.job.clone());
+        let replica = replica.map_err(|_invalid| SimulationError::Standby)?;
+        Ok(Role::Replica(Box::new(replica)))
+    }
+
+    /// A server that does not coordinate, by its position among them.
+    fn shard(&self, position: u32) -> Shard {
+        let server = ServerId(position + 1);
+        Shard::new(ShardConfig {
+            place: Place::First { server, servers: self.job.servers },
+            address: format!("{SHARD_ADDRESS}{position}"),
+            lease: self.job.membership.lease,
+            stream: self.stream.fork("server", server.0.into()),
+        })
+    }
+
+    /// The server at an address.
+    fn server_at(&self, address: &str) -> Option<ProcessId> {
+        let replica = ADDRESSES.iter().position(|own| *own == address);
+        let shard = || Some(1 + address.strip_prefix(SHARD_ADDRESS)?.parse::<usize>().ok()?);
+        let process = ProcessId(u32::try_from(replica.or_else(shard)?).ok()?);
+        (process.0 < self.servers).then_some(process)
+    }
+}
+
+impl<H: Host> Cluster<'_, H> {
+    /// Passes on an event that belongs to the one history of the run.
+    fn reported(&mut self, now: Time, process: ProcessId, event: Event) {
+        if let Event::TookOver { .. } = event {
+            self.leader = process;
+        }
+        let at = match &mut self.history {
+            None => Some(self.happened),
+            Some(history) if self.replicas == 1 => Some(history.note(self.happened, &event)),
+            Some(history) => history.tells(process.0 as usize, now, self.happened, &event),
+        };
+        if let Some(at) = at {
+            self.host.report(at, Origin::Server, event);
+        }
+    }
+
+    fn perform_worker(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        effect: Effect,
+    ) -> Option<(Time, Input)> {
+        match effect {
+            Effect::Compute(order) => {
+                let amount = order.amount;
+                let mut computed = self.host.compute(worker, order);
+                // The worker that asks for another gradient does not want the one before.
+                computed.took = self.machine(worker).pace.take(now, amount);
+                Some((now + computed.took, Input::Computed(computed)))
+            }
+            Effect::Prepare(order) => {
+                Some((now, Input::Prepared(self.host.prepare(worker, order))))
+            }
+            Effect::Report(event) => {
+                self.host.report(now, Origin::Worker(worker), event);
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<H: Host> Environment<Role> for Cluster<'_, H> {
+    fn resolve(&mut self, from: ProcessId, node: &Role, target: &Target) -> Option<ProcessId> {
+        let worker = match node {
+            Role::Worker(worker) => worker,
+            Role::Replica(_) => return Some(ProcessId(self.replicas - 1 - from.0)),
+            Role::Shard(_) | Role::Server(_) => return Some(FIRST),
+        };
+        match target {
+            Target::Server => {
+                let leader = self.leader;
+                let machine = self.worker(from).map(|id| self.machine(id))?;
+                if worker.incarnation().is_none() {
+                    machine.server = leader;
+                }
+                Some(machine.server)
+            }
+            Target::Address(address) => self.server_at(address),
+        }
+    }
+
+    fn perform(&mut self, now: Time, process: ProcessId, effect: Effect) -> Option<(Time, Input)> {
+        if let Some(worker) = self.worker(process) {
+            return self.perform_worker(now, worker, effect);
+        }
+        match effect {
+            // Off the training path: it costs no training time.
+            Effect::Evaluate(order) => Some((now, Input::Evaluated(self.host.evaluate(order)))),
+            // The coordinator reports for all servers.
+            Effect::Report(event) if self.is_replica(process) => {
+                self.reported(now, process, event);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn examples(&mut self, _: ProcessId, part: PartId, from: u64) -> Option<ExamplesChunk> {
+        self.host.examples(part, from)
+    }
+
+    fn finished(&mut self, process: ProcessId, result: Result<EndReason, WorkerError>) -> Ending {
+        if let Some(worker) = self.worker(process) {
+            self.machine(worker).ended = Some(result);
+        } else if let (true, Ok(reason)) = (self.is_replica(process), result) {
+            self.leader = process;
+            self.reason = Some(reason);
+            return Ending::Run;
+        }
+        Ending::Process
+    }
+
+    fn restart(&mut self, process: ProcessId, life: u32) -> Option<Role> {
+        let Some(worker) = self.worker(process) else {
+            return self.standby(process.0, life).ok();
+        };
+        let machine = self.machine(worker);
+        // A worker that has finished is not started again; one that gave up may be tried again.
+        if matches!(machine.ended, Some(Ok(_))) {
+            return None;
+        }
+        machine.ended = None;
+        Some(Role::Worker(Box::new(Worker::new(machine.config.clone()))))
+    }
+
+    fn replaced(&mut self, process: ProcessId, old: Role) {
+        if process == self.leader {
+            self.remains = old.into_server();
+        }
+    }
+
+    fn struck(&mut self, now: Time, process: ProcessId, node: &Role, fault: Fault) {
+        if let (Fault::Duplicate, Some(worker)) = (fault, self.worker(process)) {
+            self.machine(worker).loses_next_answer = true;
+        }
+        if let Some(history) = self.history.as_mut().filter(|_| process.0 < self.replicas) {
+            match fault {
+                Fault::Crash | Fault::Cut => history.failed(now, node.leads()),
+                Fault::Heal => history.mended(),
+                Fault::Restart | Fault::Duplicate => {}
+            }
+        }
+    }
+
+    fn before(&mut self, now: Time, process: ProcessId, node: &Role, input: &Input) {
+        if !self.is_replica(process) {
+            return;
+        }
+        self.happened = match &mut self.history {
+            Some(history) => history.hears(process.0 as usize, now, input),
+            None => now,
+        };
+        if let Role::Server(_) = node {
+            self.host.before_server(now, input);
+        }
+    }
+
+    fn after(&mut self, now: Time, _process: ProcessId, node: &Role) {
+        if let Role::Server(server) = node {
+            self.host.after_server(now, server);
+        }
+    }
+
+    fn sends(&mut self, now: Time, process: ProcessId, peer: PeerId, message: &Message) {
+        if let Some(worker) = self.worker(process) {
+            self.host.sent(worker, message);
+        } else if let Some(history) = self.history.as_mut().filter(|_| process.0 < self.replicas) {
+            history.sends(process.0 as usize, now, peer.0 as u32, message);
+        }
+    }
+
+    fn delivers(
+        &mut self,
+        from: ProcessId,
+        to: ProcessId,
+        receiver: &Role,
+        message: &Message,
+    ) -> bool {
+        if let (Some(worker), Role::Worker(node)) = (self.worker(to), receiver)
+            && let (Some(history), Some(incarnation)) = (&mut self.history, node.incarnation())
+        {
+            history.told_worker(worker, incarnation, message);
+        }
+        let is_push = matches!(message, Message::Push(_)) && self.is_replica(to);
+        let pusher = self.worker(from).filter(|_| is_push);
+        pusher.is_some_and(|worker| std::mem::take(&mut self.machine(worker).loses_next_answer))
+    }
+
+    fn closed(&mut self, process: ProcessId, peer: PeerId) {
+        if process == FIRST {
+            self.host.closed(peer);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The modelled network: links between processes, and the access link of a process.
+
+use std::collections::BTreeMap;
+
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_wire::{Message, frame_len, payload};
+
+use super::ProcessId;
+use super::access::{AccessLink, LinkUsage};
+use super::connection::End;
+use super::traffic::Item;
+use crate::scenario::{LinkSpec, Loss, Pipe, Rate, WorkerLink};
+
+/// Size of an opening or closing segment: TCP without data.
+const EMPTY_SEGMENT_BYTES: u64 = 60;
+
+/// A link of a network, by the order in which links were added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkId(usize);
+
+/// Links between processes.
+///
+/// Two processes without a link between them reach each other without delay. Connections over one
+/// link share its rate; all connections of a process share its access link.
+#[derive(Debug, Default)]
+pub struct Network {
+    links: Vec<Link>,
+    paths: BTreeMap<(ProcessId, ProcessId), Path>,
+    access: BTreeMap<ProcessId, Access>,
+    /// Bytes of a gradient or of parameters, instead of their own size.
+    weight: Option<u64>,
+    scratch: Vec<u8>,
+}
+
+/// Both ways of a link.
+#[derive(Debug)]
+struct Link {
+    up: Way,
+    down: Way,
+}
+
+/// One way of a link.
+#[derive(Debug)]
+struct Way {
+    pipe: Pipe,
+    /// The time on the way depends on the size.
+    weighs: bool,
+    /// Bytes that were sent over it, if they are counted.
+    bytes: Option<u64>,
+}
+
+/// The link of a connection, and the end that its way up leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    link: LinkId,
+    up: End,
+}
+
+/// The link that all connections of a process share, each way.
+#[derive(Debug)]
+struct Access {
+    into: Option<AccessLink>,
+    out: Option<AccessLink>,
+}
+
+/// When an item is where.
+#[derive(Debug)]
+pub(super) struct Departure {
+    /// When its first bytes come out of the link.
+    pub(super) begin: Time,
+    /// When it has come out of the link.
+    pub(super) end: Time,
+    /// Its size, where the time depends on it; 0 elsewhere.
+    pub(super) bytes: u64,
+    /// It comes in parts if it is under way for long.
+    pub(super) in_parts: bool,
+}
+
+impl Network {
+    /// A network without links, in which a gradient or parameters have `weight` bytes if given.
+    #[must_use]
+    pub fn new(weight: Option<u64>) -> Self {
+        Self { weight, ..Self::default() }
+    }
+
+    /// Adds a link; `number` tells its random stream from the other links'.
+    pub fn add(&mut self, spec: WorkerLink, number: u32, stream: Stream) -> LinkId {
+        let weighs = |link: &LinkSpec| {
+            link.rate.is_some() || link.slow_start || link.loss != Loss::default()
+        };
+        let [up_weighs, down_weighs] = [&spec.up, &spec.down].map(weighs);
+        let (up, down) = spec.pipes(WorkerId(number), stream);
+        let up = Way { pipe: up, weighs: up_weighs, bytes: None };
+        let down = Way { pipe: down, weighs: down_weighs, bytes: None };
+        self.links.push(Link { up, down });
+        LinkId(self.links.len() - 1)
+    }
+
+    /// Counts the bytes that go over a link.
+    pub fn count(&mut self, link: LinkId) {
+        let Link { up, down } = &mut self.links[link.0];
+        (up.bytes, down.bytes) = (Some(0), Some(0));
+    }
+
+    /// The bytes that went over a link whose bytes are counted: up, down.
+    #[must_use]
+    pub fn counted(&self, link: LinkId) -> [u64; 2] {
+        let Link { up, down } = &self.links[link.0];
+        [up, down].map(|way| way.bytes.unwrap_or_default())
+    }
+
+    /// Joins two processes by a link whose way up leads from `below` to `above`.
+    pub fn join(&mut self, below: ProcessId, above: ProcessId, link: LinkId) {
+        self.paths.insert((below, above), Path { link, up: End::Listener });
+        self.paths.insert((above, below), Path { link, up: End::Dialler });
+    }
+
+    /// Gives a process an access link.
+    pub fn give_access(&mut self, process: ProcessId, into: Option<Rate>, out: Option<Rate>) {
+        let [into, out] = [into, out].map(|rate| rate.map(AccessLink::new));
+        self.access.insert(process, Access { into, out });
+    }
+
+    /// The use of a process's access link: into it, out of it.
+    #[must_use]
+    pub fn usage(&self, process: ProcessId) -> [Option<LinkUsage>; 2] {
+        let usage = |link: &Option<AccessLink>| link.as_ref().map(|link| link.usage().clone());
+        let access = self.access.get(&process);
+        access.map_or([None, None], |access| [usage(&access.into), usage(&access.out)])
+    }
+
+    /// The path of a connection that `dialler` opens to `listener`.
+    pub(super) fn path(&self, dialler: ProcessId, listener: ProcessId) -> Option<Path> {
+        self.paths.get(&(dialler, listener)).copied()
+    }
+
+    /// The way of a path towards an end.
+    fn way(&mut self, path: Path, to: End) -> &mut Way {
+        let link = &mut self.links[path.link.0];
+        if to == path.up { &mut link.up } else { &mut link.down }
+    }
+
+    /// A connection opens: the way towards an end begins with a new congestion window.
+    pub(super) fn reconnect(&mut self, path: Option<Path>, to: End) {
+        if let Some(path) = path {
+            self.way(path, to).pipe.reconnect();
+        }
+    }
+
+    /// Whether a way is open at a time, or in an outage.
+    pub(super) fn is_open(&mut self, path: Option<Path>, to: End, at: Time) -> bool {
+        path.is_none_or(|path| self.way(path, to).pipe.is_open(at))
+    }
+
+    /// Whether all connections into a process share a link.
+    pub(super) fn has_entrance(&self, process: ProcessId) -> bool {
+        self.access.get(&process).is_some_and(|access| access.into.is_some())
+    }
+
+    /// An item leaves `from`, over its access link and the path's way towards an end.
+    pub(super) fn depart(
+        &mut self,
+        now: Time,
+        (from, to): (ProcessId, ProcessId),
+        (path, end): (Option<Path>, End),
+        item: &Item,
+    ) -> Departure {
+        let weighs = path.is_some_and(|path| self.way(path, end).weighs);
+        let counts = path.is_some_and(|path| self.way(path, end).bytes.is_some());
+        let leaves = self.access.get(&from).is_some_and(|access| access.out.is_some());
+        let in_parts = weighs || leaves || self.has_entrance(to);
+        let bytes = if in_parts || counts { self.bytes(item) } else { 0 };
+        let exit = self.access.get_mut(&from).and_then(|access| access.out.as_mut());
+        let mut departure = Departure { begin: now, end: now, bytes, in_parts };
+        if let Some(exit) = exit {
+            departure.end = exit.pass(now, bytes);
+        }
+        if let Some(path) = path {
+            let way = self.way(path, end);
+            departure.end = way.pipe.send(departure.end, bytes);
+            departure.begin = way.pipe.first_bytes(now);
+            way.bytes.iter_mut().for_each(|sum| *sum += bytes);
+        }
+        departure
+    }
+
+    /// When an item that comes to the access link of a process has passed it.
+    pub(super) fn enter(&mut self, now: Time, process: ProcessId, bytes: u64) -> Time {
+        let access = self.access.get_mut(&process);
+        let entrance = access.and_then(|access| access.into.as_mut());
+        entrance.map_or(now, |entrance| entrance.pass(now, bytes))
+    }
+
+    /// Bytes of an item on the wire.
+    fn bytes(&mut self, item: &Item) -> u64 {
+        let Item::Message(message) = item else { return EMPTY_SEGMENT_BYTES };
+        let bytes = frame_len(message, &mut self.scratch);
+        match (self.weight, message) {
+            (Some(weight), Message::Push(_) | Message::Parameters(_)) => {
+                bytes - payload(message).len() as u64 + weight
+            }
+            _ => bytes,
+        }
+    }
+}
