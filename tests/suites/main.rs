@@ -11,6 +11,7 @@ mod real_data;
 mod redundancy;
 mod reference_task;
 mod replicas;
+mod ring;
 mod schedules;
 mod simulation;
 mod sparse;
