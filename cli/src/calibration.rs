@@ -1,10 +1,10 @@
 //! The speed of this machine at fixed work, so that training times of different machines can be
 //! compared: a time divided by the time of a reference step is a number of reference steps.
 //!
-//! The work never changes, whatever the job: a product of two matrices, and mini-batches of the
-//! reference task (93-21-5, 128 examples, plain SGD, the shipped synthetic data). All of it runs on
-//! one thread. The best of several repetitions counts, as the one that was disturbed least; the
-//! median beside it tells how quiet the machine was.
+//! The work is the same for every job: a product of two matrices, and mini-batches of the reference
+//! task (93-21-5, 128 examples, plain SGD, the shipped synthetic data). All of it runs on one
+//! thread. The best of several repetitions counts, because it was disturbed least; the median tells
+//! how quiet the machine was.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::source_of;
 
-/// Seeds the parameters and the order of the examples; the numbers do not depend on it.
+/// Seed of the parameters and of the order of the examples; it does not affect the times.
 const SEED: u64 = 1;
 
-/// What this machine takes for the fixed work.
+/// The times of this machine for the fixed work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Calibration {
     /// The product of two square matrices of 32-bit floats.
     pub(crate) matrix_product: MatrixProduct,
     /// Mini-batches of the reference task: gradient and update.
     pub(crate) reference_steps: ReferenceSteps,
-    /// The time of one reference step: the best over the number of steps.
+    /// The time of one reference step: the best time divided by the number of steps.
     pub(crate) reference_step_s: f64,
 }
 
@@ -50,34 +50,34 @@ pub(crate) struct MatrixProduct {
 /// Training steps on the reference task.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReferenceSteps {
-    /// How many steps are one repetition.
+    /// Steps of one repetition.
     pub(crate) steps: u64,
     /// Examples in a mini-batch.
     pub(crate) batch_size: u32,
-    /// The time of all steps.
+    /// The time of one repetition.
     #[serde(flatten)]
     pub(crate) times: Times,
 }
 
-/// Times of the same work done again and again.
+/// Times of repetitions of the same work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Times {
-    /// The shortest.
+    /// The shortest time.
     pub(crate) best_s: f64,
-    /// The one in the middle.
+    /// The median time.
     pub(crate) median_s: f64,
-    /// How often the work was done.
+    /// Number of timed repetitions.
     pub(crate) repetitions: u32,
 }
 
 impl Calibration {
-    /// A time in reference steps of this machine.
+    /// Converts a time to reference steps of this machine.
     pub(crate) fn in_steps(&self, time_s: f64) -> f64 {
         time_s / self.reference_step_s
     }
 }
 
-/// How much is done.
+/// The amount of work to measure.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
     size: usize,
@@ -87,7 +87,7 @@ struct Effort {
     rows: u64,
 }
 
-/// The work that the numbers are defined by.
+/// The work that defines the reported numbers.
 const FULL: Effort = Effort {
     size: 512,
     products: 11,
@@ -138,7 +138,7 @@ fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
     })
 }
 
-/// Does the work once to warm up, then that often with a clock.
+/// Runs `work` once to warm up, then `repetitions` times with a clock.
 fn times(repetitions: u32, mut work: impl FnMut()) -> anyhow::Result<Times> {
     let clock = WallClock::start();
     work();

@@ -1,8 +1,8 @@
-//! Digests, as records and results spell them.
+//! Digests in hexadecimal, as records and results print them.
 
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of the values as little-endian `f32`, in hexadecimal.
+/// Returns the SHA-256 of the values as little-endian `f32`, in hexadecimal.
 pub(crate) fn sha256(values: &[f32]) -> String {
     let mut hash = Sha256::new();
     for value in values {
@@ -11,7 +11,7 @@ pub(crate) fn sha256(values: &[f32]) -> String {
     hexadecimal(&hash.finalize())
 }
 
-/// Bytes in hexadecimal.
+/// Returns the bytes in hexadecimal.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

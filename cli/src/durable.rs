@@ -1,5 +1,4 @@
-//! The folder in which a server keeps what it must not forget: the job, which run it is, and its
-//! checkpoints and inputs.
+//! The state folder of a durable server: job, identity of the run, checkpoints and journal.
 
 mod label;
 
@@ -23,34 +22,34 @@ use crate::job::Layers;
 use crate::messages;
 use crate::served::Served;
 
-/// A folder of a durable run.
+/// The state folder of a durable run.
 #[derive(Debug)]
 pub(crate) struct DurableFolder {
     state: StateFolder,
     identity: Identity,
 }
 
-/// Which run it is.
+/// The identity of a run, as `run.json` stores it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// The number that tells the run from others.
+    /// The random number of the run.
     pub(crate) run: u64,
-    /// The job, and the rows that it trains on and is evaluated with.
+    /// Digests of the job and of its training and evaluation rows.
     job: JobLabel,
     pub(crate) durability: Durability,
     pub(crate) checkpoint_every: Duration,
-    /// Where its results are.
+    /// The folder of its results.
     pub(crate) out: Option<PathBuf>,
-    /// For whom it stands by, if it began so.
+    /// The primary that this server stands by for, if it began as a standby.
     pub(crate) standby: Option<StandbyOf>,
 }
 
-/// What tells a job with its data from another.
+/// Identifies a job together with its data.
 #[derive(Debug, Serialize, Deserialize)]
 struct JobLabel {
     sha256: String,
     train: Fingerprint,
-    /// Of no account for the job, but of all for what its record says.
+    /// Does not change the training, but changes the results in the record.
     evaluation: Fingerprint,
 }
 
@@ -64,30 +63,30 @@ impl JobLabel {
     }
 }
 
-/// What a standby knows from when it begins.
+/// Addresses that a standby knows from its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StandbyOf {
-    /// Where the server is that it stands by for.
+    /// The address of the primary.
     pub(crate) primary: String,
-    /// Where workers reach it itself.
+    /// The address at which workers reach the standby.
     pub(crate) address: String,
 }
 
-/// A run that is kept, about to begin or to go on.
+/// A durable run that is about to start or to resume.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     pub(crate) folder: StateFolder,
     pub(crate) checkpoint_every: Duration,
     pub(crate) found: Found,
-    /// Where inputs are kept, if they are.
+    /// The journal of inputs, with `--durability log`.
     pub(crate) log: Option<Log>,
     pub(crate) begin: Begin,
-    /// The time at which it begins.
+    /// The time at which it starts or resumes.
     pub(crate) now: Time,
 }
 
 impl Identity {
-    /// That of a new run.
+    /// The identity of a new run.
     pub(crate) fn new(
         run: u64,
         (job, data): (&Job, &Served),
@@ -102,12 +101,16 @@ impl Identity {
 }
 
 impl DurableFolder {
-    /// Makes the folder of a run, and locks it, if no run is in it.
+    /// Creates and locks the folder for a run.
+    ///
+    /// # Errors
+    ///
+    /// If the folder holds a run already.
     pub(crate) fn claim(path: &Path) -> anyhow::Result<StateFolder> {
         label::make_folder(path, &LABELS)
     }
 
-    /// Makes one that was claimed that of a run whose job is given as a job file.
+    /// Turns a claimed folder into that of a run; `job` is the text of its job file.
     pub(crate) fn create(
         claimed: StateFolder,
         identity: Identity,
@@ -124,7 +127,7 @@ impl DurableFolder {
         Ok(Keeping { folder: state, checkpoint_every, found, log, begin, now })
     }
 
-    /// The folder of a run that is to go on, and its job.
+    /// Opens and locks the folder of a run to resume; returns it with its job.
     pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Layers)> {
         ensure!(
             !path.join(SHARD).exists() || path.join(IDENTITY).exists(),
@@ -139,22 +142,22 @@ impl DurableFolder {
         Ok((Self { state: state.of_run(identity.run), identity }, layers))
     }
 
-    /// Which run it is.
+    /// Returns the identity of the run.
     pub(crate) const fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Where checkpoints and inputs are.
+    /// Returns the folder of checkpoints and journal.
     pub(crate) const fn state(&self) -> &StateFolder {
         &self.state
     }
 
-    /// Whether the run can go on with a job and data.
+    /// Checks that the run can resume with a job and data, which the caller resolved from the
+    /// folder's job file.
     ///
     /// # Errors
     ///
-    /// If they, which are what the folder's job file comes to as everything is now, are not those
-    /// that the run began with.
+    /// If the job or the data differ from those that the run began with.
     pub(crate) fn check(&self, job: &Job, data: &Served) -> anyhow::Result<()> {
         let (was, is) = (&self.identity.job, JobLabel::of(job, data));
         let (folder, Outline { spec, evaluation_rows, .. }) =
@@ -179,12 +182,12 @@ impl DurableFolder {
         Ok(())
     }
 
-    /// What the run can go on from; says what of it is damaged.
+    /// Finds the checkpoints and logs to resume from; warns of damaged ones.
     pub(crate) fn find(&self) -> anyhow::Result<Found> {
         find(&self.state, self.identity.durability == Durability::Log)
     }
 
-    /// Notes that the results are elsewhere now.
+    /// Stores a changed folder of results.
     pub(crate) fn set_out(&mut self, out: &Path) -> anyhow::Result<()> {
         let out = std::path::absolute(out).context("cannot tell where --out is")?;
         if self.identity.out.as_ref() != Some(&out) {
@@ -195,19 +198,19 @@ impl DurableFolder {
     }
 }
 
-/// The folder of a server that does not coordinate: which server it is, and its checkpoints and
-/// inputs.
+/// The state folder of a server of a shard that is not the coordinator: its position in the group,
+/// checkpoints and journal.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ShardFolder {
     place: Place,
-    /// A number that no other process has.
+    /// A random number that identifies this server.
     pub(crate) number: u64,
     pub(crate) durability: Durability,
     pub(crate) checkpoint_every: Duration,
 }
 
 impl ShardFolder {
-    /// Makes the folder, and a log in it if it is to have one.
+    /// Creates and locks the folder, and a journal in it with `--durability log`.
     pub(crate) fn create(
         path: &Path,
         place: Place,
@@ -223,7 +226,7 @@ impl ShardFolder {
         Ok((state, folder))
     }
 
-    /// That of a server that is to go on.
+    /// Opens and locks the folder of a server to resume.
     pub(crate) fn open(path: &Path, place: Place) -> anyhow::Result<(StateFolder, Self)> {
         ensure!(
             !path.join(IDENTITY).exists() || path.join(SHARD).exists(),
@@ -237,7 +240,7 @@ impl ShardFolder {
     }
 }
 
-/// What can be gone on from in a folder; says what of it is damaged.
+/// Finds the checkpoints and logs in a folder; warns of damaged ones.
 pub(crate) fn find(folder: &StateFolder, has_log: bool) -> anyhow::Result<Found> {
     let found = folder.find(has_log)?;
     for damaged in &found.damaged {
@@ -251,11 +254,11 @@ pub(crate) fn find(folder: &StateFolder, has_log: bool) -> anyhow::Result<Found>
     Ok(found)
 }
 
-/// The file that says which server it is.
+/// The file with the identity of a shard's server.
 const SHARD: &str = "shard.json";
 
-/// The file that says which run it is.
+/// The file with the identity of the run.
 const IDENTITY: &str = "run.json";
 
-/// What a folder holds that has one of these.
+/// The label files, and for each the noun for what such a folder holds.
 const LABELS: [(&str, &str); 2] = [(IDENTITY, "a run"), (SHARD, "a server")];

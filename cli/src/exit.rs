@@ -1,4 +1,4 @@
-//! Exit codes: the same number always means the same thing.
+//! Exit codes: the same number always has the same meaning.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use pstrain_wire::worker::EndReason;
 
 use crate::messages;
 
-/// What the exit codes mean, for `--help` and the manual page.
+/// The meaning of the exit codes, for `--help` and the manual page.
 pub(crate) const HELP: &str = "Exit codes:
   0    done
   1    the run ended without reaching its goal: it diverged, lost workers, was refused
@@ -15,10 +15,10 @@ pub(crate) const HELP: &str = "Exit codes:
   3    stopped early on request (Ctrl-C or SIGTERM once); the summary is valid
   130  aborted (Ctrl-C or SIGTERM twice)";
 
-/// The code of a second Ctrl-C, as shells have it.
+/// The exit code after a second Ctrl-C: 128 + SIGINT, as in shells.
 pub(crate) const ABORTED: i32 = 130;
 
-/// How a command ended, when no error stopped it.
+/// The outcome of a command that no error stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Done,
@@ -37,7 +37,7 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// How a run that ended for `reason` is reported.
+/// Returns the outcome of a run that ended for `reason`.
 pub(crate) fn of_reason(reason: EndReason) -> anyhow::Result<Ending> {
     match reason {
         EndReason::BudgetReached => Ok(Ending::Done),
@@ -46,7 +46,7 @@ pub(crate) fn of_reason(reason: EndReason) -> anyhow::Result<Ending> {
     }
 }
 
-/// Prints what went wrong, if anything did, and gives the exit code.
+/// Prints the error, if any, and returns the exit code.
 pub(crate) fn code(done: anyhow::Result<Ending>) -> ExitCode {
     match done {
         Ok(Ending::Done) => ExitCode::SUCCESS,
@@ -59,7 +59,7 @@ pub(crate) fn code(done: anyhow::Result<Ending>) -> ExitCode {
     }
 }
 
-/// Whoever reads the output has seen enough, as in `pstrain ... | head`.
+/// True if the reader of stdout closed the pipe, as in `pstrain ... | head`.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()

@@ -1,13 +1,14 @@
-//! Pages that need nothing but themselves: no script, no font, no picture from elsewhere. Knows
-//! pictures, and nothing of experiments. Every text is escaped.
+//! Self-contained HTML pages: no script, no external font or image. Knows pictures, but not
+//! experiments. Every text is escaped.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::picture::Picture;
 
-/// Light or dark as the reader's system is, narrow enough to read, wide tables scroll, nothing
-/// breaks apart when printed. Pictures are drawn in black on white; their ink, paper and grid
-/// follow the scheme, but for heat maps, whose numbers are written to be read on the colours.
+/// Follows the light or dark scheme of the reader's system, keeps lines short, lets wide tables
+/// scroll and avoids breaks within a part in print. Pictures are drawn in black on white; their
+/// ink, paper and grid follow the scheme. Heat maps do not: the text in their cells is chosen for
+/// contrast with the cell colours.
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --quiet: #555; --rule: #ccc;
   --grid: #d9d9d9; --code: #f4f4f4; }
@@ -55,7 +56,7 @@ figcaption { font-size: .85rem; color: var(--quiet); max-width: 30rem; }
   pre { white-space: pre-wrap; } .wide { overflow: visible; } }
 ";
 
-/// A page, written from top to bottom.
+/// A page, built from top to bottom.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     title: String,
@@ -63,30 +64,31 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// An empty page with a title.
+    /// Creates an empty page with a title.
     pub(crate) fn new(title: &str) -> Self {
         Self { title: title.into(), body: Vec::new() }
     }
 
-    /// Begins a part of the page.
+    /// Begins a section.
     pub(crate) fn heading(&mut self, text: &str) {
         self.body.push(html! { h2 { (text) } });
     }
 
-    /// A paragraph.
+    /// Appends a paragraph.
     pub(crate) fn paragraph(&mut self, text: &str) {
         self.body.push(html! { p { (text) } });
     }
 
-    /// Names and their values, one a line.
+    /// Appends names and values, one pair a line.
     pub(crate) fn facts<N: AsRef<str>, V: AsRef<str>>(&mut self, facts: &[(N, V)]) {
         self.body.push(html! {
             dl { @for (name, value) in facts { dt { (name.as_ref()) } dd { (value.as_ref()) } } }
         });
     }
 
-    /// A table; all columns but the first `text` ones are numbers. An empty caption is left out. On
-    /// a narrow screen a table of texts has its cells one under the other.
+    /// Appends a table; all columns but the first `text` ones are numbers. An empty caption is
+    /// omitted. On a narrow screen, a table without number columns shows its cells one below the
+    /// other.
     pub(crate) fn table(
         &mut self,
         caption: &str,
@@ -110,12 +112,12 @@ impl Page {
         });
     }
 
-    /// Commands or files, as they are.
+    /// Appends commands or file contents verbatim.
     pub(crate) fn code(&mut self, text: &str) {
         self.body.push(html! { pre { code { (text) } } });
     }
 
-    /// A picture with a line under it; an empty caption is left out.
+    /// Appends a picture with a caption below; an empty caption is omitted.
     ///
     /// # Errors
     ///
@@ -135,7 +137,7 @@ impl Page {
         Ok(())
     }
 
-    /// The page as an HTML document.
+    /// Renders the page as an HTML document.
     pub(crate) fn render(&self) -> String {
         let page = html! {
             (DOCTYPE)
@@ -143,7 +145,8 @@ impl Page {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
-                    // Whatever the page holds, it fetches nothing and runs nothing.
+                    // Second defence after the escaping: the page can load nothing and run no
+                    // script.
                     meta http-equiv="Content-Security-Policy"
                         content="default-src 'none'; style-src 'unsafe-inline'";
                     title { (self.title) }
@@ -195,7 +198,8 @@ mod tests {
         assert_eq!((html.matches("<svg").count(), html.matches("</svg>").count()), (1, 1));
     }
 
-    /// The declarations of the style, such as `color: var(--ink)`, except definitions of variables.
+    /// Returns the declarations of the style, such as `color: var(--ink)`, without definitions of
+    /// variables.
     fn declarations() -> impl Iterator<Item = &'static str> {
         let inner = STYLE.split(['{', '}']).filter(|part| part.contains(':') && part.contains(';'));
         inner.flat_map(|rule| rule.split(';')).map(str::trim).filter(|it| !it.starts_with("--"))
@@ -205,7 +209,7 @@ mod tests {
     fn no_part_of_a_page_is_wider_than_a_narrow_screen() {
         for declaration in declarations() {
             let Some((name, value)) = declaration.split_once(':') else { continue };
-            // Widths are limits, which give way; nothing has one that it keeps.
+            // Widths may only be upper limits, so that a part can shrink.
             assert!(!["width", "min-width"].contains(&name.trim()), "{declaration}");
             if name.trim() == "max-width" {
                 assert!(
@@ -216,7 +220,7 @@ mod tests {
         }
         let html = page().render();
         assert!(html.contains("width=device-width"));
-        // A part that may be too wide is in a box that scrolls, or shrinks.
+        // Parts that may be too wide scroll in a box of their own or shrink.
         let tables = html.matches("<table").count();
         assert!(tables == 2 && tables == html.matches("<div class=\"wide\"><table").count());
         assert!(html.contains("<td data-name=\"verdict\">holds</td>"), "{html}");
@@ -246,7 +250,7 @@ mod tests {
                 assert!(light.contains(name), "{declaration}");
             }
         }
-        // Each colour of a picture that follows the scheme is one that pictures have.
+        // Each colour that the style maps to the scheme occurs in a picture.
         let html = page().render();
         let (style, picture) = html.split_once("</style>").unwrap();
         let selectors = style.split(".drawn svg [").skip(1);
@@ -254,7 +258,7 @@ mod tests {
         for colour in selectors.filter_map(|rule| rule.split(']').next()) {
             let (name, value) = colour.split_once('=').unwrap();
             let attribute = format!("{name}=\"{}\"", value.trim_matches('\''));
-            // White lines are those between bars.
+            // The picture of this test has no bars, and only bars have white lines between them.
             assert!(picture.contains(&attribute) || colour == "stroke='#FFFFFF'", "{attribute}");
             count += 1;
         }

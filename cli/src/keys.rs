@@ -1,20 +1,21 @@
-//! Key ranges as they are typed.
+//! Key ranges on the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
 use pstrain_compute::params::KeyRange;
 
-/// Keys as they are typed: `A..B`, `A..`, `..B` or `..`.
+/// A key range on the command line: `A..B`, `A..`, `..B` or `..`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keys {
     begin: u64,
-    /// None up to the last.
+    /// None: up to the last key.
     end: Option<u64>,
 }
 
 impl Keys {
-    /// The range, where the server may have to be asked how many keys the model has; none for all.
+    /// Returns the range; None for all keys. Calls `total` for the number of keys of the model, a
+    /// request to the server, only if the end is open.
     pub(crate) fn range(
         self,
         total: impl FnOnce() -> anyhow::Result<u64>,

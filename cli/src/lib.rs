@@ -1,7 +1,7 @@
 //! The `pstrain` command: settings, commands, records, tables, progress.
 //!
-//! A library, so that it is compiled while its dependencies still are, and once for binary and
-//! tests.
+//! A library, so that cargo compiles it while its dependencies still compile (a binary waits for
+//! them), and only once for binary and tests.
 
 mod args;
 mod bench;

@@ -1,4 +1,4 @@
-//! The binary: [`pstrain::run`] and nothing else.
+//! The binary; calls [`pstrain::run`].
 
 use std::process::ExitCode;
 

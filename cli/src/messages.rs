@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use pstrain_transports::calendar_time;
 use serde::Serialize;
 
-/// How messages are written.
+/// The form of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogForm {
     /// A line of text for people.
@@ -16,10 +16,10 @@ pub(crate) enum LogForm {
     Json,
 }
 
-/// The form of all messages of this process; text before it is set.
+/// The form of all messages of this process; text until it is set.
 static FORM: OnceLock<LogForm> = OnceLock::new();
 
-/// How much a message matters.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
@@ -28,7 +28,7 @@ pub(crate) enum Level {
     Error,
 }
 
-/// A message as JSON.
+/// A message in JSON form.
 #[derive(Serialize)]
 struct Line<'a, F> {
     /// UTC, RFC 3339.
@@ -39,12 +39,12 @@ struct Line<'a, F> {
     fields: Option<F>,
 }
 
-/// Writes all messages from now on in this form. A process calls this once.
+/// Sets the form of all later messages. A process calls this once.
 pub(crate) fn log_as(form: LogForm) {
     FORM.set(form).unwrap_or_default();
 }
 
-/// Whether messages are for programs.
+/// True if messages are in JSON form.
 pub(crate) fn are_json() -> bool {
     FORM.get() == Some(&LogForm::Json)
 }
@@ -54,7 +54,7 @@ pub(crate) fn say(message: &str) {
     print(Level::Info, message, message, None::<()>);
 }
 
-/// Prints a message on stderr, with what it says as fields for programs.
+/// Prints a message on stderr; the JSON form also has its contents as `fields`.
 pub(crate) fn tell(level: Level, message: &str, fields: &impl Serialize) {
     print(level, message, message, Some(fields));
 }
@@ -72,12 +72,12 @@ pub(crate) fn error(error: &anyhow::Error) {
 
 fn print(level: Level, message: &str, text: &str, fields: Option<impl Serialize>) {
     let text = || format!("pstrain: {text}");
-    // As one text: other processes at the same terminal would write between the pieces.
+    // One write for the whole line, so that output of other processes does not land inside it.
     let line = match FORM.get() {
         None | Some(LogForm::Text) => text(),
         Some(LogForm::Json) => json(level, message, fields).unwrap_or_else(|_| text()),
     };
-    // The reader of a pipe may be gone: that is no reason to end.
+    // The reader of a pipe may be gone; that is no reason to end the process.
     let _unread = std::io::stderr().write_all((line + "\n").as_bytes());
 }
 

@@ -1,4 +1,4 @@
-//! What a server says while it works: its progress bar, and what happens.
+//! Progress of a server for people: the progress bar and messages about events.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::messages::{self, Level};
 use crate::pulse::Pulse;
 use crate::troubles::Troubles;
 
-/// A bar of this length, drawn as `template` says, on a terminal only, and not between JSON.
+/// Returns a bar of this length, drawn by `template`. It is hidden if quiet, not on a terminal, or
+/// if messages are JSON.
 pub(crate) fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
     let target = if quiet || messages::are_json() {
         ProgressDrawTarget::hidden()
@@ -28,25 +29,25 @@ pub(crate) fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
     bar
 }
 
-/// Shows where a run is, and says what a person should know.
+/// Draws the progress bar and prints the events that matter to a person.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
     train_rows: u64,
     quiet: bool,
-    /// Whether workers are somebody else's processes, so that their coming is news.
+    /// True if workers are started separately; their joining is then worth a message.
     guests: bool,
     clock: WallClock,
     shown: Option<Time>,
     troubles: Troubles,
 }
 
-/// The state of a run, as its bar shows it.
+/// The state of a run, as the bar shows it.
 #[derive(Debug)]
 pub(crate) struct Standing<'a> {
     /// The newest evaluation.
     pub(crate) evaluation: Option<&'a Evaluation>,
-    /// The share of the workers' time that they wait.
+    /// The share of the workers' time spent waiting.
     pub(crate) wait_share: f64,
     /// The mean staleness of applied gradients.
     pub(crate) mean_staleness: f64,
@@ -55,8 +56,8 @@ pub(crate) struct Standing<'a> {
 const BETWEEN: Duration = Duration::from_millis(100);
 
 impl Progress {
-    /// A bar over `epochs` passes over `train_rows` examples; drawn only on a terminal. With
-    /// `guests` it also says who comes.
+    /// A bar over `epochs` passes over `train_rows` examples, drawn only on a terminal. With
+    /// `guests`, joining workers and the start of training are reported, too.
     pub(crate) fn new(epochs: u32, train_rows: u64, quiet: bool, guests: bool) -> Self {
         let samples = u64::from(epochs) * train_rows;
         let bar = bar(samples, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
@@ -66,7 +67,7 @@ impl Progress {
 
     pub(crate) fn note<'a>(&mut self, event: &Event, standing: impl FnOnce() -> Standing<'a>) {
         if let Event::Behind { worker, .. } = event {
-            // A loss is told even to a reader who wants errors only.
+            // The loss of acknowledged work is reported even with `quiet`.
             self.bar.suspend(|| messages::warn(&behind(*worker)));
         }
         if self.quiet {
@@ -80,7 +81,7 @@ impl Progress {
         {
             self.bar.suspend(|| messages::tell(level(event), &message, event));
         }
-        // The run's own time may be virtual; a person watches in real time.
+        // The bar is throttled by real time: the time of the run may be virtual.
         if !self.bar.is_hidden()
             && let Event::Updated { point, .. } = event
             && let now = self.clock.now()
@@ -108,7 +109,7 @@ impl Progress {
         unsaid.for_each(|line| messages::say(&line));
     }
 
-    /// Says how the run is doing, if that is known.
+    /// Prints a summary of the run's state, if it is known.
     pub(crate) fn say(&self, status: Option<&Status>) {
         self.bar.suspend(|| match status.map(Pulse::of) {
             Some(pulse) => messages::tell(Level::Info, &pulse.in_words(), &pulse),
@@ -129,7 +130,7 @@ fn from_update(version: Option<Version>) -> String {
     version.map_or_else(String::new, |version| format!(" from update {version} on"))
 }
 
-/// How much an event matters that is worth saying.
+/// Returns the severity of an event that [`worth_saying`] describes.
 pub(crate) const fn level(event: &Event) -> Level {
     match event {
         Event::CutOff { .. }
@@ -144,7 +145,7 @@ pub(crate) const fn level(event: &Event) -> Level {
     }
 }
 
-/// What of the events a person wants to read as it happens.
+/// Describes an event if it is worth a message.
 pub(crate) fn worth_saying(event: &Event) -> Option<String> {
     Some(match event {
         Event::Joined { worker, name, resumed: true, .. } => {

@@ -1,4 +1,4 @@
-//! The line in a server's log that says how the run is doing, now and then.
+//! The line with the state of a run that a server logs periodically.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::waiting::waiting;
 use crate::why::{span, workers_in_words};
 
-/// The fields of such a line.
+/// The fields of the line.
 #[derive(Debug, Serialize)]
 pub(crate) struct Pulse {
     phase: String,
@@ -17,12 +17,12 @@ pub(crate) struct Pulse {
     samples: u64,
     samples_wanted: u64,
     epoch: f64,
-    /// Mean of the last mini-batches.
+    /// Mean over the last mini-batches.
     loss: Option<f64>,
-    /// On the held-out data, the last time that it was evaluated.
+    /// On the held-out data, from the last evaluation.
     accuracy: Option<f64>,
     there: Vec<WorkerId>,
-    /// Workers that are not there and have not finished.
+    /// Workers that are not connected and have not finished.
     away: Vec<Away>,
     /// Workers that the run waits for.
     awaited: Vec<WorkerId>,

@@ -1,23 +1,24 @@
-//! Which worker of its job a process is, as the engine that started it says in the environment.
-//! Knows nothing of the process's own environment: variables are asked for.
+//! Worker ids from the environment variables of the engine that started the process. Does not read
+//! the process's environment itself: the caller passes a lookup function.
 
 use std::fmt;
 
 use clap::ValueEnum;
 use pstrain_compute::id::WorkerId;
 
-/// Where a worker's rank is read.
+/// The engine whose environment variables give a worker's rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RankOf {
-    /// The first of those below that is there: the innermost, if engines start each other
+    /// First of the engines below whose variables are set: the innermost, if engines start each
+    /// other
     Auto,
-    /// RANK and WORLD_SIZE, of torchrun and all that do as it does
+    /// RANK and WORLD_SIZE, of torchrun and compatible launchers
     Torchrun,
     /// OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE, of Open MPI's mpirun
     Openmpi,
     /// PMI_RANK and PMI_SIZE, of MPICH's and Intel's mpiexec
     Pmi,
-    /// PMIX_RANK, of PRRTE and whatever else speaks PMIx; says no size
+    /// PMIX_RANK, of PRRTE and other PMIx launchers; says no size
     Pmix,
     /// SLURM_PROCID and SLURM_STEP_NUM_TASKS, of srun
     Slurm,
@@ -25,7 +26,8 @@ pub(crate) enum RankOf {
     Kubernetes,
 }
 
-/// The names of an engine's variables; what lacks one of them was not started by it.
+/// The names of an engine's variables. A process that lacks one of them was not started by that
+/// engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Variables {
     rank: &'static str,
@@ -33,8 +35,8 @@ struct Variables {
 }
 
 /// The engines, innermost first: mpirun may be started within a job of Slurm, torchrun by srun or
-/// mpirun, all of them in a pod, and none of it the other way round. What starts a process inherits
-/// the variables of what started itself, so those further out may be those of another process.
+/// mpirun, all of them in a pod, and never the other way round. A launcher passes its own inherited
+/// variables on, so variables of an outer engine may belong to another process.
 const ENGINES: [RankOf; 6] = [
     RankOf::Torchrun,
     RankOf::Openmpi,
@@ -45,12 +47,12 @@ const ENGINES: [RankOf; 6] = [
 ];
 
 impl RankOf {
-    /// Those that it looks at, in this order.
+    /// Returns the engines to try, in order.
     fn engines(self) -> Vec<Self> {
         if self == Self::Auto { ENGINES.to_vec() } else { vec![self] }
     }
 
-    /// Its own; none if it means whichever engine is there.
+    /// Returns the engine's variables; None for `Auto`.
     const fn variables(self) -> Option<Variables> {
         let (rank, size) = match self {
             Self::Auto => return None,
@@ -60,8 +62,8 @@ impl RankOf {
             Self::Openmpi => ("OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
             Self::Pmi => ("PMI_RANK", Some("PMI_SIZE")),
             Self::Pmix => ("PMIX_RANK", None),
-            // From srun(1). A batch script has SLURM_PROCID, too, but only a step has a number of
-            // tasks.
+            // From srun(1). A batch script has SLURM_PROCID, too, but only a step has
+            // SLURM_STEP_NUM_TASKS.
             Self::Slurm => ("SLURM_PROCID", Some("SLURM_STEP_NUM_TASKS")),
             // From <https://kubernetes.io/docs/concepts/workloads/controllers/job/>.
             Self::Kubernetes => ("JOB_COMPLETION_INDEX", None),
@@ -77,7 +79,7 @@ impl fmt::Display for RankOf {
 }
 
 impl Variables {
-    /// Which of them is there without the other, in words, if one is.
+    /// Describes the missing variable if exactly one of the two is set.
     fn half(&self, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
         let size = self.size?;
         match (variable(self.rank), variable(size)) {
@@ -97,32 +99,33 @@ impl fmt::Display for Variables {
     }
 }
 
-/// A process's place in its job, by the engine that started it.
+/// A process's rank in its job, from the engine that started it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rank {
-    /// From 0.
+    /// Starts at 0.
     rank: u32,
-    /// How many processes the engine started, if it says so; more than `rank`.
+    /// Number of processes that the engine started, if it says so; greater than `rank`.
     size: Option<u32>,
     variables: Variables,
-    /// What engines further out say of another process, as `NAME=VALUE`.
+    /// Differing ranks from engines further out, as `NAME=VALUE`.
     others: Vec<String>,
 }
 
 impl Rank {
-    /// Finds it among the variables of an environment; without one of them `variable` gives none.
+    /// Finds the rank in an environment; `variable` returns the value of a variable, if it is set.
     ///
     /// # Errors
     ///
-    /// In words: if there is none, or it is no rank, or not within its size.
+    /// A message, if no engine's variables are set, or the rank is not a number or not below the
+    /// size.
     pub(crate) fn find(
         of: RankOf,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, String> {
         let known: Vec<Variables> =
             of.engines().into_iter().filter_map(RankOf::variables).collect();
-        // A variable that is empty says as little as one that is not there. What else is in it may
-        // be shown.
+        // An empty variable counts as unset. Other values are escaped, so that messages can show
+        // them.
         let variable = |name: &str| {
             let value = variable(name).filter(|value| !value.is_empty())?;
             Some(value.escape_debug().to_string())
@@ -148,7 +151,7 @@ impl Rank {
             .map(|(variables, other, _)| format!("{}={other}", variables.rank))
             .collect();
         let number = |name: &str, text: &str| {
-            // The parser would take a sign, which no engine writes.
+            // Digits only: `parse` would accept a sign, which no engine writes.
             let digits = text.bytes().all(|byte| byte.is_ascii_digit());
             let number = text.parse().ok().filter(|_| digits);
             number.ok_or_else(|| {
@@ -177,17 +180,17 @@ impl Rank {
         Ok(Self { rank, size: size.map(|(_, size)| size), variables, others })
     }
 
-    /// The worker of that rank: the first worker is rank 0.
+    /// Returns the worker id of this rank: the first worker is rank 0.
     pub(crate) const fn worker(&self) -> WorkerId {
         WorkerId(self.rank)
     }
 
-    /// How many processes the engine started, if it says so.
+    /// Returns the number of processes that the engine started, if it says so.
     pub(crate) const fn size(&self) -> Option<u32> {
         self.size
     }
 
-    /// What is wrong with a job of another number of `workers`, and what to do.
+    /// Describes the conflict with a job of `workers` workers, and its remedy.
     pub(crate) fn misfit(&self, workers: u32) -> String {
         let started = match (self.variables.size, self.size) {
             (Some(name), Some(size)) => format!("{name}={size}"),
@@ -225,7 +228,7 @@ mod tests {
         Rank::find(of, value)
     }
 
-    /// Worker and size.
+    /// Worker number and size.
     fn place(environment: &[(&str, &str)]) -> (u64, Option<u32>) {
         let rank = find(RankOf::Auto, environment).unwrap();
         (rank.worker().number(), rank.size())
@@ -259,7 +262,7 @@ mod tests {
             "worker 6 by RANK=5 of WORLD_SIZE=6 (further out: OMPI_COMM_WORLD_RANK=3, PMIX_RANK=3, \
              SLURM_PROCID=1, JOB_COMPLETION_INDEX=9)"
         );
-        // Those that agree are not worth a word.
+        // Outer engines that agree are not mentioned.
         let said = find(RankOf::Auto, &OPENMPI).unwrap().to_string();
         assert_eq!(said, "worker 4 by OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=4");
     }
@@ -276,7 +279,7 @@ mod tests {
 
     #[test]
     fn half_of_an_engines_variables_are_not_that_engines() {
-        // A batch script of Slurm is no step; others call something RANK, too.
+        // A batch script of Slurm is not a step; programs other than torchrun set RANK, too.
         for lonely in [[("SLURM_PROCID", "0")], [("RANK", "captain")], [("PMI_SIZE", "2")]] {
             let error = find(RankOf::Auto, &lonely).unwrap_err();
             assert!(error.contains("SLURM_PROCID and SLURM_STEP_NUM_TASKS"), "{error}");

@@ -1,4 +1,4 @@
-//! From the flags to transport security, and what is refused without them.
+//! Transport security from the command's flags, and the refusal of insecure remote addresses.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ use pstrain_wire::identity::Identity;
 use crate::args::SecurityArgs;
 use crate::messages;
 
-/// How connections at or to `address` are secured.
+/// Returns the security of connections at or to `address`. Plain text to a remote address needs
+/// `--insecure`.
 pub(crate) fn security(args: &SecurityArgs, address: &Address) -> anyhow::Result<Security> {
     let access = match args.group_readable_key {
         true => KeyAccess::RootsGroup,
@@ -44,7 +45,7 @@ pub(crate) fn security(args: &SecurityArgs, address: &Address) -> anyhow::Result
     Ok(Security::local())
 }
 
-/// The same for a server.
+/// Like [`security`], for a server: also checks that the certificate may serve.
 pub(crate) fn of_server(args: &SecurityArgs, address: &Address) -> anyhow::Result<Security> {
     let security = security(args, address)?;
     let is = security.identity();
@@ -55,7 +56,7 @@ pub(crate) fn of_server(args: &SecurityArgs, address: &Address) -> anyhow::Resul
     Ok(security)
 }
 
-/// What the address is, for the line that names it.
+/// Describes the security of the address, for the message that prints it.
 pub(crate) fn in_words(args: &SecurityArgs, address: &Address) -> &'static str {
     match args {
         SecurityArgs { tls: Some(_), .. } => " with TLS 1.3",

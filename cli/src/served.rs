@@ -1,4 +1,4 @@
-//! The data of a server: what it evaluates with, and the rows that it sends to workers.
+//! The data of a server: rows to evaluate with, and training rows that it sends to workers.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use pstrain_compute::id::PartId;
 use pstrain_data::{DataError, Outline, Prepared, Settings, Source};
 use pstrain_policy::job::DataFrom;
 
-/// Data of a server. The rows to train on take far more memory than all else: they are there only
-/// where workers may ask for them.
+/// Data of a server. Training rows take far more memory than all else, so they are kept only if
+/// workers may request them.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) outline: Outline,
@@ -22,10 +22,10 @@ impl From<Arc<Prepared>> for Served {
 }
 
 impl Served {
-    /// Reads what a server needs.
+    /// Reads the data that a server needs under `from`.
     ///
     /// # Errors
-    /// [`DataError`] if the source cannot be read, or is not as `settings` want it.
+    /// [`DataError`] if the source cannot be read or does not match `settings`.
     pub(crate) fn load(
         source: &Source,
         settings: &Settings,
@@ -35,7 +35,8 @@ impl Served {
             DataFrom::Own if source.is_plain() => {
                 Ok(Self { outline: Outline::read(source, settings)?, rows: None })
             }
-            // What cannot be read several times for little is there as a whole for a moment.
+            // A source that is not plain is expensive to read several times: load it whole, keep
+            // the outline.
             DataFrom::Own => {
                 Ok(Self { outline: Prepared::load(source, settings)?.outline(), rows: None })
             }
@@ -45,7 +46,7 @@ impl Served {
         }
     }
 
-    /// The partition of a worker that asks for it, if rows are there.
+    /// Returns the training rows of a partition, if this server keeps rows.
     pub(crate) fn partition(&self, part: PartId) -> Option<Examples> {
         Some(self.rows.as_ref()?.partition(part))
     }

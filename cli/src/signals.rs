@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the process.
+//! Ctrl-C and SIGTERM: the first signal requests an orderly end, the second ends the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,8 @@ use signal_hook::iterator::Signals;
 
 use crate::{exit, messages};
 
-/// From now on, the first signal raises a flag and says `what`, the second ends the process.
+/// Installs a handler: the first signal raises the returned flag and prints `what`, the second ends
+/// the process.
 pub(crate) fn flag_on_signal(what: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
     let flag = Arc::new(AtomicBool::new(false));
@@ -28,13 +29,13 @@ pub(crate) fn flag_on_signal(what: &'static str) -> anyhow::Result<Arc<AtomicBoo
     Ok(flag)
 }
 
-/// From now on, drains the node behind `handle` at the first signal and aborts at the second.
+/// Installs a handler: the first signal drains the node behind `handle`, the second aborts.
 pub(crate) fn drain_on_signal(handle: Handle) -> anyhow::Result<()> {
     Drain::default().turn_to(handle)
 }
 
-/// Drains one node after the other in the place of the one before: whichever there is at the first
-/// signal, and whichever follows. The second signal aborts.
+/// Drain on signal for a process that runs several nodes in succession. The first signal drains the
+/// current node and every later one; the second signal aborts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drain(Arc<Mutex<Wanted>>);
 
@@ -45,19 +46,19 @@ struct Wanted {
 }
 
 impl Drain {
-    /// Whether there was a signal.
+    /// True after the first signal.
     pub(crate) fn is_asked(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).asked
     }
 
-    /// From now on it is about this node.
+    /// Makes the node behind `handle` the one to drain; drains it at once if a signal came before.
     pub(crate) fn turn_to(&self, handle: Handle) -> anyhow::Result<()> {
         let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted.asked {
             handle.post(Input::Drain);
         }
         if wanted.node.replace(handle).is_some() {
-            return Ok(()); // it is watched already
+            return Ok(()); // the handler is installed already
         }
         let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
         let shared = Arc::clone(&self.0);

@@ -1,4 +1,4 @@
-//! A run in virtual time, from its settings to its end. Commands and experiments use the same.
+//! A run in virtual time, from settings to outcome. Shared by commands and experiments.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -27,7 +27,7 @@ use serde::Serialize;
 use crate::digest::hexadecimal;
 use crate::job::{Layers, Resolved};
 
-/// Files that were read and computing times that were measured, for the runs that follow.
+/// Encoded files and measured computing times, shared by the runs of one process.
 #[derive(Debug, Default)]
 pub(crate) struct DataCache {
     files: Mutex<BTreeMap<String, Arc<Encoded>>>,
@@ -35,7 +35,7 @@ pub(crate) struct DataCache {
 }
 
 impl DataCache {
-    /// Prepares data as settings say; reads their source if nobody has yet.
+    /// Prepares data for the settings; reads the source on first use.
     pub(crate) fn prepare(
         &self,
         source: &Source,
@@ -56,8 +56,8 @@ impl DataCache {
         Prepared::of(&encoded, settings)
     }
 
-    /// How long a mini-batch of the job takes on this machine. Whoever else asks waits meanwhile:
-    /// the same jobs of one process stand on the same number.
+    /// Returns the computing time of a mini-batch of the job on this machine. The lock is held
+    /// during the measurement, so that equal jobs of one process use the same number.
     fn measured(&self, job: &Job, examples: Examples) -> anyhow::Result<Duration> {
         let key = format!("{:?} {:?} {}", job.model, job.data.shape, job.batch_size);
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl DataCache {
     }
 }
 
-/// A job that is ready to be run in virtual time.
+/// A job that is ready to run in virtual time.
 #[derive(Debug)]
 pub(crate) struct Virtual {
     pub(crate) job: Job,
@@ -81,33 +81,33 @@ pub(crate) struct Virtual {
     job_sha256: String,
 }
 
-/// What only virtual time can say of a run.
+/// Results of a run that only virtual time has.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct VirtualReport {
-    /// The same for runs in which the same things happened at the same times.
+    /// Digest of the trace: equal for runs in which the same events happened at the same times.
     pub(crate) trace_sha256: String,
     /// From the server's start to its end.
     pub(crate) virtual_time_s: f64,
-    /// Things that happened.
+    /// Number of simulated events.
     pub(crate) events: u64,
-    /// The link that all share at the server, where it has a rate.
+    /// The link at the server that all workers share, if it has a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_link: Option<ServerLinkReport>,
-    /// The computing time of a mini-batch that was measured, where the job asks for that.
+    /// The measured computing time of a mini-batch, if the scenario needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) measured_s: Option<f64>,
-    /// How the run came through what befell its servers, where there is a standby or such a fault.
+    /// Failures and takeovers, if there is a standby or a fault of a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failover: Option<FailoverReport>,
-    /// Whether nobody was left to lead before the run was over.
+    /// True if no server was left to lead before the run ended.
     #[serde(skip)]
     pub(crate) is_leaderless: bool,
-    /// The digest of the job as it was given, before what has only a size became a number.
+    /// Digest of the job as given, before [`fitted`] shrinks a timing model.
     #[serde(skip)]
     pub(crate) job_sha256: String,
 }
 
-/// What went over the link that all share at the server.
+/// Traffic on the link at the server that all workers share.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ServerLinkReport {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,39 +116,39 @@ pub(crate) struct ServerLinkReport {
     pub(crate) down: Option<WayReport>,
 }
 
-/// One way of it.
+/// Traffic in one direction.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WayReport {
     pub(crate) bytes: u64,
-    /// The share of the time in which something goes over it.
+    /// The share of the time in which the link is busy.
     pub(crate) use_share: f64,
 }
 
-/// How a run came through what befell its servers.
+/// Failures of servers in a run, and their effects.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FailoverReport {
     takeovers: u64,
-    /// How often a server went on without its standby.
+    /// How often a primary lost its standby and continued alone.
     alone: u64,
     failures: Vec<FailureReport>,
-    /// Pushes that a worker was told are accepted.
+    /// Pushes whose acceptance a worker was notified of.
     acknowledged: u64,
-    /// Of these, such as whoever leads at the end has never heard of; all, if nobody does.
+    /// Acknowledged pushes that the final leader does not have; all, if no server leads.
     lost: u64,
-    /// Updates that a worker has seen and whoever leads at the end has not made.
+    /// Updates that a worker has received and the final leader has not made.
     updates_lost: u64,
-    /// Pushes that became part of an update more than once.
+    /// Pushes that were applied more than once.
     repeated: u64,
-    /// To the machine of the server from that of its standby.
+    /// Bytes from the standby's machine to the primary's.
     up_bytes: u64,
     down_bytes: u64,
 }
 
-/// Something that befell a server that led or had a standby, or the standby of one.
+/// A failure of a server that led or had a standby, or of a standby.
 #[derive(Clone, Debug, Serialize)]
 struct FailureReport {
     at_s: f64,
-    /// The time from then to the first update by whoever led after it.
+    /// The time from the failure to the first update of the next leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     resumed_s: Option<f64>,
 }
@@ -201,7 +201,7 @@ impl VirtualReport {
 }
 
 impl Virtual {
-    /// Reads the data, measures what is to be measured.
+    /// Reads the data and measures computing times that the scenario leaves open.
     pub(crate) fn resolve(layers: &Layers, data: &DataCache) -> anyhow::Result<Self> {
         let scenario = layers.scenario()?;
         let cache = data;
@@ -217,12 +217,12 @@ impl Virtual {
         Ok(Self { job, data: Arc::new(data), scenario, measured, weight, job_sha256 })
     }
 
-    /// A server for the job.
+    /// Creates a server for the job.
     pub(crate) fn server(&self) -> anyhow::Result<Server> {
         Ok(Server::new(self.job.clone(), self.job.seed)?)
     }
 
-    /// Runs the job, or as far as it comes until `stop` is raised; `report` hears everything.
+    /// Runs the job to its end or until `stop` is raised; `report` receives every event.
     pub(crate) fn run(
         &self,
         server: Server,
@@ -249,8 +249,8 @@ impl Virtual {
     }
 }
 
-/// Checks that a job can run in virtual time. A model of times alone becomes a small one; its real
-/// size, which is returned, is a number and no memory.
+/// Checks that a job can run in virtual time. A timing model shrinks to one parameter; returns its
+/// real size in bytes, a number that needs no memory.
 pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Option<u64>> {
     SimulationError::check(scenario, job.membership.workers)?;
     scenario.check_servers(job.servers)?;
@@ -274,7 +274,7 @@ pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Optio
     })
 }
 
-/// How long a mini-batch of the job takes on this machine: the median of many.
+/// Measures a mini-batch of the job on this machine: the median of many.
 fn measure(job: &Job, examples: Examples) -> anyhow::Result<Duration> {
     const TIMES: u64 = 201;
     let model = Model::new(&job.model, job.data.shape)?;

@@ -1,5 +1,5 @@
-//! Statistics of repeated runs: estimates with their confidence, quantiles, and how far two samples
-//! or two rankings are apart. Knows numbers only.
+//! Statistics of repeated runs: confidence intervals, quantiles, and distances between samples and
+//! between rankings. Independent of all other types of the crate.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use statrs::distribution::{ContinuousCDF as _, StudentsT};
 /// The mean of repeated measurements and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
-    /// How many values there were; what is not finite does not count.
+    /// Number of finite values; others are ignored.
     pub(crate) n: usize,
-    /// Their mean; not a number if there are none.
+    /// Their mean; NaN if `n` is 0.
     pub(crate) mean: f64,
-    /// Their standard deviation, with n - 1; zero for one value.
+    /// Their sample standard deviation (divisor n - 1); 0 for one value.
     pub(crate) sd: f64,
-    /// The lower end of the interval. One value has no interval: then both ends are the mean.
+    /// The lower end of the interval. For one value both ends are the mean.
     pub(crate) low: f64,
-    /// Its upper end.
+    /// The upper end of the interval.
     pub(crate) high: f64,
 }
 
-/// Estimates a mean. The interval is Student's: `mean ± t(0.975, n - 1) sd / sqrt(n)`. Values that
-/// are not finite are left out, and `n` tells of how many the estimate is.
+/// Estimates a mean with Student's interval: `mean ± t(0.975, n - 1) sd / sqrt(n)`. Values that are
+/// not finite are ignored; `n` counts the rest.
 pub(crate) fn estimate(values: &[f64]) -> Estimate {
     let values = finite(values);
     let n = values.len();
@@ -31,14 +31,14 @@ pub(crate) fn estimate(values: &[f64]) -> Estimate {
     }
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let sd = (squares / (n - 1) as f64).sqrt();
-    // A location, scale and freedom that are fit for it are the only thing it asks for.
+    // `new` fails only for invalid parameters: with n >= 2 the freedom is positive.
     let t = StudentsT::new(0.0, 1.0, (n - 1) as f64).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
     let half = t * sd / (n as f64).sqrt();
     Estimate { n, mean, sd, low: mean - half, high: mean + half }
 }
 
-/// The value below which that share of the sample lies, interpolated between neighbours (R's type
-/// 7). Values that are not finite are left out; none if nothing is left.
+/// Returns the value below which that share of the sample lies, interpolated between neighbours
+/// (R's type 7). Values that are not finite are ignored; None if no value is left.
 pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let values = sorted(values);
     let last = values.len().checked_sub(1)?;
@@ -47,9 +47,9 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-/// The first Wasserstein distance of two histograms, given as counts by value, in the unit of the
-/// values: how far, on average, values must be moved to turn one distribution into the other. None
-/// if either is empty.
+/// Returns the first Wasserstein distance of two histograms, given as counts by value, in the unit
+/// of the values: how far, on average, values must be moved to turn one distribution into the
+/// other. None if either histogram is empty.
 pub(crate) fn wasserstein(a: &BTreeMap<u64, u64>, b: &BTreeMap<u64, u64>) -> Option<f64> {
     let weigh = |counts: &BTreeMap<u64, u64>| {
         counts.iter().map(|(value, count)| (*value as f64, *count as f64)).collect()
@@ -57,7 +57,7 @@ pub(crate) fn wasserstein(a: &BTreeMap<u64, u64>, b: &BTreeMap<u64, u64>) -> Opt
     between::<Vec<_>>(weigh(a), weigh(b))
 }
 
-/// The area between two cumulative distributions of weighted values.
+/// Returns the area between two cumulative distributions of weighted values.
 fn between<W: IntoIterator<Item = (f64, f64)>>(a: W, b: W) -> Option<f64> {
     let mut steps: Vec<(f64, f64)> = Vec::new();
     for (values, sign) in [(a, 1.0), (b, -1.0)] {
@@ -77,8 +77,9 @@ fn between<W: IntoIterator<Item = (f64, f64)>>(a: W, b: W) -> Option<f64> {
     Some(area)
 }
 
-/// The total variation distance of two histograms, given as counts by value: the largest difference
-/// of the shares that they give to any set of values, from 0 to 1. None if either is empty.
+/// Returns the total variation distance of two histograms, given as counts by value: the largest
+/// difference, over all sets of values, between the shares that the two give to the set, from 0 to
+/// 1. None if either histogram is empty.
 pub(crate) fn total_variation(a: &BTreeMap<u64, u64>, b: &BTreeMap<u64, u64>) -> Option<f64> {
     let total = |counts: &BTreeMap<u64, u64>| counts.values().map(|count| *count as f64).sum();
     let (of_a, of_b): (f64, f64) = (total(a), total(b));
@@ -95,9 +96,9 @@ pub(crate) fn total_variation(a: &BTreeMap<u64, u64>, b: &BTreeMap<u64, u64>) ->
     Some(apart.sum::<f64>() / 2.0)
 }
 
-/// Kendall's tau-b of two measurements of the same things: 1 if both put them in the same order, -1
-/// if in opposite orders. Pairs with a value that is not finite are left out; none if there are
-/// fewer than two others, or if all of one measurement are equal.
+/// Returns Kendall's tau-b of two measurements of the same items: 1 if both put them in the same
+/// order, -1 if in opposite orders. Pairs with a value that is not finite are ignored. None if
+/// fewer than two pairs are left, or if one measurement has all its values equal.
 pub(crate) fn rank_agreement(a: &[f64], b: &[f64]) -> Option<f64> {
     let pairs = a.iter().zip(b).filter(|(a, b)| a.is_finite() && b.is_finite());
     let (a, b): (Vec<f64>, Vec<f64>) = pairs.unzip();

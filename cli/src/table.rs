@@ -1,10 +1,10 @@
-//! Tables for people.
+//! Text tables for the terminal.
 
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::record::{ClassRecall, Quality, Report, WorkerReport};
 
-/// A plain table with a header; all columns but the first `text` ones are numbers.
+/// Formats a table with a header; all columns but the first `text` ones are numbers.
 pub(crate) fn table(header: &[&str], text: usize, rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -21,17 +21,17 @@ pub(crate) fn table(header: &[&str], text: usize, rows: Vec<Vec<String>>) -> Str
     table.trim_fmt()
 }
 
-/// A share as a percentage.
+/// Formats a share as a percentage.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }
 
-/// Seconds with three digits that matter.
+/// Formats seconds with three decimals below 10 s, else with one.
 fn seconds(seconds: f64) -> String {
     if seconds < 10.0 { format!("{seconds:.3} s") } else { format!("{seconds:.1} s") }
 }
 
-/// Facts about a model, one a line, each with its name.
+/// Returns name and value of each fact about the quality of a model.
 pub(crate) fn quality(quality: &Quality) -> [(&'static str, String); 4] {
     let dash = || String::from("-");
     let accuracy = |share| format!("{} of {}", percent(share), quality.evaluation);
@@ -45,14 +45,14 @@ pub(crate) fn quality(quality: &Quality) -> [(&'static str, String); 4] {
     ]
 }
 
-/// The recall of each class.
+/// Formats the recall of each class.
 pub(crate) fn recall(quality: &Quality) -> String {
     let share = |recall: &Option<f64>| recall.map_or_else(|| "-".into(), percent);
     let rows = quality.recall.iter().map(|(class, recall)| vec![class.clone(), share(recall)]);
     table(&["class", "recall"], 1, rows.collect())
 }
 
-/// The report of a run.
+/// Formats the report of a run.
 pub(crate) fn report(report: &Report) -> String {
     let optional =
         |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "-".into(), show);
@@ -99,7 +99,7 @@ pub(crate) fn report(report: &Report) -> String {
     text
 }
 
-/// Bytes of the gradients on the wire, with what the filters made of them.
+/// Formats the bytes of gradients on the wire, next to the bytes without filters if they differ.
 fn sent(report: &Report) -> String {
     let sum = |bytes: fn(&WorkerReport) -> u64| report.workers.iter().map(bytes).sum::<u64>();
     let (pushed, unfiltered) = (sum(|it| it.pushed_bytes), sum(|it| it.unfiltered_bytes));

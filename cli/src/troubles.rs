@@ -1,5 +1,5 @@
-//! Lines about workers, servers and strangers in trouble. There may be any number: a few are said,
-//! the others counted.
+//! Rate limits for messages about troubled workers, servers and unauthenticated connections. Any
+//! number of such events may come: a few are printed, the others counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use pstrain_roles::node::{Departure, Event};
 use pstrain_transports::{Sparing, SparingBy};
 
 const PERIOD: Duration = Duration::from_secs(10);
-/// For all of a kind together.
+/// The limit for all sources of one kind together.
 const ALL: Sparing = Sparing::new(20, PERIOD);
 
-/// Which of these lines are said.
+/// Rate limiters of these messages, by source.
 #[derive(Debug)]
 pub(crate) struct Troubles {
     /// Workers that are cut off, lost, refused or back.
     members: SparingBy<(WorkerId, Kind)>,
     servers: SparingBy<(ServerId, Kind)>,
-    /// Workers and servers that said who they are and were refused, by that and their host.
+    /// Refused workers and servers, by the identity that they stated and their host.
     claimants: SparingBy<(String, Option<String>)>,
-    /// Other connections that were refused, by their host.
+    /// Other refused connections, by host.
     strangers: SparingBy<Option<String>>,
-    /// Connections of this process that were lost and made again.
+    /// Connections of this process to its server that were lost or restored.
     dials: SparingBy<Kind>,
-    /// Servers that are away, and since when.
+    /// Servers that are cut off, with the time.
     away: BTreeMap<ServerId, Time>,
-    /// How often workers were cut off since the first of those went away.
+    /// How often workers were cut off since the first server in `away` was.
     cut_off: u64,
 }
 
-/// A source of lines has some for each kind, so that going and coming back are both said.
+/// Part of the key of a limiter, so that loss and return of one source are both printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Gone,
@@ -52,7 +52,7 @@ impl Troubles {
         }
     }
 
-    /// The line for an event with these `words`, if it is said.
+    /// Returns the message for an event described by `words`, unless it is suppressed.
     pub(crate) fn say(&mut self, now: Time, event: &Event, words: String) -> Option<String> {
         match event {
             Event::ServerCutOff { server, .. } => {
@@ -63,7 +63,7 @@ impl Troubles {
                 let words = self.returned(now, *server).unwrap_or(words);
                 self.servers.say(now, (*server, Kind::Back), &words)
             }
-            // Workers are with all servers or with none: they come and go until the server is back.
+            // A worker needs all servers: while one is away, workers reconnect in vain.
             Event::CutOff { .. } if !self.away.is_empty() => {
                 self.cut_off += 1;
                 None
@@ -87,7 +87,7 @@ impl Troubles {
         }
     }
 
-    /// In words, a server that was away and is back; none if it was not.
+    /// Describes the return of a server; None if it was not away.
     fn returned(&mut self, now: Time, server: ServerId) -> Option<String> {
         let seconds = now.since(self.away.remove(&server)?).as_secs_f64();
         let back = format!("server {server} is back after {seconds:.1} s");
@@ -101,7 +101,7 @@ impl Troubles {
         })
     }
 
-    /// The numbers of lines that were not said. They count as said from then on.
+    /// Returns counts of suppressed messages, and resets them.
     pub(crate) fn unsaid(&mut self) -> Vec<String> {
         let all = [
             (self.strangers.unsaid(), "more connections were refused"),
@@ -184,7 +184,7 @@ mod tests {
         }
         let worker = refused(Some("worker edge-7"), "10.0.0.3");
         assert_eq!(troubles.say(at(10_001), &worker, "refused".into()).as_deref(), Some("refused"));
-        // Nor does one worker that tries again and again hide another.
+        // One worker that retries again and again must not hide another.
         for number in 0..1_000 {
             troubles.say(at(10_100 + number), &worker, "refused".into());
         }

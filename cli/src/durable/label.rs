@@ -1,4 +1,4 @@
-//! The file that says what a folder holds, and which release wrote it.
+//! The label file of a state folder: its contents and the release that wrote it.
 
 use std::fs;
 use std::path::Path;
@@ -9,16 +9,16 @@ use pstrain_wire::BUILD;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What is in the file.
+/// The contents of the file.
 #[derive(Serialize, Deserialize)]
 struct Label<T> {
-    /// The release, whose state another may read otherwise.
+    /// The release that wrote it; another release may not read the state correctly.
     build: String,
     #[serde(flatten)]
     what: T,
 }
 
-/// Makes a folder, and locks it, unless it has one of these labels already.
+/// Creates and locks a folder that has no label and no state yet.
 pub(super) fn make_folder(path: &Path, labels: &[(&str, &str)]) -> anyhow::Result<StateFolder> {
     fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
     let folder = StateFolder::lock(path)?;
@@ -40,13 +40,13 @@ pub(super) fn make_folder(path: &Path, labels: &[(&str, &str)]) -> anyhow::Resul
     Ok(folder)
 }
 
-/// Makes a file that is there as a whole or not at all.
+/// Writes a file atomically: it has either all of `text` or its old contents.
 pub(super) fn write(place: &Path, text: &str) -> anyhow::Result<()> {
     replace(&Files, place, text.as_bytes())
         .with_context(|| format!("cannot write {}", place.display()))
 }
 
-/// Labels a folder. Done last of all, since with it the folder is one that can be resumed.
+/// Labels a folder. Callers do this last, since a labelled folder can be resumed.
 pub(super) fn put<T: Serialize>(path: &Path, name: &str, what: &T) -> anyhow::Result<()> {
     let label = Label { build: BUILD.to_owned(), what };
     write(&path.join(name), &serde_json::to_string(&label)?)
