@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as it takes to be asked for a text: one thread, bounded in connections,
-//! bytes and time, so that a peer that asks slowly, or never to the end, holds up no other.
+//! A minimal HTTP/1.1 server for one text: a single thread with bounds on connections, bytes and
+//! time, so that a slow peer, or one that never completes its request, delays no other.
 
 mod answer;
 mod client;
@@ -20,12 +20,13 @@ use client::{Client, Next};
 pub(super) use answer::{Then, answer};
 
 const LISTEN: Token = Token(0);
-/// Connections that may be open. One more, and the one that has waited for longest is closed.
+/// Connections that may be open. If one more arrives, the one that has waited longest is closed.
 const MOST_CLIENTS: usize = 64;
-/// How long to wait after the system had no room for a connection.
+/// Pause after the system had no resources to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers `GET /metrics` at `address` with `text` from now on, on a thread of its own.
+/// Answers `GET /metrics` at `address` with `text`, on a thread of its own. Returns the bound
+/// address.
 pub(super) fn serve(
     address: &str,
     text: impl Fn() -> String + Send + 'static,
@@ -36,7 +37,7 @@ pub(super) fn serve(
     let (mut endpoint, place) = Endpoint::listen(address, text).with_context(cannot)?;
     std::thread::Builder::new()
         .name("metrics".into())
-        // No poll, no endpoint; the run goes on without.
+        // If `poll` fails, the endpoint ends; the run continues without it.
         .spawn(move || while endpoint.turn(None).is_ok() {})
         .with_context(cannot)?;
     Ok(place)
@@ -47,17 +48,17 @@ pub(super) struct Endpoint<F> {
     events: Events,
     listener: TcpListener,
     clients: BTreeMap<usize, Client>,
-    /// Connections with more to do than was done in their turn.
+    /// Connections that reached the limit of steps in their last turn.
     unfinished: BTreeSet<usize>,
     next: usize,
-    /// Whether the system had no room for the last connection.
+    /// True if the system had no resources for the last connection.
     is_full: bool,
     clock: WallClock,
     text: F,
 }
 
 impl<F: Fn() -> String> Endpoint<F> {
-    /// Listens at `address`, and returns where that is.
+    /// Listens at `address`; returns the bound address, too.
     pub(super) fn listen(address: &str, text: F) -> io::Result<(Self, SocketAddr)> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -79,7 +80,8 @@ impl<F: Fn() -> String> Endpoint<F> {
         Ok((endpoint, place))
     }
 
-    /// Waits for events, for `most` at most, and does what there is to do; returns how many came.
+    /// Waits for events, at most for `most`, and serves all ready connections; returns the number
+    /// of events.
     pub(super) fn turn(&mut self, most: Option<Duration>) -> io::Result<usize> {
         let now = self.clock.now();
         let first = self.clients.values().map(Client::until).min().map(|until| until - now);
@@ -129,11 +131,11 @@ impl<F: Fn() -> String> Endpoint<F> {
             let token = self.next;
             self.clients.insert(token, Client::new(stream, self.clock.now()));
             self.next += 1;
-            self.serve(token); // what it asks may be there already
+            self.serve(token); // its request may have arrived already
         }
     }
 
-    /// Closes the connection that has waited for longest.
+    /// Closes the connection that has waited longest.
     fn make_room(&mut self) {
         let oldest = self.clients.iter().min_by_key(|(_, client)| client.since());
         if let Some((&token, _)) = oldest {

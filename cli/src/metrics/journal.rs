@@ -6,13 +6,13 @@ use pstrain_transports::{Journal, Unkept, WallClock};
 
 use prometheus_client::metrics::histogram::Histogram;
 
-/// A journal, and a histogram of how long its commits take, if somebody wants to know.
+/// Wraps a journal; records the time of its commits in a histogram, if there is one.
 #[derive(Debug)]
 pub(crate) struct Observed<J> {
     inner: J,
     seconds: Option<Histogram>,
     clock: WallClock,
-    /// Whether there is something to commit.
+    /// True if inputs were appended since the last commit: empty commits are not timed.
     is_open: bool,
 }
 

@@ -1,7 +1,7 @@
-//! A run in numbers for Prometheus: what the server's events say, as text over HTTP.
+//! Metrics of a run for Prometheus: counters fed by the server's events, served as text over HTTP.
 //!
-//! Knows events and names; that somebody trains, and how, it does not. Only the server's thread
-//! writes; whoever asks reads from a thread of its own and holds nobody up.
+//! Only the server's thread writes the metrics. Scrapes are answered on a thread of their own and
+//! do not delay training.
 
 mod http;
 mod journal;
@@ -35,7 +35,7 @@ type Staleness = Family<ByWorker, Histogram, fn() -> Histogram>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByWorker {
-    /// As people count.
+    /// Counted from 1, as in messages.
     worker: u64,
 }
 
@@ -50,10 +50,10 @@ struct ByPhase {
     phase: &'static str,
 }
 
-/// The phases that events tell of.
+/// The phases that events announce.
 const PHASES: [&str; 4] = ["gathering", "training", "short_of_workers", "ending"];
 
-/// The numbers of a run.
+/// The metrics of a run.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     registry: Arc<Mutex<Registry>>,
@@ -86,7 +86,8 @@ fn staleness() -> Histogram {
 }
 
 impl Metrics {
-    /// The numbers of a run that has not begun. With `durable` its log is counted, too.
+    /// Creates the metrics of a run that has not begun. With `durable` the commit times of its log
+    /// are included.
     pub(crate) fn new(durable: bool) -> Self {
         let metrics = Self {
             registry: Arc::default(),
@@ -105,7 +106,7 @@ impl Metrics {
             compute: Family::default(),
             network: Family::default(),
             barrier: Family::default(),
-            // From 50 us to 1.6 s: what disks take for an fsync.
+            // From 50 us to 1.6 s: the range of an fsync on usual disks.
             commits: Histogram::new(exponential_buckets(5e-5, 2.0, 16)),
         };
         metrics.register(durable);
@@ -143,13 +144,13 @@ impl Metrics {
         }
     }
 
-    /// Counts the bytes of all connections, too.
+    /// Adds the bytes of all connections.
     pub(crate) fn count(&self, traffic: Arc<Traffic>) {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.register_collector(Box::new(Bytes(traffic)));
     }
 
-    /// Serves the numbers at `address` from now on; returns where.
+    /// Starts to serve the metrics at `address`; returns the bound address.
     pub(crate) fn serve(&self, address: &str) -> anyhow::Result<SocketAddr> {
         let registry = Arc::clone(&self.registry);
         http::serve(address, move || {
@@ -161,7 +162,7 @@ impl Metrics {
         })
     }
 
-    /// How long the commits of the log take.
+    /// Returns the histogram of the log's commit times.
     pub(crate) fn commits(&self) -> Histogram {
         self.commits.clone()
     }
@@ -189,7 +190,7 @@ impl Metrics {
         self.members.set(present.len() as i64);
     }
 
-    /// Takes note of an event.
+    /// Updates the metrics for an event.
     pub(crate) fn note(&self, event: &Event) {
         match event {
             Event::Joined { worker, .. } => self.attend(*worker, true),
@@ -234,7 +235,7 @@ impl Metrics {
     }
 }
 
-/// The label of a worker.
+/// Returns the label of a worker.
 fn by(worker: WorkerId) -> ByWorker {
     ByWorker { worker: u64::from(worker.0) + 1 }
 }

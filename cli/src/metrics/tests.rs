@@ -121,7 +121,7 @@ fn an_address_that_is_none_is_named() {
     assert!(error.to_string().starts_with("--metrics nowhere: cannot listen there"), "{error}");
 }
 
-/// An endpoint and one connection to it, both in this thread.
+/// An endpoint and one connection to it, both driven by this thread.
 struct Kept<F> {
     endpoint: Endpoint<F>,
     client: TcpStream,
@@ -134,7 +134,7 @@ impl<F: Fn() -> String> Kept<F> {
         Self { endpoint, client }
     }
 
-    /// Sends `request`, and reads so many bytes while the endpoint takes its turns.
+    /// Sends `request` and reads `bytes` bytes while the endpoint takes its turns.
     fn ask(&mut self, request: &[u8], bytes: usize) -> String {
         self.client.write_all(request).unwrap();
         let mut answer = Vec::new();
@@ -148,7 +148,7 @@ impl<F: Fn() -> String> Kept<F> {
         String::from_utf8(answer).unwrap()
     }
 
-    /// The turns that something woke the endpoint for, until nothing does.
+    /// Counts the turns with events until a turn has none.
     fn wakes(&mut self) -> usize {
         let woken = |_: &usize| self.endpoint.turn(Some(Duration::from_millis(20))).unwrap() > 0;
         (0..1000).take_while(woken).count()
@@ -168,7 +168,7 @@ fn a_client_that_keeps_its_connection_has_an_answer_to_each_get_and_wakes_no_one
         let wakes = kept.wakes();
         assert!(wakes < 10, "{wakes} wakes after an answer");
     }
-    // Several at once are answered in order.
+    // Several requests at once are answered in order.
     let both = kept.ask(&[GET, b"GET / HTTP/1.1\r\n\r\n", GET].concat(), 2 * length + 50);
     assert_eq!(both.matches("200 OK").count(), 2, "{both}");
     assert_eq!(both.matches("404 Not Found").count(), 1, "{both}");

@@ -1,14 +1,14 @@
-//! Age of information: how old the newest is that the server knows of a worker's data.
+//! Age of information: the age of the newest information that the server has of a worker's data.
 //!
 //! Kaul, Yates and Gruteser, "Real-time status: How often should one update?" (INFOCOM 2012): the
 //! age at time `t` is `t - u(t)`, where `u(t)` is the time at which the newest status received was
-//! made. A status is an applied gradient here, made when the server gave out the parameters it was
+//! made. Here a status is an applied gradient, made when the server sent the parameters that it was
 //! computed on. All times are the server's. The age is a saw-tooth: it grows with time, and each
-//! gradient brings it down to the gradient's own age. It is 0 when training begins, and grows from
-//! then on for a worker without an applied gradient, too. The mean is over time, until training
-//! ends. Peaks are the values just before a gradient is applied (Costa, Codreanu and Ephremides,
-//! "Age of information with packet management", ISIT 2014). A worker's first gradient makes no
-//! peak: the time before it lies between the beginning and a gradient, not between two gradients.
+//! gradient reduces it to the gradient's own age. It is 0 when training begins and grows from then
+//! on, also for a worker without an applied gradient. The mean is over time, until training ends.
+//! Peaks are the values just before a gradient is applied (Costa, Codreanu and Ephremides, "Age of
+//! information with packet management", ISIT 2014). A worker's first gradient makes no peak: the
+//! time before it lies between the beginning and a gradient, not between two gradients.
 
 use std::time::Duration;
 
@@ -19,28 +19,28 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Age {
     watch: Watch,
-    /// The time it has been watched, and the integral of the age over it.
+    /// The observed time, and the integral of the age over it.
     watched: Duration,
     area: f64,
     peaks: u64,
     peaks_sum: Duration,
 }
 
-/// From when on the age is known.
+/// The start of the current tooth of the saw, if it is known.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 enum Watch {
     /// Training has not begun.
     #[default]
     Before,
-    /// It began then, and no gradient has been applied since.
+    /// Training began then, and no gradient has been applied since.
     Begun(Time),
-    /// When a gradient was applied last, and how old it was then.
+    /// When the last gradient was applied, and its age then.
     Applied(Time, Duration),
-    /// Gradients may have been applied unseen, or training is over.
+    /// Gradients may have been applied unseen, or training has ended.
     Unknown,
 }
 
-/// A stretch over which the age grew from one value to another, as fast as time goes.
+/// A span over which the age grew linearly from one value to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Growth {
     pub(super) from: Duration,
@@ -50,21 +50,21 @@ pub(super) struct Growth {
 /// Age of information of a run or a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct AgeOfInformation {
-    /// The average over time.
+    /// The mean over time.
     pub(crate) mean_s: Option<f64>,
-    /// The average of the values just before each drop but the first.
+    /// The mean of the values just before each drop except the first.
     pub(crate) peak_mean_s: Option<f64>,
 }
 
 impl Age {
-    /// Training begins.
+    /// Starts at age 0 when training begins.
     pub(super) const fn begun(&mut self, now: Time) {
         if let Watch::Before = self.watch {
             self.watch = Watch::Begun(now);
         }
     }
 
-    /// A gradient of this age was applied.
+    /// Notes that a gradient of this age was applied.
     pub(super) fn applied(&mut self, now: Time, age: Duration) -> Option<Growth> {
         let growth = self.grow(now);
         if let (Watch::Applied(..), Some(growth)) = (self.watch, growth) {
@@ -75,14 +75,14 @@ impl Age {
         growth
     }
 
-    /// Gradients may have been applied unseen: the age is watched again from the next one on.
+    /// Notes that gradients may have been applied unseen: the age is known again from the next one.
     pub(super) const fn lost_sight(&mut self) {
         if !matches!(self.watch, Watch::Before) {
             self.watch = Watch::Unknown;
         }
     }
 
-    /// The run is over: the age is not watched any more.
+    /// Stops at the end of the run.
     pub(super) fn ended(&mut self, now: Time) -> Option<Growth> {
         let growth = self.grow(now);
         self.watch = Watch::Unknown;
@@ -111,7 +111,7 @@ impl Age {
 }
 
 impl AgeOfInformation {
-    /// The average over workers, of those that have one.
+    /// The mean over the workers that have a value.
     pub(super) fn mean(all: &[Self]) -> Self {
         let mean = |part: fn(&Self) -> Option<f64>| {
             let values: Vec<f64> = all.iter().filter_map(part).collect();
@@ -133,7 +133,7 @@ mod tests {
     fn the_mean_is_the_area_under_the_saw_tooth() {
         let mut age = Age::default();
         assert_eq!(age.summary(), AgeOfInformation::default());
-        // Applied at 10 s with age 2 s, at 14 s with age 1 s, over at 15 s.
+        // Applied at 10 s with age 2 s, at 14 s with age 1 s; ended at 15 s.
         assert_eq!(age.applied(at(10_000), Duration::from_secs(2)), None);
         let growth = Growth { from: Duration::from_secs(2), to: Duration::from_secs(6) };
         assert_eq!(age.applied(at(14_000), Duration::from_secs(1)), Some(growth));

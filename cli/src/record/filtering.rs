@@ -1,9 +1,10 @@
-//! The workers' filters once more, for a run that is computed again.
+//! The workers' filters, run again in a replay.
 //!
-//! A worker's filters go by its gradients in the order in which it sent them, which is that of
-//! their numbers. One that was dropped while nothing else was under way has left no trace there.
-//! What cannot be told from the order of updates is when a worker with several under way heard of a
-//! drop.
+//! A worker's filters depend on its gradients in the order in which it sent them, which is that of
+//! their sequence numbers. A gradient that was dropped while the worker had no other under way left
+//! no trace in their state. The order of updates does not tell when a worker with several gradients
+//! under way learned of a drop; such a gap cannot be replayed if the filters keep state from one
+//! gradient to the next.
 
 use std::ops::Range;
 
@@ -23,7 +24,7 @@ pub(super) struct Filtering {
     job: Job,
     model: Model,
     lanes: Vec<Lane>,
-    /// Whether a worker has ever been allowed several mini-batches at once.
+    /// True if a worker was ever allowed several mini-batches at once.
     in_flight: bool,
 }
 
@@ -36,7 +37,7 @@ struct Lane {
 }
 
 impl Filtering {
-    /// Those of `job`, whose model is `model`; none if it has none.
+    /// The filters of `job`, whose model is `model`; None if the job has no filters.
     pub(super) fn new(job: &Job, model: &Model) -> Option<Self> {
         let lanes = (0..job.membership.workers).map(|_| Lane::default()).collect();
         let in_flight = job.mode.window() > 1 || job.dealer().is_ok_and(|dealer| dealer.is_some());
@@ -48,13 +49,13 @@ impl Filtering {
         })
     }
 
-    /// Notes that workers may have so many mini-batches under way from now on.
+    /// Notes that workers may have `window` mini-batches under way from now on.
     pub(super) const fn set_window(&mut self, window: u32) {
         self.in_flight |= window > 1;
     }
 
-    /// Makes of a gradient what the server got of it. Those of a worker must come in the order of
-    /// their numbers.
+    /// Replaces a gradient by the server's decoded copy after filtering. Gradients of a worker must
+    /// come in the order of their sequence numbers.
     pub(super) fn filter(
         &mut self,
         contribution: &Contribution,

@@ -1,7 +1,7 @@
 //! The results folder.
 //!
-//! What is rare goes to events.jsonl, one JSON object a line; what happens for every gradient goes
-//! to timeline.csv and order.log, which cost next to nothing to write.
+//! Rare events go to events.jsonl, one JSON object a line. Events of every gradient go to
+//! timeline.csv and order.log, which are much cheaper to write.
 
 use std::fs::File;
 use std::io;
@@ -27,8 +27,8 @@ use crate::messages;
 
 /// A results folder that is being written.
 ///
-/// A disk that fills up costs the results from then on, never the training: the first error is
-/// told at once and again at the end.
+/// A full disk costs the results from then on, but never the training: the first error is printed
+/// at once and again at the end.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -37,17 +37,16 @@ pub(crate) struct Folder {
     timeline: Timeline,
     order: OrderLog,
     histograms: Histograms,
-    /// The penalty on magnitudes that is part of the objective.
+    /// Factor of the L1 penalty in the objective.
     lambda: f32,
     strangers: Sparing,
-    /// Refused workers and servers: a flood of other connections hides none of them. The count
-    /// begins again when a run is resumed.
+    /// Refused workers and servers have a limit of their own, so that a flood of other connections
+    /// does not suppress them. The count starts again when a run is resumed.
     claimants: Sparing,
     trouble: Option<(&'static str, io::Error)>,
-    /// How large a file may become that grows with each gradient, or whenever a worker comes or
-    /// goes.
+    /// Size limit of a file that grows with each gradient, or whenever a worker joins or leaves.
     most: Option<u64>,
-    /// Of each of [`Self::full`] what has been said.
+    /// The state of each of [`Self::full`] that was reported.
     told: [Option<Full>; 3],
 }
 
@@ -60,32 +59,32 @@ pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) const JOB: &str = "job.toml";
 pub(crate) const MODEL: &str = "model.safetensors";
 
-/// The file called `name` that is meant by `path`: itself, or the one in the results folder that it
-/// is.
+/// Returns the file `name` that `path` refers to: `path` itself, or that file in it if it is a
+/// results folder.
 pub(crate) fn file_of(path: &Path, name: &str) -> PathBuf {
     if path.is_dir() { path.join(name) } else { path.to_owned() }
 }
 
-/// The files that grow without end as a run goes on.
+/// The files that grow without bound during a run.
 const GROWING: [&str; 3] = [EVENTS, TIMELINE, ORDER];
 
 const FILES: [&str; 8] = [SUMMARY, EVENTS, CURVE, TIMELINE, STALENESS, ORDER, JOB, MODEL];
 
-/// Refused connections that have no worker's place, of each of the two kinds. Any program that
-/// reaches the server may make any number, and they must not fill the disk.
+/// Rate limit of lines about refused connections without a worker slot, for each of the two kinds.
+/// Any program that reaches the server can cause such lines, and they must not fill the disk.
 const STRANGERS: Sparing = Sparing::new(100, Duration::from_secs(10));
 
 #[derive(serde::Serialize)]
 struct Line<'a> {
     at_s: f64,
-    /// Such connections that were refused before it and have no line.
+    /// Refused connections of this kind before the event that have no line.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_before: Option<NonZeroU64>,
     #[serde(flatten)]
     event: &'a Event,
 }
 
-/// How far a folder was written, and what had no line in it yet.
+/// The length of each file, and the state that is not written yet.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptFolder {
     events: Written,
@@ -98,8 +97,8 @@ pub(super) struct KeptFolder {
 }
 
 impl Folder {
-    /// Goes on with the records of a run that is resumed where they were `kept`. What was recorded
-    /// since is cut off: it comes again, or has not happened.
+    /// Reopens the records of a resumed run at the lengths that were `kept`. Anything written later
+    /// is cut off: replay records it again, or it has no effect.
     pub(super) fn go_on(path: &Path, kept: KeptFolder, most: Option<u64>) -> anyhow::Result<Self> {
         let place = |name: &str| path.join(name);
         let cannot = |name: &str| {
@@ -131,8 +130,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// What [`Self::go_on`] needs, and the files that it needs on the disk. None once the record
-    /// has broken off.
+    /// Returns the state for [`Self::go_on`], and the files that must be on disk before it. None
+    /// once the record has broken off.
     pub(super) fn keep(&mut self) -> Option<(KeptFolder, Vec<File>)> {
         if self.trouble.is_some() {
             return None;
@@ -162,7 +161,7 @@ impl Folder {
         self.trouble = Some((file, error));
     }
 
-    /// Opens the folder, makes it if needed, and writes the job that `server` has not begun yet.
+    /// Creates or opens the folder, and writes the job of `server`, which has not begun yet.
     pub(crate) fn create(
         path: &Path,
         overwrite: bool,
@@ -184,7 +183,7 @@ impl Folder {
         }
         std::fs::create_dir_all(path)
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
-        // The summary is what says that a run is complete.
+        // Remove the summary first: its presence marks a complete run.
         if overwrite {
             std::fs::remove_file(path.join(SUMMARY)).unwrap_or_default();
         }
@@ -207,7 +206,7 @@ impl Folder {
         let timeline =
             Timeline::create(&place(TIMELINE), workers, most).with_context(|| cannot(TIMELINE))?;
         let order = OrderLog::create(&place(ORDER), server, most).with_context(|| cannot(ORDER))?;
-        // Written at the end; until then, nothing of an earlier run.
+        // Written at the end; emptied now, so that it holds nothing of an earlier run.
         File::create(place(STALENESS)).with_context(|| cannot(STALENESS))?;
         Ok(Self {
             path: path.to_owned(),
@@ -225,18 +224,18 @@ impl Folder {
         })
     }
 
-    /// Why each of [`GROWING`] is full, if it is.
+    /// Returns why each of [`GROWING`] is full, or None.
     const fn full(&self) -> [Option<Full>; 3] {
         [self.events.full(), self.timeline.full(), self.order.full()]
     }
 
-    /// The files that end before the run does.
+    /// Returns the files that end before the run does.
     pub(crate) fn full_files(&self) -> Vec<&'static str> {
         let full = GROWING.into_iter().zip(self.full());
         full.filter_map(|(name, full)| full.map(|_| name)).collect()
     }
 
-    /// Says which files have become full.
+    /// Warns of files that have become full.
     fn tell_full(&mut self) {
         let full = self.full();
         let news = GROWING.into_iter().zip(full).zip(self.told);
@@ -255,7 +254,7 @@ impl Folder {
         self.told = full;
     }
 
-    /// Where the model belongs.
+    /// Returns the path for the model.
     pub(crate) fn model(&self) -> PathBuf {
         self.file(MODEL)
     }
@@ -264,7 +263,7 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// Writes an event of the server; of a push also what the worker saw, if that is known.
+    /// Writes an event of the server; `seen` has the worker's times of a push, if they are known.
     pub(super) fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) {
         if self.trouble.is_some() {
             return;
@@ -315,7 +314,8 @@ impl Folder {
             ];
             self.curve.write_record(row).map_err(|error| (CURVE, error.into()))?;
             self.curve.flush().map_err(|error| (CURVE, error))?;
-            // What a crash leaves behind goes as far as the curve.
+            // Flush all files together with the curve, so that after a crash they reach at least as
+            // far.
             self.events.flush().map_err(|error| (EVENTS, error))?;
             self.timeline.flush().map_err(|error| (TIMELINE, error))?;
             self.order.flush().map_err(|error| (ORDER, error))?;
@@ -323,7 +323,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the summary and makes sure that everything is on disk.
+    /// Writes the summary last, once all other files are on disk.
     pub(crate) fn finish(self, report: &Report) -> anyhow::Result<()> {
         let Self { path, events, timeline, order, histograms, trouble, .. } = self;
         let finish = || -> Result<(), (&'static str, io::Error)> {
@@ -347,7 +347,7 @@ impl Folder {
     }
 }
 
-/// Whether the files with a line per gradient or update have this event.
+/// True if a file with a line per gradient or update has this event.
 const fn is_told_elsewhere(event: &Event) -> bool {
     matches!(
         event,
@@ -360,7 +360,7 @@ const fn is_told_elsewhere(event: &Event) -> bool {
     )
 }
 
-/// A number, or nothing where there is none: of a run that diverged.
+/// Formats a number; empty if it is not finite, as after divergence.
 fn number(value: f64) -> String {
     if value.is_finite() { value.to_string() } else { String::new() }
 }

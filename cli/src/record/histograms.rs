@@ -1,4 +1,4 @@
-//! staleness.csv: how stale the applied gradients were, and how old the server's information was.
+//! staleness.csv: histograms of the staleness of applied gradients and of the age of information.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,17 +16,17 @@ pub(super) struct Histograms(Vec<Worker>);
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Worker {
-    /// Gradients by staleness.
+    /// Number of gradients by staleness.
     staleness: BTreeMap<u64, u64>,
     age: Age,
     /// Nanoseconds that the age of information spent in each bin.
     ages: Vec<u64>,
 }
 
-/// Bins of a doubling of the age. Ages below so many nanoseconds have a bin each.
+/// Bins per doubling of the age. Ages below this many nanoseconds have a bin each.
 const PER_OCTAVE: u64 = 4;
 
-/// The bin of an age in nanoseconds.
+/// Returns the bin of an age in nanoseconds.
 const fn bin(nanos: u64) -> u64 {
     if nanos < PER_OCTAVE {
         return nanos;
@@ -35,7 +35,7 @@ const fn bin(nanos: u64) -> u64 {
     octave * PER_OCTAVE + (nanos >> octave)
 }
 
-/// The shortest age of a bin, in nanoseconds.
+/// Returns the lower bound of a bin in nanoseconds.
 const fn lower(bin: u64) -> u64 {
     if bin < PER_OCTAVE {
         return bin;
@@ -100,8 +100,8 @@ impl Histograms {
         }
     }
 
-    /// Writes the file: for each measure and worker, and for all together, how many gradients
-    /// (staleness) or seconds (age) there were in each bin.
+    /// Writes the file: for each measure, for all workers together and for each, the number of
+    /// gradients (staleness) or of seconds (age) in each bin.
     pub(super) fn write(&self, path: &Path) -> csv::Result<()> {
         let mut file = csv::Writer::from_path(path)?;
         file.write_record(["measure", "worker", "from", "to", "amount"])?;

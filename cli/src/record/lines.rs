@@ -1,4 +1,4 @@
-//! A file of lines that is written in blocks: numbers at a few nanoseconds each, nothing allocated.
+//! A file of lines, written in blocks. A number costs a few nanoseconds and no allocation.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -7,53 +7,54 @@ use std::path::{Path, PathBuf};
 use pstrain_transports::journal::Space;
 use serde::{Deserialize, Serialize};
 
-/// Bytes that are written at once.
+/// Bytes written to the file at once.
 const BLOCK: usize = 128 * 1024;
 
-/// Bytes at the end of a file that may only be taken by its last words.
+/// Bytes at the end of a file reserved for its last line.
 const LAST_WORDS: u64 = 64;
 
-/// A disk keeps so many bytes, or this share if that is less, for others than records.
+/// Space that records leave free on a disk: this many bytes, or this share (1 / `SHARE`) if that is
+/// less.
 const RESERVE: u64 = 64 * 1024 * 1024;
 const SHARE: u64 = 16;
 
 /// Why a file ends before the run does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Full {
-    /// It is as large as it may be.
+    /// The file has reached its size limit.
     Limit,
-    /// Little of the disk is free.
+    /// Little space on the disk is free.
     Disk,
 }
 
-/// How far a file was written.
+/// The length of a file, and why it is full, if it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Written {
     length: u64,
     full: Option<Full>,
 }
 
-/// A file that grows line by line, until it is full. Only whole lines are handed to the system.
+/// A file that grows line by line until it is full. Only complete lines reach the system.
 #[derive(Debug)]
 pub(super) struct Lines {
     path: PathBuf,
     file: File,
     block: Vec<u8>,
-    /// Where in the block the line begins that has no end yet.
+    /// Offset in the block of the line that is not complete yet.
     line: usize,
-    /// Bytes of the file.
+    /// Bytes written to the file.
     length: u64,
     most: Option<u64>,
     full: Option<Full>,
 }
 
 impl Lines {
-    /// A new file, of at most so many bytes.
+    /// Creates a file of at most `most` bytes.
     pub(super) fn create(path: &Path, most: Option<u64>) -> io::Result<Self> {
         Ok(Self::new(path, File::create(path)?, most))
     }
 
-    /// Goes on with a file as far as it was `written`; what follows that is cut off.
+    /// Reopens a file at the length that was `written`; the rest is cut off.
     pub(super) fn go_on(path: &Path, written: Written, most: Option<u64>) -> io::Result<Self> {
         let Written { length, full } = written;
         Ok(Self { length, full, ..Self::new(path, cut(path, length)?, most) })
@@ -64,13 +65,13 @@ impl Lines {
         Self { path: path.to_owned(), file, block, line: 0, length: 0, most, full: None }
     }
 
-    /// How far the file goes once all lines so far are with the system, and the file.
+    /// Flushes; returns how far the file goes, and the file.
     pub(super) fn so_far(&mut self) -> io::Result<(Written, File)> {
         self.flush()?;
         Ok((Written { length: self.length, full: self.full }, self.file.try_clone()?))
     }
 
-    /// Why no more lines become part of the file, if none do.
+    /// Returns why the file takes no more lines, or None.
     pub(super) const fn full(&self) -> Option<Full> {
         self.full
     }
@@ -85,12 +86,12 @@ impl Lines {
         self.block.extend_from_slice(text);
     }
 
-    /// Where the rest of the line can be written to.
+    /// Returns a buffer for the rest of the line.
     pub(super) const fn writer(&mut self) -> &mut Vec<u8> {
         &mut self.block
     }
 
-    /// Ends the line, which becomes part of the file if there is room for it.
+    /// Ends the line; discards it if the file is full or would exceed its limit.
     pub(super) fn end(&mut self) -> io::Result<()> {
         self.block.push(b'\n');
         let length = self.length + self.block.len() as u64 + LAST_WORDS;
@@ -105,7 +106,7 @@ impl Lines {
         if self.line >= BLOCK { self.flush() } else { Ok(()) }
     }
 
-    /// Hands the lines so far to the system.
+    /// Writes the complete lines to the file.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.line == 0 {
             return Ok(());
@@ -120,7 +121,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Ends the file with a line for which there always is room; it must be short.
+    /// Writes the last line of the file, for which space is reserved; it must be short.
     pub(super) fn last_words(&mut self, line: &str) -> io::Result<()> {
         self.flush()?;
         self.file.write_all(line.as_bytes())?;
@@ -128,20 +129,20 @@ impl Lines {
         Ok(())
     }
 
-    /// Makes sure that everything is on disk.
+    /// Flushes, and syncs the file to disk.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         self.file.sync_all()
     }
 }
 
-/// Whether the disk that has `path` has room for the next blocks of all files of a record.
+/// True if the disk of `path` has space for the next blocks of all files of a record.
 fn has_room(path: &Path) -> bool {
     Space::of(path)
         .map_or(true, |Space { total, free }| free >= RESERVE.min(total / SHARE) + 4 * BLOCK as u64)
 }
 
-/// A file to go on with after its first `length` bytes; what follows them is cut off.
+/// Opens a file for writing after its first `length` bytes; the rest is cut off.
 pub(super) fn cut(path: &Path, length: u64) -> io::Result<File> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     let found = file.metadata()?.len();
@@ -154,7 +155,7 @@ pub(super) fn cut(path: &Path, length: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// How much has been written to a file, and the file.
+/// Returns the length written so far, and the file.
 pub(super) fn so_far(mut file: &File) -> io::Result<(u64, File)> {
     Ok((file.stream_position()?, file.try_clone()?))
 }
@@ -188,7 +189,7 @@ mod tests {
         let (last, before) = found.split_last().unwrap();
         assert_eq!(*last, "full");
         assert!(before.iter().eq(wanted.iter().take(before.len())), "{before:?}");
-        // Nor is there more after it once the run is resumed.
+        // A resumed run writes nothing after it, either.
         let mut lines = Lines::go_on(&path, written, Some(1_000_000)).unwrap();
         line(&mut lines, 9999);
         lines.finish().unwrap();

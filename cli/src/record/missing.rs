@@ -1,18 +1,18 @@
-//! The updates that a record does not have: a standby sees those from when it follows on.
+//! Updates missing from a record: a standby records only updates made while it follows a primary.
 
 use std::fmt;
 
 use pstrain_compute::id::Version;
 use serde::{Deserialize, Serialize};
 
-/// Updates in a row, of which the record has none.
+/// Consecutive updates that a record lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stretch {
     pub(crate) first: Version,
     pub(crate) last: Version,
 }
 
-/// How far a record goes, and what it lacks up to there.
+/// The last version in a record, and the stretches missing before it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Missing {
     version: Version,
@@ -20,13 +20,13 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    /// An update is in the record.
+    /// Notes that an update is in the record.
     pub(super) const fn has(&mut self, version: Version) {
         self.version = version;
     }
 
-    /// The next update in the record is the one after `version`; whether there were others before
-    /// that.
+    /// Notes that the next update in the record is the one after `version`; true if updates before
+    /// it are missing.
     pub(super) fn goes_on_from(&mut self, version: Version) -> bool {
         if version <= self.version {
             return false;

@@ -1,4 +1,4 @@
-//! What is kept of a run: totals for tables and JSON, and the results folder.
+//! The records of a run: totals for tables and JSON, and the results folder.
 
 mod age;
 mod filtering;
@@ -47,7 +47,8 @@ use folder::KeptFolder;
 use summary::KeptSummary;
 use workers::WorkersSide;
 
-/// Reads the event stream of a server: totals, the results folder, the progress bar.
+/// Receives the event stream of a server and feeds totals, results folder, progress bar and
+/// metrics.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     server: Arc<Mutex<Parts>>,
@@ -63,26 +64,26 @@ struct Parts {
     progress: Progress,
 }
 
-/// What is kept of the records beside the state of a server.
+/// The part of a server's checkpoint that belongs to its records.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Kept {
     summary: KeptSummary,
-    /// None if there is no results folder, or its record has broken off.
+    /// None if there is no results folder, or its record broke off.
     folder: Option<KeptFolder>,
 }
 
 impl Kept {
-    /// What [`Recorder::keep`] made these bytes of.
+    /// Decodes the bytes of [`Recorder::keep`].
     pub(crate) fn of_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
         Ok(saved::from_bytes(bytes)?)
     }
 
-    /// Whether there was a results folder.
+    /// True if there was a results folder.
     pub(crate) const fn has_folder(&self) -> bool {
         self.folder.is_some()
     }
 
-    /// Puts the totals in `summary`, and goes on with the results folder at `out`.
+    /// Restores the totals into `summary`, and reopens the results folder at `out`.
     pub(crate) fn go_on(
         self,
         summary: &mut Summary,
@@ -95,7 +96,8 @@ impl Kept {
 }
 
 impl Recorder {
-    /// What is to be kept beside the state of the server, all events of which have been noted.
+    /// Returns the records' part of a checkpoint. The caller must have noted all events of the
+    /// checkpointed server state.
     pub(crate) fn keep(&self) -> Beside {
         let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let (folder, files) = parts.folder.as_mut().and_then(Folder::keep).unzip();
@@ -113,20 +115,20 @@ impl Recorder {
         }
     }
 
-    /// Shows what is noted from now on to `metrics`, too.
+    /// Sends all later events to `metrics`, too.
     #[cfg(feature = "metrics")]
     pub(crate) fn show_to(&mut self, metrics: Metrics) {
         self.metrics = Some(metrics);
     }
 
-    /// To whom it is shown.
+    /// Returns the metrics, if any.
     #[cfg(feature = "metrics")]
     pub(crate) const fn metrics(&self) -> Option<&Metrics> {
         self.metrics.as_ref()
     }
 
-    /// Takes note of an event, and says it if a person should know. Only the server's thread calls
-    /// this, so the lock is always free.
+    /// Records an event, and prints it if it matters to a person. Only the server's thread calls
+    /// this, so the lock is uncontended.
     pub(crate) fn note(&self, now: Time, event: &Event) {
         let mut parts = self.record(now, event);
         let Parts { summary, progress, .. } = &mut *parts;
@@ -137,7 +139,7 @@ impl Recorder {
         });
     }
 
-    /// Takes note of an event that an earlier process has said.
+    /// Records an event that an earlier process has printed already.
     pub(crate) fn note_again(&self, now: Time, event: &Event) {
         drop(self.record(now, event));
     }
@@ -156,23 +158,23 @@ impl Recorder {
         parts
     }
 
-    /// Takes note of an event of a worker whose clock is the server's: when it received and sent.
-    /// To be called before the server can hear of it. Each worker may have a thread of its own.
+    /// Records when a worker, whose clock is the server's, received or sent. The caller must do so
+    /// before the message can reach the server. Each worker may have a thread of its own.
     pub(crate) fn note_worker(&self, now: Time, worker: WorkerId, event: &Event) {
         self.workers.note(now, worker, event);
     }
 
-    /// Says how the run is doing, if that is known.
+    /// Prints a summary of the run's state, if it is known.
     pub(crate) fn say(&self, status: Option<&Status>) {
         self.server.lock().unwrap_or_else(PoisonError::into_inner).progress.say(status);
     }
 
-    /// Whether there is a results folder.
+    /// True if there is a results folder.
     pub(crate) fn is_recording(&self) -> bool {
         self.server.lock().unwrap_or_else(PoisonError::into_inner).folder.is_some()
     }
 
-    /// Ends the recording; gives the totals and the folder.
+    /// Ends the recording; returns the totals and the folder.
     pub(crate) fn finish(self) -> (Summary, Option<Folder>) {
         let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         parts.progress.finish();

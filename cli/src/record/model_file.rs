@@ -1,8 +1,8 @@
-//! A trained model as a safetensors file that PyTorch loads.
+//! A trained model as a safetensors file that PyTorch can load.
 //!
 //! The tensors have PyTorch's names and shapes: `nn.Sequential(Linear, ReLU, Linear, LogSoftmax)`
-//! takes the file as its state. What else is needed to use the model (its form, how inputs are
-//! encoded) is in the metadata, and a checksum over the whole file.
+//! takes the file as its state. The metadata has everything else that is needed to use the model
+//! (its architecture, the encoding of inputs), and a checksum over the whole file.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -17,22 +17,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Failed;
 
-/// The metadata key of what belongs to pstrain.
+/// The metadata key of pstrain's own entry.
 const KEY: &str = "pstrain";
 
-/// What a model file says beside its tensors.
+/// The contents of a model file besides its tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ModelFile {
     pub(crate) model: ModelSpec,
     pub(crate) shape: Shape,
     pub(crate) classes: Vec<String>,
-    /// How inputs are encoded: the recipe of the job.
+    /// The encoding of inputs: the recipe of the job.
     pub(crate) recipe: String,
     /// The report of the run that trained it.
     pub(crate) training: serde_json::Map<String, serde_json::Value>,
 }
 
-/// The metadata: the checksum, which must come before anything that people name, and the rest.
+/// The metadata entry. The checksum must precede any text that users choose, since that text could
+/// look like it.
 #[derive(Serialize)]
 struct Sealed<'a> {
     checksum: &'static str,
@@ -40,7 +41,7 @@ struct Sealed<'a> {
     about: &'a ModelFile,
 }
 
-/// Writes a model; a file that was there is replaced as a whole or not at all.
+/// Writes a model; replaces an existing file atomically.
 pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> anyhow::Result<()> {
     let model = Model::new(&about.model, about.shape)?;
     let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = model
@@ -50,7 +51,7 @@ pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> any
         .map(|tensor| {
             let values = &params[tensor.keys.indices()];
             match tensor.shape[..] {
-                // PyTorch keeps a linear layer's weights output by output.
+                // PyTorch stores a linear layer's weights with shape outputs x inputs.
                 [inputs, outputs] => {
                     let turned = transposed(values, inputs, outputs);
                     (tensor.name.clone(), vec![outputs, inputs], bytes_of(&turned))
@@ -74,7 +75,7 @@ pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> any
     seal(&mut bytes)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let write = || -> std::io::Result<()> {
-        // As an ordinary new file would be; temporary ones are private otherwise.
+        // The permissions of an ordinary new file; temporary files are private by default.
         let mut file = tempfile::Builder::new()
             .permissions(std::fs::Permissions::from_mode(0o666))
             .tempfile_in(folder.unwrap_or_else(|| Path::new(".")))?;
@@ -86,7 +87,7 @@ pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> any
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads a model that [`write_model`] wrote. Its parameters need not be finite.
+/// Reads a model that [`write_model`] wrote. Its parameters may include values that are not finite.
 pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f32>)> {
     let place = path.display();
     let mut bytes =
@@ -147,7 +148,7 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
     Ok((about, model, params))
 }
 
-/// Makes sure that a model can be used: all of its parameters are numbers.
+/// Checks that a model is usable: all of its parameters are finite.
 pub(crate) fn check_finite(path: &Path, model: &Model, params: &[f32]) -> anyhow::Result<()> {
     let is_odd = |key: &usize| !params[*key].is_finite();
     let Some(first) = (0..params.len()).find(is_odd) else { return Ok(()) };
@@ -210,7 +211,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, damaged) = (folder.path().join("model"), folder.path().join("damaged"));
         let model = Model::new(&about().model, about().shape).unwrap();
-        // A name may look like the checksum.
+        // A user's name may look like the checksum.
         let named = serde_json::Map::from_iter([("job".to_owned(), UNSEALED.into())]);
         let about = ModelFile { training: named, ..about() };
         write_model(&path, &about, &model.initial(Stream::new(1))).unwrap();

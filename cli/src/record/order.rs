@@ -1,23 +1,28 @@
-//! order.log: which gradients each update was made of, in the order in which they were combined.
+//! order.log: the gradients of each update, in the order in which they were combined.
 //!
-//! The first line is a JSON object that says of what run it is. Then there is a line for each
-//! update: the version it made, and its gradients as
-//! `worker,incarnation,sequence,batch,clock,base,samples`, the worker counted from 1, and, if the
-//! mini-batch was not of the worker's own partition, `,partition`, also from 1, and with that, if
-//! it had a size of its own, `,examples`; then, if those were not all that the server had, `oldest`
-//! (all of the oldest iteration) or `latest` (the one that came last). Where another mode began
-//! there is `mode` with the mode as a JSON object: it holds for the updates that follow, as the
-//! job's does for those before the first such line. `restore` with two versions says that the first
-//! was not made of gradients, but is the second once more, with nothing that the optimiser
-//! remembered. `push` with a version, `add` or `set`, and the first key and the one behind the last
-//! says that the version was made by a client, who had these values added to those keys or put in
-//! their place: `key,value` each, 0 for keys that are missing; what the optimiser remembered
-//! stayed. `missing` with two versions says that the updates from the first to the second are not
-//! in the record: they were made before the server that wrote it stood by, or while it could not.
-//! What filters made of a gradient is not written: they go by it, by the numbers of the mini-batch
-//! and by what they made of earlier gradients of the worker. The last line is `end` with the last
-//! version, or `full` if the file was not to grow, or its disk had no room: the run went on.
-//! Without either the run, or its record, broke off.
+//! The first line is a JSON object that identifies the run. The lines after it are:
+//!
+//! - For each update, the version that it made and its gradients as
+//!   `worker,incarnation,sequence,batch,clock,base,samples`, with the worker counted from 1. If the
+//!   mini-batch was not from the worker's own partition, `,partition` follows, also counted from 1.
+//!   If the mini-batch had a size of its own, `,partition,examples` follows. If the update left
+//!   gradients of the server unused, the line ends with `oldest` (all gradients of the oldest
+//!   iteration) or `latest` (the last to arrive).
+//! - `mode` with a mode as a JSON object: it holds for the updates that follow. The job's mode
+//!   holds for those before the first such line.
+//! - `restore` with two versions: the first is a copy of the second, made without gradients and
+//!   with the optimiser's state reset.
+//! - `push` with a version, `add` or `set`, the first key and the key behind the last: a client
+//!   made the version; its values were added to these keys or replaced theirs. The values follow as
+//!   `key,value`; keys that are missing have value 0. The optimiser's state was kept.
+//! - `missing` with two versions: the updates from the first to the second are not in the record.
+//!   They were made before the server that wrote it was a standby, or while it could not follow.
+//! - `end` with the last version, or `full` if the file reached its size limit or its disk had
+//!   little space, while the run continued. One of them is the last line. Without either, the run
+//!   or its record broke off.
+//!
+//! The output of filters is not written: it is a function of the gradient, the number of the
+//! mini-batch and the worker's earlier gradients.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -37,14 +42,13 @@ use crate::digest::{hexadecimal, sha256};
 
 const FORMAT: &str = "pstrain order of updates";
 const FORMAT_VERSION: u32 = 7;
-/// The oldest that is read: it has no `missing`, the one after it no `push`, and the next no
-/// `full`.
+/// The oldest version that is read. Version 5 added `missing`, 6 `push` and 7 `full`.
 const OLDEST_VERSION: u32 = 4;
 
-/// The last line of a file that is full.
+/// The last line of a full file.
 const FULL_LINE: &str = "full\n";
 
-/// The run that an order of updates is of.
+/// Identifies the run that an order of updates belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
     format: String,
@@ -54,7 +58,7 @@ pub(crate) struct Header {
     pub(crate) data_sha256: String,
     /// The digest of the parameters before the first update.
     pub(crate) parameters_sha256: String,
-    /// What the data were called.
+    /// The name of the data source.
     pub(crate) source: String,
 }
 
@@ -79,9 +83,9 @@ impl Header {
 pub(super) struct OrderLog {
     lines: Lines,
     version: Version,
-    /// Whether the line of the next update has begun.
+    /// True if the line of the next update has begun.
     begun: bool,
-    /// Whether the last line has been written, for want of room.
+    /// True if the line `full` has been written.
     closed: bool,
 }
 
@@ -93,7 +97,7 @@ impl OrderLog {
         Ok(Self { lines, version: server.version(), begun: false, closed: false })
     }
 
-    /// Goes on with a file that was written so far, up to `version`.
+    /// Reopens a file that was written up to `version`.
     pub(super) fn go_on(
         path: &Path,
         (written, version): (Written, Version),
@@ -104,12 +108,13 @@ impl OrderLog {
         Ok(Self { lines, version, begun: false, closed })
     }
 
-    /// Why no more updates become part of the file, if none do.
+    /// Returns why the file takes no more updates, or None.
     pub(super) const fn full(&self) -> Option<Full> {
         self.lines.full()
     }
 
-    /// What [`Self::go_on`] needs, and the file. Between two inputs of a server no line is begun.
+    /// Returns the state for [`Self::go_on`], and the file. The caller is between two inputs of the
+    /// server, when no line is begun.
     pub(super) fn so_far(&mut self) -> io::Result<((Written, Version), File)> {
         self.flush()?;
         let (written, file) = self.lines.so_far()?;
@@ -121,7 +126,7 @@ impl OrderLog {
         self.close_if_full()
     }
 
-    /// Ends the file if it is full.
+    /// Writes the last line if the file is full.
     fn close_if_full(&mut self) -> io::Result<()> {
         if self.closed || self.lines.full().is_none() {
             return Ok(());
@@ -224,30 +229,30 @@ pub(crate) struct Contribution {
     pub(crate) worker: WorkerId,
     pub(crate) incarnation: Incarnation,
     pub(crate) sequence: Sequence,
-    /// The part of the data; that of the worker if the record names none.
+    /// The partition of the data; the worker's own if the record names none.
     pub(crate) part: PartId,
     pub(crate) batch: BatchId,
-    /// The size it has of its own; 0 for the job's batch size.
+    /// The mini-batch's own size; 0 for the job's batch size.
     pub(crate) examples: u32,
     pub(crate) clock: Clock,
     pub(crate) base: Version,
     pub(crate) samples: u32,
 }
 
-/// What comes next in an order of updates.
+/// The next step in an order of updates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// An update, which makes this version of the gradients that were chosen so.
+    /// An update that made this version, and how its gradients were selected.
     Update(Version, Closing),
-    /// Another mode, for the updates that follow.
+    /// A new mode for the updates that follow.
     Mode(Mode),
-    /// An earlier version, the second, becomes the first.
+    /// The first version, a copy of the second.
     Restore(Version, Version),
-    /// This version is made of what a client pushed.
+    /// A version made by a client's push.
     Push(Version, Pushed),
-    /// The updates from the first to the second are not in the record.
+    /// The updates from the first to the second version are not in the record.
     Missing(Version, Version),
-    /// The end of a record that was full before the run was over.
+    /// The end of a record that was full before the run ended.
     Full,
     /// The end of the run.
     End,
@@ -297,7 +302,7 @@ impl<R: BufRead> OrderReader<R> {
         Ok((header, reader))
     }
 
-    /// Reads the next line, without its end; false if it has none.
+    /// Reads the next line, without its line end; false if the line is incomplete.
     fn read_line(&mut self) -> anyhow::Result<bool> {
         self.line.clear();
         self.number += 1;
@@ -311,7 +316,7 @@ impl<R: BufRead> OrderReader<R> {
         Ok(whole)
     }
 
-    /// What comes next; the gradients of an update replace those in `contributions`.
+    /// Returns the next step; the gradients of an update replace those in `contributions`.
     pub(crate) fn next(&mut self, contributions: &mut Vec<Contribution>) -> anyhow::Result<Step> {
         if !self.read_line()? {
             return Ok(Step::BrokeOff);

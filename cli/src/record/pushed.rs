@@ -1,4 +1,4 @@
-//! Values that a client pushed, as a line of order.log.
+//! Values pushed by a client, as a line of order.log.
 
 use std::io::{self, Write as _};
 
@@ -9,18 +9,18 @@ use pstrain_wire::range::{How, PushedRange};
 use super::lines::Lines;
 use super::order::number;
 
-/// What was pushed.
+/// A push of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pushed {
     keys: KeyRange,
     how: How,
-    /// Those that are not 0, in the order of their keys.
+    /// The values that are not 0, in the order of their keys.
     values: Vec<(u64, f32)>,
 }
 
 impl Pushed {
-    /// Does to the parameters of all keys what the servers did; false if they have not all of the
-    /// keys.
+    /// Applies the push to the parameters of all keys, as the servers did; false if they do not
+    /// include all of its keys.
     pub(super) fn apply(&self, parameters: &mut [f32]) -> bool {
         let Some(those) = parameters.get_mut(self.keys.indices()) else { return false };
         let mut values = vec![0.0; those.len()];
@@ -33,7 +33,7 @@ impl Pushed {
     }
 }
 
-/// Writes the line of a version that was made of what was pushed.
+/// Writes the line of a version that a client's push made.
 pub(super) fn write(lines: &mut Lines, version: Version, pushed: &PushedRange) -> io::Result<()> {
     let PushedRange { keys, how, .. } = pushed;
     let line = lines.writer();
@@ -44,7 +44,7 @@ pub(super) fn write(lines: &mut Lines, version: Version, pushed: &PushedRange) -
     lines.end()
 }
 
-/// Reads what [`write()`] wrote behind its first word.
+/// Parses the words of a line of [`write()`] after the first.
 pub(super) fn read(words: &str) -> Result<(Version, Pushed), String> {
     let wrong = || String::from("it is not push VERSION add|set BEGIN END [KEY,VALUE ...]");
     let mut words = words.split(' ');

@@ -1,4 +1,4 @@
-//! How good a model is, and on which rows.
+//! The quality of a model, with the rows that it was evaluated on.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use pstrain_compute::evaluation::Evaluation;
 use pstrain_data::EvaluationRows;
 use serde::Serialize;
 
-/// How good a model is on the evaluation rows. A number that is not finite, as after divergence, is
-/// `None`.
+/// The quality of a model on the evaluation rows. A number that is not finite, as after divergence,
+/// is `None`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Quality {
     pub(crate) accuracy: Option<f64>,
-    /// The mean of the classes' F1.
+    /// The mean of the classes' F1 scores.
     pub(crate) macro_f1: Option<f64>,
-    /// The class that is recognised least.
+    /// The class with the lowest recall.
     pub(crate) worst_class: Option<ClassRecall>,
-    /// The rows that all of this is about.
+    /// The evaluation rows.
     pub(crate) evaluation: EvaluationRows,
     pub(crate) loss: Option<f64>,
-    /// Of each class, the share of its rows that is recognised.
+    /// The recall of each class.
     pub(crate) recall: BTreeMap<String, Option<f64>>,
 }
 
-/// A class, and the share of its rows that is recognised.
+/// A class and its recall.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ClassRecall {
     pub(crate) name: String,
@@ -30,7 +30,7 @@ pub(crate) struct ClassRecall {
 }
 
 impl Quality {
-    /// Of a model whose classes are called so; with no evaluation nothing is known.
+    /// The quality of a model with these class names; all values are None without an evaluation.
     pub(crate) fn new(
         evaluation: Option<&Evaluation>,
         classes: &[impl AsRef<str>],

@@ -1,9 +1,9 @@
-//! A past run computed again: each gradient is a function of a version of the parameters, a worker
+//! Replay of a recorded run: each gradient is a function of a version of the parameters, a worker
 //! and the number of a mini-batch, and the order of updates names all three.
 //!
-//! A version is kept while a gradient that comes later was computed on it. In the run, those were
-//! the workers' gradients under way, so there are never more versions than these and the current
-//! one.
+//! A version is kept as long as a later gradient is based on it. In the run, such gradients were
+//! under way at workers, so there are never more versions than gradients under way, plus the
+//! current one.
 
 use std::collections::BTreeMap;
 
@@ -26,26 +26,26 @@ use super::filtering::Filtering;
 use super::order::Contribution;
 use super::pushed::Pushed;
 
-/// A run that is being computed again.
+/// A run that is being replayed.
 #[derive(Debug)]
 pub(crate) struct Replay {
     trainers: Vec<Trainer>,
     aggregator: Aggregator,
     update: UpdateSpec,
     filtering: Option<Filtering>,
-    /// Whoever handed out the tasks, where gradients do not count what they ordinarily do.
+    /// The scheduler of mini-batches, if the job has one: it may give gradients other weights.
     dealer: Option<Box<dyn Dealer>>,
     version: Version,
     /// The current version, and earlier ones that are still needed.
     kept: BTreeMap<Version, Vec<f32>>,
-    /// Gradients to come that were computed on each version.
+    /// Number of later gradients that are based on each version.
     uses: Vec<u32>,
-    /// One for each contribution of an update; kept for their memory.
+    /// One buffer per contribution of an update, reused.
     gradients: Vec<Vec<f32>>,
     most_kept: usize,
 }
 
-/// How many gradients were computed on each version.
+/// Number of gradients based on each version.
 #[derive(Debug, Default)]
 pub(crate) struct Uses(Vec<u32>);
 
@@ -67,7 +67,7 @@ impl Uses {
 }
 
 impl Replay {
-    /// The run of `job` on `data` before its first update, which begins at `parameters`.
+    /// Creates the replay of `job` on `data` before its first update, starting from `parameters`.
     pub(crate) fn new(
         job: &Job,
         data: &Prepared,
@@ -197,7 +197,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Notes that a version was used once, and gives it up after the last time.
+    /// Notes one use of a version; frees the version after its last use.
     fn used(&mut self, version: Version) {
         let left = &mut self.uses[version.0 as usize];
         *left -= 1;
@@ -206,8 +206,8 @@ impl Replay {
         }
     }
 
-    /// Makes the next version of an earlier one, as the server did: without gradients, and with
-    /// nothing that was remembered from update to update.
+    /// Makes the next version a copy of an earlier one, as the server did: without gradients, and
+    /// with all state of the aggregation and the optimiser reset.
     pub(crate) fn restore(&mut self, from: Version) -> anyhow::Result<()> {
         let parameters = self.kept.get(&from).cloned();
         let parameters = parameters
@@ -224,7 +224,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Makes the next version of what a client pushed.
+    /// Makes the next version by applying a client's push.
     pub(crate) fn push(&mut self, pushed: &Pushed) -> anyhow::Result<()> {
         let mut parameters = self.take_current();
         if !pushed.apply(&mut parameters) {
@@ -234,7 +234,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Goes on under another mode.
+    /// Continues in another mode.
     pub(crate) fn set_mode(&mut self, mode: &Mode) {
         self.aggregator.set_mode(mode);
         if let Some(filtering) = &mut self.filtering {
@@ -247,14 +247,15 @@ impl Replay {
         self.aggregator.norm()
     }
 
-    /// Makes the next version with what was combined.
+    /// Makes the next version from the combined gradient.
     pub(crate) fn apply(&mut self) {
         let mut parameters = self.take_current();
         self.aggregator.apply(&mut parameters, self.version);
         self.keep_next(parameters);
     }
 
-    /// The current parameters, to make the next of; they are kept while they are needed.
+    /// Takes the current parameters, to turn them into the next version; copies them if later
+    /// gradients need them.
     fn take_current(&mut self) -> Vec<f32> {
         let needed = self.uses.get(self.version.0 as usize).is_some_and(|left| *left > 0);
         let current = if needed {

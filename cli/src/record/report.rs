@@ -1,4 +1,4 @@
-//! The report of a run: what `--json`, summary.json and the tables say.
+//! The report of a run: the contents of `--json`, summary.json and the tables.
 
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
@@ -14,21 +14,21 @@ use super::summary::{Summary, WorkerTotals};
 use crate::digest::{hexadecimal, sha256};
 use crate::simulate::VirtualReport;
 
-/// The version of the program and the commit that it was built of, as results have it.
+/// Version and commit of the program, as results show it.
 pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PSTRAIN_BUILD"), ")");
 
-/// A run, as `--json` and summary.json have it.
+/// The report of a run, as in `--json` and summary.json.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) job: String,
-    /// The program that made it.
+    /// Version and commit of the program that made it.
     pub(crate) pstrain: &'static str,
-    /// The same for runs of the same job: every setting and the data.
+    /// Equal for runs of the same job: covers every setting and the data.
     pub(crate) job_sha256: String,
     pub(crate) consistency: String,
     pub(crate) transport: String,
     pub(crate) ended: String,
-    /// How good the parameters are that the run ended with.
+    /// The quality of the final parameters.
     #[serde(flatten)]
     pub(crate) quality: Quality,
     /// The loss with the penalty of `proximal = l1`; the loss if there is no proximal step.
@@ -38,39 +38,38 @@ pub(crate) struct Report {
     pub(crate) updates: u64,
     pub(crate) samples: u64,
     pub(crate) epochs: f64,
-    /// Training time: from the first parameters given out, at `started_s`, to the last update.
+    /// Training time: from the first parameters sent, at `started_s`, to the last update.
     pub(crate) time_s: f64,
     pub(crate) samples_per_s: f64,
     pub(crate) updates_per_s: f64,
-    /// From the start of the command to the first parameters given out.
+    /// From the start of the command to the first parameters sent.
     pub(crate) started_s: Option<f64>,
-    /// From the start of the command, too, to the first update.
+    /// From the start of the command to the first update.
     pub(crate) first_update_s: Option<f64>,
     pub(crate) staleness: Staleness,
-    /// The average over all workers; of peaks, over the workers with a peak.
+    /// The mean over all workers; for peaks, over the workers with a peak.
     pub(crate) age_of_information: AgeOfInformation,
-    /// Jain's fairness index of the workers' shares: 1 if all are equal, 1/N if one has all.
+    /// Jain's fairness index of the workers' shares: 1 if all are equal, 1/N if one worker has all.
     pub(crate) jain: Option<f64>,
-    /// Bytes of all gradients on the wire, over what they would have been without filters.
+    /// Bytes of all gradients on the wire, divided by their size without filters.
     pub(crate) bytes_ratio: Option<f64>,
     pub(crate) batches: Ledger,
-    /// None where part of the parameters is lost; with it goes what an evaluation of them would
-    /// say.
+    /// None if part of the parameters is lost; there is no evaluation then, either.
     pub(crate) params_sha256: Option<String>,
-    /// Updates that the records and all totals of workers are without: they were made before this
-    /// server stood by, or while it could not.
+    /// Updates missing from the records and from all totals of workers: they were made before this
+    /// server was a standby, or while it could not follow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) missing_updates: Vec<Stretch>,
-    /// Files of the results folder that end before the run does: they may not be larger, or little
-    /// of the disk is free.
+    /// Files of the results folder that end before the run does: they reached their size limit, or
+    /// little space on the disk was free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) full_files: Vec<&'static str>,
     pub(crate) peak_rss_mib: Option<f64>,
     pub(crate) workers: Vec<WorkerReport>,
-    /// What only virtual time can say.
+    /// Results that only virtual time has.
     #[serde(flatten)]
     pub(crate) virtual_time: Option<VirtualReport>,
-    /// How well real time kept to what is modelled.
+    /// Accuracy of the modelled links and times in real time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shaping: Option<Shaping>,
 }
@@ -89,51 +88,51 @@ pub(crate) struct Staleness {
 pub(crate) struct WorkerReport {
     pub(crate) id: WorkerId,
     pub(crate) name: String,
-    /// Updates that a gradient of this worker is part of.
+    /// Updates that include a gradient of this worker.
     pub(crate) updates: u64,
     pub(crate) samples: u64,
-    /// This worker's share of all gradients applied.
+    /// This worker's share of all applied gradients.
     pub(crate) share: f64,
-    /// Examples in its partition, where the recording saw it get ready.
+    /// Examples in its partition, if its `Ready` was recorded.
     pub(crate) rows: Option<u64>,
-    /// This worker's share of all workers' examples, where that is known of all.
+    /// This worker's share of all workers' examples, if all are known.
     pub(crate) data_share: Option<f64>,
     pub(crate) staleness_mean: f64,
-    /// From its first parameters to its last gradient, without the time that it was away:
+    /// Elapsed time from its first parameters to its last gradient, without its absences:
     /// `compute_s + network_s + barrier_s`.
     pub(crate) elapsed_s: f64,
     pub(crate) compute_s: f64,
-    /// Nothing was computed, and parameters or gradients were under way or lay in a queue.
+    /// Time without computation in which parameters or gradients were under way or queued.
     pub(crate) network_s: f64,
-    /// It had nothing to do, for the server gave it no parameters.
+    /// Time without work because the server sent it no parameters.
     pub(crate) barrier_s: f64,
-    /// The share of its time that it does not compute: `1 - compute_s / elapsed_s`.
+    /// The share of its time without computation: `1 - compute_s / elapsed_s`.
     pub(crate) idleness: Option<f64>,
-    /// Parameters on their way down and gradients on their way up, added up over mini-batches: of
-    /// several under way at once these times overlap.
+    /// Time of parameters on their way down and gradients on their way up, summed over
+    /// mini-batches: the times of those under way at once overlap.
     pub(crate) communicate_s: f64,
-    /// Gradients on their way up, where that can be told from the way down.
+    /// Time of gradients on their way up, if it can be told from the way down.
     pub(crate) send_s: Option<f64>,
-    /// Parameters on their way down.
+    /// Time of parameters on their way down.
     pub(crate) receive_s: Option<f64>,
-    /// From its asking for parameters to their being given out, added up likewise.
+    /// From its requests for parameters to their being sent, summed likewise.
     pub(crate) wait_s: f64,
     /// Bytes of its gradients on the wire, without frames and headers.
     pub(crate) pushed_bytes: u64,
-    /// The same had they not been filtered: four for each parameter that the server has.
+    /// The same without filters: four bytes for each parameter of the server.
     pub(crate) unfiltered_bytes: u64,
-    /// Bytes of the keys of its working set, as often as they were sent.
+    /// Bytes of the keys of its working set, each time they were sent.
     pub(crate) key_bytes: u64,
-    /// Bytes of the parameters that it was given, without frames and headers.
+    /// Bytes of the parameters sent to it, without frames and headers.
     pub(crate) pulled_bytes: u64,
     pub(crate) age_of_information: AgeOfInformation,
 }
 
-/// What all workers have together.
+/// Totals over all workers.
 #[derive(Clone, Copy, Debug)]
 struct All {
     updates: u64,
-    /// None if any of them is unknown.
+    /// None if it is unknown for any worker.
     rows: Option<u64>,
 }
 
@@ -157,7 +156,8 @@ impl WorkerReport {
             compute_s,
             network_s: (elapsed_s - compute_s - barrier_s).max(0.0),
             barrier_s,
-            // Two clocks may differ by a little.
+            // Worker and server measure by different clocks, so the difference may be slightly
+            // negative.
             idleness: idleness.map(|share| share.max(0.0)),
             communicate_s: totals.communicate.as_secs_f64(),
             send_s: ways.map(|ways| ways.up.as_secs_f64()),
@@ -172,11 +172,11 @@ impl WorkerReport {
     }
 }
 
-/// How a run ended whose servers were gone before it was over.
+/// The `ended` text of a run whose servers were all gone before its end.
 pub(crate) const LEADERLESS: &str = "its server was gone, and nobody took its place";
 
 impl Report {
-    /// Adds what only virtual time can say.
+    /// Adds the results that only virtual time has.
     pub(crate) fn was_virtual(&mut self, virtual_time: VirtualReport) {
         self.job_sha256.clone_from(&virtual_time.job_sha256);
         if virtual_time.is_leaderless {
@@ -187,11 +187,11 @@ impl Report {
 }
 
 impl Summary {
-    /// The report of the whole run.
+    /// Returns the report of the whole run.
     pub(crate) fn report(&self, server: &Server, data: &Outline, transport: &str) -> Report {
         let job = server.job();
-        // An evaluation from before part of the parameters was lost, or before the last updates, is
-        // of other parameters.
+        // Ignore an evaluation of other parameters: one made before part of the parameters was lost
+        // or before the last updates.
         let is_whole = server.parameters().len() == server.initial().len();
         let is_of_these = |point: &Point| is_whole && point.version == server.point().version;
         let evaluation = self.evaluated.as_ref().filter(|(point, _)| is_of_these(point));
@@ -251,14 +251,15 @@ pub(super) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Jain's fairness index: `(sum x)^2 / (N sum x^2)` (Jain, Chiu and Hawe 1984); none if all are 0.
+/// Returns Jain's fairness index: `(sum x)^2 / (N sum x^2)` (Jain, Chiu and Hawe 1984); None if all
+/// shares are 0.
 pub(crate) fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     Some(sum * sum / (shares.len() as f64 * squares)).filter(|index| index.is_finite())
 }
 
-/// The most memory this process has had so far, in MiB, where the system tells.
+/// Returns the peak resident memory of this process in MiB, if the system reports it.
 pub(crate) fn peak_rss_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

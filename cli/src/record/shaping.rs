@@ -1,29 +1,29 @@
-//! How well a run in real time kept to the links and computation times that are modelled.
+//! Accuracy of modelled links and computation times in a run in real time.
 
 use std::time::Duration;
 
 use pstrain_transports::{Lateness, Punctuality};
 use serde::Serialize;
 
-/// Part of a report. Workers that are processes of their own say theirs themselves.
+/// Part of a report. Workers in processes of their own report theirs themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Shaping {
-    /// Messages that were held for as long as their link takes.
+    /// Messages that were delayed by their modelled link.
     pub(crate) messages: Punctual,
-    /// Mini-batches that were held until they were due.
+    /// Mini-batches that were delayed until they were due.
     pub(crate) batches: Punctual,
-    /// Mini-batches that took longer to compute than they should have.
+    /// Mini-batches whose computation took longer than modelled.
     pub(crate) overruns: u64,
-    /// How often any of these was late by [`STALL`] or more: the machine was busy with other
-    /// things, or has too few cores. And by how much they were late together.
+    /// How often any of these was late by [`STALL`] or more, and the sum of these delays: the
+    /// machine was busy otherwise, or has too few cores.
     pub(crate) stalls: u64,
     pub(crate) stalled_s: f64,
 }
 
-/// A machine that has nothing else to do hands over what is due in a fraction of it.
+/// An otherwise idle machine is late by a fraction of this.
 const STALL: Duration = Duration::from_millis(5);
 
-/// How late things were.
+/// The lateness of messages or mini-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Punctual {
     pub(crate) count: u64,
@@ -45,7 +45,7 @@ impl Shaping {
         })
     }
 
-    /// In words, such as `120 messages late by 0.061 ms (p99 0.140 ms)`.
+    /// Formats the report, such as `120 messages late by 0.061 ms (p99 0.140 ms)`.
     pub(crate) fn in_words(&self) -> String {
         let mut parts = Vec::new();
         for (what, punctual) in [("messages", self.messages), ("mini-batches", self.batches)] {

@@ -28,17 +28,17 @@ pub(crate) struct Summary {
     workers_side: Arc<WorkersSide>,
     pub(super) point: Option<Point>,
     pub(crate) evaluated: Option<(Point, Evaluation)>,
-    /// How many gradients were applied with each staleness.
+    /// Number of applied gradients by staleness.
     staleness: BTreeMap<u64, u64>,
     /// When training began.
     pub(super) started: Option<Time>,
     pub(super) first_update: Option<Time>,
     pub(super) reason: Option<EndReason>,
-    /// What the totals are without.
+    /// Updates that the totals do not include.
     pub(super) missing: Missing,
 }
 
-/// Running totals as they are kept beside the state of a server.
+/// Running totals as a checkpoint stores them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptSummary {
     workers: Vec<WorkerTotals>,
@@ -55,28 +55,28 @@ pub(super) struct KeptSummary {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct WorkerTotals {
     pub(super) name: String,
-    /// Examples in its partition, once it has said so.
+    /// Examples in its partition, once it has reported them.
     pub(super) rows: Option<u64>,
     pub(super) updates: u64,
     pub(super) samples: u64,
     pub(super) staleness: u64,
     pub(super) compute: Duration,
-    /// Added up over mini-batches, as are both ways of it and `wait`: of several under way at once
-    /// these times overlap.
+    /// Sum over mini-batches, as are `ways` and `wait`. The times of mini-batches that are under
+    /// way at once overlap.
     pub(super) communicate: Duration,
-    /// The two ways of communicating, as long as every push was seen from both sides.
+    /// The two directions of `communicate`, if every push was observed on both sides.
     pub(super) ways: Ways,
     pub(super) wait: Duration,
-    /// The time that passed, from its first parameters to its last gradient, without the time that
-    /// it was away: in parts that add up to it, however many mini-batches are under way at once.
+    /// Elapsed time from its first parameters to its last gradient, without its absences. Its parts
+    /// do not overlap, however many mini-batches are under way at once.
     pub(super) spent: TimeSpent,
     pub(super) age: Age,
-    /// Bytes of gradients that came, and what they would have been without filters.
+    /// Bytes of received gradients, and their size without filters.
     pub(super) pushed_bytes: u64,
     pub(super) unfiltered_bytes: u64,
-    /// Bytes of the keys that it said it has values for.
+    /// Bytes of the key lists that it sent: the keys of its working set.
     pub(super) key_bytes: u64,
-    /// Bytes of parameters that went to it.
+    /// Bytes of parameters sent to it.
     pub(super) pulled_bytes: u64,
 }
 
@@ -115,7 +115,7 @@ impl WorkerTotals {
         }
     }
 
-    /// Counts a push whose parameters were given out `turnaround` ago.
+    /// Counts a push whose parameters were sent `turnaround` ago.
     fn pushed(&mut self, now: Time, turnaround: Duration, measured: Duration, seen: Option<Seen>) {
         let Some(Seen { received, sent }) = seen else {
             self.compute += measured;
@@ -134,10 +134,11 @@ impl WorkerTotals {
 }
 
 impl Summary {
-    /// No totals yet.
+    /// Creates empty totals.
     pub(crate) fn new(job: &Job) -> Self {
         let workers = job.membership.workers as usize;
-        // Another window may be ordered at any time, but for many workers it would be much memory.
+        // A later mode may have a larger window, but the maximum of cells for each of many workers
+        // would take much memory.
         let each = if job.mode.window() > 1 { MOST_IN_FLIGHT as usize } else { 1 };
         Self {
             workers: vec![WorkerTotals::default(); workers],
@@ -152,7 +153,7 @@ impl Summary {
         }
     }
 
-    /// The totals so far.
+    /// Returns the totals so far, for a checkpoint.
     pub(super) fn keep(&self) -> KeptSummary {
         KeptSummary {
             workers: self.workers.clone(),
@@ -166,7 +167,7 @@ impl Summary {
         }
     }
 
-    /// Goes on from totals that were kept, of the same job.
+    /// Restores totals of the same job from a checkpoint.
     pub(super) fn go_on(&mut self, kept: KeptSummary) {
         self.missing = kept.missing;
         self.workers = kept.workers;
@@ -176,19 +177,19 @@ impl Summary {
         (self.started, self.first_update) = (kept.started, kept.first_update);
     }
 
-    /// What its workers saw; to be written by their own threads.
+    /// Returns the observations of the workers, which their own threads write.
     pub(super) fn workers_side(&self) -> Arc<WorkersSide> {
         Arc::clone(&self.workers_side)
     }
 
     #[cfg(feature = "pictures")]
-    /// Counts an event of a worker whose clock is the server's: when it received and sent.
+    /// Records when a worker, whose clock is the server's, received or sent.
     pub(crate) fn note_worker(&self, now: Time, worker: WorkerId, event: &Event) {
         self.workers_side.note(now, worker, event);
     }
 
-    /// Counts an event of the server; of a push it gives what its worker saw of it, if that is
-    /// known. `now` is the time since the command began, or the virtual time.
+    /// Counts an event of the server; for a push, returns the worker's times, if they are known.
+    /// `now` is the time since the command began, or the virtual time.
     pub(crate) fn note(&mut self, now: Time, event: &Event) -> Option<Seen> {
         let seen = match event {
             Event::Pushed { worker, sequence, .. } => self.workers_side.of(*worker, *sequence),
@@ -240,7 +241,8 @@ impl Summary {
         self.missing.has(point.version);
     }
 
-    /// The server has just been given the state of another, and sees what that does from here on.
+    /// Notes that the server has just received the state of its primary and observes updates from
+    /// that state on.
     fn followed(&mut self, version: Option<Version>) {
         self.workers.iter_mut().for_each(|totals| totals.age.lost_sight());
         if version.is_some_and(|version| self.missing.goes_on_from(version)) {
@@ -248,7 +250,7 @@ impl Summary {
         }
     }
 
-    /// The staleness of the gradients applied so far.
+    /// Returns the staleness of the gradients applied so far.
     pub(crate) fn staleness(&self) -> Staleness {
         let count: u64 = self.staleness.values().sum();
         let sum: u64 = self.staleness.iter().map(|(staleness, times)| staleness * times).sum();
@@ -269,12 +271,12 @@ impl Summary {
     }
 
     #[cfg(feature = "pictures")]
-    /// How many gradients were applied with each staleness.
+    /// Returns the number of applied gradients by staleness.
     pub(crate) const fn staleness_histogram(&self) -> &BTreeMap<u64, u64> {
         &self.staleness
     }
 
-    /// The share of the workers' time in which the server let them wait for parameters.
+    /// Returns the share of the workers' time spent waiting for the server to send parameters.
     pub(crate) fn wait_share(&self) -> f64 {
         let spent = self.workers.iter().fold(TimeSpent::default(), |sum, it| sum + it.spent);
         ratio(spent.barrier.as_secs_f64(), spent.total().as_secs_f64())

@@ -1,4 +1,4 @@
-//! timeline.csv: one row per mini-batch that was given out, written when its end is known.
+//! timeline.csv: one row per assigned mini-batch, written when its outcome is known.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::lines::{Full, Lines, Written};
 use super::workers::Seen;
 
-/// Times are nanoseconds since the run began; fields that are not known stay empty.
+/// Times are nanoseconds since the run began; unknown fields are empty.
 const HEADER: &str = "worker,incarnation,sequence,batch,base,waited_ns,granted_ns,received_ns,\
                       sent_ns,pushed_ns,compute_ns,outcome,version,staleness";
 
@@ -24,19 +24,19 @@ pub(super) struct Timeline {
     open: Open,
 }
 
-/// What has no line yet.
+/// Mini-batches without a row in the file yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Open {
     lanes: Vec<Lane>,
     ended: bool,
 }
 
-/// What a worker has in hand, and what of its work waits for an update.
+/// Open mini-batches of a worker: granted ones, and pushed ones that wait for an update.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Lane {
     incarnation: Incarnation,
     granted: VecDeque<Row>,
-    /// The first push that replaced pushes which were called off.
+    /// The first push that replaced superseded pushes.
     reissued: Sequence,
     pushed: Vec<Row>,
 }
@@ -53,7 +53,7 @@ struct Row {
     pushed: Option<(Time, Duration)>,
 }
 
-/// How a mini-batch ended.
+/// The outcome of a mini-batch.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     Applied {
@@ -61,16 +61,16 @@ enum Outcome {
         staleness: u64,
     },
     Dropped,
-    /// It was lost with its worker.
+    /// Lost with its worker.
     Lost,
-    /// The run ended before it became part of an update.
+    /// The run ended before an update included it.
     Discarded,
-    /// What became of it the server that writes this was not there to see.
+    /// The server that writes this was not there to see the outcome.
     Unknown,
 }
 
 impl Lane {
-    /// It has become known which incarnation the worker has had since the server saw it again.
+    /// Sets the incarnation of a worker, if it is unknown since the server resumed its observation.
     fn is_of(&mut self, incarnation: Incarnation) {
         if self.incarnation == UNKNOWN {
             self.incarnation = incarnation;
@@ -79,7 +79,7 @@ impl Lane {
         }
     }
 
-    /// The pushes that have not come are called off; those from `first` on take their places.
+    /// Renumbers the granted pushes from `first`: the pushes that have not arrived are superseded.
     fn call_off(&mut self, first: Sequence) {
         self.reissued = first;
         let mut next = first;
@@ -89,20 +89,20 @@ impl Lane {
         }
     }
 
-    /// The row of a push that has come.
+    /// Returns the row of a push that has arrived.
     fn came(&mut self, sequence: Sequence) -> Option<Row> {
         let first = *self.granted.front()?;
         if first.sequence <= sequence {
             return self.granted.pop_front();
         }
-        // A push that was called off comes before the one in its place. Other earlier ones were
-        // allowed before this server stood by.
+        // A superseded push arrives before its replacement and gets a row of its own. Any other
+        // earlier push was granted before this server was a standby.
         let called_off = sequence < self.reissued;
         called_off.then_some(Row { sequence, waited: Duration::ZERO, ..first })
     }
 }
 
-/// No incarnation: they are counted from 1.
+/// Marks an unknown incarnation: real ones are counted from 1.
 const UNKNOWN: Incarnation = Incarnation(0);
 
 impl Timeline {
@@ -114,7 +114,7 @@ impl Timeline {
         Ok(Self { lines, open: Open { lanes, ended: false } })
     }
 
-    /// Goes on with a file that was written so far and what had no line in it yet.
+    /// Reopens a file that was written so far, with the mini-batches that had no row in it yet.
     pub(super) fn go_on(
         path: &Path,
         (written, open): (Written, Open),
@@ -123,12 +123,12 @@ impl Timeline {
         Ok(Self { lines: Lines::go_on(path, written, most)?, open })
     }
 
-    /// Why no more rows become part of the file, if none do.
+    /// Returns why the file takes no more rows, or None.
     pub(super) const fn full(&self) -> Option<Full> {
         self.lines.full()
     }
 
-    /// What [`Self::go_on`] needs, and the file.
+    /// Returns the state for [`Self::go_on`], and the file.
     pub(super) fn so_far(&mut self) -> io::Result<((Written, Open), File)> {
         let (written, file) = self.lines.so_far()?;
         Ok(((written, self.open.clone()), file))
@@ -170,10 +170,11 @@ impl Timeline {
                 let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
                 let row = lane.came(sequence);
                 let Some(mut row) = row else { return Ok(()) };
-                // After a reconnect the parameters may have been given out once more.
+                // Use the push's own times: after a reconnect the parameters may have been sent
+                // once more,
                 let came = Time::ZERO + now.since(Time::ZERO + ago);
                 row.granted = Time::ZERO + came.since(Time::ZERO + turnaround);
-                // And with a new version it may have been for another mini-batch.
+                // and, with a new version, for another mini-batch.
                 (row.base, row.batch) = (base, batch);
                 row.seen = seen;
                 row.pushed = Some((came, compute));
@@ -206,7 +207,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// What was open has come to an end that is not known, or will.
+    /// Closes all open rows: the server missed, or will miss, their outcome.
     fn lost_sight(&mut self) -> io::Result<()> {
         for (worker, lane) in (0..).map(WorkerId).zip(&mut self.open.lanes) {
             for row in lane.pushed.drain(..).chain(lane.granted.drain(..)) {
@@ -235,7 +236,7 @@ impl Timeline {
         self.lines.flush()
     }
 
-    /// Writes what came to no end in the run.
+    /// Writes the mini-batches that were still open at the end of the run.
     pub(super) fn finish(mut self) -> io::Result<()> {
         for (worker, lane) in (0..).map(WorkerId).zip(&self.open.lanes) {
             for row in lane.pushed.iter().chain(&lane.granted) {
@@ -247,7 +248,7 @@ impl Timeline {
 }
 
 fn write(lines: &mut Lines, worker: WorkerId, row: &Row, outcome: Outcome) -> io::Result<()> {
-    // For people, workers are numbered from 1.
+    // Written output counts workers from 1.
     lines.number(u64::from(worker.0) + 1);
     match row.incarnation {
         UNKNOWN => lines.text(b","),
@@ -291,7 +292,7 @@ fn field(lines: &mut Lines, number: u64) {
     lines.number(number);
 }
 
-/// A span in nanoseconds; those of a run fit.
+/// Returns a span in nanoseconds; spans within a run fit.
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What workers of the same clock saw of their gradients.
+//! Times of gradients as observed by workers that share the server's clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,24 +7,24 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::Event;
 use serde::{Deserialize, Serialize};
 
-/// When a worker had its parameters, and when its gradient was on its way.
+/// When a worker received its parameters, and when it sent its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen {
     pub(super) received: Time,
     pub(super) sent: Time,
 }
 
-/// The newest gradients of each worker, as many as may be under way. Each worker's thread writes
-/// its own cells, and the server's reads one when the push is there. Until the server answers, the
-/// worker has nothing to write to that cell.
+/// Times of the newest gradients of each worker, as many as may be under way. The worker's thread
+/// writes its own cells; the server's thread reads a cell when the push has arrived. Until the
+/// server answers, the worker does not write to that cell.
 #[derive(Debug)]
 pub(super) struct WorkersSide {
     cells: Vec<Cell>,
-    /// Cells of one worker.
+    /// Number of cells of each worker.
     each: usize,
 }
 
-/// A cell has a cache line of its own, so that workers do not slow each other.
+/// Aligned to a cache line, to avoid false sharing between workers.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Cell {
@@ -34,7 +34,7 @@ struct Cell {
 }
 
 impl WorkersSide {
-    /// For workers of which each has at most `each` gradients under way.
+    /// Creates cells for workers of which each has at most `each` gradients under way.
     pub(super) fn new(workers: usize, each: usize) -> Self {
         Self { cells: (0..workers * each).map(|_| Cell::default()).collect(), each }
     }
@@ -56,13 +56,14 @@ impl WorkersSide {
             }
             Event::Sent { sequence, .. } => {
                 cell.sent.store(now.as_nanos(), Ordering::Relaxed);
+                // Stored last: the `Acquire` load in `of` then sees both times.
                 cell.sequence.store(sequence.0, Ordering::Release);
             }
             _ => {}
         }
     }
 
-    /// What is known of a gradient that has just arrived.
+    /// Returns the times of a gradient that has just arrived, if they are known.
     pub(super) fn of(&self, worker: WorkerId, sequence: Sequence) -> Option<Seen> {
         let cell = self.cell(worker, sequence)?;
         let time = |cell: &AtomicU64| Time::from_nanos(cell.load(Ordering::Relaxed));
@@ -87,7 +88,7 @@ mod tests {
         side.note(Time::from_nanos(9), worker, &sent);
         let seen = Seen { received: Time::from_nanos(5), sent: Time::from_nanos(9) };
         assert_eq!(side.of(worker, sequence), Some(seen));
-        // The next one is under way before that is asked for.
+        // The next gradient is under way before the server reads the cell of this one.
         let next = Event::Received { sequence: Sequence(8), version: Version(3) };
         side.note(Time::from_nanos(9), worker, &next);
         assert_eq!(side.of(worker, sequence), Some(seen));

@@ -1,4 +1,4 @@
-//! What a run looks like: the job, its curve, a row for each worker, and what is the matter.
+//! The screen of `top`: the job, its curves, a row for each worker, and the findings.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const MOST_VERDICT_LINES: u16 = 8;
 /// Characters of a bar.
 const BAR: usize = 20;
 
-/// The parts of a worker's time: what stands for each, and its colour.
+/// The parts of a worker's time: mark, name and colour.
 const PARTS: [(&str, &str, Color); 3] =
     [("#", "compute", Color::Green), ("~", "network", Color::Yellow), (".", "barrier", Color::Red)];
 
@@ -69,7 +69,7 @@ fn header(top: &Top) -> Paragraph<'_> {
     ])
 }
 
-/// A curve with its last value; it fills its place from the lowest value to the highest.
+/// Draws a curve with its last value in its title, scaled from its lowest to its highest value.
 fn curve(
     frame: &mut Frame<'_>,
     place: Rect,
@@ -78,7 +78,7 @@ fn curve(
     show: fn(f64) -> String,
 ) {
     const STEPS: f64 = 1000.0;
-    /// The lowest point is still to be seen.
+    /// Height of the lowest point, so that it stays visible.
     const LOWEST: f64 = 125.0;
     let last = points.back().map_or_else(|| "-".into(), |&point| show(point));
     let width = usize::from(place.width.saturating_sub(2));
@@ -136,7 +136,7 @@ fn row<'a>(top: &Top, member: &'a MemberStatus) -> Row<'a> {
     ])
 }
 
-/// A bar of three parts, of which each has its share in percent.
+/// Returns a bar of three parts, whose shares are in percent.
 fn bar(shares: [f64; 3]) -> Line<'static> {
     let (mut drawn, mut up_to) = (0, 0.0);
     let parts = PARTS.into_iter().zip(shares).map(|((mark, _, color), share)| {
@@ -149,13 +149,13 @@ fn bar(shares: [f64; 3]) -> Line<'static> {
     Line::from(parts.collect::<Vec<_>>())
 }
 
-/// The findings, and how many there are beyond the first.
+/// Returns the findings, and how many there are beyond the first.
 fn footer(top: &Top) -> (Paragraph<'_>, u16) {
     let (mut lines, mut more) = (Vec::new(), 0);
     if let Some(trouble) = &top.trouble {
         lines.push(Line::styled(trouble.as_str(), Style::new().fg(Color::Red)));
     } else {
-        // Only the most urgent one has its cure here; `why` has all.
+        // Only the most urgent finding shows its cure here; `why` shows all.
         let mut findings = verdict(&top.status, &top.way).into_iter();
         if let Some(first) = findings.next() {
             lines.push(Line::raw(first.says));
@@ -168,7 +168,7 @@ fn footer(top: &Top) -> (Paragraph<'_>, u16) {
     (text.block(Block::new().title("q quits")), more)
 }
 
-/// A time in whole seconds.
+/// Formats a duration in whole seconds.
 fn uptime(time: Duration) -> String {
     humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
 }

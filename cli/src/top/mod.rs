@@ -1,7 +1,7 @@
-//! `pstrain top`: a run as it goes on, drawn in a terminal.
+//! `pstrain top`: the state of a run, drawn live in a terminal.
 //!
-//! The server is asked again and again on a thread of its own, so that keys are heard however long
-//! an answer takes. Whatever ends this, the terminal is left as it was found.
+//! The server is polled on a thread of its own, so that keys work however slow its answers are. The
+//! terminal is restored on every exit.
 
 mod draw;
 #[cfg(test)]
@@ -22,9 +22,9 @@ use crate::cmd;
 use crate::exit::Ending;
 use crate::why::Way;
 
-/// Points of a curve that are kept: more than any terminal is wide.
+/// Points kept of a curve: more than the width of any terminal.
 const MOST_POINTS: usize = 1000;
-/// How often keys are looked at.
+/// Interval at which keys are polled.
 const GLANCE: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
@@ -35,7 +35,8 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
             args.address
         );
     }
-    // Where there is no server it says so like every other command.
+    // Before the terminal is touched: without a server the error prints like that of any other
+    // command.
     let first = cmd::status::of_leader((&args.address, &args.security), args.timeout)?;
     let mut top = Top::new(Way::new(args.address.to_string(), &args.security), first);
     let answers = ask_again_and_again(args)?;
@@ -45,18 +46,18 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
     done
 }
 
-/// A run as far as it has been seen.
+/// The observed state of a run.
 #[derive(Debug)]
 struct Top {
     way: Way,
     status: Status,
-    /// Why there is no newer status.
+    /// Why the last request for a status failed.
     trouble: Option<String>,
     /// Mean losses of mini-batches, the latest last.
     losses: VecDeque<f64>,
-    /// Accuracies on the held-out data.
+    /// Accuracies on the held-out data, the latest last.
     accuracies: VecDeque<f64>,
-    /// Updates in a second.
+    /// Updates per second.
     rate: Option<f64>,
 }
 
@@ -68,7 +69,7 @@ impl Top {
         top
     }
 
-    /// Takes a newer status, or why there is none.
+    /// Stores a newer status, or the reason why there is none.
     fn update(&mut self, answer: Result<Status, String>) {
         let status = match answer {
             Ok(status) => status,
@@ -111,7 +112,7 @@ fn ask_again_and_again(args: &TopArgs) -> anyhow::Result<Answers> {
             let answer = cmd::status::of_leader((&address, &security), timeout)
                 .map_err(|error| format!("{error:#}"));
             if sender.send(answer).is_err() {
-                return; // nobody looks any more
+                return; // the display has ended
             }
         }
     })?;
@@ -143,7 +144,7 @@ fn live(
     }
 }
 
-/// Whether a key means that it is enough.
+/// True if a key ends the display.
 fn ends(key: KeyCode, with: KeyModifiers) -> bool {
     let interrupts = key == KeyCode::Char('c') && with.contains(KeyModifiers::CONTROL);
     interrupts || matches!(key, KeyCode::Char('q' | 'Q') | KeyCode::Esc)

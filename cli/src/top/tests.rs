@@ -19,7 +19,7 @@ fn drawn(top: &Top, width: u16, height: u16) -> String {
     lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
 }
 
-/// A run of three workers of which the third has a slow link.
+/// A run of three workers, the third with a slow link.
 fn run_of_three() -> Status {
     let waiting = |worker, parts| MemberStatus {
         state: MemberState::Waiting,

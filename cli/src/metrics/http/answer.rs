@@ -1,12 +1,12 @@
-//! Requests and the answers to them, as bytes.
+//! HTTP requests and their answers, as bytes.
 
-/// The longest request.
+/// Limit on the bytes of a request.
 const MOST_REQUEST_BYTES: usize = 4 * 1024;
 const MOST_HEADERS: usize = 32;
-/// The format, under the name that Prometheus gives it.
+/// The exposition format, under Prometheus' name for it.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// An answer as it goes out, and the fate of the connection after it.
+/// An answer, and what happens to the connection after it.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::metrics) struct Answer {
     pub(in crate::metrics) bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub(in crate::metrics) enum Then {
     Close,
 }
 
-/// The answer to the first request in `bytes`, once that is whole or beyond help.
+/// Returns the answer to the first request in `bytes`; None while the request is incomplete.
 pub(in crate::metrics) fn answer(bytes: &[u8], text: &impl Fn() -> String) -> Option<Answer> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -56,7 +56,8 @@ pub(in crate::metrics) fn answer(bytes: &[u8], text: &impl Fn() -> String) -> Op
     Some(answer)
 }
 
-/// Whether no request can follow this one. A body ends the connection, since none is read.
+/// True if no request can follow this one. Bodies are not read, so a request with a body ends the
+/// connection.
 fn ends(request: &httparse::Request<'_, '_>) -> bool {
     request.version != Some(1)
         || request.headers.iter().any(|header| {

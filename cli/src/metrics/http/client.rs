@@ -1,4 +1,4 @@
-//! One connection, from its first request to its end.
+//! One HTTP connection, from its first request to its close.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -9,19 +9,19 @@ use pstrain_compute::time::Time;
 
 use super::answer::{Answer, Then, answer};
 
-/// How long a request may take from its first byte to the last one of its answer, and how long a
-/// connection that is shut down may stay.
+/// The limit of time for a request, from its first byte (for the first request, from the accept) to
+/// the last byte of its answer; and for a connection after its shutdown.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a connection may wait for its next request: longer than Prometheus' default of a minute
-/// from one scrape to the next.
+/// The limit of time between two requests: longer than Prometheus' default scrape interval of one
+/// minute.
 const IDLE: Duration = Duration::from_secs(120);
-/// Reads and writes before the other connections have their turn.
+/// Reads and writes in one turn, before other connections have theirs.
 const MOST_STEPS: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Client {
     stream: TcpStream,
-    /// Bytes that have no answer yet.
+    /// Bytes received and not answered yet.
     unanswered: Vec<u8>,
     state: State,
     /// When the state, or the request in it, began.
@@ -30,23 +30,24 @@ pub(super) struct Client {
 
 #[derive(Debug)]
 enum State {
-    /// A request is to come, or is under way.
+    /// A request is expected or partly received.
     Asking,
-    /// An earlier request has had its answer.
+    /// The last request was answered completely.
     Idle,
-    /// So much of the answer is out.
+    /// This many bytes of the answer are written.
     Answering(Answer, usize),
-    /// All answers are out and the peer knows. Its bytes are read and thrown away: closing with
-    /// unread bytes would destroy the answer under way.
+    /// All answers are written and the write side is shut down. Received bytes are read and
+    /// discarded: a close with unread bytes would reset the connection and destroy the answer under
+    /// way.
     Leaving,
 }
 
-/// When a connection is looked at next.
+/// When to serve a connection next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Once there is an event for it.
+    /// After an event for it.
     Wait,
-    /// When the others have had their turn.
+    /// In the next turn, after the other connections.
     Again,
     Drop,
 }
@@ -60,12 +61,12 @@ impl Client {
         self.since
     }
 
-    /// When its time is over.
+    /// Returns the time at which the connection times out.
     pub(super) fn until(&self) -> Time {
         self.since + if matches!(self.state, State::Idle) { IDLE } else { PATIENCE }
     }
 
-    /// Reads and writes as far as the system lets it.
+    /// Reads and writes until the system would block, or for [`MOST_STEPS`] steps.
     pub(super) fn go_on(&mut self, now: Time, text: &impl Fn() -> String) -> Next {
         for _ in 0..MOST_STEPS {
             match self.step(now, text) {
@@ -112,7 +113,7 @@ impl Client {
         }
     }
 
-    /// An answer is out as a whole.
+    /// Enters the next state after an answer was written completely.
     fn answered(&mut self, then: Then, now: Time) {
         self.since = now;
         self.state = match then {
@@ -121,8 +122,8 @@ impl Client {
                 if self.unanswered.is_empty() { State::Idle } else { State::Asking }
             }
             Then::Close => {
-                // Once: each shutdown is an event, which would come back here. The peer may have
-                // gone already, and then no one misses this.
+                // Only once: each shutdown raises an event, which would lead back here. It fails if
+                // the peer has gone already, which does not matter.
                 self.stream.shutdown(Shutdown::Write).unwrap_or_default();
                 State::Leaving
             }
