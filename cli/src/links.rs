@@ -1,16 +1,16 @@
-//! Files that are written where a link may have been put.
+//! A guard against writing output files through symbolic links.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 
-/// Makes sure that no other file is written through a link at `path`. A link to a device or a pipe
-/// may stay: nothing is lost there.
+/// Fails if `path` is a link through which another file would be overwritten. A link to a device or
+/// a pipe is allowed: no data is lost there.
 pub(crate) fn refuse_link(path: &Path) -> anyhow::Result<()> {
     let is_link = fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink());
     let keeps_nothing = fs::metadata(path).is_ok_and(|there| !there.is_file());
-    // /dev/stdout may be a file.
+    // /dev/stdout may be redirected to a file.
     if is_link && !keeps_nothing && !path.starts_with("/dev") {
         let target =
             fs::read_link(path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Groups of bars.
+//! Drawing of grouped bars.
 
 use plotters::prelude::*;
 
@@ -57,8 +57,8 @@ pub(super) fn draw(bars: &Bars, area: &Area<'_>) -> Drawn {
     frame.labels(area, &canvas::labelled(&bars.x.label, &bars.x.unit), &frame::label(&bars.y))
 }
 
-/// A filled block with an edge; two of three kinds are hatched, so that grey paper tells them
-/// apart.
+/// Draws a filled block with an edge. Two of every three series are hatched, so that they differ in
+/// greyscale print.
 fn block(
     area: &Area<'_>,
     series: usize,

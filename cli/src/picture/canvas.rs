@@ -1,6 +1,6 @@
-//! The sheet: its size, its font, texts on it, and the two formats it is written in.
+//! The canvas: its size, its font, texts on it, and the SVG and PNG formats.
 //!
-//! Drawing happens in fine units, [`UNITS`] to a pixel of SVG: the backend knows whole numbers
+//! Drawing uses fine units, [`UNITS`] to a pixel of SVG, because the backend supports integers
 //! only.
 
 use std::borrow::Cow;
@@ -14,29 +14,31 @@ use plotters::style::register_font;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use resvg::{tiny_skia, usvg};
 
-/// What is drawn on.
+/// The area that is drawn on.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// Whether it could be drawn.
+/// The result of drawing.
 pub(super) type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<io::Error>>;
 
 /// Width and height in fine units, and in pixels of the PNG.
 pub(super) const SIZE: (i32, i32) = (1920, 1280);
-/// Fine units to a pixel of SVG: at 480 pixels the texts are as large as a paper's own.
+/// Fine units per pixel of SVG: at a width of 480 pixels, texts are as large as the text of a
+/// paper.
 const UNITS: i32 = 4;
-/// Text sizes in fine units.
+/// Text size of titles, in fine units.
 pub(super) const TITLE: i32 = 66;
-/// The axes' labels.
+/// Text size of axis labels.
 pub(super) const LABEL: i32 = 60;
-/// Ticks, legends and cells.
+/// Text size of ticks, legends and cells.
 pub(super) const SMALL: i32 = 56;
-/// Nothing is written smaller than this.
+/// The smallest text size.
 pub(super) const SMALLEST: i32 = 40;
 
-/// The first is built in (and near everywhere), the second is what it was drawn after.
+/// The first font is built in (and common on other systems), the second is the one that it was
+/// modelled on.
 const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
 static FONT: &[u8] = include_bytes!("../../assets/dejavu-sans-subset.ttf");
 
-/// Draws on a white sheet and gives the SVG document.
+/// Draws on a white canvas; returns the SVG document.
 pub(super) fn draw(
     title: &str,
     content: impl FnOnce(&Area<'_>) -> Drawn,
@@ -61,7 +63,7 @@ pub(super) fn draw(
     if let Some(end) = svg.find('>').filter(|_| !title.is_empty()) {
         svg.insert_str(end + 1, &maud::html! { title { (title) } }.into_string());
     }
-    // Not allowed in XML, and nothing that could be seen.
+    // Remove invisible characters, most of which XML forbids.
     svg.retain(|c| c == '\n' || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')));
     Ok(svg)
 }
@@ -83,22 +85,22 @@ pub(super) fn rasterise(svg: &str) -> anyhow::Result<Vec<u8>> {
     pixels.encode_png().context("the picture cannot be written as PNG")
 }
 
-/// A text's style.
+/// Returns the style of a text.
 pub(super) fn style(size: i32, colour: RGBColor) -> TextStyle<'static> {
-    // The backend writes texts smaller than they are asked for by this factor.
+    // The backend writes text smaller than requested, by this factor.
     let mut style = TextStyle::from((FAMILY, 1.24 * f64::from(size)).into_font());
     style.color = colour.to_backend_color();
     style
 }
 
-/// How wide a text is.
+/// Returns the width of a text.
 pub(super) fn width(area: &Area<'_>, text: &str, size: i32) -> Drawn<i32> {
     // Measured at the font's own line height, 1.164 em, while the backend writes at 1.24 em.
     let measured = f64::from(area.estimate_text_size(text, &style(size, BLACK))?.0);
     Ok((measured * 1.164 / 1.24).ceil() as i32)
 }
 
-/// The text, or as much of its beginning as fits, with an ellipsis.
+/// Returns the text, or the longest prefix that fits, with an ellipsis.
 pub(super) fn shortened<'a>(
     area: &Area<'_>,
     text: &'a str,
@@ -113,7 +115,7 @@ pub(super) fn shortened<'a>(
     Ok(format!("{}…", kept.trim_end()).into())
 }
 
-/// The size at which all texts are at most that wide, between `size` and [`SMALLEST`].
+/// Returns the size at which all texts are at most `room` wide, between [`SMALLEST`] and `size`.
 pub(super) fn fitting<'a>(
     area: &Area<'_>,
     texts: impl IntoIterator<Item = &'a str>,
@@ -128,20 +130,20 @@ pub(super) fn fitting<'a>(
     Ok((fits as i32).clamp(SMALLEST, size))
 }
 
-/// Where a text stands relative to its point.
+/// The position of a text relative to its anchor point.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stands {
-    /// In the middle of it.
+    /// Centred on it.
     Around,
-    /// Below and in the middle.
+    /// Below it, centred.
     Below,
     /// Right of it.
     Right,
     /// Left of it.
     Left,
-    /// Around it, read upwards.
+    /// Centred on it, rotated to read upwards.
     Upwards,
-    /// Below it, read upwards towards it.
+    /// Below it, rotated to read upwards towards it.
     Hanging,
 }
 
@@ -163,7 +165,7 @@ pub(super) fn write(
     if matches!(stands, Stands::Upwards | Stands::Hanging) {
         style = style.transform(FontTransform::Rotate270);
     }
-    // The backend centres the letters without ascenders; digits and capitals reach higher.
+    // The backend centres on letters without ascenders; digits and capitals are taller.
     let lower = match vertical {
         VPos::Center => (0.08 * style.font.get_size() / 1.24).round() as i32,
         _ => 0,
@@ -175,7 +177,7 @@ pub(super) fn write(
     area.draw(&Text::new(text.to_owned(), at, style))
 }
 
-/// Writes the title and says where the room under it begins.
+/// Writes the title; returns the top of the space below it.
 pub(super) fn title(area: &Area<'_>, text: &str) -> Drawn<i32> {
     if text.is_empty() {
         return Ok(30);
@@ -186,7 +188,7 @@ pub(super) fn title(area: &Area<'_>, text: &str) -> Drawn<i32> {
     Ok(28 + TITLE + 34)
 }
 
-/// A label with its unit.
+/// Returns a label with its unit.
 pub(super) fn labelled(label: &str, unit: &str) -> String {
     if unit.is_empty() { label.into() } else { format!("{label} ({unit})") }
 }

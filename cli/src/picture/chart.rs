@@ -1,4 +1,4 @@
-//! Lines with confidence bands or error bars.
+//! Drawing of lines with confidence bands or error bars.
 
 use plotters::prelude::*;
 
@@ -8,9 +8,9 @@ use super::scale::Scale;
 use super::style;
 use super::{Chart, Mark, Series};
 
-/// Up to this many points, each has its marker and error bar.
+/// Up to this many points, each has a marker and an error bar.
 const FEW: usize = 15;
-/// How many markers a longer line gets.
+/// Number of markers on a longer line.
 const MARKERS: usize = 6;
 
 pub(super) fn draw(chart: &Chart, area: &Area<'_>) -> Drawn {
@@ -61,7 +61,7 @@ pub(super) fn draw(chart: &Chart, area: &Area<'_>) -> Drawn {
     frame.axes(area)?;
     frame.labels(area, &frame::label(&chart.x), &frame::label(&chart.y))?;
     let plot = Plot { area, frame, x, y };
-    // Bands lie under all lines.
+    // Bands first, so that they lie below all lines.
     for (number, series) in chart.series.iter().enumerate() {
         plot.intervals(number, series)?;
     }
@@ -71,7 +71,7 @@ pub(super) fn draw(chart: &Chart, area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// How much of its colour a band has.
+/// Opacity of a band.
 const BAND: f64 = 0.22;
 
 fn has_interval(series: &Series) -> bool {
@@ -90,7 +90,7 @@ impl Plot<'_, '_> {
         Some((self.frame.x(self.x.share(mark.x)?), self.frame.y(self.y.share(mark.y)?)))
     }
 
-    /// The ends of a mark's interval on the sheet.
+    /// Returns the ends of a mark's interval on the canvas.
     fn ends(&self, mark: &Mark) -> (i32, i32) {
         let end = |value: f64| {
             let place = self.y.end(value);
@@ -99,7 +99,7 @@ impl Plot<'_, '_> {
         (end(mark.low.min(mark.y)), end(mark.high.max(mark.y)))
     }
 
-    /// The parts of a series that can be drawn, between the marks that cannot.
+    /// Returns the contiguous parts of a series that can be drawn.
     fn parts<'m>(&self, series: &'m Series) -> Vec<Vec<(&'m Mark, (i32, i32))>> {
         let placed = series.marks.iter().map(|mark| Some((mark, self.at(mark)?)));
         let placed: Vec<_> = placed.collect();
@@ -125,7 +125,7 @@ impl Plot<'_, '_> {
 
     fn line(&self, number: usize, series: &Series, of: usize) -> Drawn {
         let every = if series.marks.len() <= FEW { 1 } else { series.marks.len() / MARKERS };
-        // Markers of different series do not lie on top of each other.
+        // Offset the markers, so that those of different series do not coincide.
         let first = every * number / of.max(1) + every / (2 * of.max(1));
         let mut seen = 0;
         for part in self.parts(series) {

@@ -1,4 +1,4 @@
-//! The rectangle that axes span: grid, ticks, labels.
+//! The rectangle that the axes span: grid, ticks, labels.
 
 use plotters::prelude::*;
 
@@ -8,10 +8,10 @@ use super::{Axis, Names};
 
 const GRID: RGBColor = RGBColor(217, 217, 217);
 const TICK: i32 = 14;
-/// Between a tick and its label.
+/// Distance from a tick to its label.
 const GAP: i32 = 14;
 const EDGE: i32 = 24;
-/// Between two labels of the horizontal axis, at least.
+/// Minimal distance between two labels of the horizontal axis.
 const BETWEEN: i32 = 20;
 
 /// The rectangle, in fine units.
@@ -24,7 +24,8 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The frame that leaves room for tick labels of that width at the left and that height below.
+    /// Creates the frame, with space for tick labels of width `labels.0` on the left and height
+    /// `labels.1` below.
     pub(super) fn new(top: i32, labels: (i32, i32), right: i32) -> Self {
         Self {
             left: EDGE + LABEL + 24 + labels.0 + GAP + TICK,
@@ -34,27 +35,27 @@ impl Frame {
         }
     }
 
-    /// From left to right.
+    /// Converts a share of the width, from the left.
     pub(super) fn x(&self, share: f64) -> i32 {
         self.left + (share * f64::from(self.right - self.left)).round() as i32
     }
 
-    /// From bottom to top.
+    /// Converts a share of the height, from the bottom.
     pub(super) fn y(&self, share: f64) -> i32 {
         self.bottom - (share * f64::from(self.bottom - self.top)).round() as i32
     }
 
-    /// The lines of the two axes.
+    /// Draws the lines of the two axes.
     pub(super) fn axes(&self, area: &Area<'_>) -> Drawn {
         let corner = [(self.left, self.top), (self.left, self.bottom), (self.right, self.bottom)];
         area.draw(&PathElement::new(corner.to_vec(), BLACK.stroke_width(4)))
     }
 
-    /// The labels of both axes.
+    /// Writes the labels of both axes.
     pub(super) fn labels(&self, area: &Area<'_>, x: &str, y: &str) -> Drawn {
         let size = canvas::fitting(area, [x], LABEL, SIZE.0 - 2 * EDGE)?;
         let style = canvas::style(size, BLACK);
-        // In the middle of the axis, unless a long label would then leave the sheet.
+        // Centred on the axis, unless a long label would extend beyond the canvas.
         let half = canvas::width(area, x, size)? / 2;
         let middle = self.x(0.5).clamp(EDGE + half, (SIZE.0 - EDGE - half).max(EDGE + half));
         canvas::write(area, x, (middle, SIZE.1 - EDGE - LABEL / 2), Stands::Around, &style)?;
@@ -65,7 +66,7 @@ impl Frame {
         canvas::write(area, y, (EDGE + LABEL / 2, middle), Stands::Upwards, &style)
     }
 
-    /// Grid lines and tick labels of the vertical axis.
+    /// Draws grid lines and tick labels of the vertical axis.
     pub(super) fn numbers_y(&self, area: &Area<'_>, scale: &Scale) -> Drawn {
         for tick in &scale.ticks {
             let y = self.y((tick - scale.low) / (scale.high - scale.low));
@@ -78,7 +79,8 @@ impl Frame {
         Ok(())
     }
 
-    /// Grid lines and tick labels of the horizontal axis; labels that would touch are left out.
+    /// Draws grid lines and tick labels of the horizontal axis; labels that would touch are
+    /// omitted.
     pub(super) fn numbers_x(&self, area: &Area<'_>, scale: &Scale) -> Drawn {
         let style = canvas::style(SMALL, BLACK);
         let mut free = i32::MIN;
@@ -100,7 +102,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Whether all labels of the horizontal axis can be written.
+    /// True if all labels of the horizontal axis fit.
     pub(super) fn fits_x(&self, area: &Area<'_>, scale: &Scale) -> Drawn<bool> {
         let mut free = i32::MIN;
         for tick in &scale.ticks {
@@ -114,7 +116,7 @@ impl Frame {
         Ok(true)
     }
 
-    /// Names along the vertical axis, each in the middle of its share.
+    /// Writes names along the vertical axis, each centred in its share.
     pub(super) fn names_y(&self, area: &Area<'_>, names: &Names, size: i32) -> Drawn {
         for (number, name) in names.names.iter().enumerate() {
             let name = canvas::shortened(area, name, size, SIZE.0 / 4)?;
@@ -123,7 +125,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Names along the horizontal axis, each in the middle of its share.
+    /// Writes names along the horizontal axis, each centred in its share.
     pub(super) fn names_x(&self, area: &Area<'_>, names: &Names, written: Written) -> Drawn {
         for (number, name) in names.names.iter().enumerate() {
             let x = self.x(middle(number, names.names.len()));
@@ -143,21 +145,21 @@ impl Frame {
     }
 }
 
-/// How names along the horizontal axis are written.
+/// The layout of names along the horizontal axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
-    /// Their size.
+    /// Their text size.
     pub(super) size: i32,
-    /// Turned, since they are wider than their share.
+    /// Rotated, since they are wider than their share.
     upright: bool,
-    /// What is longer is shortened.
+    /// The length beyond which a name is truncated.
     room: i32,
-    /// The height they need.
+    /// The height that they take.
     pub(super) height: i32,
 }
 
 impl Written {
-    /// What fits into an axis of that length.
+    /// Chooses the layout for an axis of that length.
     pub(super) fn new(area: &Area<'_>, names: &Names, length: i32) -> Drawn<Self> {
         let share = length / (names.names.len().max(1) as i32);
         let texts = || names.names.iter().map(String::as_str);
@@ -173,7 +175,7 @@ impl Written {
     }
 }
 
-/// The widest of some texts.
+/// Returns the width of the widest text.
 pub(super) fn widest<'a>(
     area: &Area<'_>,
     texts: impl IntoIterator<Item = &'a str>,
@@ -186,13 +188,13 @@ pub(super) fn widest<'a>(
     Ok(widest)
 }
 
-/// The widest tick label of an axis.
+/// Returns the width of the widest tick label of an axis.
 pub(super) fn widest_number(area: &Area<'_>, scale: &Scale) -> Drawn<i32> {
     let labels: Vec<String> = scale.ticks.iter().map(|tick| scale.label(*tick)).collect();
     widest(area, labels.iter().map(String::as_str), SMALL)
 }
 
-/// The label of an axis with its unit.
+/// Returns the label of an axis with its unit.
 pub(super) fn label(axis: &Axis) -> String {
     canvas::labelled(&axis.label, &axis.unit)
 }

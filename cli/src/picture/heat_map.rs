@@ -1,4 +1,4 @@
-//! A grid of colours with the number in each cell, and a bar that says what the colours mean.
+//! Drawing of a grid of colours with the number in each cell, and of the colour bar.
 
 use plotters::prelude::*;
 
@@ -97,8 +97,8 @@ fn colour_bar(map: &HeatMap, area: &Area<'_>, frame: &Frame, colours: &Scale) ->
     canvas::write(area, &label, at, Stands::Upwards, &canvas::style(size, BLACK))
 }
 
-/// How the numbers of one map are written: with the same decimals, as in a table, and with so many
-/// that different colours have different numbers.
+/// The format of the numbers of one map: all with the same decimals, as in a table, and with enough
+/// of them that different colours have different numbers.
 enum Numbers {
     Fixed(usize),
     Significant,
@@ -129,7 +129,7 @@ impl Numbers {
     }
 }
 
-/// Black or white, whichever differs more from a colour.
+/// Returns black or white, whichever contrasts more with a colour.
 fn readable_on(RGBColor(red, green, blue): RGBColor) -> RGBColor {
     let light = 0.299 * f64::from(red) + 0.587 * f64::from(green) + 0.114 * f64::from(blue);
     if light > 120.0 { BLACK } else { WHITE }

@@ -1,10 +1,9 @@
 //! Pictures for papers and reports: lines with confidence bands, bars, heat maps.
 //!
-//! A [`Picture`] is plain data that knows nothing of experiments. It is drawn once, as SVG; the PNG
-//! is that SVG rendered with the font that is built in, so both look the same and neither needs a
-//! font of the system. Series differ in colour (Okabe and Ito's palette), dash and marker, heat
-//! maps use viridis, which grows evenly from dark to light: both survive colour blindness and grey
-//! paper.
+//! A [`Picture`] is plain data, independent of experiments. It is drawn once, as SVG. The PNG is
+//! that SVG rendered with the built-in font, so both look the same and neither needs a system font.
+//! Series differ in colour (Okabe and Ito's palette), dash and marker; heat maps use viridis, whose
+//! lightness increases evenly. Both remain readable with colour blindness and in greyscale print.
 
 mod bars;
 mod canvas;
@@ -28,7 +27,7 @@ pub(crate) enum Picture {
 }
 
 impl Picture {
-    /// The picture as an SVG document whose texts stay texts.
+    /// Returns the picture as an SVG document whose texts remain text.
     ///
     /// # Errors
     ///
@@ -41,8 +40,8 @@ impl Picture {
         }
     }
 
-    /// The picture as a PNG file, 1920 x 1280 pixels: 300 dots per inch at half a page's width and
-    /// more.
+    /// Returns the picture as a PNG file, 1920 x 1280 pixels: at least 300 dots per inch at half a
+    /// page's width.
     ///
     /// # Errors
     ///
@@ -52,21 +51,21 @@ impl Picture {
     }
 }
 
-/// An axis for numbers.
+/// A numeric axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Axis {
-    /// What is drawn along it.
+    /// The quantity along the axis.
     pub(crate) label: String,
     /// Its unit; empty if it has none.
     pub(crate) unit: String,
-    /// Logarithmic: what is not positive is left out.
+    /// True for a logarithmic axis, which omits values that are not positive.
     pub(crate) log: bool,
 }
 
-/// An axis for names.
+/// An axis of names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Names {
-    /// What the names are of.
+    /// The quantity or kind that the names belong to.
     pub(crate) label: String,
     /// The unit, if the names are numbers; empty if there is none.
     pub(crate) unit: String,
@@ -74,16 +73,16 @@ pub(crate) struct Names {
     pub(crate) names: Vec<String>,
 }
 
-/// A value with its interval; without one, `low` and `high` are `y`.
+/// A point with its interval; without an interval, `low` and `high` are `y`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Mark {
-    /// Where.
+    /// The horizontal position.
     pub(crate) x: f64,
-    /// The value. A line is interrupted where `x` or `y` is not finite.
+    /// The value. The line is interrupted where `x` or `y` is not finite.
     pub(crate) y: f64,
     /// The lower end of the interval.
     pub(crate) low: f64,
-    /// Its upper end.
+    /// The upper end of the interval.
     pub(crate) high: f64,
 }
 
@@ -98,79 +97,81 @@ impl Mark {
 /// One line of a chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Series {
-    /// What the legend calls it.
+    /// Its name in the legend.
     pub(crate) name: String,
     /// Its points, in the order of the line.
     pub(crate) marks: Vec<Mark>,
 }
 
-/// Lines. Intervals are drawn as bands, or as error bars where a line has few points.
+/// A chart of lines. Intervals are drawn as bands, or as error bars if a line has few points.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Chart {
-    /// Above the picture; may be empty.
+    /// The title above the picture; may be empty.
     pub(crate) title: String,
-    /// From left to right.
+    /// The horizontal axis.
     pub(crate) x: Axis,
-    /// What stands at 0, 1, 2 and so on of that axis; none if it is one of numbers.
+    /// Names at the positions 0, 1, 2 and so on of the horizontal axis; empty if it is numeric.
     pub(crate) x_names: Vec<String>,
-    /// From bottom to top.
+    /// The vertical axis.
     pub(crate) y: Axis,
-    /// What the names of the lines are values of; may be empty.
+    /// The heading of the legend: the quantity whose values the names of the lines are; may be
+    /// empty.
     pub(crate) legend: String,
-    /// The lines. The legend is left out if there is only one.
+    /// The lines. The legend is omitted if there is only one.
     pub(crate) series: Vec<Series>,
 }
 
-/// The height of one bar with its interval; without one, `low` and `high` are `value`.
+/// A bar with its interval; without an interval, `low` and `high` are `value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bar {
     /// The height.
     pub(crate) value: f64,
     /// The lower end of the interval.
     pub(crate) low: f64,
-    /// Its upper end.
+    /// The upper end of the interval.
     pub(crate) high: f64,
 }
 
-/// Bars that belong together across the groups.
+/// Bars of one series, across the groups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BarSeries {
-    /// What the legend calls them.
+    /// Their name in the legend.
     pub(crate) name: String,
-    /// One for each group; none where nothing is known.
+    /// One bar for each group; None if its value is unknown.
     pub(crate) bars: Vec<Option<Bar>>,
 }
 
 /// Groups of bars, side by side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Bars {
-    /// Above the picture; may be empty.
+    /// The title above the picture; may be empty.
     pub(crate) title: String,
     /// The groups, from left to right.
     pub(crate) x: Names,
-    /// The height.
+    /// The axis of the heights.
     pub(crate) y: Axis,
-    /// Where the height begins: at zero if nothing is said, unless it is logarithmic.
+    /// The value at which bars begin; if None, zero, unless the axis is logarithmic.
     pub(crate) from: Option<f64>,
-    /// What the names of the series are values of; may be empty.
+    /// The heading of the legend: the quantity whose values the names of the series are; may be
+    /// empty.
     pub(crate) legend: String,
-    /// The bars. The legend is left out if there is only one series.
+    /// The series of bars. The legend is omitted if there is only one.
     pub(crate) series: Vec<BarSeries>,
 }
 
-/// A grid of numbers and their colours.
+/// A grid of numbers, shown as colours.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct HeatMap {
-    /// Above the picture; may be empty.
+    /// The title above the picture; may be empty.
     pub(crate) title: String,
     /// The columns, from left to right.
     pub(crate) x: Names,
     /// The rows, from bottom to top.
     pub(crate) y: Names,
-    /// What the colours mean.
+    /// The quantity that the colours show.
     pub(crate) value: Axis,
-    /// Values that the colours span too, so that several maps have the same.
+    /// Values that the colour scale must include, so that several maps share one scale.
     pub(crate) span: Option<(f64, f64)>,
-    /// `values[row][column]`; none, or a number that is not finite, is a cell with a dash.
+    /// `values[row][column]`; None, or a number that is not finite, is shown as a dash.
     pub(crate) values: Vec<Vec<Option<f64>>>,
 }

@@ -1,34 +1,35 @@
-//! From numbers to places along an axis: bounds, ticks, and how ticks are written.
+//! Scales of axes: bounds, ticks and the formatting of tick labels.
 
-/// Beyond this, differences of two numbers would overflow.
+/// Limit of values: the difference of two larger numbers could overflow.
 const HUGE: f64 = 1e300;
 
-/// An axis whose places are the numbers themselves, or their decimal logarithms.
+/// An axis with linear or logarithmic positions: the numbers themselves, or their decimal
+/// logarithms.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
     log: bool,
-    /// The lowest place.
+    /// The lowest position.
     pub(super) low: f64,
-    /// The highest place.
+    /// The highest position.
     pub(super) high: f64,
-    /// Places of the ticks.
+    /// Positions of the ticks.
     pub(super) ticks: Vec<f64>,
     /// The distance between ticks of a linear axis.
     step: f64,
-    /// How many ticks a decade of a logarithmic axis has at most: an index of [`DECADES`].
+    /// Density of the ticks of a logarithmic axis: an index into [`DECADES`].
     decade: usize,
-    /// What stands at the ticks instead of numbers, which are 0, 1, 2 and so on; may be empty.
+    /// Labels of the ticks at 0, 1, 2 and so on, instead of numbers; may be empty.
     names: Vec<String>,
 }
 
-/// What is left free beside the first and the last of the names.
+/// Space to the left of the first name and to the right of the last.
 const ROOM: f64 = 0.3;
 
-/// Ticks of a decade, from many to few.
+/// Ticks within a decade, from dense to sparse.
 const DECADES: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
 
 impl Scale {
-    /// An axis that holds all values that can be drawn, with a margin given as a share of its
+    /// Creates an axis for all values that can be drawn, with a margin given as a share of its
     /// length.
     pub(super) fn new(values: impl IntoIterator<Item = f64>, log: bool, margin: f64) -> Self {
         let (low, high) = bounds(values, log);
@@ -36,7 +37,7 @@ impl Scale {
         Self::between(low - room, high + room, log)
     }
 
-    /// An axis for heights: with a margin, and from zero if it would begin near it.
+    /// Creates an axis for heights: with a margin, and from zero if it would begin near zero.
     pub(super) fn heights(values: impl IntoIterator<Item = f64>, log: bool) -> Self {
         let (low, high) = bounds(values, log);
         let low = if !log && low >= 0.0 && low < 0.3 * high { 0.0 } else { low };
@@ -44,7 +45,7 @@ impl Scale {
         Self::between(if low == 0.0 { low } else { low - room }, high + room, log)
     }
 
-    /// An axis with these names side by side.
+    /// Creates an axis with these names side by side.
     pub(super) fn named(names: &[String]) -> Self {
         let high = names.len() as f64 - 1.0 + ROOM;
         let ticks = (0..names.len()).map(|place| place as f64).collect();
@@ -59,7 +60,7 @@ impl Scale {
         Self { log, low, high, ticks, step, decade, names: Vec::new() }
     }
 
-    /// The same axis with fewer ticks; none if fewer would be too few.
+    /// Returns the same axis with fewer ticks; None if it has the fewest already.
     pub(super) fn sparser(&self) -> Option<Self> {
         let decade = self.decade + 1;
         if !self.log || decade >= DECADES.len() {
@@ -69,12 +70,13 @@ impl Scale {
         (ticks.len() < self.ticks.len()).then(|| Self { ticks, step, decade, ..self.clone() })
     }
 
-    /// The place of a value; none if it is not finite, or not positive on a logarithmic axis.
+    /// Returns the position of a value; None if it is not finite, or not positive on a logarithmic
+    /// axis.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         place(value, self.log)
     }
 
-    /// The place of the end of an interval: at the edge if it lies beyond.
+    /// Returns the position of the end of an interval, clamped to the axis.
     pub(super) fn end(&self, value: f64) -> f64 {
         match self.place(value) {
             Some(place) => place.clamp(self.low, self.high),
@@ -83,12 +85,12 @@ impl Scale {
         }
     }
 
-    /// Where between the ends a value lies, from 0 to 1.
+    /// Returns the position of a value between the ends of the axis, from 0 to 1.
     pub(super) fn share(&self, value: f64) -> Option<f64> {
         Some(((self.place(value)? - self.low) / (self.high - self.low)).clamp(0.0, 1.0))
     }
 
-    /// How a tick is written.
+    /// Formats the label of a tick.
     pub(super) fn label(&self, place: f64) -> String {
         if !self.names.is_empty() {
             return self.names.get(place.round() as usize).cloned().unwrap_or_default();
@@ -114,7 +116,7 @@ fn place(value: f64, log: bool) -> Option<f64> {
     drawable.then(|| if log { value.log10() } else { value })
 }
 
-/// The lowest and the highest place, apart from each other.
+/// Returns the lowest and the highest position, always distinct.
 fn bounds(values: impl IntoIterator<Item = f64>, log: bool) -> (f64, f64) {
     let places = values.into_iter().filter_map(|value| place(value, log));
     let bounds = places.fold(None, |bounds: Option<(f64, f64)>, place| {
@@ -128,8 +130,8 @@ fn bounds(values: impl IntoIterator<Item = f64>, log: bool) -> (f64, f64) {
     (low - around, high + around)
 }
 
-/// Four to ten multiples of 1, 2 or 5 times a power of ten, and their distance: the largest that
-/// gives as many.
+/// Returns four to ten multiples of 1, 2 or 5 times a power of ten, and their distance: the largest
+/// with that many ticks.
 fn linear_ticks(low: f64, high: f64) -> (Vec<f64>, f64) {
     let power = 10_f64.powf((high - low).log10().floor());
     let ends = |step: f64| ((low / step - 1e-6).ceil(), (high / step + 1e-6).floor());
@@ -144,8 +146,8 @@ fn linear_ticks(low: f64, high: f64) -> (Vec<f64>, f64) {
     ((0..=count).map(|tick| (first + f64::from(tick)) * step).collect(), step)
 }
 
-/// Powers of ten, with what [`DECADES`] has between them; a linear axis's ticks where there
-/// would be fewer than two.
+/// Returns powers of ten and the factors between them in [`DECADES`]; the ticks of a linear axis if
+/// there would be fewer than two.
 fn log_ticks(low: f64, high: f64, decade: usize) -> (Vec<f64>, f64) {
     let factors = DECADES[decade];
     let stride = ((high - low) / 7.0).ceil().max(1.0) as usize;
@@ -161,7 +163,7 @@ fn log_ticks(low: f64, high: f64, decade: usize) -> (Vec<f64>, f64) {
     (ticks.into_iter().filter(|tick| *tick > 0.0).map(f64::log10).collect(), 1.0)
 }
 
-/// A number with that many digits that matter, without the zeros at its end.
+/// Formats a number with that many significant digits, without trailing zeros.
 pub(super) fn significant(value: f64, digits: usize) -> String {
     if value == 0.0 {
         return "0".into();
@@ -182,7 +184,7 @@ pub(super) fn significant(value: f64, digits: usize) -> String {
     }
 }
 
-/// A number with that many decimals.
+/// Formats a number with that many decimals.
 pub(super) fn fixed(value: f64, decimals: usize) -> String {
     sign(format!("{value:.decimals$}"))
 }
@@ -194,7 +196,7 @@ fn trim(number: &str) -> String {
     }
 }
 
-/// A real minus sign instead of a hyphen.
+/// Replaces the hyphen by a real minus sign.
 fn sign(number: String) -> String {
     match number.strip_prefix('-') {
         Some(number) => format!("−{number}"),

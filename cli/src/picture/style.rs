@@ -1,11 +1,11 @@
-//! What tells series apart: colours, dashes, markers, and the legend that shows them.
+//! The appearance of series: colours, dashes, markers, and the legend.
 
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::canvas::{self, Area, Drawn, SIZE, SMALL, Stands};
 
-/// Okabe and Ito's palette, the pale yellow last; ordered so that neighbours differ in grey too.
+/// Okabe and Ito's palette, the pale yellow last; ordered so that neighbours differ in grey, too.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -17,8 +17,8 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(240, 228, 66),
 ];
 
-/// Lengths of dash and gap; none is a whole line. Four kinds and eight markers and colours: 8
-/// series differ in all three.
+/// Lengths of dash and gap; None is a solid line. Eight series differ in colour and marker; series
+/// `n` and `n + 8` share these and differ in dash.
 const DASHES: [Option<(i32, i32)>; 4] = [None, Some((44, 20)), Some((10, 16)), Some((90, 24))];
 
 /// The width of a line.
@@ -26,12 +26,12 @@ pub(super) const STROKE: u32 = 7;
 /// Half the size of a marker.
 const MARKER: i32 = 17;
 
-/// The colour of a series.
+/// Returns the colour of a series.
 pub(super) fn colour(series: usize) -> RGBColor {
     COLOURS[series % COLOURS.len()]
 }
 
-/// A line through points of the sheet, in the dash of its series.
+/// Draws a line through points, in the dash of its series.
 pub(super) fn line(area: &Area<'_>, series: usize, points: &[(i32, i32)]) -> Drawn {
     let style = colour(series).stroke_width(STROKE);
     // A second round through the eight colours shifts the dashes.
@@ -44,7 +44,7 @@ pub(super) fn line(area: &Area<'_>, series: usize, points: &[(i32, i32)]) -> Dra
     }
 }
 
-/// The marker of a series; beyond the eighth, with a hole.
+/// Draws the marker of a series; from the ninth series on, with a hole.
 pub(super) fn marker(area: &Area<'_>, series: usize, at: (i32, i32)) -> Drawn {
     shape(area, series, at)?;
     if series < COLOURS.len() {
@@ -78,7 +78,7 @@ fn shape(area: &Area<'_>, series: usize, (x, y): (i32, i32)) -> Drawn {
     }
 }
 
-/// The vertical stroke of an interval, with its ends.
+/// Draws the vertical stroke of an interval, with a cap at each end.
 pub(super) fn interval(
     area: &Area<'_>,
     x: i32,
@@ -96,9 +96,8 @@ pub(super) fn interval(
     Ok(())
 }
 
-/// Writes the legend in rows under `top`, after what it is a legend of, and says where the room
-/// under it begins. `sample` draws a series' sample into a rectangle. Nothing is written for fewer
-/// than two series.
+/// Writes the legend in rows below `top`, after its heading; returns the top of the space below it.
+/// `sample` draws the sample of a series into a rectangle. Draws nothing for fewer than two series.
 pub(super) fn legend(
     area: &Area<'_>,
     heading: &str,

@@ -11,7 +11,7 @@ fn names(label: &str, unit: &str, names: &[&str]) -> Names {
     Names { label: label.into(), unit: unit.into(), names }
 }
 
-/// Learning curves: many points, a band each.
+/// Learning curves: many points, each with a band.
 fn curves() -> Picture {
     let series = [("sync, IID", 8.0), ("sync, non-IID", 9.0), ("async, IID", 8.5)];
     let mut series: Vec<Series> =
@@ -37,7 +37,7 @@ fn learning(name: &str, slow: f64, spread: f64) -> Series {
     Series { name: name.into(), marks: marks.collect() }
 }
 
-/// Few points: markers and error bars.
+/// Few points, with markers and error bars.
 fn sweep(log: bool) -> Picture {
     let series = ["IID", "non-IID", "control"].into_iter().enumerate().map(|(number, name)| {
         let marks = [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0].map(|x: f64| {
@@ -96,7 +96,7 @@ fn bars() -> Picture {
     })
 }
 
-/// The texts of a picture, which is thereby well-formed.
+/// Returns the texts of a picture; fails if the SVG is not well-formed.
 fn texts(picture: &Picture) -> BTreeSet<String> {
     let svg = picture.svg().unwrap();
     let document = roxmltree::Document::parse(&svg).unwrap();
@@ -141,7 +141,7 @@ fn one_series_needs_no_legend() {
 
 #[test]
 fn intervals_are_bands_on_long_lines_and_error_bars_on_short_ones() {
-    // Four bands, four samples of them, and the markers of series 2, 3 and 4.
+    // Four bands, their four samples, and the markers of series 2, 3 and 4.
     let markers: usize = elements(&curves(), "polygon");
     assert!(markers >= 8, "{markers}");
     let with = elements(&sweep(false), "polyline");
@@ -229,7 +229,7 @@ fn the_same_picture_gives_the_same_bytes() {
     assert_eq!(curves().svg().unwrap(), curves().svg().unwrap());
 }
 
-/// More names than fit, and long ones.
+/// More names than fit, some of them long.
 fn crowded() -> Picture {
     let Picture::Bars(mut crowded) = bars() else { panic!("bars") };
     crowded.x.names = ["synchronous, backup workers 2", "asynchronous", "bounded delay of 3"]

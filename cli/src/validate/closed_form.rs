@@ -1,38 +1,38 @@
-//! What arithmetic alone says of a job with constant times: how long it takes, how stale its
-//! gradients are, who contributes how much. Knows numbers only, neither jobs nor scenarios.
+//! Closed-form predictions for a job with constant times: its total time, the staleness of its
+//! gradients and the shares of its workers. Works on numbers only, not on jobs or scenarios.
 //!
-//! A worker's *cycle* is what passes at the server between handing out parameters and the gradient
-//! computed on them: `t = down + compute + up`, each way with `bytes * 8 / rate` on top of its
+//! A worker's *cycle* is the time at the server from sending parameters to receiving the gradient
+//! computed on them: `t = down + compute + up`, where each way adds `bytes * 8 / rate` to its
 //! delay. The server itself takes no time.
 //!
-//! - BSP: a round takes the longest cycle; nothing is stale.
-//! - ASP: worker `i` pushes at `t, 2t, 3t, ...`; during its cycle, `t_i / t_j` updates of `j` come.
-//!   Over all gradients the mean is `N - 1`, whatever the speeds.
-//! - SSP: worker `i` begins iteration `k` when it has finished the one before and the slowest has
-//!   finished `k - 1 - slack`. With constant times nobody but the slowest (`t_max`) is ever waited
-//!   for, so iteration `k` ends at `max(k t_i, (k - 1 - slack) t_max + t_i)`. In the long run all
-//!   go at the pace of the slowest: slack absorbs jitter, not lasting slowness.
+//! - BSP: a round takes the longest cycle; staleness is 0.
+//! - ASP: worker `i` pushes at `t, 2t, 3t, ...`; during its cycle, `t_i / t_j` updates of `j`
+//!   arrive. The mean over all gradients is `N - 1`, whatever the speeds.
+//! - SSP: worker `i` begins iteration `k` when it has finished its previous one and the slowest has
+//!   finished `k - 1 - slack`. With constant times, workers wait only for the slowest (`t_max`), so
+//!   iteration `k` ends at `max(k t_i, (k - 1 - slack) t_max + t_i)`. In the long run all advance
+//!   at the pace of the slowest: slack absorbs jitter, not lasting slowness.
 //! - K-sync: the `K` fastest begin at each update, which takes the longest of their cycles, and no
-//!   other is there before them; nothing is stale.
-//! - K-batch-async: pushes come as under ASP, `K` of them are an update.
+//!   other worker finishes before them; staleness is 0.
+//! - K-batch-async: pushes arrive as under ASP, and every `K` of them are an update.
 
 use std::time::Duration;
 
-/// How workers wait for each other.
+/// Which workers a worker waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// For all.
     Bsp,
-    /// For nobody.
+    /// For none.
     Asp,
-    /// For whoever is more than `slack` iterations behind. Slack 0 is BSP.
+    /// For those more than `slack` iterations behind. Slack 0 is BSP.
     Ssp {
-        /// In iterations.
+        /// The slack in iterations.
         slack: u64,
     },
-    /// For the first so many workers at each update.
+    /// For the first `workers` workers at each update.
     KSync {
-        /// How many; at least one.
+        /// Their number, at least one.
         workers: usize,
     },
     /// For none; an update has several gradients.
@@ -42,66 +42,66 @@ pub(crate) enum Policy {
 /// One direction of a worker's link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Way {
-    /// How long each byte travels.
+    /// The propagation delay of each byte.
     pub(crate) delay: Duration,
-    /// In bits per second; none is without limit.
+    /// In bits per second; None is unlimited.
     pub(crate) rate: Option<f64>,
-    /// The size of the message that goes this way in each cycle.
+    /// The size of the message sent this way in each cycle.
     pub(crate) bytes: u64,
 }
 
-/// One worker, all of whose times are constant.
+/// A worker with constant times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Worker {
-    /// The time of a mini-batch.
+    /// The computing time of a mini-batch.
     pub(crate) compute: Duration,
-    /// To the server: the gradient.
+    /// The way of the gradient to the server.
     pub(crate) up: Way,
-    /// From the server: the parameters.
+    /// The way of the parameters from the server.
     pub(crate) down: Way,
 }
 
 /// A job with constant times.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Constant {
-    /// How workers wait for each other.
+    /// Which workers a worker waits for.
     pub(crate) policy: Policy,
     /// The workers.
     pub(crate) workers: Vec<Worker>,
-    /// The run is over when so many gradients are accepted, whoever's they are.
+    /// The run ends when this many gradients are accepted from all workers together.
     pub(crate) gradients: u64,
-    /// What is not constant or not covered here, in words: jitter, loss, another policy, ... If
-    /// there is any, there is no closed form.
+    /// Descriptions of properties that are not constant or not covered here: jitter, loss, another
+    /// policy. If there are any, there is no closed form.
     pub(crate) obstacles: Vec<String>,
 }
 
-/// What is known beforehand.
+/// Predicted quantities of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Prediction {
     /// The cycle of each worker.
     pub(crate) cycles: Vec<Duration>,
-    /// From the first parameters handed out to the last gradient's arrival.
+    /// Time from sending the first parameters to the last gradient's arrival.
     pub(crate) total: Duration,
-    /// Gradients in a second, once the run is under way.
+    /// Gradients per second in the steady state.
     pub(crate) throughput: f64,
-    /// Each worker's share of the gradients, once the run is under way.
+    /// Each worker's share of the gradients in the steady state.
     pub(crate) shares: Vec<f64>,
-    /// How stale gradients are; none while SSP's faster workers use up their slack for more than a
-    /// tenth of the run, since nothing is steady then.
+    /// The staleness of gradients; None if SSP's faster workers take more than a tenth of the run
+    /// to use up their slack, since there is no steady state then.
     pub(crate) staleness: Option<Staleness>,
 }
 
-/// Mean staleness in updates, once the run is under way.
+/// Mean staleness in updates, in the steady state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Staleness {
     /// Over all gradients.
     pub(crate) mean: f64,
-    /// Of each worker. Under SSP, faster workers of equal speed share what theirs is together:
-    /// who of them comes first is chance.
+    /// Of each worker. Under SSP, faster workers of equal speed each have the mean of their group,
+    /// because their order is random.
     pub(crate) workers: Vec<f64>,
 }
 
-/// Predicts a job, or says why it cannot be predicted.
+/// Predicts a job, or returns why there is no closed form.
 ///
 /// # Errors
 ///
@@ -132,10 +132,10 @@ pub(crate) fn predict(job: &Constant) -> Result<Prediction, String> {
     })
 }
 
-/// A worker's cycle in nanoseconds; none if it has no end.
+/// Returns a worker's cycle in nanoseconds; None if it is infinite.
 fn cycle(worker: &Worker) -> Option<u64> {
     let ways = [worker.up, worker.down].map(|way| {
-        // The last bit is out by a whole nanosecond.
+        // The last bit leaves at a whole nanosecond.
         let nanos = way.rate.map_or(0.0, |rate| (way.bytes as f64 * 8e9 / rate).ceil());
         Duration::try_from_secs_f64(nanos / 1e9).ok()?.checked_add(way.delay)
     });
@@ -166,7 +166,7 @@ fn k_sync(times: &[u64], workers: usize, gradients: u64) -> Prediction {
         cycles: durations(times),
         total: nanoseconds(u128::from(gradients.div_ceil(workers as u64)) * u128::from(round)),
         throughput: workers as f64 / seconds(round),
-        // Of several that take as long as the last one needed, who comes first is chance.
+        // Several workers may tie with the last one needed; their order is random.
         shares: shares.map(|share| share / contribute).collect(),
         staleness: Some(Staleness { mean: 0.0, workers: vec![0.0; times.len()] }),
     }
@@ -175,7 +175,7 @@ fn k_sync(times: &[u64], workers: usize, gradients: u64) -> Prediction {
 fn asp(times: &[u64], slowest: u64, gradients: u64) -> Prediction {
     let throughput: f64 = times.iter().map(|time| 1.0 / seconds(*time)).sum();
     let pushed = |until: u128| -> u128 { times.iter().map(|time| until / u128::from(*time)).sum() };
-    // During a cycle, t_i / t_j updates of each j, and of i itself none.
+    // During a cycle of i, t_i / t_j updates of each j arrive, and none of i itself.
     let staleness = |time: u64| seconds(time) * throughput - 1.0;
     Prediction {
         cycles: durations(times),
@@ -201,7 +201,7 @@ fn ssp(times: &[u64], slowest: u64, slack: u64, gradients: u64) -> Prediction {
         times.iter().map(|time| by(*time)).sum()
     };
     let total = first(gradients, slowest, pushed);
-    // The fastest of the others gains (t_max - t) on the slowest in each of its cycles.
+    // In each of its cycles, a faster worker gains (t_max - t) on the slowest.
     let others = times.iter().filter(|time| **time < slowest);
     let until_steady = others
         .map(|time| {
@@ -222,9 +222,9 @@ fn ssp(times: &[u64], slowest: u64, slack: u64, gradients: u64) -> Prediction {
     }
 }
 
-/// The staleness of a worker once the faster ones wait for the slowest at each iteration. They are
-/// let go together, when the last of the slowest has pushed; so each sees the pushes of those
-/// faster than itself, of its equals half, and the slowest see everybody's.
+/// Returns the staleness of a worker once the faster ones wait for the slowest at each iteration.
+/// They are released together, when the last of the slowest has pushed. So each worker sees the
+/// pushes of all faster workers and of half of its equals; the slowest see the pushes of all.
 fn stale_behind(time: u64, times: &[u64], slowest: u64) -> f64 {
     if time == slowest {
         return times.len() as f64 - 1.0;
@@ -234,10 +234,10 @@ fn stale_behind(time: u64, times: &[u64], slowest: u64) -> f64 {
     faster as f64 + equal as f64 / 2.0
 }
 
-/// The first moment by which that many gradients have been pushed, in the count `pushed`.
+/// Returns the first time by which `gradients` gradients have been pushed, according to `pushed`.
 fn first(gradients: u64, slowest: u64, pushed: impl Fn(u128) -> u128) -> Duration {
     let wanted = u128::from(gradients);
-    // The slowest alone would have done it by `late`.
+    // The slowest worker alone would have pushed them by `late`.
     let (mut early, mut late) = (0, wanted * u128::from(slowest));
     while early < late {
         let middle = early + (late - early) / 2;

@@ -1,5 +1,6 @@
-//! The same jobs by closed form, in virtual time, in shaped real time and, where the kernel has it,
-//! over netem: how far are they apart, and do they rank the jobs alike?
+//! Validation of virtual time: the same jobs by closed form, in virtual time, in shaped real time
+//! and, if the kernel supports it, over netem. Compares the total times and the ranking of the
+//! jobs.
 
 mod closed_form;
 mod netem;
@@ -20,79 +21,80 @@ use crate::statistics::{rank_agreement, total_variation, wasserstein};
 use closed_form::Prediction;
 use netem::OverNetem;
 
-/// Total times that differ by more than this share are not the same.
+/// Total times that differ by more than this share disagree.
 pub(crate) const TOLERANCE: f64 = 0.05;
 
-/// Total times in real time below this many seconds are too short to be held against
-/// [`TOLERANCE`]: what the machine itself takes weighs too much in them.
+/// Total times in real time below this many seconds are too short to be judged by [`TOLERANCE`]:
+/// the machine's own overhead is too large a part of them.
 pub(crate) const SHORTEST_S: f64 = 1.0;
 
-/// A machine on which so large a share of the workers' time was lost in stalls is too busy to judge
-/// a time by [`TOLERANCE`].
+/// If a stalled machine cost at least this share of the workers' time, it is too busy to judge a
+/// time by [`TOLERANCE`].
 pub(crate) const BUSY: f64 = 0.01;
 
-/// One job in every world.
+/// The results of one job in every world.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) job: String,
     /// Total training time by closed form, in seconds.
     pub(crate) closed_form_s: Option<f64>,
-    /// Why there is no closed form.
+    /// The reason why there is no closed form.
     pub(crate) closed_form_missing: Option<String>,
-    /// The mean staleness by closed form.
+    /// Mean staleness by closed form.
     pub(crate) closed_form_staleness: Option<f64>,
     #[serde(rename = "virtual")]
     pub(crate) simulated: World,
     pub(crate) shaped: World,
     pub(crate) netem: Option<World>,
-    /// Why there is nothing over netem.
+    /// The reason why there is no result over netem.
     pub(crate) netem_missing: Option<String>,
 }
 
-/// What a job came to in one world.
+/// The result of a job in one world.
 #[derive(Debug, Serialize)]
 pub(crate) struct World {
     /// Total training time, in seconds.
     pub(crate) time_s: f64,
     pub(crate) staleness_mean: f64,
     pub(crate) accuracy: Option<f64>,
-    /// Virtual time by this time, less 1.
+    /// The total time in virtual time divided by the one in this world, minus 1.
     pub(crate) error: f64,
-    /// Whether the time is too short to judge the error.
+    /// True if the time is too short to judge the error.
     pub(crate) too_short: bool,
-    /// How far the distribution of the staleness is from that of virtual time: the total variation
-    /// (0 to 1), and Wasserstein's distance in updates.
+    /// Distances of the staleness distribution from that of virtual time: total variation (0 to 1),
+    /// and Wasserstein distance in updates.
     pub(crate) staleness_variation: Option<f64>,
     pub(crate) staleness_distance: Option<f64>,
-    /// By how much messages were late against the model, in milliseconds: the median.
+    /// Median lateness of messages against the model, in milliseconds.
     pub(crate) lateness_ms: Option<f64>,
-    /// The share of the workers' time that was lost since the machine was late by milliseconds.
+    /// The share of the workers' time lost to stalls, in which the machine was late by
+    /// milliseconds.
     pub(crate) stalled: Option<f64>,
 }
 
-/// All jobs, and what they say together.
+/// All jobs, and their overall agreement.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) jobs: Vec<Row>,
     pub(crate) shaped: Agreement,
-    /// Over the jobs that were measured; none if no job was.
+    /// Over the jobs that were measured; None if no job was.
     pub(crate) netem: Option<Agreement>,
 }
 
-/// How well virtual time agrees with another world.
+/// The agreement of virtual time with another world.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Agreement {
-    /// The largest error of a total time, as a share, of jobs for which the machine was not too
+    /// The largest relative error of a total time, over jobs for which the machine was not too
     /// busy.
     pub(crate) largest_error: f64,
     /// Kendall's tau of the total times: 1 if both rank all jobs alike. None for a single job.
     pub(crate) ranks: Option<f64>,
-    /// The jobs that are long enough to be judged, and for which the machine was not too busy.
+    /// Number of jobs that are long enough to judge, and for which the machine was not too busy.
     pub(crate) judged: usize,
-    /// The jobs for which it was.
+    /// Number of jobs for which the machine was too busy.
     pub(crate) busy: usize,
-    /// Whether there are none of those, and the times of the others are within [`TOLERANCE`] and
-    /// they are ranked alike.
+    /// True if `busy` is 0, and the judged jobs have times within [`TOLERANCE`] and the same
+    /// ranking.
     pub(crate) good: bool,
 }
 
@@ -110,8 +112,8 @@ impl Agreement {
     }
 }
 
-/// The largest error of the times of jobs in virtual time and in another world, and how alike both
-/// rank the jobs.
+/// Returns the largest error of the total times against virtual time, and the agreement of the two
+/// rankings of the jobs.
 fn largest_and_ranks(pairs: &[(&World, &World)]) -> (f64, Option<f64>) {
     let simulated: Vec<f64> = pairs.iter().map(|(simulated, _)| simulated.time_s).collect();
     let other: Vec<f64> = pairs.iter().map(|(_, world)| world.time_s).collect();
@@ -138,13 +140,13 @@ impl World {
         }
     }
 
-    /// Whether the machine was too busy for the time to say anything.
+    /// True if the machine was too busy for the time to be meaningful.
     pub(crate) fn is_busy(&self) -> bool {
         self.stalled.is_some_and(|share| share >= BUSY)
     }
 }
 
-/// What arithmetic says of a run of `job`; `simulated` knows how many gradients it takes.
+/// Returns the closed form of a run of `job`; `simulated` supplies the number of gradients.
 fn closed_form(
     job: &Job,
     run: &Run<'_>,
@@ -155,8 +157,8 @@ fn closed_form(
     Ok(predict::of_job(job, &run.layers()?.scenario()?, parameters, gradients))
 }
 
-/// Runs every job of `spec` in every world, one after another: real time needs the machine for
-/// itself. `progress` is told of each job before it begins. `None` if `stop` was raised.
+/// Runs every job of `spec` in every world, one after another, because real time needs the machine
+/// for itself. Calls `progress` before each job. Returns `None` if `stop` was raised.
 pub(crate) fn compare(
     spec: &Spec,
     cells: &[Cell],

@@ -1,4 +1,4 @@
-//! Runs under the kernel's own `tc netem`, by the shell script that ships with the program.
+//! Runs under the kernel's `tc netem`, made by the shell script that ships with the program.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,30 +8,30 @@ use anyhow::{Context, bail};
 
 use crate::experiment::{Record, Run, record_of, without_settings};
 
-/// The script, and the one it reads.
+/// The script, and the file that it sources.
 const SCRIPTS: [(&str, &str); 2] = [
     ("cluster.sh", include_str!("../../../tests/netem/cluster.sh")),
     ("link.sh", include_str!("../../../tests/netem/link.sh")),
 ];
 
-/// What the script ends with when the machine, or netem, lacks something that the job needs ...
+/// Exit status of the script if the machine or netem lacks something that the job needs.
 const NOT_HERE: i32 = 2;
-/// ... and when a measured delay was not the one asked for.
+/// Exit status of the script if a measured delay was not the requested one.
 const INVALID: i32 = 3;
 
-/// How often a run is made, as long as its delays are not the ones asked for.
+/// Attempts at a run, as long as a measured delay is not the requested one.
 const ATTEMPTS: u32 = 3;
 
-/// A run over a real network.
+/// The outcome of a run over a real network.
 #[derive(Debug)]
 pub(super) enum OverNetem {
     Done(Box<Record>),
-    /// Why there is none.
+    /// The reason why there is no measurement.
     NotMeasured(String),
     Stopped,
 }
 
-/// Makes a run over links that the kernel shapes.
+/// Executes a run over links that the kernel shapes.
 pub(super) fn execute(run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<OverNetem> {
     let mut why = String::new();
     for _ in 0..ATTEMPTS {
@@ -45,7 +45,7 @@ pub(super) fn execute(run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<OverNe
 
 enum Attempt {
     Over(OverNetem),
-    /// Which delay was not the one asked for.
+    /// The delays that differ from the requested ones.
     Invalid(String),
 }
 
@@ -78,7 +78,7 @@ fn attempt(run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<Attempt> {
         }
     };
     let said = String::from_utf8_lossy(&done.stderr);
-    // Ctrl-C is heard by the script, too: it cleans up and ends with a status of its own.
+    // The script receives Ctrl-C, too: it cleans up and ends with a status of its own.
     if stop.load(Ordering::Relaxed) {
         return Ok(Attempt::Over(OverNetem::Stopped));
     }
@@ -90,7 +90,7 @@ fn attempt(run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<Attempt> {
     }
 }
 
-/// The script's sentence, without its name.
+/// Returns the script's last message, without its name.
 fn reason(said: &str) -> String {
     let line = said.lines().last().unwrap_or("the script does not say why");
     line.trim_start_matches("cluster.sh: ").to_owned()

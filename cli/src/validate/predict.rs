@@ -1,4 +1,4 @@
-//! From a job's settings to what arithmetic alone says of it.
+//! Closed-form predictions from a job's settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use pstrain_wire::worker::{Parameters, ParametersHeader, Push, PushHeader};
 
 use super::closed_form::{Constant, Policy, Prediction, Way, Worker, predict};
 
-/// Bytes of a push and of parameters on the wire. Their control parts depend on the numbers in
-/// them, which grow: taken are those of the last of `gradients`, after `compute` each.
+/// Returns the bytes of a push and of an answer with parameters on the wire. Their headers grow
+/// with the numbers in them: the result is for the last of `gradients`, with `compute` each.
 fn sizes(gradients: u64, parameters: u64, samples: u32, compute: Duration) -> Option<[u64; 2]> {
     let sequence = Sequence(gradients);
     let task = Task::own(WorkerId(0), BatchId(gradients));
@@ -49,11 +49,11 @@ fn sizes(gradients: u64, parameters: u64, samples: u32, compute: Duration) -> Op
     Some([push, answer].map(|message| frame_len(&message, &mut Vec::new()) + payload))
 }
 
-/// Predicts the job, if all its times are constant; `gradients` is how many it takes.
+/// Predicts the job, if all its times are constant; `gradients` is the number that it takes.
 ///
 /// # Errors
 ///
-/// In words, why there is no closed form.
+/// The reason why there is no closed form, in words.
 pub(super) fn of_job(
     job: &Job,
     scenario: &Scenario,

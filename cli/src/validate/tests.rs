@@ -1,4 +1,4 @@
-//! Arithmetic against virtual time, which knows nothing of it.
+//! The closed form against virtual time, which is independent of it.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::*;
 use crate::experiment::{cells, resolve};
 
-/// What both say of a job: the closed form, then virtual time. No sign of life is due in it, which
-/// would take its time on a link with a rate.
+/// Returns the total time of a job by closed form and in virtual time. The lease is long enough
+/// that no heartbeat is due, which would occupy a link with a rate.
 fn both(settings: &str) -> (Duration, Duration) {
     let text = format!(
         "name = 'job'\ntitle = 'A job'\n[job]\ndata = 'synthetic:600'\nbatch-size = 16\n\
@@ -78,7 +78,7 @@ fn a_machine_that_was_too_busy_is_not_judged() {
         let agreement = Agreement::of(&[(&reference, &world)]);
         (world.is_busy(), agreement.judged, agreement.busy, agreement.good)
     };
-    // 40 % slower: with 1.4 of 28 seconds of two workers in stalls, and with next to none.
+    // 40 % slower: with 1.4 of 28 worker-seconds lost in stalls, and with almost none.
     assert_eq!(judge(14.0, 1.4), (true, 0, 1, false));
     assert_eq!(judge(14.0, 0.01), (false, 1, 0, false));
     assert_eq!(judge(10.2, 0.01), (false, 1, 0, true));
@@ -86,10 +86,10 @@ fn a_machine_that_was_too_busy_is_not_judged() {
 
 #[test]
 fn with_rates_they_differ_by_a_few_bytes_of_the_first_cycle() {
-    // No number of a run as short as this takes a second byte on the wire, so all pushes have one
-    // size, and all answers but each worker's first, which tells of no push: 6 bytes less. On the
-    // way up, a worker's first pull of 25 bytes comes behind its word that it is ready, which may
-    // be what the run begins with.
+    // In a run this short, every number takes one byte on the wire. So all pushes have the same
+    // size, and so have all answers, except each worker's first: it acknowledges no push and is 6
+    // bytes shorter. On the way up, a worker's first pull of 25 bytes follows its message that it
+    // is ready, which may be what starts the run.
     let (up, down) = (1_000_000, 100_000);
     let time =
         |bytes: u32, rate: u32| Duration::from_secs_f64(f64::from(bytes * 8) / f64::from(rate));

@@ -1,4 +1,4 @@
-//! Workers that are lost, cut off, silent or late.
+//! Findings about workers that are lost, cut off, silent or late.
 
 use std::cmp::Reverse;
 
@@ -7,11 +7,11 @@ use pstrain_wire::{MemberState, MemberStatus, Phase, Status, WaitReason};
 use super::verdict::{Cause, Finding};
 use super::{Way, pace, span, stops};
 
-/// One finding for each such worker: first the workers that others wait for, then by severity and
-/// length of the silence.
+/// Returns one finding for each such worker: first the workers that others wait for, then by
+/// severity and length of the silence.
 pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
     if matches!(status.phase, Phase::Gathering | Phase::Ending) {
-        return Vec::new(); // the wait names them already
+        return Vec::new(); // the wait of the whole run names them already
     }
     let mut found: Vec<_> = status
         .members
@@ -26,24 +26,24 @@ pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
     found.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// The worst first.
+/// The most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Severity {
     Lost,
     CutOff,
     Silent,
     Overdue,
-    /// It has left, or was never there: that may be intended.
+    /// The worker has left or never joined, which may be intended.
     Absent,
 }
 
-/// Whether others wait for what this worker owes.
+/// True if others wait for this worker.
 fn is_awaited(status: &Status, member: &MemberStatus) -> bool {
     status.wait.as_ref().is_some_and(|wait| wait.workers.contains(&member.worker))
 }
 
 fn trouble(status: &Status, member: &MemberStatus, way: &Way) -> Option<(Severity, Finding)> {
-    // While a server is away, workers come and go because of it.
+    // While a server is away, workers lose and restore connections because of it.
     let stands = stops::stand_still(status);
     match member.state {
         MemberState::Lost => Some((Severity::Lost, lost(status, member, way))),
@@ -69,7 +69,7 @@ fn trouble(status: &Status, member: &MemberStatus, way: &Way) -> Option<(Severit
                         consistency = backup:B lets a run do without the slowest";
             Some((Severity::Overdue, Finding::new(Cause::Overdue, Some(worker), says, cure)))
         }
-        // Paused for want of workers: those are named with that.
+        // If the run is paused for too few workers, that finding names them.
         MemberState::Left | MemberState::Awaited if !is_named(status, member) => {
             Some((Severity::Absent, absent(status, member, way)))
         }
@@ -77,13 +77,13 @@ fn trouble(status: &Status, member: &MemberStatus, way: &Way) -> Option<(Severit
     }
 }
 
-/// Whether the run as a whole is said to wait for this worker.
+/// True if the wait of the whole run names this worker.
 fn is_named(status: &Status, member: &MemberStatus) -> bool {
     let wait = status.wait.as_ref().filter(|wait| wait.reason == WaitReason::Workers);
     wait.is_some_and(|wait| wait.workers.contains(&member.worker))
 }
 
-/// The fate of the run without this worker, in words.
+/// Describes how the run continues without this worker.
 fn consequence(status: &Status, member: &MemberStatus) -> String {
     if is_named(status, member) {
         return String::new();

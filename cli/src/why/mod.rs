@@ -1,6 +1,7 @@
-//! Who waits for whom, and where everybody's time goes: a server's status, read for its causes.
+//! Analysis of a server's status: who waits for whom, where the workers' time goes, and what causes
+//! it.
 //!
-//! Knows a [`Status`] and nothing else: who asks for it, and how it is shown, it does not.
+//! Works on a [`Status`] alone, independent of how it is requested and displayed.
 
 mod gone;
 mod pace;
@@ -21,46 +22,46 @@ use serde::Serialize;
 pub(crate) use verdict::{Finding, verdict};
 pub(crate) use way::Way;
 
-/// What a worker waits for.
+/// The event that a worker waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub(crate) enum WaitsFor {
-    /// Somebody has to start it.
+    /// The start of its process.
     Start,
     /// Its data.
     Data,
-    /// Other workers have to come before the run begins or goes on.
+    /// Other workers, without which the run does not begin or continue.
     Others,
-    /// The server gives it no parameters before these workers' gradients have come.
+    /// Parameters, which the server holds back until the gradients of these workers arrive.
     Barrier { workers: Vec<WorkerId> },
-    /// A server has to say its part of what the update goes by.
+    /// A server's share of the norm that the update depends on.
     Server { server: ServerId },
-    /// Its turn: the server gives parameters out one after another.
+    /// Its turn: the server sends parameters to one worker after another.
     Turn,
-    /// Parameters are on their way to it.
+    /// Parameters that are on their way.
     Parameters,
-    /// Its own computing, as far as its usual times tell.
+    /// Its own computation, as far as its usual times tell.
     Compute,
-    /// Its gradient is on its way to the server, as far as its usual times tell.
+    /// The transfer of its gradient to the server, as far as its usual times tell.
     Gradient,
-    /// Its gradient should have come long ago.
+    /// Its gradient, which is overdue.
     Overdue,
-    /// The standby has to confirm what the server has done, or to come back.
+    /// The standby's confirmation or return.
     Standby,
-    /// It has to reach one of the other servers.
+    /// A connection to one of the other servers.
     Way { server: ServerId },
-    /// It has to be heard again: it is silent for longer than a living worker is.
+    /// A sign of life: its silence is longer than that of a live worker.
     Sign,
-    /// Its link has to come back.
+    /// The return of its connection.
     Link,
-    /// It is lost, and has to come back.
+    /// Its own return: the worker is lost.
     Return,
-    /// Nothing: its part is done, or it has left.
+    /// Nothing: it has finished or left.
     Nothing,
 }
 
 impl WaitsFor {
-    /// What `member` waits for.
+    /// Determines what `member` waits for.
     pub(crate) fn of(status: &Status, member: &MemberStatus) -> Self {
         if let Some((unreached, _)) = &member.unreached {
             return Self::Way { server: unreached.server };
@@ -101,8 +102,8 @@ impl WaitsFor {
         }
     }
 
-    /// The server does not see where a mini-batch is that it has given out; the worker's own last
-    /// steps and the bytes that are not acknowledged tell.
+    /// The server does not see the position of a mini-batch that it has assigned: infer it from the
+    /// worker's mean times and from unacknowledged bytes.
     fn of_busy(status: &Status, member: &MemberStatus) -> Self {
         let under_way = member.link.is_some_and(|link| {
             link.queued > 0 || link.tcp.is_some_and(|tcp| tcp.unacknowledged > 0)
@@ -123,7 +124,7 @@ impl WaitsFor {
         }
     }
 
-    /// In words.
+    /// Describes the wait.
     pub(crate) fn in_words(&self) -> String {
         match self {
             Self::Start => "its start".into(),
@@ -146,7 +147,7 @@ impl WaitsFor {
     }
 }
 
-/// The means of a worker's last steps.
+/// Mean times of a worker's recent steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usual {
     pub(crate) compute: Duration,
@@ -165,17 +166,17 @@ impl Usual {
         })
     }
 
-    /// From parameters to gradient: no other worker has a part in it.
+    /// Time from parameters to gradient, which no other worker affects.
     pub(crate) fn own(&self) -> Duration {
         self.compute + self.network
     }
 
-    /// All of a step.
+    /// Time of a whole step.
     pub(crate) fn step(&self) -> Duration {
         self.own() + self.barrier
     }
 
-    /// Of each of the three, its share of a step, in percent.
+    /// Returns the shares of compute, network and barrier in a step, in percent.
     pub(crate) fn shares(&self) -> [f64; 3] {
         let all = self.step().as_secs_f64();
         [self.compute, self.network, self.barrier]
@@ -183,14 +184,14 @@ impl Usual {
     }
 }
 
-/// Workers by number.
+/// Formats workers by number.
 pub(crate) fn workers_in_words(workers: &[WorkerId]) -> String {
     let names: Vec<String> = workers.iter().map(ToString::to_string).collect();
     let noun = if workers.len() == 1 { "worker" } else { "workers" };
     format!("{noun} {}", names.join(", "))
 }
 
-/// A duration with three digits that matter.
+/// Formats a duration with three significant digits.
 pub(crate) fn span(span: Duration) -> String {
     let seconds = span.as_secs_f64();
     let digits = |value: f64, unit: &str| match value {

@@ -1,4 +1,4 @@
-//! Where the time of a run that goes on is spent.
+//! Slow workers, and where the time of a run that makes progress is spent.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,24 +10,26 @@ use pstrain_wire::{MemberStatus, Status, TimeSpent};
 use super::verdict::{Cause, Finding};
 use super::{Usual, pace, span};
 
-/// Waiting for others is worth a word from this share of the time of all workers on.
+/// Waiting for one worker is reported from this share of all workers' time on.
 const WORTH_A_WORD: f64 = 0.1;
-/// A worker is far slower than the others from so many times their median on.
+/// A worker is far slower than the others from this multiple of the median time on.
 const FAR_SLOWER: f64 = 2.0;
-/// And from so much time on: a busy machine has steps that take longer.
+/// Minimal difference from the median for a worker to be far slower: on a busy machine some steps
+/// take longer.
 const NOTICEABLE: Duration = Duration::from_millis(1);
 
 const CURE_OF_MACHINE: &str = "give it less to do (work = speed), let no other wait for it \
                                (backup:1, ssp:3, asp), or have its part done twice (redundancy)";
 const CURE_OF_LINK: &str = "let no other wait for it (ssp:3, asp, auto), or have more under way \
                             (in-flight); larger mini-batches need fewer round trips";
-/// Where no other waits for it anyway.
+/// The cures if no other worker waits for it.
 const CURE_OF_SLOW_MACHINE: &str =
     "give it less to do (work = speed), or look at what else its machine does";
 const CURE_OF_SLOW_LINK: &str =
     "have more under way (in-flight); larger mini-batches need fewer round trips";
 
-/// The worker that the others wait for most, then workers that are far slower, the slowest first.
+/// Returns the worker that the others wait for most, then workers that are far slower, the slowest
+/// first.
 pub(super) fn findings(status: &Status) -> Vec<Finding> {
     let holder = holder(status);
     let held_by = holder.as_ref().and_then(|finding| finding.worker);
@@ -46,7 +48,7 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
     holder.into_iter().chain(slower).collect()
 }
 
-/// How many times slower than the median a worker is, if that is far.
+/// Returns the multiple of the median time that a worker takes, if it is far slower.
 fn times_slower(status: &Status, usual: &Usual) -> Option<f64> {
     let median = pace::median(status, Usual::own)?;
     let times = usual.own().as_secs_f64() / median.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -59,7 +61,8 @@ fn total(status: &Status) -> TimeSpent {
     total
 }
 
-/// The worker that the others wait for most, if that takes much of their time.
+/// Returns the worker that the others wait for most, if the wait is a considerable share of their
+/// time.
 fn holder(status: &Status) -> Option<Finding> {
     let there = || status.members.iter().filter(|member| pace::is_there(member));
     let mut held = BTreeMap::<WorkerId, Duration>::new();
@@ -86,7 +89,7 @@ fn holder(status: &Status) -> Option<Finding> {
     Some(of_holder(status, member, &usual, percent))
 }
 
-/// The larger of computing and network, where no worker is in the way.
+/// Returns the larger of compute and network time as the finding, if no worker delays the others.
 pub(super) fn bound(status: &Status) -> Finding {
     let total = total(status);
     let all = total.total().as_secs_f64();
@@ -112,7 +115,7 @@ pub(super) fn bound(status: &Status) -> Finding {
     Finding::new(Cause::ComputeBound, None, says, "all is well; more workers would make it faster")
 }
 
-/// A worker's link, as the kernel knows it.
+/// Describes a worker's link by the kernel's figures.
 fn link_in_words(member: &MemberStatus) -> String {
     let Some(tcp) = member.link.and_then(|link| link.tcp) else { return "its link".to_owned() };
     let again = match tcp.retransmits {
@@ -122,7 +125,7 @@ fn link_in_words(member: &MemberStatus) -> String {
     format!("its link (round trip {}, {again})", span(tcp.rtt))
 }
 
-/// The part of its own time that is to blame, in words.
+/// Describes the part of the worker's own time that is to blame.
 fn blame(cause: Cause, member: &MemberStatus, usual: &Usual) -> String {
     let (what, part) = match cause {
         Cause::Machine => ("its machine computes".to_owned(), usual.compute),
@@ -137,7 +140,7 @@ fn blame(cause: Cause, member: &MemberStatus, usual: &Usual) -> String {
     )
 }
 
-/// The worker for whom the others wait `percent` of their time.
+/// The finding about the worker for which the others wait `percent` of their time.
 fn of_holder(status: &Status, member: &MemberStatus, usual: &Usual, percent: f64) -> Finding {
     let worker = member.worker;
     let (cause, cure) = if usual.network < usual.compute {
@@ -155,7 +158,8 @@ fn of_holder(status: &Status, member: &MemberStatus, usual: &Usual, percent: f64
     Finding::new(cause, Some(worker), says, cure)
 }
 
-/// A worker that is `times` slower than the median, and that the others do not wait for.
+/// The finding about a worker that is `times` slower than the median, and that the others do not
+/// wait for.
 fn far_slower(status: &Status, member: &MemberStatus, usual: &Usual, times: f64) -> Finding {
     let worker = member.worker;
     let median = |of| pace::median(status, of).unwrap_or_default();

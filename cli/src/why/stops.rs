@@ -1,4 +1,4 @@
-//! Waits of the whole run: for a server, a standby, workers that it needs.
+//! Waits of the whole run: for a server, a standby, or workers that it needs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::pace::STUTTER;
 use super::verdict::{Cause, Finding};
 use super::{Way, span, workers_in_words};
 
-/// Whether no worker can go on, whatever it does itself.
+/// True if no worker can make progress, whatever it does itself.
 pub(super) fn stand_still(status: &Status) -> bool {
     let reason = status.wait.as_ref().map(|wait| wait.reason);
     matches!(status.phase, Phase::Gathering | Phase::Ending)
@@ -77,7 +77,8 @@ pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
     }
 }
 
-/// Whether the server can do nothing before its standby confirms it, or is done without.
+/// True if the server has to wait until its standby confirms, or until it may continue without the
+/// standby.
 pub(super) fn needs_standby(status: &Status) -> bool {
     let reason = status.wait.as_ref().map(|wait| wait.reason);
     matches!(reason, Some(WaitReason::Standby | WaitReason::StandbySilent))
@@ -108,18 +109,18 @@ fn missing_workers(status: &Status, wait: &Wait, way: &Way) -> Finding {
     Finding::new(Cause::Missing, None, says, cure)
 }
 
-/// When the run ends if what it waits for does not come.
+/// Describes when the run ends if the awaited workers do not come.
 fn end(wait: &Wait) -> String {
     wait.left.map_or_else(String::new, |left| format!("; without them it ends in {}", span(left)))
 }
 
-/// When the run ends without the one worker or server that it waits for.
+/// Describes when the run ends without the one worker or server that it waits for.
 pub(super) fn ends_without(wait: &Wait) -> String {
     wait.left
         .map_or_else(String::new, |left| format!("; the run ends in {} without it", span(left)))
 }
 
-/// A server that is away, and which process can take its place.
+/// The finding about a server that is away, with the process that can replace it.
 fn missing_server(status: &Status, wait: &Wait, server: ServerId, way: &Way) -> Finding {
     let left = ends_without(wait);
     let (waited, known) =
@@ -153,7 +154,8 @@ fn missing_server(status: &Status, wait: &Wait, server: ServerId, way: &Way) -> 
     Finding::new(Cause::Missing, None, says, cure)
 }
 
-/// A worker cannot be with one of the other servers, which is there.
+/// The finding about a worker that cannot reach one of the other servers, although the server is
+/// present.
 fn unreached(status: &Status, member: &MemberStatus) -> Option<Finding> {
     let (unreached, since) = member.unreached.as_ref()?;
     let server = status.servers.iter().find(|server| server.server == unreached.server);
@@ -170,15 +172,15 @@ fn unreached(status: &Status, member: &MemberStatus) -> Option<Finding> {
     Some(Finding::new(Cause::Unreached, Some(worker), says, cure))
 }
 
-/// A worker that was refused and tries again does so within so many leases.
+/// A refused worker that still tries does so within this many leases.
 const STILL_TRIES: u32 = 3;
 
-/// Workers and servers that want to take part and are refused.
+/// Returns findings about workers and servers that were refused.
 pub(super) fn refused(status: &Status) -> Vec<Finding> {
     if status.phase == Phase::Ending {
         return Vec::new();
     }
-    // One that has given up may be what the run still waits for.
+    // The run may still wait for one that has given up, so keep refusals from the whole wait.
     let of_wait = status.wait.as_ref().filter(|wait| wait.reason == WaitReason::Workers);
     let waited = of_wait.map_or(Duration::ZERO, |wait| wait.waited);
     let recent =

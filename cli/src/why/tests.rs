@@ -16,12 +16,12 @@ use crate::args::SecurityArgs;
 const OPEN: SecurityArgs =
     SecurityArgs { tls: None, psk: None, group_readable_key: false, insecure: false };
 
-/// A way to a server that lets all in.
+/// A connection to a server without authentication.
 pub(crate) fn way(address: &str) -> Way {
     Way::new(address.into(), &OPEN)
 }
 
-/// The findings, where the server is at an address that tests can know.
+/// The findings for a server at an address that tests know.
 fn verdict(status: &Status) -> Vec<Finding> {
     super::verdict(status, &way("gw:7070"))
 }
@@ -30,7 +30,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A worker with ten steps of these parts, that was given parameters `since` ago.
+/// A worker with ten steps of these parts, to which parameters were sent 1 ms ago.
 pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> MemberStatus {
     let [compute, network, barrier] = parts.map(|part| ms(10 * part));
     let held = held_by.map(|by| Held { by: WorkerId(by), waited: barrier });
@@ -76,7 +76,7 @@ fn recipe(is_synthetic: bool) -> String {
     serde_json::to_string(&spec).unwrap()
 }
 
-/// A run that goes on.
+/// A run that makes progress.
 pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
     Status {
         job: "night run".into(),
@@ -150,7 +150,7 @@ fn a_server_that_does_not_say_its_part_is_named() {
     assert_eq!((findings[0].cause, findings[0].worker), (Cause::Overdue, None));
     assert!(findings[0].says.starts_with("server 2 is asked"), "{}", findings[0].says);
     assert_eq!(WaitsFor::of(&late, &waiting), WaitsFor::Server { server: ServerId(1) });
-    // A turn between servers is what such an update costs.
+    // Such an update always costs a round trip between servers.
     assert_ne!(verdict(&after(Duration::from_millis(3)))[0].cause, Cause::Overdue);
 }
 
@@ -190,13 +190,13 @@ fn what_stops_the_run_now_comes_before_what_slows_it() {
     }
 }
 
-/// A worker that has been silent for so long, in this state since then.
+/// A worker that has been silent, and in this state, for so many seconds.
 fn silent(worker: u32, state: MemberState, seconds: u64) -> MemberStatus {
     let silent = Duration::from_secs(seconds);
     MemberStatus { state, silent, since: silent, ..member(worker, [10, 5, 0], None) }
 }
 
-/// Three workers of a run that waits for none of them, as under ASP.
+/// Three workers of a run in which none waits for another, as under ASP.
 fn asynchronous(third: MemberStatus) -> Status {
     status(vec![member(0, [10, 5, 0], None), member(1, [10, 5, 0], None), third])
 }
@@ -268,7 +268,7 @@ fn the_first_gradient_of_a_worker_is_overdue_by_the_times_of_the_others() {
 
 #[test]
 fn of_24_workers_the_lost_come_first_then_the_one_that_is_six_times_slower() {
-    // BSP, where they wait for the slow one; SSP and ASP, where none waits.
+    // BSP, where the others wait for the slow worker; SSP and ASP, where none waits.
     for (barrier, held_by) in [(75, Some(9)), (0, None)] {
         let mut members: Vec<_> = (0..24).map(|id| member(id, [10, 5, barrier], held_by)).collect();
         members[4] = silent(4, MemberState::Lost, 29);
@@ -295,7 +295,7 @@ fn of_24_workers_the_lost_come_first_then_the_one_that_is_six_times_slower() {
 fn a_far_slower_link_is_told_from_a_machine_where_no_other_waits() {
     let findings = verdict(&asynchronous(member(2, [10, 90, 0], None)));
     assert_eq!((findings[0].cause, findings[0].worker), (Cause::Link, Some(WorkerId(2))));
-    // A busy machine makes some short steps longer: that is not worth a word.
+    // A busy machine makes some short steps longer, which is not reported.
     let quick = |compute| {
         let spent = TimeSpent { compute, ..TimeSpent::default() };
         move |worker| MemberStatus {
@@ -308,7 +308,7 @@ fn a_far_slower_link_is_told_from_a_machine_where_no_other_waits() {
     assert_eq!(verdict(&all)[0].cause, Cause::ComputeBound);
 }
 
-/// A run that waits for its second server of three.
+/// A run that waits for the second of its three servers.
 fn without_a_server(successor: Successor, address: &str) -> Status {
     let server = |server, address: &str, away| ServerStatus {
         server: ServerId(server),

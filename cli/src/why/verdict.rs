@@ -1,4 +1,4 @@
-//! What is wrong, in plain words, and what to do about it.
+//! Findings about a run: causes of trouble and their cures, in plain words.
 
 use pstrain_compute::id::WorkerId;
 use pstrain_wire::Status;
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::{Way, gone, slow, stops};
 
-/// One cause, with its cure.
+/// A cause with its cure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// Its stable name.
+    /// The cause, under a name that stays stable for programs.
     pub(crate) cause: Cause,
-    /// The worker that it is about, if it is about one.
+    /// The worker concerned, if it is a single one.
     pub(crate) worker: Option<WorkerId>,
     pub(crate) says: String,
     pub(crate) cure: String,
@@ -28,7 +28,7 @@ impl Finding {
     }
 }
 
-/// What can be the matter.
+/// The causes that a finding can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Cause {
@@ -47,11 +47,11 @@ pub(crate) enum Cause {
     TooEarly,
 }
 
-/// The findings of a status: the most urgent first, and at least one. `way` is how the server was
-/// asked.
+/// Returns the findings of a status, the most urgent first, and at least one. `way` is the
+/// connection over which the status was requested.
 ///
-/// First comes what all wait for, then workers that are gone, silent or late, then refusals, then
-/// workers that are far slower than the others. Only if there is none of these, it says where the
+/// The order is: waits of the whole run, workers that are gone, silent or late, refusals, workers
+/// that are far slower than the others. If there are none of these, the only finding is where the
 /// time goes.
 pub(crate) fn verdict(status: &Status, way: &Way) -> Vec<Finding> {
     let mut findings = stops::findings(status, way);

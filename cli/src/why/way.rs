@@ -1,4 +1,4 @@
-//! The way to a server, as a worker or another server that is started needs it.
+//! The connection to a server, as flags for a worker or server that is started.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use pstrain_wire::Status;
 
 use crate::args::SecurityArgs;
 
-/// Where a server answered, and how the connection was secured.
+/// Address of a server and security of connections to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     address: String,
-    /// The flags for security that are the same for each process.
+    /// Security flags that are the same for all processes.
     flags: String,
-    /// Whether each process has certificates of its own.
+    /// True if each process has certificates of its own.
     has_certificates: bool,
 }
 
@@ -39,12 +39,13 @@ impl Way {
         &self.address
     }
 
-    /// The address, and the flags for security that are the same for each process.
+    /// Returns the address, and the security flags that are the same for all processes.
     pub(super) fn in_flags(&self) -> String {
         format!("{}{}", self.address, self.flags)
     }
 
-    /// The command that starts these workers, and in words what is different for each of them.
+    /// Returns the command that starts these workers, followed by the parts of it that differ
+    /// between them.
     pub(super) fn worker(&self, status: &Status, workers: &[WorkerId]) -> String {
         let (id, whose) = match workers {
             [worker] => (format!(" --id {worker}"), format!("the --tls folder of worker {worker}")),
@@ -73,7 +74,7 @@ impl Way {
     }
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell, if needed.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+,:@%".contains(letter);

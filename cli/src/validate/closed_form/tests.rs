@@ -1,4 +1,4 @@
-//! Against the published cases, and against workers that are played out one push at a time.
+//! The closed form against published cases, and against a simulation one push at a time.
 
 use super::*;
 
@@ -12,7 +12,8 @@ fn near(found: f64, wanted: f64, within: f64) {
     assert!((found - wanted).abs() <= within, "{found} is not {wanted}");
 }
 
-/// Total time, and mean staleness of each worker in the second half of the run.
+/// Simulates a job; returns its total time, and the mean staleness of each worker in the second
+/// half of the run.
 fn played(policy: Policy, cycles: &[u64], gradients: u64) -> (u64, Vec<f64>) {
     let slack = match policy {
         Policy::Bsp => 0,
@@ -22,7 +23,7 @@ fn played(policy: Policy, cycles: &[u64], gradients: u64) -> (u64, Vec<f64>) {
     };
     let mut version = 0;
     let mut clocks = vec![0_u64; cycles.len()];
-    // Of each worker that computes: when its push comes, and the version it computes on.
+    // For each computing worker: when its push arrives, and the version that it is based on.
     let mut busy: Vec<Option<(u64, u64)>> = cycles.iter().map(|time| Some((*time, 0))).collect();
     let mut stale = vec![Vec::new(); cycles.len()];
     loop {
