@@ -110,7 +110,7 @@ impl DurableFolder {
         label::make_folder(path, &LABELS)
     }
 
-    /// Turns a claimed folder into that of a run; `job` is the text of its job file.
+    /// Turns a claimed folder into a run's state folder; `job` is the text of its job file.
     pub(crate) fn create(
         claimed: StateFolder,
         identity: Identity,
@@ -120,6 +120,7 @@ impl DurableFolder {
         label::write(&state.path().join("job.toml"), job)?;
         let has_log = identity.durability == Durability::Log;
         let log = has_log.then(|| state.begin_log(&Files, 0)).transpose()?;
+        // Last: a labelled folder can be resumed, so it must be complete.
         label::put(state.path(), IDENTITY, &identity)?;
         let found = Found { checkpoint: None, logs: Vec::new(), newest: 0, damaged: Vec::new() };
         let checkpoint_every = identity.checkpoint_every;
@@ -222,6 +223,7 @@ impl ShardFolder {
             state.begin_log(&Files, 0)?;
         }
         let folder = Self { place, number, durability, checkpoint_every };
+        // Last, after the log: a labelled folder can be resumed.
         label::put(path, SHARD, &folder)?;
         Ok((state, folder))
     }

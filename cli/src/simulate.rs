@@ -207,6 +207,7 @@ impl Virtual {
         let cache = data;
         let Resolved { mut job, data } =
             layers.resolve_with(|source, settings| cache.prepare(source, settings))?;
+        // Before `fitted`, which shrinks a timing model.
         let job_sha256 = hexadecimal(&job_digest(&job));
         let weight = fitted(&mut job, &scenario)?;
         let measured = (0..job.membership.workers)

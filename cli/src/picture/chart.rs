@@ -125,7 +125,7 @@ impl Plot<'_, '_> {
 
     fn line(&self, number: usize, series: &Series, of: usize) -> Drawn {
         let every = if series.marks.len() <= FEW { 1 } else { series.marks.len() / MARKERS };
-        // Offset the markers, so that those of different series do not coincide.
+        // Offset the markers, so that different series' markers do not coincide.
         let first = every * number / of.max(1) + every / (2 * of.max(1));
         let mut seen = 0;
         for part in self.parts(series) {

@@ -1,10 +1,10 @@
 //! The workers' filters, run again in a replay.
 //!
-//! A worker's filters depend on its gradients in the order in which it sent them, which is that of
-//! their sequence numbers. A gradient that was dropped while the worker had no other under way left
-//! no trace in their state. The order of updates does not tell when a worker with several gradients
-//! under way learned of a drop; such a gap cannot be replayed if the filters keep state from one
-//! gradient to the next.
+//! A worker's filters depend on its gradients in the order in which it sent them, which is the
+//! order of their sequence numbers. A gradient that was dropped while the worker had no other under
+//! way left no trace in their state. The order of updates does not tell when a worker with several
+//! gradients under way learned of a drop; such a gap cannot be replayed if the filters keep state
+//! from one gradient to the next.
 
 use std::ops::Range;
 

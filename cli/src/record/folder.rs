@@ -108,6 +108,7 @@ impl Folder {
             )
         };
         let KeptFolder { events, curve, timeline, order, histograms, lambda, strangers } = kept;
+        // A summary marks a complete run, which this is no longer.
         std::fs::remove_file(place(SUMMARY)).unwrap_or_default();
         let curve = cut(&place(CURVE), curve).with_context(|| cannot(CURVE))?;
         let events = Lines::go_on(&place(EVENTS), events, most).with_context(|| cannot(EVENTS))?;

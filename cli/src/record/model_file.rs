@@ -80,6 +80,7 @@ pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> any
             .permissions(std::fs::Permissions::from_mode(0o666))
             .tempfile_in(folder.unwrap_or_else(|| Path::new(".")))?;
         file.write_all(&bytes)?;
+        // On disk before the rename: a crash leaves the old file or the complete new one.
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;
         Ok(())

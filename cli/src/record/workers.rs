@@ -34,7 +34,7 @@ struct Cell {
 }
 
 impl WorkersSide {
-    /// Creates cells for workers of which each has at most `each` gradients under way.
+    /// Creates cells for workers that each have at most `each` gradients under way.
     pub(super) fn new(workers: usize, each: usize) -> Self {
         Self { cells: (0..workers * each).map(|_| Cell::default()).collect(), each }
     }
@@ -51,6 +51,7 @@ impl WorkersSide {
         let Some(cell) = self.cell(worker, *sequence) else { return };
         match event {
             Event::Received { .. } => {
+                // Marks the cell as incomplete until the gradient is sent.
                 cell.sequence.store(0, Ordering::Relaxed);
                 cell.received.store(now.as_nanos(), Ordering::Relaxed);
             }

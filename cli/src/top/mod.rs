@@ -42,6 +42,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
     let answers = ask_again_and_again(args)?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
     let done = live(&mut terminal, &mut top, &answers);
+    // Also after a failure: its message must print on a restored terminal.
     ratatui::restore();
     done
 }

@@ -127,7 +127,7 @@ pub(crate) fn predict(job: &Constant) -> Result<Prediction, String> {
         Policy::Asp => asp(&times, slowest, job.gradients),
         Policy::Ssp { slack } => ssp(&times, slowest, slack, job.gradients),
         Policy::KSync { workers } => k_sync(&times, workers, job.gradients),
-        // How stale gradients are depends on how pushes fall into updates.
+        // Staleness depends on how pushes are grouped into updates.
         Policy::Buffered => Prediction { staleness: None, ..asp(&times, slowest, job.gradients) },
     })
 }

@@ -61,8 +61,8 @@ pub(crate) struct World {
     pub(crate) error: f64,
     /// True if the time is too short to judge the error.
     pub(crate) too_short: bool,
-    /// Distances of the staleness distribution from that of virtual time: total variation (0 to 1),
-    /// and Wasserstein distance in updates.
+    /// Distances between the staleness distributions of this world and of virtual time: total
+    /// variation (0 to 1), and Wasserstein distance in updates.
     pub(crate) staleness_variation: Option<f64>,
     pub(crate) staleness_distance: Option<f64>,
     /// Median lateness of messages against the model, in milliseconds.

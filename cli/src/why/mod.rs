@@ -50,7 +50,7 @@ pub(crate) enum WaitsFor {
     Standby,
     /// A connection to one of the other servers.
     Way { server: ServerId },
-    /// A sign of life: its silence is longer than that of a live worker.
+    /// A sign of life: it has been silent for longer than a live worker is.
     Sign,
     /// The return of its connection.
     Link,

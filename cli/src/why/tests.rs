@@ -58,7 +58,7 @@ pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> Memb
     }
 }
 
-/// Of synthetic rows or of a file.
+/// The recipe of synthetic rows or of a file.
 fn recipe(is_synthetic: bool) -> String {
     let synthetic = SyntheticSpec { rows: 4000, seed: 1, columns: None };
     let spec = DataSpec {
