@@ -105,7 +105,7 @@ impl DurableFolder {
     ///
     /// # Errors
     ///
-    /// If the folder holds a run already.
+    /// If the folder is locked, or holds a run or other files of a server's state.
     pub(crate) fn claim(path: &Path) -> anyhow::Result<StateFolder> {
         label::make_folder(path, &LABELS)
     }

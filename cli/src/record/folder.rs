@@ -77,7 +77,7 @@ const STRANGERS: Sparing = Sparing::new(100, Duration::from_secs(10));
 #[derive(serde::Serialize)]
 struct Line<'a> {
     at_s: f64,
-    /// Refused connections of this kind before the event that have no line.
+    /// Refused connections before the event that have no line.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_before: Option<NonZeroU64>,
     #[serde(flatten)]
@@ -108,7 +108,7 @@ impl Folder {
             )
         };
         let KeptFolder { events, curve, timeline, order, histograms, lambda, strangers } = kept;
-        // A summary marks a complete run, which this is no longer.
+        // A summary marks a complete run; this one continues.
         std::fs::remove_file(place(SUMMARY)).unwrap_or_default();
         let curve = cut(&place(CURVE), curve).with_context(|| cannot(CURVE))?;
         let events = Lines::go_on(&place(EVENTS), events, most).with_context(|| cannot(EVENTS))?;
@@ -131,8 +131,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Returns the state for [`Self::go_on`], and the files that must be on disk before it. None
-    /// once the record has broken off.
+    /// Returns the state for [`Self::go_on`], and the files that must be synced for it to hold.
+    /// None once the record has broken off.
     pub(super) fn keep(&mut self) -> Option<(KeptFolder, Vec<File>)> {
         if self.trouble.is_some() {
             return None;
@@ -324,7 +324,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the summary last, once all other files are on disk.
+    /// Completes and syncs the files that grow, writes staleness.csv, and last the summary.
     pub(crate) fn finish(self, report: &Report) -> anyhow::Result<()> {
         let Self { path, events, timeline, order, histograms, trouble, .. } = self;
         let finish = || -> Result<(), (&'static str, io::Error)> {
