@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: commands and their arguments.
 
 mod bench;
 #[cfg(feature = "cert")]
@@ -56,43 +56,44 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Trains with a whole cluster in virtual time, over modelled links
     Simulate(SimulateArgs),
-    /// Serves the parameters of a job to workers that dial in
+    /// Serves the parameters of a job to the workers that connect
     Server(Box<ServerArgs>),
     /// Computes gradients for a server
     Worker(WorkerArgs),
-    /// Prints how a running job is doing: for whom it waits, and since when
+    /// Prints the state of a running job: which workers it waits for, and since when
     Status(StatusArgs),
-    /// Prints what there is to say of the parameters of a running job, or writes them to a file
+    /// Prints statistics of the parameters of a running job, or writes the parameters to a file
     Pull(PullArgs),
-    /// Adds values to the parameters of a running job, or puts them in their place
+    /// Adds values to the parameters of a running job, or replaces the parameters
     Push(PushArgs),
-    /// Prints why a running job is as fast as it is: who waits for whom, and where the time goes
+    /// Explains the speed of a running job: which workers wait for which, and where the time goes
     Why(StatusArgs),
-    /// Shows a running job live: its curve, its workers, and who holds whom back
+    /// Shows a running job live: its curve, its workers, and which workers hold up the others
     #[cfg(feature = "top")]
     Top(TopArgs),
-    /// Changes how a running job waits for its workers, lets a server go, or ends the run
+    /// Changes how a running job waits for its workers, removes a server, or ends the run
     Control(ControlArgs),
     /// Evaluates a trained model on a data file
     Eval(EvalArgs),
-    /// Computes the parameters of a past run again, from its order of updates
+    /// Recomputes the parameters of a past run from its order of updates
     Replay(ReplayArgs),
-    /// Looks at data, makes synthetic data, shows how a partition would look
+    /// Describes data, makes synthetic data, shows the parts of a partition
     Data(DataArgs),
     /// Measures this machine, so that training times of different machines can be compared
     Calibrate(CalibrateArgs),
-    /// Measures how fast it is here: steps, push-pulls, a server of many workers, simulated runs
+    /// Measures the speed of this machine: steps, push-pulls, a server of many workers, simulated
+    /// runs
     Bench(BenchArgs),
-    /// Plays the workers of `bench server`, which starts it
+    /// Plays the workers of `bench server`, which starts this command
     #[command(hide = true)]
     Crowd(CrowdArgs),
-    /// Makes the keys of a lab: a CA, certificates for its nodes, or a key that all share
+    /// Makes keys and certificates: a CA, certificates for its nodes, or a pre-shared key
     #[cfg(feature = "cert")]
     Cert(CertArgs),
-    /// Runs published experiments and sweeps of one's own: grids, repetitions, pictures, claims
+    /// Runs published experiments and your own sweeps: grids, repetitions, pictures, claims
     #[cfg(feature = "pictures")]
     Experiment(ExperimentArgs),
-    /// Runs jobs in virtual time, over shaped links and where possible over tc netem, and compares
+    /// Compares virtual time with shaped links and, where possible, with tc netem
     #[cfg(feature = "pictures")]
     Validate(ValidateArgs),
     /// Prints a completion script for a shell
@@ -103,7 +104,7 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// Which job: a file, the environment over it, flags over both.
+/// The job: settings from a file, overruled by the environment, overruled by flags.
 #[derive(Debug, Args)]
 pub(crate) struct JobArgs {
     /// Job file (TOML) with the settings below, without their dashes
@@ -122,7 +123,7 @@ pub(crate) struct RunArgs {
     pub(crate) job: JobArgs,
     #[command(flatten)]
     pub(crate) output: Output,
-    /// How the workers of this process talk to its server
+    /// Transport between the workers of this process and its server
     #[arg(long, value_enum, default_value_t = Transport::Memory)]
     pub(crate) transport: Transport,
 }
@@ -145,32 +146,33 @@ pub(crate) enum Transport {
     Tcp,
 }
 
-/// How connections are secured. Without any of these only this machine takes part, in plain text.
+/// Security of connections. Without any of these flags, only this machine can connect, in plain
+/// text.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SecurityArgs {
-    /// Use TLS 1.3 with certificates on both sides: a folder with ca.pem, node.pem and node.key as
-    /// `pstrain cert` makes them, and revoked.pem if there is one
+    /// Use TLS 1.3 with certificates on both sides: a folder that `pstrain cert` makes, with
+    /// ca.pem, node.pem, node.key and, if there is one, revoked.pem
     #[arg(long, global = true, value_name = "FOLDER", conflicts_with_all = ["psk", "insecure"])]
     pub(crate) tls: Option<PathBuf>,
-    /// Encrypt with a key that all share: a file that `pstrain cert psk` makes
+    /// Encrypt with a pre-shared key: a file that `pstrain cert psk` makes
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) psk: Option<PathBuf>,
-    /// Accept a key file (node.key, or the one after --psk) that root owns and its group can read,
-    /// as Kubernetes (fsGroup) and systemd hand secrets over: all members of that group can read it
+    /// Accept a key file (node.key, or the file of --psk) that root owns and its group can read, as
+    /// Kubernetes (fsGroup) and systemd provide secrets: all members of that group can read it
     #[arg(long, global = true)]
     pub(crate) group_readable_key: bool,
-    /// Allow plain text with other machines: whoever can reach them can read it, change it and take
-    /// part
+    /// Allow plain text with other machines: anyone who reaches them can read and change the
+    /// traffic and take part in the run
     #[arg(long, global = true)]
     pub(crate) insecure: bool,
 }
 
-/// What of gradients goes to a standby.
+/// Form in which gradients are replicated to a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Replicated {
-    /// Each push.
+    /// Each push, as it arrives.
     Pushes,
-    /// What those of a round are combined to.
+    /// The combined gradient of a round, once the round closes.
     Updates,
 }
 
@@ -183,19 +185,19 @@ impl From<Replicated> for Replicate {
     }
 }
 
-/// What survives a crash of the server.
+/// State that survives a crash of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Durability {
     /// Nothing.
     None,
-    /// What was there at the last checkpoint.
+    /// The state at the last checkpoint.
     Checkpoint,
-    /// All that was acknowledged.
+    /// Everything that was acknowledged.
     Log,
 }
 
-/// Which of a job's servers one is; not the first.
+/// Position of a server in its group; never the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardPlace {
     pub(crate) server: ServerId,
@@ -236,8 +238,7 @@ pub(crate) struct ServerArgs {
     pub(crate) security: SecurityArgs,
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Be server K of the M of a job, and do what the first, which coordinates, decides; the job
-    /// comes from there
+    /// Be server K of the M servers of a job; server 1 coordinates and sends the job
     #[arg(
         long,
         value_name = "K/M",
@@ -245,20 +246,20 @@ pub(crate) struct ServerArgs {
         conflicts_with_all = ["job", "print_job", "out", "json"]
     )]
     pub(crate) shard: Option<ShardPlace>,
-    /// Be one more server of a job that runs: the longest key range of one of the others is cut in
-    /// half, and this one has the upper half from then on
+    /// Join a running job as an additional server: the longest key range of the other servers is
+    /// cut in half, and this server takes the upper half
     #[arg(
         long,
         group = "follows",
         conflicts_with_all = ["job", "print_job", "out", "json"]
     )]
     pub(crate) join: bool,
-    /// Where server 1 of the job is, for --shard and --join
+    /// Address of server 1 of the job, for --shard and --join
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", requires = "follows")]
     pub(crate) coordinator: Address,
-    /// Stand by for the server at this address, which has the same job: keep all that it knows, and
-    /// lead in its place once it is gone and half of the workers have lost it, too. From then on
-    /// nothing is acknowledged that only one of the two has. Who comes to the standby is sent to
+    /// Be the standby of the server at this address, which has the same job: replicate its state,
+    /// and lead in its place once it is gone and half of the workers have lost it, too. From then
+    /// on the server acknowledges only what both have. The standby refers workers and clients to
     /// this address, so give one that workers can reach
     #[arg(
         long,
@@ -266,12 +267,12 @@ pub(crate) struct ServerArgs {
         conflicts_with_all = ["shard", "join", "resume"]
     )]
     pub(crate) standby_of: Option<Address>,
-    /// Where workers reach this server, for --shard, --join and --standby-of [default: where it
-    /// listens]
+    /// Address at which workers reach this server, for --shard, --join and --standby-of [default:
+    /// the address of --listen]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<Address>,
-    /// What of gradients goes to a standby. updates: of a round what they are combined to, once it
-    /// closes, so that k pushes weigh as one. pushes: each, as it comes
+    /// Form in which gradients go to a standby. updates: the combined gradient of each round, once
+    /// the round closes, so that k pushes cost the traffic of one. pushes: each push, as it arrives
     #[arg(
         long,
         value_name = "pushes|updates",
@@ -279,11 +280,11 @@ pub(crate) struct ServerArgs {
         conflicts_with_all = ["shard", "join"]
     )]
     pub(crate) replicate: Replicated,
-    /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was
-    /// there at the last checkpoint; all that came since is lost, as a whole, and workers join
-    /// anew; several servers take theirs together, when the first says so, and must all have this.
-    /// It costs next to nothing. log: all that was acknowledged, since every input is on the disk
-    /// before anybody sees an answer to it; each answer waits for the disk
+    /// What survives a crash of the server or its machine. none: nothing. checkpoint: the state at
+    /// the last checkpoint; all later updates are lost, and workers join again; several servers
+    /// take their checkpoints together, when server 1 says so, and must all have this setting;
+    /// costs next to nothing. log: everything that was acknowledged, since each input is on the
+    /// disk before its answer is sent; each answer waits for the disk
     #[arg(
         long,
         value_name = "none|checkpoint|log",
@@ -291,34 +292,34 @@ pub(crate) struct ServerArgs {
         requires_ifs = [("log", "state"), ("checkpoint", "state")]
     )]
     pub(crate) durability: Durability,
-    /// The new folder for what is kept; needed by --durability checkpoint and log
+    /// New folder for the state; needed by --durability checkpoint and log
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// How often the whole state is written to --state, while training goes on. What came since is
-    /// what a crash loses under --durability checkpoint; under log it is what a server that is
-    /// resumed reads again, and how long the log becomes (a log of 64 MiB that is 8 times the state
-    /// does not wait so long)
+    /// Time between two checkpoints of the whole state in --state, while training continues. A
+    /// crash under --durability checkpoint loses the updates since the last one. Under log, a
+    /// resumed server replays the inputs since the last one, and the log grows until the next (a
+    /// log of 64 MiB that is 8 times the state triggers one earlier)
     #[arg(
         long, value_name = "TIME", default_value = "30s", requires = "state", value_parser = some_time
     )]
     pub(crate) checkpoint_every: humantime::Duration,
-    /// Go on with the run that is kept in this folder, and keep it there; the job, the durability
-    /// and the results folder are those it had
+    /// Continue the run that is kept in this folder, and keep it there; the job, the durability and
+    /// the results folder stay those of the run
     #[arg(
         long,
         value_name = "DIR",
         conflicts_with_all = ["durability", "state", "checkpoint_every", "job", "print_job"]
     )]
     pub(crate) resume: Option<PathBuf>,
-    /// Serve the run's numbers to Prometheus at http://HOST:PORT/metrics
+    /// Serve the metrics of the run to Prometheus at http://HOST:PORT/metrics
     #[cfg(feature = "metrics")]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<String>,
     #[command(flatten)]
     pub(crate) log: LogArgs,
-    /// How often to say how the run is doing: updates, loss, accuracy, who is there and who is
-    /// awaited; 0s or never turns it off [default: 1m, but never on a terminal that shows the
-    /// progress]
+    /// Time between two progress messages: updates, loss, accuracy, workers that are present and
+    /// workers that are awaited; 0s or never turns them off [default: 1m, but never on a terminal
+    /// that shows the progress]
     #[arg(
         long,
         value_name = "TIME|never",
@@ -332,26 +333,26 @@ pub(crate) struct ServerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
-    /// The server: HOST:PORT or unix:PATH
+    /// Address of the server: HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) server: Address,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
-    /// This worker's data: a file or folder, `synthetic` if the job's data are, or `server` to be
-    /// sent them. Without it: what the job says, as far as that needs no file
+    /// This worker's data: a file or folder, `synthetic` if the job's data are synthetic, or
+    /// `server` to receive them from the server. Without it: the job's data, if they need no file
     #[arg(long, value_name = "PATH|synthetic|server")]
     pub(crate) data: Option<String>,
-    /// The number of the worker to be (1, 2, ...); without it the server chooses
+    /// Worker id to ask for (1, 2, ...); without it the server chooses one
     #[arg(long)]
     pub(crate) id: Option<WorkerId>,
-    /// Be the worker of the rank that the engine which started this process gave it, worker 1 for
-    /// rank 0, and refuse a job of another number of workers than the engine started
+    /// Take the rank that the launching engine gave this process (rank 0 is worker 1), and refuse a
+    /// job whose number of workers is not the number that the engine started
     #[arg(long, value_enum, value_name = "auto|ENGINE", conflicts_with = "id")]
     pub(crate) rank: Option<RankOf>,
     /// A name for tables and messages [default: host name and process id]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// How long the server may be silent, until the job says another time
+    /// How long the server may be silent, until the worker knows the lease of the job
     #[arg(long, default_value = "5s", value_parser = some_time)]
     pub(crate) lease: humantime::Duration,
     #[command(flatten)]
@@ -363,7 +364,7 @@ pub(crate) struct WorkerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// The server: HOST:PORT or unix:PATH
+    /// Address of the server: HOST:PORT or unix:PATH
     pub(crate) address: Address,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
@@ -377,14 +378,14 @@ pub(crate) struct StatusArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
-    /// The server, of several the first: HOST:PORT or unix:PATH
+    /// Address of the server, with several that of server 1: HOST:PORT or unix:PATH
     pub(crate) address: Address,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
-    /// Which keys: A..B (B is not one of them), A.., ..B; without it all
+    /// Range of keys: A..B (without B), A.., ..B; without it all keys
     #[arg(long, value_name = "A..B")]
     pub(crate) keys: Option<Keys>,
-    /// Write the values that are not 0 to this file, a line `KEY VALUE` each
+    /// Write the values that are not 0 to this file, one line `KEY VALUE` each
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Print one JSON object
@@ -397,24 +398,25 @@ pub(crate) struct PullArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PushArgs {
-    /// The server, of several the first: HOST:PORT or unix:PATH
+    /// Address of the server, with several that of server 1: HOST:PORT or unix:PATH
     pub(crate) address: Address,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
-    /// Which keys: A..B (B is not one of them), A.., ..B; without it all
+    /// Range of keys: A..B (without B), A.., ..B; without it all keys
     #[arg(long, value_name = "A..B")]
     pub(crate) keys: Option<Keys>,
-    /// The values, as pull writes them: lines `KEY VALUE`, keys ascending; 0 for keys that are
-    /// missing. Or a model of the same form, a file that ends in .safetensors
+    /// The values, as pull writes them: lines `KEY VALUE`, keys ascending; 0 for missing keys. Or a
+    /// model of the same form, a file that ends in .safetensors
     #[arg(long, value_name = "FILE")]
     pub(crate) from: PathBuf,
-    /// Put the values in the place of the parameters instead of adding them
+    /// Replace the parameters by the values instead of adding them
     #[arg(long)]
     pub(crate) set: bool,
-    /// Print one JSON object instead of words
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
-    /// How long to wait until it has happened; what comes too late still happens
+    /// How long to wait until the values are in the parameters; after a timeout they may still get
+    /// there
     #[arg(long, default_value = "1m", value_parser = some_time)]
     pub(crate) timeout: humantime::Duration,
 }
@@ -422,11 +424,11 @@ pub(crate) struct PushArgs {
 #[cfg(feature = "top")]
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// The server: HOST:PORT or unix:PATH
+    /// Address of the server: HOST:PORT or unix:PATH
     pub(crate) address: Address,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
-    /// How long to wait between two questions
+    /// Time between two requests
     #[arg(long, default_value = "1s", value_parser = some_time)]
     pub(crate) interval: humantime::Duration,
     /// How long to wait for an answer
@@ -436,16 +438,17 @@ pub(crate) struct TopArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ControlArgs {
-    /// The server: HOST:PORT or unix:PATH
+    /// Address of the server: HOST:PORT or unix:PATH
     pub(crate) address: Address,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
     #[command(subcommand)]
     pub(crate) command: ControlCommand,
-    /// Print one JSON object instead of words
+    /// Print one JSON object instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// How long to wait until it has happened; what comes too late still happens
+    /// How long to wait until the command has taken effect; after a timeout it may still take
+    /// effect
     #[arg(long, global = true, default_value = "1m", value_parser = some_time)]
     pub(crate) timeout: humantime::Duration,
 }
@@ -460,20 +463,19 @@ pub(crate) enum ControlCommand {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
-    /// Ends the run in order, as Ctrl-C at the server does: what is under way comes back and
-    /// counts, and all processes of the run end with code 3. Waits until the server has written its
-    /// results
+    /// Ends the run in order, as Ctrl-C at the server does: gradients under way still count, and
+    /// all processes of the run end with code 3. Waits until the server has written its results
     Stop,
-    /// Lets one of several servers go, once the others have its part of the parameters
+    /// Removes one of several servers, once the others have taken over its keys
     LeaveServer {
-        /// Its number; not 1, which coordinates
+        /// Number of the server; not 1, which coordinates
         server: u32,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
-    /// The model: model.safetensors, or the results folder that has it
+    /// The model: model.safetensors, or the results folder that contains it
     #[arg(long, value_name = "PATH")]
     pub(crate) model: PathBuf,
     /// The data: a file or folder, or `synthetic[:ROWS]`
@@ -492,16 +494,16 @@ pub(crate) struct ReplayArgs {
     /// Stop at this version of the parameters
     #[arg(long, value_name = "VERSION")]
     pub(crate) until: Option<u64>,
-    /// Stop before the first update whose gradient has a larger L2 norm, before clipping, and say
-    /// which mini-batches it was made of
+    /// Stop before the first update whose gradient has a larger L2 norm, before clipping, and print
+    /// the mini-batches behind it
     #[arg(long, value_name = "NORM")]
     pub(crate) break_norm: Option<f64>,
-    /// Where the run's data are today: a file or folder, or `synthetic[:ROWS]` [default: where its
-    /// job file says]
+    /// The run's data at their present place: a file or folder, or `synthetic[:ROWS]` [default:
+    /// where its job file says]
     #[arg(long, value_name = "PATH|synthetic")]
     pub(crate) data: Option<String>,
-    /// Where the other rows are today that the run was evaluated on, or yet others; none: the rows
-    /// held out of its data [default: where its job file says]
+    /// The run's evaluation rows at their present place, or other rows to evaluate on; none: the
+    /// rows held out of its data [default: where its job file says]
     #[arg(long, value_name = "PATH|synthetic|none")]
     pub(crate) evaluation_data: Option<String>,
     /// Write the model to this file
@@ -530,7 +532,7 @@ pub(crate) enum DataCommand {
     },
     /// Writes synthetic data in the format of the original files
     Synth {
-        /// How many rows
+        /// Number of rows
         #[arg(long, default_value_t = pstrain_data::synthetic::DEFAULT_ROWS)]
         rows: u64,
         /// The seed
@@ -539,11 +541,11 @@ pub(crate) enum DataCommand {
         /// The file to write
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
-        /// Replace the file if it is there
+        /// Replace the file if it exists
         #[arg(long)]
         overwrite: bool,
     },
-    /// Shows what each worker would get under a partition
+    /// Shows the part of each worker under a partition
     Split {
         #[command(flatten)]
         job: JobArgs,

@@ -1,4 +1,4 @@
-//! The arguments of `pstrain cert`.
+//! Arguments of `pstrain cert`.
 
 use std::path::PathBuf;
 
@@ -17,20 +17,20 @@ pub(crate) enum CertCommand {
     Ca {
         /// The new folder
         folder: PathBuf,
-        /// How long it is valid
+        /// Days until its certificate expires
         #[arg(long, value_name = "DAYS", default_value_t = 3650)]
         days: u32,
     },
-    /// Makes the folder that a node gives to --tls: a key, its certificate, and the CA's
+    /// Makes the folder that a node gives to --tls: a key, its certificate and that of the CA
     Node(NodeArgs),
-    /// Revokes a certificate: adds it to revoked.pem of the CA, which nodes want a copy of
+    /// Revokes a certificate: adds it to revoked.pem of the CA; copy that file to the nodes
     Revoke {
         /// The folder of the CA
         ca: PathBuf,
         /// The certificate: node.pem of the node's folder
         certificate: PathBuf,
     },
-    /// Makes a key that all share, for --psk
+    /// Makes a pre-shared key, for --psk
     Psk {
         /// The new file
         file: PathBuf,
@@ -45,23 +45,23 @@ pub(crate) struct NodeArgs {
     pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) role: RoleArgs,
-    /// How long it is valid
+    /// Days until the certificate expires
     #[arg(long, value_name = "DAYS", default_value_t = 365)]
     pub(crate) days: u32,
 }
 
-/// Whose certificate it is.
+/// The role that the certificate allows.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct RoleArgs {
-    /// A server's, with the names and addresses by which it is dialled; `localhost` for a Unix
+    /// For a server, with the names and addresses by which it is dialled; `localhost` for a Unix
     /// socket
     #[arg(long, value_name = "HOST", num_args = 1..)]
     pub(crate) server: Vec<String>,
-    /// A worker's, which may be the one with this number; without a number, any
+    /// For the worker with this number; without a number, for any worker
     #[arg(long, value_name = "NUMBER", num_args = 0..=1)]
     pub(crate) worker: Option<Option<WorkerId>>,
-    /// A client's, which may ask for the status and change the job
+    /// For a client, which may ask for the status and change the job
     #[arg(long)]
     pub(crate) client: bool,
 }

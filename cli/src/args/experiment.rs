@@ -1,4 +1,4 @@
-//! `pstrain experiment`.
+//! Arguments of `pstrain experiment` and `pstrain validate`.
 
 use std::path::PathBuf;
 
@@ -12,14 +12,14 @@ pub(crate) struct ExperimentArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExperimentCommand {
-    /// Lists the experiments that are shipped
+    /// Lists the shipped experiments
     List,
-    /// Prints the specification of an experiment: a file to begin one's own with
+    /// Prints the specification of an experiment, a file to start your own from
     Show {
         /// A shipped experiment, or a file
         name: String,
     },
-    /// Makes the runs of an experiment, or those that are missing, and reports
+    /// Executes the missing runs of an experiment, and reports
     Run(ExperimentRunArgs),
     /// Makes tables, pictures, claims and report again from the runs in a results folder
     Report {
@@ -37,22 +37,22 @@ pub(crate) enum ExperimentCommand {
     },
 }
 
-/// Settings over those of the base job.
+/// Settings that overrule those of the base job.
 #[derive(Debug, Args)]
 pub(crate) struct BaseArgs {
-    /// The data of all runs, as the job setting `data`
+    /// Data of all runs, as the job setting `data`
     #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
     pub(crate) data: Option<String>,
-    /// Other rows that all runs are evaluated on, as the job setting `evaluation-data`
+    /// Separate evaluation rows of all runs, as the job setting `evaluation-data`
     #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
     pub(crate) evaluation_data: Option<String>,
-    /// Give all runs another setting; may be repeated
+    /// Overrule another setting in all runs; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
     pub(crate) set: Vec<(String, String)>,
 }
 
 impl BaseArgs {
-    /// The settings with their values.
+    /// All of them as settings with their values.
     pub(crate) fn settings(&self) -> Vec<(String, String)> {
         let of = |key: &str, text: &Option<String>| text.clone().map(|text| (key.to_owned(), text));
         let data = [of("data", &self.data), of("evaluation-data", &self.evaluation_data)];
@@ -66,13 +66,13 @@ pub(crate) struct ExperimentRunArgs {
     pub(crate) experiment: String,
     #[command(flatten)]
     pub(crate) base: BaseArgs,
-    /// The results folder; runs that it holds already are not made again [default: results/NAME]
+    /// The results folder; runs that it already holds are not repeated [default: results/NAME]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Repetitions of each cell, with other seeds [default: what the experiment says]
+    /// Repetitions of each cell, with different seeds [default: what the experiment says]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) reps: Option<u32>,
-    /// Runs at a time [default: the number of cores]
+    /// Concurrent runs [default: the number of cores]
     #[arg(long, value_name = "NUMBER", value_parser = one_or_more)]
     pub(crate) jobs: Option<usize>,
     /// Real processes over shaped links instead of virtual time, one run after the other
@@ -81,7 +81,7 @@ pub(crate) struct ExperimentRunArgs {
     /// End with exit code 1 unless all claims hold
     #[arg(long)]
     pub(crate) check: bool,
-    /// Throw away the runs that the results folder holds
+    /// Discard the runs that the results folder holds
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Print one JSON object instead of the claims: cells and claims
@@ -94,8 +94,8 @@ pub(crate) struct ExperimentRunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
-    /// A job file (TOML), or an experiment: a shipped one or a file. `validation` is a grid made
-    /// for this
+    /// A job file (TOML), or an experiment: a shipped one or a file. The experiment `validation` is
+    /// a grid for this purpose
     pub(crate) jobs: String,
     #[command(flatten)]
     pub(crate) base: BaseArgs,

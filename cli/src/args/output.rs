@@ -1,4 +1,4 @@
-//! Results and messages of commands.
+//! Arguments for the results and messages of commands.
 
 use std::path::PathBuf;
 
@@ -14,11 +14,11 @@ pub(crate) struct Output {
     /// the job and the model to this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Replace the results that --out holds already
+    /// Replace the results that --out already holds
     #[arg(long, requires = "out")]
     pub(crate) overwrite: bool,
-    /// How large a file of --out may become that grows with each gradient. It ends there, or once
-    /// little of the disk is free; training goes on
+    /// Size limit of each file of --out that grows with every gradient. The file ends there, or
+    /// once little of the disk is free; training continues
     #[arg(long, value_name = "SIZE|none", default_value = "1GiB", value_parser = size_or_none)]
     pub(crate) out_limit: Most,
     /// Print one JSON object instead of tables
@@ -29,7 +29,7 @@ pub(crate) struct Output {
     pub(crate) quiet: bool,
 }
 
-/// How messages are written.
+/// Form of messages.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LogArgs {
     /// Write messages on stderr as text, or as JSON: one object a line, with time, level, message

@@ -1,10 +1,10 @@
 //! Sizes of files on the command line.
 
-/// How large a file may become; none: as large as its disk lets it.
+/// Size limit of a file, in bytes; `None`: limited only by the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Most(pub(crate) Option<u64>);
 
-/// The least limit: the first lines of a record need some of it.
+/// Smallest limit, in bytes: the first lines of a record need part of it.
 const LEAST: u64 = 16 * 1024;
 
 const UNITS: [(&str, u64); 7] = [
@@ -17,7 +17,7 @@ const UNITS: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
 ];
 
-/// A size, or none.
+/// Parses a size with its unit, or `none`.
 pub(super) fn size_or_none(text: &str) -> Result<Most, String> {
     if text == "none" {
         return Ok(Most(None));

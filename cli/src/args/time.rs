@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A time that is not 0.
+/// Parses a time other than 0.
 pub(super) fn some_time(text: &str) -> Result<humantime::Duration, String> {
     let time = humantime::Duration::from_str(text).map_err(|error| error.to_string())?;
     if time.is_zero() {
@@ -12,11 +12,11 @@ pub(super) fn some_time(text: &str) -> Result<humantime::Duration, String> {
     Ok(time)
 }
 
-/// How often something happens; none: never.
+/// Period of something; `None`: never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Every(pub(crate) Option<Duration>);
 
-/// A time, or never.
+/// Parses a time, or `never`; 0 is never, too.
 pub(super) fn time_or_never(text: &str) -> Result<Every, String> {
     if text == "never" {
         return Ok(Every(None));
