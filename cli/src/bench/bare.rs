@@ -1,5 +1,5 @@
-//! Bare sockets and channels that move as many bytes to and fro as a push-pull does: what any
-//! system on this machine would have to wait for.
+//! Bare sockets and channels that move the bytes of a push-pull back and forth: a lower bound for
+//! any system on this machine.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,8 +11,7 @@ use pstrain_transports::WallClock;
 
 use crate::args::Transport;
 
-/// The seconds that `bytes` take there and back, between two threads of this process; of `count`
-/// times.
+/// Seconds of one round trip of `bytes` between two threads of this process: the mean of `count`.
 ///
 /// # Errors
 /// If the system gives no sockets.
@@ -41,11 +40,12 @@ fn streams<S: Read + Write + Send + 'static>(
 ) -> anyhow::Result<f64> {
     let echo = std::thread::spawn(move || {
         let mut buffer = vec![0; bytes];
-        // It ends with the other side.
+        // The loop ends when the other side closes its end.
         while there.read_exact(&mut buffer).and_then(|()| there.write_all(&buffer)).is_ok() {}
     });
     let mut buffer = vec![1; bytes];
     let mut turn = || here.write_all(&buffer).and_then(|()| here.read_exact(&mut buffer));
+    // Not timed: warms up.
     turn()?;
     let clock = WallClock::start();
     for _ in 0..count {
@@ -70,11 +70,12 @@ fn channels(bytes: usize, count: u32) -> f64 {
     let mut message = Some(vec![1; bytes]);
     let mut turn = || {
         if let Some(bytes) = message.take() {
-            // Whoever is not there any more has broken down, and joining says so.
+            // Fails only if the echo thread has panicked; then `recv` returns nothing either.
             let _gone = to_there.send(bytes);
             message = from_there.recv().ok();
         }
     };
+    // Not timed: warms up.
     turn();
     let clock = WallClock::start();
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! Servers and workers as a run has them, without its records: what a push takes all together.
+//! Servers and workers as in a run, but without records: the total cost of a push.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -18,14 +18,14 @@ use pstrain_transports::{Evaluator, Mailbox, ServerServices, Transport, WorkerSe
 
 use crate::job::{Layers, Resolved};
 
-/// Long enough that nobody is taken for lost, and that nobody sends signs of life.
+/// Long enough that no worker is declared lost, and that no heartbeats are sent.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// Pushes that do not count: all that asks the system for memory, as bare sockets do before their
-/// time begins.
+/// Pushes before the timed ones: they allocate all buffers, as bare sockets do before they are
+/// timed.
 const WARM_UP: u64 = 3;
 
-/// To train on.
+/// Fewest training rows of a job.
 const LEAST_ROWS: u32 = 300;
 
 /// A job that pushes gradients without computing any.
@@ -34,10 +34,11 @@ pub(super) struct Pushes {
 }
 
 impl Pushes {
-    /// A job of `workers` asynchronous ones that push `count` gradients of so many parameters.
+    /// A job of `workers` asynchronous workers that together push `count` gradients of `parameters`
+    /// values each.
     pub(super) fn new(workers: u32, parameters: u32, count: u32) -> anyhow::Result<Self> {
-        // Whole numbers of epochs, of mini-batches that are as small as the least data set allows,
-        // of which three quarters are trained on.
+        // Whole epochs, with mini-batches as small as the smallest data set allows. Three quarters
+        // of the rows are training rows.
         let epoch = count.min(3000 * workers.div_ceil(1000));
         let batch = LEAST_ROWS.div_ceil(epoch);
         let settings = [
@@ -59,8 +60,8 @@ impl Pushes {
         (self.resolved.job, self.resolved.data)
     }
 
-    /// Trains over `transport`, with workers that `dial` gives transports to; the seconds that a
-    /// push took.
+    /// Trains over `transport`, with workers whose transports `dial` makes; returns the seconds per
+    /// push.
     pub(super) fn run<W: Transport + Send + 'static>(
         self,
         transport: impl Transport,
@@ -81,7 +82,7 @@ impl Pushes {
     }
 }
 
-/// Serves the job to its end, and tells `report` of every event; the seconds that a push took.
+/// Serves the job to its end and passes each event to `report`; returns the seconds per push.
 pub(super) fn serve(
     job: Job,
     mut transport: impl Transport,

@@ -1,4 +1,4 @@
-//! Many workers that one thread plays: they shake hands, and some of them push.
+//! Many workers played by one thread: all shake hands, and some of them push.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use pstrain_transports::{SocketTransport, Transport as _, TransportEvent};
 use pstrain_wire::worker::{Bye, Hello, Parameters, Pull, Push, PushHeader, Ready, Welcome};
 use pstrain_wire::{Limits, Message};
 
-/// So many knock at once: a server lets only some strangers stand at its door.
+/// Connections that shake hands at the same time: a server limits connections before their Hello.
 const AT_THE_DOOR: u32 = 32;
-/// How long the last messages may take to get out.
+/// Time allowed for sending the last messages.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Workers of one job, over one transport.
 pub(super) struct Crowd {
     transport: SocketTransport,
-    /// How many of them push: the first.
+    /// Number of workers that push: those with the lowest ids.
     busy: u32,
-    /// The rows of each.
+    /// Rows of each worker.
     rows: Vec<u64>,
     train: Fingerprint,
     gradient: Arc<Vec<f32>>,
     keys: KeyRange,
     dialled: u32,
-    /// Who is welcome.
+    /// Incarnations of the welcomed workers.
     members: BTreeMap<PeerId, Incarnation>,
     left: usize,
 }
 
 impl Crowd {
-    /// The workers of a job, of whom the first `busy` push.
+    /// The workers of a job; the first `busy` of them push.
     ///
     /// # Errors
     /// If the job has no parameters.
@@ -64,7 +64,7 @@ impl Crowd {
         })
     }
 
-    /// Takes part until the server says that the job is over.
+    /// Takes part until the server ends the job for all workers.
     ///
     /// # Errors
     /// If the server refuses or loses a worker.

@@ -1,9 +1,9 @@
-//! How fast is it on this machine? What `pstrain bench` measures, in units of users: a training
-//! step, a push-pull, pushes at a server of many workers, a simulated run.
+//! Measurements of `pstrain bench`, in units of users: a training step, a push-pull, pushes at a
+//! server of many workers, a simulated run.
 //!
-//! What is measured takes turns with what limits it (bare sockets that move the same bytes, the
-//! gradients alone), so that both meet whatever else the machine does: ratios of one run can be
-//! compared, times of different runs cannot.
+//! Each measurement alternates with its limit (bare sockets that move the same bytes, the gradients
+//! alone), so that other load on the machine affects both. Ratios of one run can therefore be
+//! compared; times of different runs cannot.
 
 mod bare;
 mod cluster;
@@ -22,58 +22,58 @@ use crate::args::{BenchArgs, BenchWhat, CrowdArgs};
 use crate::progress;
 use crate::table;
 
-/// Between two pictures of the sign of life.
+/// Time between two pictures of the spinner.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How much is measured.
+/// Extent of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Effort {
-    /// How often each thing is measured.
+    /// Measurements of each figure.
     rounds: usize,
-    /// Whether what takes long is measured, too.
+    /// True if slow measurements are included.
     long: bool,
 }
 
-/// Something that was measured several times.
+/// A quantity that was measured several times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Figure {
-    /// Which part of the house it is of.
+    /// The part of the benchmark that it belongs to.
     part: BenchWhat,
     what: String,
-    /// Of the numbers below.
+    /// Unit of the numbers below.
     unit: &'static str,
     median: f64,
     least: f64,
     greatest: f64,
     rounds: usize,
-    /// What each round took.
+    /// Time of each round.
     #[serde(skip)]
     seconds: Vec<f64>,
-    /// What that makes in a second.
+    /// Throughput, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<Rate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<Limit>,
 }
 
-/// So many of something in a second.
+/// Things per second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Rate {
     per_s: f64,
     of: &'static str,
 }
 
-/// What it is measured against, in the same unit and the same rounds.
+/// The limit that a figure is compared with, in the same unit and from the same rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Limit {
     what: &'static str,
     median: f64,
-    /// How many times the limit it takes: the median over the rounds.
+    /// Measurement divided by limit: the median over the rounds.
     ratio: f64,
 }
 
 impl Figure {
-    /// The figure of times in seconds, of one or many rounds.
+    /// A figure of times in seconds, one for each round.
     fn of_times(part: BenchWhat, what: String, seconds: Vec<f64>) -> Self {
         let us = sorted(seconds.iter().map(|seconds| 1e6 * seconds));
         let (unit, scale) = match middle(&us) {
@@ -85,7 +85,7 @@ impl Figure {
         Self { seconds, ..Self::of_values(part, what, unit, values) }
     }
 
-    /// The figure of what is not a time: its values in `unit`.
+    /// A figure of other quantities than times, with its values in `unit`.
     fn of_values(part: BenchWhat, what: String, unit: &'static str, values: Vec<f64>) -> Self {
         let values = sorted(values.into_iter());
         let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN);
@@ -94,14 +94,14 @@ impl Figure {
         Self { part, what, unit, median, least, greatest, rounds, seconds, rate: None, limit: None }
     }
 
-    /// The same, of so many things each time.
+    /// Adds the throughput, where each measurement covers `count` things.
     fn with_rate(mut self, count: f64, of: &'static str) -> Self {
         let median = middle(&sorted(self.seconds.iter().copied()));
         self.rate = Some(Rate { per_s: count / median, of });
         self
     }
 
-    /// The same beside what limits it, measured in the same rounds.
+    /// Adds the limit, measured in the same rounds.
     fn with_limit(mut self, limit: &[f64], what: &'static str) -> Self {
         let of_this = middle(&sorted(self.seconds.iter().copied()));
         let median = middle(&sorted(limit.iter().copied()));
@@ -118,15 +118,15 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// The value in the middle of sorted ones.
+/// The middle one of sorted values; NaN if there are none.
 fn middle(values: &[f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Measures what is asked for.
+/// Measures the parts that `args` names.
 ///
 /// # Errors
-/// If something cannot be set up: no port, no memory, no such number of connections.
+/// If something cannot be set up: no port, no memory, too few connections.
 pub(crate) fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Figure>> {
     let effort = if args.long {
         Effort { rounds: 11, long: true }
@@ -153,12 +153,12 @@ pub(crate) fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Figure>> {
 /// Plays the workers of a server that another process measures.
 ///
 /// # Errors
-/// If the server is not to be reached, or loses or refuses a worker.
+/// If the server cannot be reached, or loses or refuses a worker.
 pub(crate) fn play(args: &CrowdArgs) -> anyhow::Result<()> {
     server::play(args.crowded, &args.server.parse()?)
 }
 
-/// The figures for people.
+/// The figures as a table.
 pub(crate) fn show(figures: &[Figure]) -> String {
     let digits = |value: f64| match value {
         value if value >= 100.0 => format!("{value:.0}"),

@@ -1,5 +1,5 @@
-//! Pushes of 8 KB at one server of many workers. A process of its own plays them, so that what is
-//! said of this one is of the server.
+//! Pushes of 8 KB at one server of many workers. Another process plays the workers, so that the
+//! figures of this process are those of the server.
 
 use std::process::Command;
 use std::sync::mpsc::channel;
@@ -18,22 +18,22 @@ use crate::messages;
 use crate::record::{jain, peak_rss_mib};
 
 const PARAMETERS: u32 = 2_084;
-/// Of all workers together, and at least of each that is busy.
+/// Pushes of a round: of all workers together, and at least per busy worker.
 const PUSHES: (u32, u32) = (12_000, 10);
-/// The files of a process that are not connections, and some to spare.
+/// Open files of a process besides connections, with a margin.
 const OTHER_FILES: u64 = 100;
 
-/// Workers that connect, and those of them that push.
+/// Workers that connect, and how many of them push.
 type Size = (u32, u32);
 
-/// What one round told.
+/// Result of a round.
 #[derive(Clone, Copy, Debug)]
 struct Told {
-    /// Of a push.
+    /// Time per push.
     seconds: f64,
-    /// Jain's index of the pushes of those that were busy.
+    /// Jain's index of the pushes of the busy workers.
     fairness: f64,
-    /// The most memory of this process, where the system tells.
+    /// Peak memory of this process, where the system reports it.
     mib: Option<f64>,
 }
 
@@ -87,7 +87,7 @@ fn figures((workers, busy): Size, told: &[Told]) -> Vec<Figure> {
         let fairness = told.iter().map(|told| told.fairness).collect();
         let of_what = format!("  Jain's index of their pushes, {busy} busy");
         figures.push(Figure::of_values(part, of_what, "", fairness));
-        // The least: later rounds find what larger crowds have left with the allocator.
+        // The minimum: in later rounds the allocator still holds memory of larger crowds.
         let memory = told.iter().filter_map(|told| told.mib).reduce(f64::min);
         if let Some(memory) = memory {
             let of_what = format!("  memory of the server, {workers} workers");
@@ -105,7 +105,7 @@ fn what(workers: u32, busy: u32) -> String {
     }
 }
 
-/// Serves a crowd that `play` plays.
+/// Serves a crowd whose workers `play` plays.
 fn round(
     crowded: Crowded,
     play: impl FnOnce(Crowded, &Address) -> anyhow::Result<()> + Send + 'static,
@@ -127,7 +127,8 @@ fn round(
     };
     let (tell, ends) = channel();
     let tell_too = tell.clone();
-    // Nobody waits for the other if one of them fails: that is told before anybody's lease is over.
+    // Both threads report to one channel, so that the failure of either ends the round at once.
+    // Waiting for the other would last until its lease expires.
     std::thread::spawn(move || tell.send(play(crowded, &address).map(|()| None)));
     std::thread::spawn(move || {
         let mailbox = Mailbox::new(&server);
@@ -144,7 +145,7 @@ fn round(
     Ok(Told { seconds, fairness, mib })
 }
 
-/// Plays a crowd here.
+/// Plays a crowd in this process.
 pub(super) fn play(crowded: Crowded, server: &Address) -> anyhow::Result<()> {
     let pushes = Pushes::new(crowded.workers, PARAMETERS, crowded.pushes)?;
     let (job, data) = pushes.parts();
@@ -152,7 +153,7 @@ pub(super) fn play(crowded: Crowded, server: &Address) -> anyhow::Result<()> {
     crowd.play().with_context(|| format!("cannot play the workers of the server at {server}"))
 }
 
-/// Plays a crowd in a process of its own.
+/// Plays a crowd in a separate process.
 fn play_elsewhere(crowded: Crowded, server: &Address) -> anyhow::Result<()> {
     let this = std::env::current_exe().context("cannot find this program again")?;
     let Crowded { workers, busy, pushes } = crowded;
@@ -167,8 +168,8 @@ fn play_elsewhere(crowded: Crowded, server: &Address) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the most memory of this process be that of now. Where the system does not, it stays that of
-/// all that was measured before.
+/// Resets the peak memory of this process to its present memory. Where the system does not allow
+/// that, the peak includes earlier measurements.
 fn forget_peak() {
     // 5: proc_pid_clear_refs(5).
     let _still_there = std::fs::write("/proc/self/clear_refs", "5");

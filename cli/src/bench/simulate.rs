@@ -1,4 +1,4 @@
-//! A run in virtual time, and how much of it is the gradients alone.
+//! A run in virtual time, compared with its gradients and evaluations alone.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::args::BenchWhat;
 use crate::job::Layers;
 use crate::simulate::{DataCache, Virtual};
 
-/// Consistency, workers and epochs of what is run, over links with jitter.
+/// Consistency, workers and epochs of each run, over links with jitter.
 const CASES: [(&str, &str, &str); 2] = [("bsp", "2", "10"), ("ssp:3", "8", "10")];
 
 pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<Figure>> {
@@ -55,7 +55,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
     Ok(figures)
 }
 
-/// The seconds that so many gradients of a run take, and its evaluations.
+/// The seconds that `gradients` gradients of a run and its evaluations take alone.
 fn arithmetic(run: &Virtual, gradients: u64) -> anyhow::Result<f64> {
     let (job, data) = (&run.job, Arc::clone(&run.data));
     let model = Model::new(&job.model, job.data.shape)?;

@@ -1,4 +1,4 @@
-//! What a worker computes: gradients and updates, on one thread.
+//! A training step of a worker: gradient and update, on one thread.
 
 use std::hint::black_box;
 
@@ -73,7 +73,7 @@ impl Case {
         format!("step of {}, batch {}", self.layers, self.batch)
     }
 
-    /// The seconds that a step takes, over some 20 ms.
+    /// The seconds of one step, measured over about 20 ms.
     fn turn(&mut self) -> f64 {
         let clock = WallClock::start();
         let (begin, mut done) = (clock.now(), 0);

@@ -1,5 +1,5 @@
-//! A push-pull between one worker and its server, all of it: nodes, frames, checksums, transport;
-//! beside bare sockets that move the same bytes.
+//! A complete push-pull between one worker and its server (nodes, frames, checksums, transport),
+//! compared with bare sockets that move the same bytes.
 
 use anyhow::Context as _;
 use pstrain_transports::{Address, MemoryHub, SocketTransport};
@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use super::{Effort, Figure};
 use crate::args::{BenchWhat, Transport};
 
-/// Parameters, what they are called, and how many push-pulls are a round.
+/// Number of parameters, its name in the output, and push-pulls of a round.
 const SIZES: [(u32, &str, u32); 4] = [
     (2_084, "8 KB", 3_000),
     (262_144, "1 MB", 100),
@@ -45,7 +45,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
     Ok(figures)
 }
 
-/// The seconds of a push-pull.
+/// Seconds per push-pull.
 fn push_pull(transport: Transport, parameters: u32, count: u32) -> anyhow::Result<f64> {
     let pushes = Pushes::new(1, parameters, count)?;
     match transport {

@@ -1,4 +1,4 @@
-//! Where workers reach a server of which they hear from another one.
+//! Address at which workers reach a server that another server announces to them.
 
 use anyhow::bail;
 use pstrain_transports::Address;
@@ -6,8 +6,8 @@ use pstrain_transports::Address;
 use crate::args::ServerArgs;
 use crate::messages;
 
-/// The address that is told the workers of a server that listens at `local`, where the one that
-/// tells them is at `teller`.
+/// The address that the server at `teller` announces to workers for a server that listens at
+/// `local`.
 pub(super) fn advertised(
     args: &ServerArgs,
     local: &Address,
@@ -34,7 +34,7 @@ pub(super) fn advertised(
         Ok(false) => {}
         Err(error) => bail!("--advertise {address}: workers will not find it: {error}"),
     }
-    // Nobody's fault where packets from inside do not come back in.
+    // Only a warning: in some networks a host cannot reach its own public address.
     if let Err(error) = address.try_dial() {
         messages::warn(&format!(
             "--advertise {address}: it cannot be reached from here ({error}); if workers cannot \

@@ -1,4 +1,4 @@
-//! `pstrain bench`: how fast is it on this machine?
+//! `pstrain bench`: the speed of this machine.
 
 use crate::args::{BenchArgs, CrowdArgs};
 use crate::exit::Ending;

@@ -1,4 +1,4 @@
-//! `pstrain calibrate`: how fast is this machine at the reference step?
+//! `pstrain calibrate`: the time of the reference step on this machine.
 
 use crate::args::CalibrateArgs;
 use crate::calibration::{self, Calibration, Times};

@@ -1,4 +1,4 @@
-//! `pstrain cert`: a small CA for a lab, certificates for its nodes, keys that all share.
+//! `pstrain cert`: a small CA for a lab, certificates for its nodes, pre-shared keys.
 
 use std::fs;
 use std::io::Write;
@@ -22,9 +22,9 @@ use crate::args::{CertArgs, CertCommand, NodeArgs};
 use crate::exit::Ending;
 use crate::messages;
 
-/// Clocks of small devices are off by hours: a certificate is valid from this long ago.
+/// Validity of a certificate before its creation: clocks of small devices may be off by hours.
 const SLACK: Duration = Duration::DAY;
-/// The list of those that were revoked is always in force; its end is far away.
+/// Validity of a revocation list in days: it must never expire in use.
 const LIST_DAYS: i64 = 3650;
 
 pub(crate) fn run(args: &CertArgs) -> anyhow::Result<Ending> {
@@ -52,7 +52,8 @@ fn make_ca(folder: &Path, days: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a CA's certificates and lists have in common. Its name tells it from other CAs.
+/// Parameters that a CA's certificate and lists share. The name, from a digest of the key, tells
+/// CAs apart.
 fn ca_params(key: &KeyPair) -> CertificateParams {
     let digest = Sha256::digest(key.public_key_raw());
     let mut params = CertificateParams::default();
@@ -63,7 +64,7 @@ fn ca_params(key: &KeyPair) -> CertificateParams {
     params
 }
 
-/// Whoever signs, from the folder of a CA.
+/// Reads the signing CA from its folder.
 fn issuer(folder: &Path) -> anyhow::Result<Issuer<'static, KeyPair>> {
     let path = folder.join("ca.key");
     let text = fs::read_to_string(&path).with_context(|| {
@@ -136,7 +137,7 @@ fn revoke(ca: &Path, certificate: &Path) -> anyhow::Result<()> {
         certificate.display(),
         ca.display()
     );
-    // The serial numbers, one a line: from these the list is made anew.
+    // Serial numbers, one a line: the list is made from them.
     let path = ca.join("revoked.txt");
     let mut serials = fs::read_to_string(&path).unwrap_or_default();
     let serial = hex(other.serial());
@@ -157,7 +158,7 @@ fn revoke(ca: &Path, certificate: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The list of these serial numbers, signed.
+/// A signed revocation list of these serial numbers.
 fn list(issuer: &Issuer<'_, KeyPair>, serials: &str) -> anyhow::Result<String> {
     let now = now()?;
     let revoked = serials.lines().map(|serial| {
@@ -222,7 +223,7 @@ fn create_folder(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
 }
 
-/// Writes a file that must not be there yet: a key that is replaced is lost.
+/// Writes a file that must not exist yet: an overwritten key would be lost.
 fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
@@ -235,7 +236,7 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     write_new(to, &text, OPEN)
 }
 
-/// Replaces a file as a whole, so that nobody reads half of it.
+/// Replaces a file atomically, so that no reader sees half of it.
 fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text)

@@ -1,4 +1,4 @@
-//! A client of a server: one question, one answer.
+//! A client of a server: one request, one answer.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,7 +31,8 @@ impl fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// Asks the server at `address`, and waits for the first message that is an `answer`.
+/// Sends a request to the server at `address`, and waits for the first message that `answer`
+/// accepts.
 pub(super) fn ask<T>(
     (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
@@ -41,13 +42,14 @@ pub(super) fn ask<T>(
     ask_for_long((address, flags), timeout, question, answer, || None)
 }
 
-/// How often a question is asked once more whose connection was closed without an answer.
+/// Repetitions of a request whose connection was closed without an answer.
 const MOST_REPEATS: u32 = 3;
-/// How long an answer may take until a person wants to know why.
+/// How long an answer may take before the user is told the reason.
 pub(super) const LONG: Duration = Duration::from_secs(2);
 
-/// The same for what may take long: `explain` says why it does, to whoever waits and, if the answer
-/// does not come in time, with the error. It knows nothing where the server does not answer at all.
+/// Like [`ask`], for requests that may take long. `explain` gives the reason for the delay, which
+/// is shown to the user and, if the answer does not come in time, becomes part of the error. It
+/// returns `None` if the server does not answer at all.
 pub(super) fn ask_for_long<T>(
     (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
@@ -59,22 +61,22 @@ pub(super) fn ask_for_long<T>(
     converse((address, flags), timeout, question, hear, explain)
 }
 
-/// What a client makes of a message.
+/// Reaction of a client to a message.
 pub(super) enum Reply<T> {
-    /// It is what was asked for.
+    /// The message is the answer.
     Answer(T),
-    /// The server is to hear this first.
+    /// The server needs this message first.
     Send(Message),
-    /// It is nothing that was asked for.
+    /// The message is unrelated to the request.
     Nothing,
 }
 
-/// Standbys that send a question on, at most: one is usual, two where servers change places
-/// meanwhile.
+/// Most standbys that may refer a request to another server: one is usual, two if servers change
+/// roles meanwhile.
 const MOST_STANDBYS: usize = 3;
 
-/// The same where the server wants to know more before it answers. A standby sends the question on
-/// to the server that leads.
+/// Like [`ask_for_long`], for a server that asks for more messages before it answers. A standby
+/// refers the client to the server that leads.
 pub(super) fn converse<T>(
     (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
@@ -109,14 +111,14 @@ pub(super) fn converse<T>(
     }
 }
 
-/// The outcome of a question at one address.
+/// Outcome of a request at one address.
 enum Heard<T> {
     Answer(T),
-    /// It is a standby of the server there.
+    /// The server is a standby of the server at this address.
     Leader(String),
 }
 
-/// A question, with what is the same wherever it is asked.
+/// A request, and what stays the same at every address.
 struct Asking<'a> {
     flags: &'a SecurityArgs,
     timeout: humantime::Duration,
@@ -174,7 +176,7 @@ impl Asking<'_> {
                     TransportEvent::Receiving(_) | TransportEvent::Connected(..) => {}
                     TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
                     TransportEvent::DialFailed { why, permanent } => {
-                        // A server that refuses this side is there.
+                        // A server that refuses this client is running.
                         let why = if permanent {
                             format!("{address}: {why}")
                         } else {
@@ -182,8 +184,8 @@ impl Asking<'_> {
                         };
                         return Err(NoAnswer::Unreachable(why).into());
                     }
-                    // A server with much to do may not have heard it in time. Asking twice changes
-                    // nothing; an order might.
+                    // A busy server may have closed the connection before it read the request. A
+                    // repeated query changes nothing; a repeated command might.
                     TransportEvent::Disconnected { .. }
                         if again > 0
                             && matches!(

@@ -20,14 +20,14 @@ use crate::job::meant;
 use crate::messages;
 use crate::waiting::waiting;
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct View<'a> {
     key: &'a str,
     value: &'a str,
-    /// The version of the parameters from which on it is so.
+    /// The first version of the parameters under the change.
     version: Version,
-    /// All of the mode.
+    /// The complete mode.
     mode: &'a str,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
-/// Gives the order, and waits for the answer.
+/// Sends the command and waits for the answer.
 fn order(args: &ControlArgs, key: &str, value: &str) -> anyhow::Result<Controlled> {
     let order = Message::Control(Control {
         protocol_max: PROTOCOL_VERSION,
@@ -77,14 +77,14 @@ fn order(args: &ControlArgs, key: &str, value: &str) -> anyhow::Result<Controlle
         if !matches!(error.downcast_ref(), Some(NoAnswer::Lost(_))) {
             return Err(error);
         }
-        // A run that has ended says so as it does to `status`.
+        // If the run has ended, this returns the same error as `pstrain status`.
         let Status { phase, .. } = status::ask(address, args.timeout)?;
         bail!("{error:#}, and whether the order came is not known; ask again (the job is {phase})")
     })
 }
 
-/// Why an order was refused; in place of a list of all words the one that was meant, if it is
-/// clear.
+/// Why a command was refused. If it is clear which value was meant, that value is named instead of
+/// the list of all values.
 fn in_short(key: &str, value: &str, why: String) -> String {
     let is_valid = |value: &str| Mode::default().set(key, value).is_ok();
     match meant(key, value, is_valid) {
@@ -93,10 +93,10 @@ fn in_short(key: &str, value: &str, why: String) -> String {
     }
 }
 
-/// How often a server that ends is looked at.
+/// Period of the requests to a server that is ending.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Waits until no server answers any more: then the results are written.
+/// Waits until no server answers any more: by then the results are written.
 fn wait_for_end(args: &ControlArgs, clock: WallClock) -> anyhow::Result<()> {
     let timeout = Duration::from(args.timeout);
     let mut said = false;
@@ -120,14 +120,14 @@ fn wait_for_end(args: &ControlArgs, clock: WallClock) -> anyhow::Result<()> {
     }
 }
 
-/// The phase of a run that is to end, and for whom it waits.
+/// The phase of a run that is ending, and the workers that it waits for.
 fn doing(status: &Status) -> String {
     let waits = status.wait.as_ref();
     let waits = waits.map_or_else(String::new, |it| format!(", waiting {}", waiting(it)));
     format!(": it is {}{waits}", status.phase)
 }
 
-/// For whom the server waits, if that is before the next mode can begin.
+/// What the server waits for before the next mode can begin.
 fn waits(args: &ControlArgs) -> Option<String> {
     let status = status::at_once((&args.address, &args.security))?;
     let wait = status.wait?;

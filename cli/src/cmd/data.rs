@@ -1,4 +1,4 @@
-//! `pstrain data`: what is in data, synthetic data, and who would get what.
+//! `pstrain data`: describes data, makes synthetic data, shows the parts of a partition.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<Ending> {
 }
 
 fn describe(source: &str, json: bool) -> anyhow::Result<()> {
-    // The name of the data set stands for its shipped form, unless there is a file of that name.
+    // `nsl-kdd` names the shipped synthetic data, unless a file of that name exists.
     let source =
         if source == "nsl-kdd" && !Path::new(source).exists() { "synthetic" } else { source };
     let source = source_of(source).map_err(|why| anyhow::anyhow!("{source}: {why}"))?;

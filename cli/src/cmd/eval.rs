@@ -1,4 +1,4 @@
-//! `pstrain eval`: how good is a trained model on a data file?
+//! `pstrain eval`: the quality of a trained model on a data file.
 
 use anyhow::{Context, bail};
 use pstrain_compute::evaluation::evaluate;
@@ -41,7 +41,8 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
         quality: Quality::new(Some(&evaluation), &about.classes, rows),
     };
     if args.json {
-        // The run that made the model, with what was found now in place of what was found then.
+        // The report of the run that made the model, with the measurements of now in place of its
+        // own.
         let serde_json::Value::Object(found) = serde_json::to_value(&result)? else {
             bail!("the result is no JSON object");
         };

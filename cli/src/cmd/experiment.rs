@@ -58,7 +58,7 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
     let mut about = About { mode, environment, calibration: None };
 
     let mut runs = Vec::new();
-    // Repetition by repetition: an interrupted experiment then has something of every cell.
+    // Repetition by repetition, so that an interrupted experiment has runs of every cell.
     for rep in 0..spec.reps {
         for cell in &cells {
             runs.push(Run::new(&spec, cell, rep)?);
@@ -123,7 +123,7 @@ fn announce(spec: &Spec, cells: &[Cell], missing: usize, jobs: usize) {
     ));
 }
 
-/// The command that makes the same results, and that goes on where it stopped.
+/// The command that makes the same results and continues an interrupted experiment.
 fn again(args: &ExperimentRunArgs, out: &Path) -> String {
     let mut words = vec!["pstrain".to_owned(), "experiment".into(), "run".into()];
     words.push(args.experiment.clone());
@@ -148,7 +148,7 @@ fn again(args: &ExperimentRunArgs, out: &Path) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -172,7 +172,7 @@ fn tell(report: &Report, store: &Store, json: bool, quiet: bool) -> anyhow::Resu
     }
 }
 
-/// The claims, for people.
+/// The claims as text.
 fn show(findings: &[Finding]) -> String {
     let mut text = String::new();
     for (number, finding) in (1..).zip(findings) {

@@ -1,5 +1,5 @@
-//! A server that does not coordinate and takes checkpoints, which are all that it keeps: whenever
-//! the coordinator sends it back to one, it goes on from there as if it had been begun anew.
+//! A server that does not coordinate and keeps nothing but checkpoints: whenever the coordinator
+//! sends it back to one, it restarts from there.
 
 use anyhow::Context as _;
 use pstrain_compute::id::CheckpointId;
@@ -18,7 +18,7 @@ use crate::durable::ShardFolder;
 use crate::messages;
 use crate::signals::Drain;
 
-/// Serves until the run is over, in one life after the other.
+/// Serves until the run has ended, through any number of restarts.
 pub(super) fn run(
     args: &ServerArgs,
     (folder, kept): (&StateFolder, &ShardFolder),
@@ -33,7 +33,7 @@ pub(super) fn run(
     let drain = Drain::default();
     loop {
         let (mut node, begin, found) = life(folder, &on_disk, new())?;
-        // What is gone on with is as old as it was then.
+        // The time of the run continues from the checkpoint.
         let begins = found.checkpoint.as_ref().map_or(Time::ZERO, |checkpoint| checkpoint.now);
         transport = transport.with_clock(clock.going_on(begins));
         let mailbox = Mailbox::new(&transport);
@@ -63,7 +63,8 @@ pub(super) fn run(
     }
 }
 
-/// The server as it was at the checkpoint that it goes back to, or as it begins.
+/// Restores the server from the checkpoint that it goes back to; without one, `new` starts from the
+/// beginning.
 fn life(
     folder: &StateFolder,
     on_disk: &OnDisk,

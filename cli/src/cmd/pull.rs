@@ -1,4 +1,4 @@
-//! `pstrain pull`: the parameters of a key range of a running job, or what there is to say of them.
+//! `pstrain pull`: the parameters of a key range of a running job, or their statistics.
 
 use std::path::Path;
 
@@ -15,13 +15,13 @@ use crate::exit::Ending;
 use crate::links::refuse_link;
 use crate::messages;
 
-/// What is said of a range, as `--json` prints it.
+/// Statistics of a range, as `--json` prints them.
 #[derive(Serialize)]
 struct View {
     version: u64,
     begin: u64,
     end: u64,
-    /// Keys of the model.
+    /// Number of keys of the model.
     total: u64,
     #[serde(flatten)]
     statistics: Statistics,
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &PullArgs) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
-/// How many keys the model has.
+/// Number of keys of the model.
 pub(super) fn total(
     way: (&Address, &SecurityArgs),
     timeout: humantime::Duration,
@@ -76,7 +76,7 @@ fn ask(
     client::ask_for_long(way, timeout, &question, answer, || status::waits(way))
 }
 
-/// Writes the keys that are not 0, a line each, with their values.
+/// Writes a line for each value that is not 0.
 fn write(path: &Path, answer: &RangeOf) -> anyhow::Result<()> {
     let values = answer.non_zeros().context("the server sent values in no known form")?;
     let RangeHeader { version, keys, total, .. } = &answer.header;

@@ -17,15 +17,15 @@ use crate::args::PushArgs;
 use crate::exit::Ending;
 use crate::messages;
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct View {
-    /// The version of the parameters that has the values.
+    /// The first version of the parameters with the values.
     version: Version,
     begin: u64,
     end: u64,
     how: How,
-    /// Keys for which the file has a value.
+    /// Number of keys for which the file has a value.
     values: usize,
 }
 
@@ -89,7 +89,7 @@ fn tell(
     Ok(Ending::Done)
 }
 
-/// The values that the server asks for.
+/// The part of the values that the server asks for.
 fn part(values: &Values, path: &Path, due: PartDue) -> anyhow::Result<RangePart> {
     let PartDue { part, keys } = due;
     if !keys.contains(part) || part.len() > MOST_PART_KEYS {

@@ -1,7 +1,7 @@
-//! Files with a value for keys of a range: `pull` writes them and `push` reads them.
+//! Files of values for the keys of a range: `pull` writes them and `push` reads them.
 //!
-//! A line is `KEY VALUE`, keys ascending; what begins with `#` is for people. A key that is not
-//! there has the value 0.
+//! A line is `KEY VALUE`, keys ascending; a line that begins with `#` is a comment. A key without a
+//! line has the value 0.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
@@ -14,10 +14,10 @@ use pstrain_compute::params::KeyRange;
 use crate::keys::Keys;
 use crate::record::{check_finite, read_model};
 
-/// Bytes of a line; the longest value that `pull` writes has about 50.
+/// Most bytes of a line; the longest line that `pull` writes has about 50.
 const MOST_LINE: usize = 4096;
 
-/// Writes a line for people and one for each value, which is read back as it was.
+/// Writes a comment and a line for each value, which is read back to the bit.
 pub(super) fn write(path: &Path, about: &str, values: &[(u64, f32)]) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     writeln!(file, "# {about}; those that are not here are 0")?;
@@ -27,7 +27,7 @@ pub(super) fn write(path: &Path, about: &str, values: &[(u64, f32)]) -> io::Resu
     file.flush()
 }
 
-/// The keys of a file, ascending, and a finite value for each.
+/// Keys of a file, ascending, and a finite value for each.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     keys: Vec<u64>,
@@ -35,10 +35,10 @@ pub(super) struct Values {
     origin: Origin,
 }
 
-/// The kind of file that values are of.
+/// Kind of file that the values come from.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
-    /// Lines; the number of the last that has a value. Keys that no line has are 0.
+    /// Lines; `last` is the number of the last line with a value. Keys without a line are 0.
     Lines { last: usize },
     /// A model, which has a value for each of its keys.
     Model,
@@ -51,8 +51,8 @@ impl Default for Origin {
 }
 
 impl Values {
-    /// The values in a file. A model (`.safetensors`) gives the values of the `allowed` keys; the
-    /// keys of a file of lines must all be `allowed`.
+    /// Reads the values in a file. A model (`.safetensors`) gives the values of the `allowed` keys;
+    /// the keys of a file of lines must all be `allowed`.
     pub(super) fn of_file(path: &Path, allowed: Keys) -> anyhow::Result<Self> {
         if path.extension().is_none_or(|kind| kind != "safetensors") {
             return Self::read(path, allowed);
@@ -63,7 +63,7 @@ impl Values {
         Ok(Self { keys, values, origin: Origin::Model })
     }
 
-    /// The values in a file of lines, whose keys must all be `allowed`.
+    /// Reads the values in a file of lines, whose keys must all be `allowed`.
     fn read(path: &Path, allowed: Keys) -> anyhow::Result<Self> {
         let cannot = || format!("cannot read the values in {}", path.display());
         let mut file = BufReader::new(File::open(path).with_context(cannot)?);
@@ -109,12 +109,13 @@ impl Values {
         Ok(())
     }
 
-    /// How many there are.
+    /// Number of keys with a value.
     pub(super) fn count(&self) -> usize {
         self.keys.len()
     }
 
-    /// Makes sure that the model has all of the keys, which it says are `keys`.
+    /// Checks that the model, which has `keys`, has all keys of the file. A model file must have a
+    /// value for each of them.
     pub(super) fn check(&self, path: &Path, keys: KeyRange) -> anyhow::Result<()> {
         let place = || match self.origin {
             Origin::Lines { last } => format!("{}:{last}", path.display()),
@@ -138,7 +139,7 @@ impl Values {
         Ok(())
     }
 
-    /// A value for each of `keys`.
+    /// A value for each of `keys`, 0 where the file has none.
     pub(super) fn of(&self, keys: KeyRange) -> Vec<f32> {
         let place = |key: u64| self.keys.partition_point(|&other| other < key);
         let places: Range<usize> = place(keys.begin())..place(keys.end());
@@ -150,7 +151,7 @@ impl Values {
     }
 }
 
-/// A key and its value.
+/// Parses a key and its value.
 fn pair(text: &str) -> Result<(u64, f32), String> {
     let wrong =
         || format!("{text:?} is not KEY VALUE; give a key and its value, as pull writes them");

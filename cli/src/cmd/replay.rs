@@ -1,4 +1,4 @@
-//! `pstrain replay`: the exact parameters of a past run, from its order of updates.
+//! `pstrain replay`: recomputes the exact parameters of a past run from its order of updates.
 
 use std::path::Path;
 
@@ -23,24 +23,24 @@ use crate::{messages, table};
 #[derive(Serialize)]
 struct Result {
     job: String,
-    /// Updates computed again.
+    /// Number of updates that were recomputed.
     version: Version,
     gradients: u64,
-    /// Whether the record goes to the end of the run.
+    /// True if the record reaches the end of the run.
     complete: bool,
     params_sha256: String,
-    /// The digest in summary.json, if it is of the same version.
+    /// The digest in summary.json, if it is for the same version.
     recorded_sha256: Option<String>,
     identical: Option<bool>,
     examples: u64,
     #[serde(flatten)]
     quality: Quality,
-    /// The most versions of the parameters that had to be kept at once.
+    /// Most versions of the parameters that were kept at once.
     versions_kept: usize,
     broke: Option<Break>,
 }
 
-/// The update before which it stopped.
+/// The update before which the replay stopped.
 #[derive(Serialize)]
 struct Break {
     version: Version,
@@ -48,15 +48,15 @@ struct Break {
     gradients: Vec<Contribution>,
 }
 
-/// What a first look at the record finds.
+/// Result of the first pass over the record.
 struct Survey {
-    /// The last version that is whole in the record.
+    /// The last version that is complete in the record.
     last: Version,
     complete: bool,
     uses: Uses,
-    /// The updates after the last that are not in the record, if it goes on after them.
+    /// The updates after `last` that the record lacks, if it continues after them.
     missing: Option<Stretch>,
-    /// Whether the record was full then.
+    /// True if the record ends there because it was full.
     full: bool,
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
-/// Reads the record once, to know where it ends and how long each version is needed.
+/// Reads the record once, to find where it ends and how long each version is needed.
 fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
     let (_, mut reader) = OrderReader::open(&args.log)?;
     let (last, uses) = (Version(0), Uses::default());
@@ -168,7 +168,8 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
     }
 }
 
-/// Says where the record has no updates; without the first of a run nothing can be computed.
+/// Warns of updates that the record lacks. If it lacks the first of the run, nothing can be
+/// computed.
 fn tell_missing(args: &ReplayArgs, missing: Stretch) -> anyhow::Result<()> {
     let log = args.log.display();
     let seen = "the server that wrote it did not see";
@@ -186,7 +187,7 @@ fn tell_missing(args: &ReplayArgs, missing: Stretch) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says what a record lacks that was full before the run was over.
+/// Warns of the updates that a record lacks because it was full before the run ended.
 fn tell_full(args: &ReplayArgs, last: Version) -> anyhow::Result<()> {
     let first = last.next();
     let updates = summary(&args.log)?.map(|summary| Version(summary.updates));
@@ -202,7 +203,7 @@ fn tell_full(args: &ReplayArgs, last: Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The job beside the record, with its data.
+/// The job recorded next to the order of updates, with its data.
 fn resolve(args: &ReplayArgs, header: &Header) -> anyhow::Result<Resolved> {
     let job = args.log.with_file_name(JOB);
     let layers = Layers::of_file(&job).with_context(|| {
@@ -220,7 +221,7 @@ fn resolve(args: &ReplayArgs, header: &Header) -> anyhow::Result<Resolved> {
             other_rows.clone().unwrap_or_else(|| settings.evaluation_data.clone());
         let settings = Settings { evaluation_data, ..settings.clone() };
         let mut data = Prepared::load(elsewhere.as_ref().unwrap_or(source), &settings)?;
-        // They are called in the job what they were called in the run.
+        // The job names its data as the run did, wherever they are now.
         data.spec.rename(source, header.source.clone());
         Ok(data)
     };
@@ -233,7 +234,7 @@ fn resolve(args: &ReplayArgs, header: &Header) -> anyhow::Result<Resolved> {
     })
 }
 
-/// Makes sure that job and data are those of the record.
+/// Checks that job, data and initial parameters are those of the record.
 fn check(args: &ReplayArgs, wanted: &Header, found: &Header) -> anyhow::Result<()> {
     let log = args.log.display();
     let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
@@ -264,7 +265,8 @@ fn check(args: &ReplayArgs, wanted: &Header, found: &Header) -> anyhow::Result<(
     Ok(())
 }
 
-/// Computes the updates that were asked for; gives the number of gradients they were made of.
+/// Recomputes the wanted updates. Returns the number of their gradients, and the update at which
+/// `--break-norm` stopped it.
 fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<Break>)> {
     let (_, mut reader) = OrderReader::open(&args.log)?;
     let (mut contributions, mut gradients) = (Vec::new(), 0);
@@ -291,7 +293,7 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
         replay.combine(&contributions, closing).with_context(place)?;
         if let Some(most) = args.break_norm {
             let norm = replay.norm();
-            // One that is no number is larger than any.
+            // NaN counts as larger than any norm.
             if norm.is_nan() || norm > most {
                 return Ok((gradients, Some(Break { version, norm, gradients: contributions })));
             }
@@ -302,14 +304,14 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
     Ok((gradients, None))
 }
 
-/// The end of the run, as the summary next to a record has it.
+/// The end of the run, from the summary next to a record.
 #[derive(serde::Deserialize)]
 struct Summary {
     updates: u64,
     params_sha256: Option<String>,
 }
 
-/// The summary next to the record, if there is one.
+/// Reads the summary next to the record, if there is one.
 fn summary(log: &Path) -> anyhow::Result<Option<Summary>> {
     let path = log.with_file_name(SUMMARY);
     let text = match std::fs::read_to_string(&path) {
@@ -323,14 +325,14 @@ fn summary(log: &Path) -> anyhow::Result<Option<Summary>> {
     Ok(Some(summary.with_context(|| format!("{} is no summary of a run", path.display()))?))
 }
 
-/// The digest in the summary next to the record, if it is of this version.
+/// The digest in the summary next to the record, if it is for this version.
 fn recorded(log: &Path, version: Version) -> anyhow::Result<Option<String>> {
     let summary = summary(log)?.filter(|summary| summary.updates == version.0);
     Ok(summary.and_then(|summary| summary.params_sha256))
 }
 
-/// Makes sure that the model file next to the record is whole and has the parameters computed
-/// again, if both are of one version.
+/// Checks that the model file next to the record is whole and has the recomputed parameters, if
+/// both are of one version.
 fn check_model(log: &Path, result: &Result) -> anyhow::Result<()> {
     let path = log.with_file_name(MODEL);
     if result.identical != Some(true) || !path.exists() {

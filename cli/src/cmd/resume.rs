@@ -1,4 +1,4 @@
-//! `pstrain server --resume`: a server and its records brought to where they were.
+//! `pstrain server --resume`: restores a server and its records.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::record::{Folder, Kept, Summary};
 use crate::served::Served;
 
 impl Host {
-    /// A host for the server that is kept in `folder`, brought to where it was.
+    /// A host for the server that is kept in `folder`, restored to its last state.
     pub(super) fn resume(
         mut folder: DurableFolder,
         (job, data): (Job, Arc<Served>),
@@ -45,8 +45,8 @@ impl Host {
         Ok(host)
     }
 
-    /// One in the place of this, which goes on from the last checkpoint: as if the process had been
-    /// begun anew, but for its address and its numbers.
+    /// A host that continues from the last checkpoint in place of this one, as after a restart of
+    /// the process. The address and the metrics stay.
     pub(super) fn anew(
         self,
         args: &ServerArgs,
@@ -69,7 +69,7 @@ impl Host {
     }
 }
 
-/// The server as the checkpoint has it, or as it was in the beginning.
+/// The server of the checkpoint, or a new one if there is no checkpoint.
 fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Role> {
     let Identity { run, durability, standby: of, .. } = folder.identity();
     let damaged = |number, error| {
@@ -117,7 +117,7 @@ fn records(
     };
     let records = match &found.checkpoint {
         None => {
-            // All that was written is reported once more.
+            // The server reports everything since the start of the run again.
             let own = before.as_deref().is_some_and(|before| is_same(before, out));
             Some(Folder::create(out, own || output.overwrite, job_file, server, most)?)
         }
@@ -126,7 +126,7 @@ fn records(
             let Some(before) = &before else {
                 bail!("--out: the run that is resumed keeps no records; leave it out");
             };
-            // Going on with records cuts off what is more than there was: not those of another run.
+            // Continuing records truncates them to the checkpoint: never do that to another run's.
             if before.exists() && !is_same(before, out) {
                 bail!(
                     "--out {}: the records of the run that is resumed are in {}; leave it out, or \
@@ -147,7 +147,7 @@ fn records(
     Ok((summary, records))
 }
 
-/// Whether two paths are the same folder.
+/// True if both paths lead to the same folder.
 fn is_same(one: &Path, other: &Path) -> bool {
     let canonical = |path: &Path| path.canonicalize().context("no folder");
     matches!((canonical(one), canonical(other)), (Ok(one), Ok(other)) if one == other)
@@ -169,7 +169,7 @@ fn say(durability: Durability, found: &Found, recovered: &Recovered, server: Opt
     messages::say(&format!("{from}{}", point.unwrap_or_default()));
 }
 
-/// From what a server that keeps a log goes on, in words.
+/// Describes the state from which a server with a log continues.
 pub(super) fn resumed(found: &Found, inputs: u64, torn: u64) -> String {
     let from = match &found.checkpoint {
         None => format!("resumed after {inputs} inputs"),

@@ -21,12 +21,12 @@ use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
 use crate::record::Recorder;
 
-/// Threads that an ordinary system gives one process without being asked.
+/// Threads that an ordinary system gives one process by default.
 const MOST_WORKERS: u32 = 4096;
 
 type Thread = JoinHandle<anyhow::Result<Worked>>;
 
-/// How a worker ended, and how well it kept to what is modelled.
+/// How a worker ended, and how well it kept the modelled times.
 type Worked = (Result<EndReason, WorkerError>, Punctuality);
 
 pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
@@ -100,11 +100,11 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     exit::of_reason(reason)
 }
 
-/// Opens once the run has all its servers: a worker that comes before is refused.
+/// Opens once all servers of the run have enlisted: a worker that comes earlier is refused.
 #[derive(Clone, Debug)]
 struct Gate(Arc<(Mutex<u32>, Condvar)>);
 
-/// A server that a gate waits for, until this is dropped.
+/// A server that the gate waits for, until this value is dropped.
 #[derive(Debug)]
 struct Awaited(Gate);
 
@@ -129,7 +129,7 @@ impl Drop for Awaited {
     }
 }
 
-/// The sizes of the cluster, and what all of it share.
+/// Number of servers, and what all of them share.
 struct Cluster {
     servers: u32,
     lease: Duration,
@@ -147,7 +147,7 @@ impl Cluster {
         (1..servers).map(|server| spawn(ShardPlace { server: ServerId(server), servers })).collect()
     }
 
-    /// Starts one that listens at a socket.
+    /// Starts a server that does not coordinate and listens at a socket.
     fn listen(
         &self,
         place: ShardPlace,
@@ -160,7 +160,7 @@ impl Cluster {
         Ok(self.spawn(place, &address, transport))
     }
 
-    /// Starts one that workers reach at `address`.
+    /// Starts a server that does not coordinate and that workers reach at `address`.
     fn spawn(
         &self,
         place: ShardPlace,
@@ -190,9 +190,9 @@ struct Local {
     clock: WallClock,
     gate: Gate,
     data: Arc<pstrain_data::Prepared>,
-    /// Where it reports what it does, if that is recorded.
+    /// Recorder of the worker's events, if the run is recorded.
     recorder: Option<Recorder>,
-    /// Whether links are modelled.
+    /// True if links are modelled.
     is_shaped: bool,
 }
 
@@ -202,7 +202,7 @@ impl Local {
         Ok(self.spawn(transport))
     }
 
-    /// Starts the worker, which takes its partition from the data that are there already.
+    /// Starts the worker, which takes its partition from the data in memory.
     fn spawn(self, transport: impl pstrain_transports::Transport + Send + 'static) -> Thread {
         let Self { worker, lease, gate, data, recorder, is_shaped, .. } = self;
         let config = WorkerConfig {
@@ -233,7 +233,7 @@ impl Local {
     }
 }
 
-/// Works until the run is over; `lateness` asks the transport how it kept to its link.
+/// Works until the run has ended; `lateness` asks the transport how well it kept its link.
 fn work<T: pstrain_transports::Transport>(
     config: WorkerConfig,
     mut transport: T,
@@ -246,8 +246,8 @@ fn work<T: pstrain_transports::Transport>(
     Ok((ended, Punctuality { messages: lateness(&transport), ..services.punctuality() }))
 }
 
-/// Waits for the workers: how well all kept to what is modelled, and the first that could not go
-/// on, which is the error.
+/// Waits for the workers. Returns how well they kept the modelled times together, and the error of
+/// the first worker that failed.
 fn join(threads: Vec<Thread>) -> (Punctuality, anyhow::Result<()>) {
     let mut punctuality = Punctuality::default();
     let mut first = Ok(());

@@ -39,7 +39,7 @@ use crate::signals::Drain;
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
 
-/// How often a server without a terminal says how the run is doing.
+/// Default period of the progress messages, where no progress is shown on a terminal.
 const SAYS_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending> {
@@ -58,15 +58,15 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     let layers = match &resumed {
         Some((.., layers)) => layers.clone(),
         None => match gather(&args.job)? {
-            // Whoever resumes the run may be somewhere else.
+            // The run may be resumed in another working directory.
             Some(layers) if args.state.is_some() => layers.with_absolute_data()?,
             Some(layers) => layers,
             None => return Ok(Ending::Done),
         },
     };
     layers.real_time()?;
-    // Listening comes first: workers may dial while the data are read, and an address that is
-    // taken is known at once.
+    // Listening comes first: workers may dial while the data are read, and an address that is taken
+    // is reported at once.
     let transport = listen(args)?;
     let place = transport.local_address().unwrap_or_else(|| args.listen.clone());
     say_where(args, &place);
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         }
         transport = transport.without_connections()?;
         host = host.anew(args, (job.clone(), Arc::clone(&data)), &job_file)?;
-        // What is gone on with is as old as it was then.
+        // The time of the run continues from the checkpoint.
         clock = WallClock::start();
     };
     let name = if matches!(place, Address::Tcp(_)) { "tcp" } else { "unix" };
@@ -123,7 +123,8 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
     exit::of_reason(reason)
 }
 
-/// Says where it listens, and warns if only this machine can reach that by mistake.
+/// Reports the listening address. Warns if only this machine can reach it, although the name that
+/// was given does not show that.
 fn say_where(args: &ServerArgs, place: &Address) {
     messages::say(&format!("listening on {place}{}", in_words(&args.security, place)));
     if place.is_local() && !is_loopback_by_name(&args.listen) {
@@ -135,7 +136,7 @@ fn say_where(args: &ServerArgs, place: &Address) {
     }
 }
 
-/// How often to say how the run is doing.
+/// Period of the progress messages, if there are any.
 fn says_every(args: &ServerArgs) -> Option<Duration> {
     let is_shown = std::io::stderr().is_terminal() && args.log.form == LogForm::Text;
     match args.log_every {
@@ -144,16 +145,16 @@ fn says_every(args: &ServerArgs) -> Option<Duration> {
     }
 }
 
-/// Listens, secured as is wanted.
+/// Listens, secured as the flags say.
 pub(super) fn listen(args: &ServerArgs) -> anyhow::Result<SocketTransport> {
     let security = of_server(&args.security, &args.listen)?;
-    // Where there is a limit, the door goes by it.
+    // Raised first, since the limit of unauthenticated connections follows from it.
     let _files = allow_more_files();
     Ok(SocketTransport::listen(&args.listen)?.secured(security).telling(messages::warn))
 }
 
-/// Whether whoever reads an address knows that only this machine can reach it. Many systems give
-/// their own host name an address of the loopback network.
+/// True if the address, as it was typed, shows that only this machine can reach it. Many systems
+/// give their own host name an address of the loopback network.
 fn is_loopback_by_name(address: &Address) -> bool {
     match address {
         Address::Unix(_) => true,
@@ -163,7 +164,7 @@ fn is_loopback_by_name(address: &Address) -> bool {
     }
 }
 
-/// The settings, unless they were to be printed only.
+/// Gathers the settings; `None` if they were only printed.
 pub(crate) fn gather(args: &JobArgs) -> anyhow::Result<Option<Layers>> {
     let layers = Layers::gather(args.job.as_deref(), &args.flags)?;
     if args.print_job {
@@ -173,7 +174,7 @@ pub(crate) fn gather(args: &JobArgs) -> anyhow::Result<Option<Layers>> {
     Ok(Some(layers))
 }
 
-/// A server with everything around it: evaluation, records, progress.
+/// A server with its surroundings: evaluation, records, progress.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(super) role: Role,
@@ -182,26 +183,27 @@ pub(crate) struct Host {
     pub(super) recorder: Recorder,
     virtual_time: Option<VirtualReport>,
     punctuality: Punctuality,
-    /// For whom it stands by, if it began so.
+    /// The primary, if this server began as a standby.
     of: Option<StandbyOf>,
-    /// What is drained at a signal.
+    /// Drains the current server at a signal.
     pub(super) drain: Drain,
-    /// How often it says how the run is doing, if it does.
+    /// Period of the progress messages, if there are any.
     pub(super) says_every: Option<Duration>,
-    /// Where the run is kept, if it is.
+    /// Durable state of the run, if it is kept.
     pub(super) keeping: Option<Keeping>,
-    /// The same while it runs, and until the results are written: whoever resumes it writes them,
-    /// too.
+    /// Keeps the state folder locked until the results are written: a process that resumes the run
+    /// writes them, too.
     in_use: Option<StateFolder>,
 }
 
-/// Tells a run from an earlier one at the same address: the one number that no seed may decide.
+/// A random number that tells a run from an earlier one at the same address: the one number that no
+/// seed may decide.
 pub(crate) fn fresh_run() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
 impl Host {
-    /// A host for `server`. With `guests` the workers are processes of their own.
+    /// A host for `server`. With `guests` the workers are separate processes.
     pub(crate) fn new(
         server: Server,
         data: Arc<Served>,
@@ -228,7 +230,8 @@ impl Host {
         output: &Output,
         guests: bool,
     ) -> Self {
-        // A server's messages are a log, whatever form its results have.
+        // The messages of a server with workers in other processes are a log, whatever form its
+        // results have.
         let quiet = output.quiet || (output.json && !guests);
         let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, guests);
         let recorder = Recorder::new(summary, folder, progress);
@@ -247,7 +250,7 @@ impl Host {
         }
     }
 
-    /// A host for the server of a run that begins.
+    /// A host for the server of a new run.
     fn begin(
         args: &ServerArgs,
         (job, data): (Job, Arc<Served>),
@@ -266,7 +269,7 @@ impl Host {
                 humantime::format_duration(membership.start_patience())
             ));
         }
-        // Before earlier results are replaced: the folder may be that of a run that goes on.
+        // Locked before earlier results are replaced: the folder may belong to a run in progress.
         let state = args.state.as_deref().map(DurableFolder::claim).transpose()?;
         let mut host = Self::new(server, Arc::clone(&data), job_file, &args.output, true)?;
         let Some(state) = state else {
@@ -306,7 +309,7 @@ impl Host {
         Ok(Self { role, ..host })
     }
 
-    /// The same, and standbys may follow; `number` is no other process's.
+    /// Lets standbys follow. `number` must differ from the number of any other process.
     fn with_replicas(mut self, number: u64) -> Self {
         if let Role::Server(server) = self.role {
             self.role = Role::primary(server, number);
@@ -314,7 +317,7 @@ impl Host {
         self
     }
 
-    /// Gives the run's numbers to whoever asks at `address`.
+    /// Serves the metrics of the run at `address`.
     #[cfg(feature = "metrics")]
     fn publish(
         &mut self,
@@ -331,7 +334,7 @@ impl Host {
         Ok(())
     }
 
-    /// Runs in virtual time until the run is over.
+    /// Runs in virtual time until the run has ended.
     pub(crate) fn simulate(mut self, run: &Virtual) -> anyhow::Result<(Self, Option<EndReason>)> {
         let recorder = self.recorder.clone();
         let stop = signals::flag_on_signal(
@@ -347,22 +350,22 @@ impl Host {
         Ok((self, outcome.reason))
     }
 
-    /// Servers of the job.
+    /// Number of servers of the job.
     pub(crate) fn servers(&self) -> u32 {
         self.job.servers
     }
 
-    /// Where workers in this process report what they do, if that is recorded.
+    /// Recorder for the workers of this process, if the run is recorded.
     pub(crate) fn recorder(&self) -> Option<Recorder> {
         self.recorder.is_recording().then(|| self.recorder.clone())
     }
 
-    /// Counts how well the run kept to what is modelled.
+    /// Adds measurements of how well the run kept the modelled times.
     pub(crate) fn note_punctuality(&mut self, punctuality: &Punctuality) {
         self.punctuality.merge(punctuality);
     }
 
-    /// Serves until the run is over.
+    /// Serves until the run has ended.
     pub(crate) fn serve(&mut self, mut transport: impl Transport) -> anyhow::Result<EndReason> {
         let link = Scenario::from_text(&self.job.scenario)?.links.server();
         if link == ServerLink::default() {
@@ -426,12 +429,12 @@ impl Host {
         }
     }
 
-    /// Writes the results, then prints them: whoever does not read them must not cost the files.
+    /// Writes the results, then prints them: a closed stdout must not cost the files.
     pub(crate) fn finish(self, transport: &str, output: &Output) -> anyhow::Result<()> {
         let Self { role, recorder, virtual_time, punctuality, data, in_use: _in_use, .. } = self;
         let classes = data.outline.spec.classes();
         let (summary, folder) = recorder.finish();
-        // A standby that never met its server has nothing to tell.
+        // A standby that never reached its primary has no results.
         let Some(server) = role.into_server() else { return Ok(()) };
         let job = server.job();
         let params = server.parameters();
@@ -465,7 +468,7 @@ impl Host {
     }
 }
 
-/// Says what the records are without.
+/// Warns of updates that the records lack.
 fn tell_missing(report: &Report) {
     let stretches: Vec<String> = report.missing_updates.iter().map(Stretch::to_string).collect();
     if !stretches.is_empty() {

@@ -29,7 +29,7 @@ use crate::signals::Drain;
 use crate::troubles::Troubles;
 use crate::{messages, progress};
 
-/// How long the coordinator may be silent, until the job says another time.
+/// How long the coordinator may be silent, until the lease of the job is known.
 const LEASE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::Result<Ending> {
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
              there, and leave it out here"
         );
     }
-    // Both ways: workers come to it, and it goes to the coordinator.
+    // Both directions must be secured: workers dial this server, and it dials the coordinator.
     security(&args.security, &args.coordinator)?;
     let transport = listen(args)?;
     let local = transport.local_address().unwrap_or_else(|| args.listen.clone());
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     }
 }
 
-/// What its driver needs beside a transport.
+/// Services that the driver needs besides a transport.
 pub(super) fn services(args: &ServerArgs) -> ShardServices {
     let (quiet, mut troubles) = (args.output.quiet, Troubles::new());
     ShardServices::new(move |now, event: Event| {
@@ -108,7 +108,7 @@ fn serve(
     Ok(match kept {
         Some(Keeping { folder, checkpoint_every, found, log: Some(log), begin, now }) => {
             let (when, warn) = ((checkpoint_every, now), messages::warn);
-            // Records are the coordinator's.
+            // Only the coordinator keeps records.
             let checkpoints = Checkpoints::new(folder, Files, when, &found, Beside::default, warn);
             let mut journal = InputLog::new(log, checkpoints, warn).until(move || drain.is_asked());
             drive_from(node, transport, &mut services, &mailbox, &mut journal, begin)?
@@ -117,7 +117,7 @@ fn serve(
     })
 }
 
-/// Where this server is kept, if it is.
+/// State folder of this server, if its state is kept.
 fn folder(args: &ServerArgs, place: Place) -> anyhow::Result<Option<(StateFolder, ShardFolder)>> {
     let (every, durability) = (args.checkpoint_every.into(), args.durability);
     match (&args.resume, &args.state, durability) {
@@ -136,7 +136,7 @@ fn folder(args: &ServerArgs, place: Place) -> anyhow::Result<Option<(StateFolder
     }
 }
 
-/// Brings a server that keeps its inputs to where the last one was.
+/// Restores a server that logs its inputs to its last state.
 fn recovered(
     args: &ServerArgs,
     kept: Option<(StateFolder, ShardFolder)>,
@@ -176,12 +176,12 @@ fn config(place: Place, address: &Address, lease: Duration) -> ShardConfig {
         place,
         address: address.to_string(),
         lease,
-        // The same when it begins anew: a server is a function of its inputs.
+        // The same after a restart: the server is a function of its inputs.
         stream: Stream::new(u64::from(servers)).fork("server", u64::from(server)),
     }
 }
 
-/// What of the events a person wants to read as it happens.
+/// The message for an event that the user should see at once, if it is such an event.
 fn worth_saying(event: &Event) -> Option<String> {
     Some(match event {
         Event::Enlisted { job, server, keys } => {
@@ -196,11 +196,11 @@ fn worth_saying(event: &Event) -> Option<String> {
     })
 }
 
-/// A server of this process that does not coordinate.
+/// Thread of a server that does not coordinate.
 pub(crate) type Thread = std::thread::JoinHandle<anyhow::Result<Result<EndReason, WorkerError>>>;
 
-/// Starts one on a thread of its own, which workers reach at `address` and which reports to
-/// `report`.
+/// Starts a server that does not coordinate on its own thread. Workers reach it at `address`; its
+/// events go to `report`.
 pub(crate) fn spawn(
     place: Place,
     address: &Address,
@@ -216,7 +216,7 @@ pub(crate) fn spawn(
     })
 }
 
-/// Waits for them; the first that could not go on is the error.
+/// Waits for the servers; returns the error of the first that failed.
 pub(crate) fn join(threads: Vec<Thread>) -> anyhow::Result<()> {
     for (server, thread) in (1..).map(ServerId).zip(threads) {
         let what = || format!("server {server}");

@@ -1,4 +1,4 @@
-//! Completion scripts and manual pages, made from the command line itself.
+//! Completion scripts and manual pages, generated from the command line itself.
 
 use anyhow::Context;
 use clap::CommandFactory;

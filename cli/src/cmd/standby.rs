@@ -7,7 +7,7 @@ use pstrain_roles::node::{Replica, ReplicaConfig, Replicate, Server, Shard, Work
 use crate::durable::StandbyOf;
 use crate::exit::Failed;
 
-/// What runs a job: a server alone, or one that has a standby or is one.
+/// The state machine of a job: a server alone, or a replica, which has a standby or is one.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one of them in a process")]
 pub(crate) enum Role {
@@ -16,7 +16,8 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// A new server that standbys may follow; none has the number of another process.
+    /// A new server that standbys may follow. `number` must differ from the number of any other
+    /// process.
     pub(crate) fn primary(server: Server, number: u64) -> Self {
         Self::Replica(Replica::primary(config(number, None), server))
     }
@@ -31,14 +32,14 @@ impl Role {
         Replica::primary_shard(config(number, None), shard)
     }
 
-    /// From now on sends this of gradients to its standby.
+    /// Sets the form in which gradients go to the standby from now on.
     pub(super) const fn set_replicate(&mut self, replicate: Replicate) {
         if let Self::Replica(replica) = self {
             replica.set_replicate(replicate);
         }
     }
 
-    /// The server that coordinates, as it is here.
+    /// The coordinating server, as this process has it.
     pub(super) fn server(&self) -> Option<&Server> {
         match self {
             Self::Server(server) => Some(server),
@@ -46,7 +47,7 @@ impl Role {
         }
     }
 
-    /// The server that coordinates, if there is one here by now.
+    /// The coordinating server, if this process has one by now.
     pub(crate) fn into_server(self) -> Option<Server> {
         match self {
             Self::Server(server) => Some(server),
@@ -55,7 +56,7 @@ impl Role {
     }
 }
 
-/// The configuration of a server that has a standby, or of a standby that began as in `of`.
+/// Configuration of a primary, or of a standby if it began as in `of`.
 pub(super) fn config(id: u64, of: Option<&StandbyOf>) -> ReplicaConfig {
     let (leader, address) = of.map_or_else(Default::default, |StandbyOf { primary, address }| {
         (primary.clone(), address.clone())
@@ -64,7 +65,7 @@ pub(super) fn config(id: u64, of: Option<&StandbyOf>) -> ReplicaConfig {
     ReplicaConfig { id, address, leader, stream: Stream::new(id), replicate }
 }
 
-/// Why a server that has a standby, or is one if it began as in `of`, could not go on.
+/// The error of a replica that failed; `of` is there if it began as a standby.
 pub(super) fn failed(error: WorkerError, of: Option<&StandbyOf>) -> anyhow::Error {
     let what = match error {
         WorkerError::Refused(why) => format!("the server refused this standby: {why}"),

@@ -1,4 +1,4 @@
-//! `pstrain status`: one question, one answer.
+//! `pstrain status`: the state of a running job.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
-/// How the job of the server at `address` is doing.
+/// Asks the server at `address` for the status of its job.
 pub(crate) fn ask(
     address: (&Address, &SecurityArgs),
     timeout: humantime::Duration,
@@ -39,7 +39,7 @@ pub(crate) fn ask(
     })
 }
 
-/// How the job is doing, from the server that leads. A standby answers for one that is gone.
+/// Like [`ask`], but from the server that leads. A standby answers for a server that is gone.
 pub(crate) fn of_leader(
     (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
@@ -50,15 +50,15 @@ pub(crate) fn of_leader(
     Ok(leader.and_then(leads).unwrap_or(status))
 }
 
-/// How long a server has to say why something else takes so long.
+/// Time that a server has to explain why another request takes long.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// The same, for whoever can do without.
+/// Like [`of_leader`], but `None` if there is no answer.
 pub(super) fn at_once(address: (&Address, &SecurityArgs)) -> Option<Status> {
     of_leader(address, AT_ONCE.into()).ok()
 }
 
-/// A status as `--json` prints it: the words of the table, and seconds.
+/// A status as `--json` prints it: the words of the table, and times in seconds.
 #[derive(Serialize)]
 struct View<'a> {
     job: &'a str,
@@ -72,16 +72,16 @@ struct View<'a> {
     samples_wanted: u64,
     epoch: f64,
     wait: Option<WaitView>,
-    /// Where the server's standby is.
+    /// Address of the server's standby.
     standby: Option<&'a str>,
-    /// Whether a standby answered.
+    /// True if a standby answered.
     stands_by: bool,
-    /// Where the server that leads is, if a standby answered.
+    /// Address of the server that leads, if a standby answered.
     leader: Option<&'a str>,
-    /// Where there are several: the one that coordinates first.
+    /// The servers, if there are several: the coordinator first.
     servers: Vec<ServerView<'a>>,
     workers: Vec<MemberView<'a>>,
-    /// Workers and servers that were refused of late.
+    /// Workers and servers that were refused recently.
     refused: Vec<RefusedView<'a>>,
 }
 
@@ -105,12 +105,13 @@ pub(super) struct WaitView {
 #[derive(Serialize)]
 struct ServerView<'a> {
     id: ServerId,
-    /// Where workers reach it; none of the one that coordinates, and of one that never came.
+    /// Address at which workers reach it; none for the coordinator and for a server that never
+    /// came.
     address: Option<&'a str>,
-    /// The first of its keys, and the one after the last.
+    /// Its first key, and the one after its last.
     keys: Option<[u64; 2]>,
     away_s: Option<f64>,
-    /// Where its standby is.
+    /// Address of its standby.
     standby: Option<&'a str>,
 }
 
@@ -120,14 +121,14 @@ struct MemberView<'a> {
     name: &'a str,
     state: String,
     since_s: f64,
-    /// Time since it was last heard; none if it was never there.
+    /// Time since its last message; none if it never connected.
     silent_s: Option<f64>,
     clock: u64,
     mini_batch: u64,
     updates: u64,
-    /// Mini-batches of its partition that others were given.
+    /// Mini-batches of its partition that went to other workers.
     reassigned: u64,
-    /// The other server that it cannot be with, and why.
+    /// The server that it cannot reach, and why.
     unreached: Option<&'a Unreached>,
 }
 
@@ -256,7 +257,7 @@ fn show(status: &Status) -> String {
     text + &refused(&status.refused)
 }
 
-/// The refusals of late, if there are any.
+/// Table of the recent refusals, if there are any.
 fn refused(refused: &[RefusedStatus]) -> String {
     if refused.is_empty() {
         return String::new();
@@ -269,7 +270,7 @@ fn refused(refused: &[RefusedStatus]) -> String {
     format!("\n\n{}", table::table(&["refused", "from", "times", "last", "why"], 5, rows.collect()))
 }
 
-/// The servers, where there are several.
+/// Table of the servers, if there are several.
 fn servers(servers: &[ServerStatus]) -> String {
     if servers.is_empty() {
         return String::new();
@@ -292,7 +293,7 @@ fn servers(servers: &[ServerStatus]) -> String {
     table::table(&["server", "address", "state", "keys", "standby"], 5, rows.collect()) + "\n\n"
 }
 
-/// Why what a client wants has not happened yet, if the server says anything.
+/// Why a client's request has no effect yet, if the server answers.
 pub(super) fn waits(way: (&Address, &SecurityArgs)) -> Option<String> {
     let status = at_once(way)?;
     Some(match &status.wait {

@@ -1,4 +1,4 @@
-//! `pstrain validate`: how far virtual time is from other worlds.
+//! `pstrain validate`: compares virtual time with shaped links and netem.
 
 use std::sync::atomic::Ordering;
 
@@ -106,7 +106,7 @@ fn cells_of(row: &Row, with_netem: bool) -> Vec<String> {
     cells
 }
 
-/// Which jobs say nothing about virtual time, since they take too little.
+/// Lists the jobs that are too short to judge virtual time.
 fn too_short(jobs: &[Row]) -> String {
     let is_short = |row: &&Row| {
         row.shaped.too_short || row.netem.as_ref().is_some_and(|netem| netem.too_short)
@@ -122,7 +122,7 @@ fn too_short(jobs: &[Row]) -> String {
     )
 }
 
-/// For which jobs the machine was too busy.
+/// Lists the jobs during which the machine was too busy.
 fn too_busy(jobs: &[Row]) -> String {
     let lost = |row: &Row| row.shaped.stalled.unwrap_or(0.0);
     let busy: Vec<&Row> = jobs.iter().filter(|row| row.shaped.is_busy()).collect();
@@ -139,7 +139,7 @@ fn too_busy(jobs: &[Row]) -> String {
     )
 }
 
-/// Why jobs were not measured over netem: one line where it is the same for all.
+/// Explains why jobs were not measured over netem, in one line if the reason is the same for all.
 fn not_measured(jobs: &[Row]) -> String {
     let reasons: Vec<_> =
         jobs.iter().filter_map(|row| Some((&row.job, row.netem_missing.as_ref()?))).collect();

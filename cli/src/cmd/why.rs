@@ -1,4 +1,4 @@
-//! `pstrain why`: for whom everybody waits, and where the time goes.
+//! `pstrain why`: which workers the run waits for, and where the time goes.
 
 use pstrain_compute::id::WorkerId;
 use pstrain_wire::{LinkFigures, MemberState, MemberStatus, Status};
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
 struct View<'a> {
     job: &'a str,
     consistency: &'a str,
-    /// Who waits for whom under it.
+    /// Which workers wait for which under the consistency.
     rule: &'a str,
     phase: String,
     updates: u64,
@@ -48,7 +48,7 @@ struct MemberView<'a> {
     gradients: u64,
     dropped: u64,
     staleness: u64,
-    /// How many steps the times are about. A step is the time from one gradient to the next.
+    /// Number of steps that the times cover. A step is the time from one gradient to the next.
     steps: u32,
     compute_s: f64,
     network_s: f64,
@@ -67,9 +67,9 @@ struct HeldView {
 struct LinkView {
     received_bytes: u64,
     sent_bytes: u64,
-    /// Not taken by the operating system yet.
+    /// Bytes that the operating system has not taken yet.
     queued_bytes: u64,
-    /// Of TCP, where the kernel says so.
+    /// From TCP, where the kernel reports it.
     rtt_s: Option<f64>,
     rtt_deviation_s: Option<f64>,
     retransmits: Option<u32>,
@@ -162,7 +162,7 @@ fn show(status: &Status, way: &Way) -> String {
     let mut findings = verdict(status, way).into_iter().peekable();
     while let Some(Finding { says, cure, .. }) = findings.next() {
         text += &format!("{says}\n");
-        // A cure for several is said once.
+        // A cure that several findings share is printed once, after the last of them.
         if findings.peek().is_none_or(|next| next.cure != cure) {
             text += &format!("  {cure}\n");
         }

@@ -1,4 +1,4 @@
-//! `pstrain worker`.
+//! `pstrain worker`: computes gradients for a server.
 
 use anyhow::bail;
 use pstrain_compute::examples::Examples;
@@ -24,7 +24,7 @@ use crate::{messages, signals};
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     messages::log_as(args.log.form);
     let source = match args.data.as_deref() {
-        // The job knows how many synthetic rows there are.
+        // The number of synthetic rows comes with the job.
         None | Some("server" | "synthetic") => None,
         Some(text) => Some(source_of(text).map_err(|why| anyhow::anyhow!("--data {text}: {why}"))?),
     };
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     }
 }
 
-/// The rank that an engine has given this process, if it shall go by that.
+/// The rank that the launching engine gave this process, if `--rank` asks for it.
 fn rank(args: &WorkerArgs) -> anyhow::Result<Option<Rank>> {
     let Some(of) = args.rank else { return Ok(None) };
     let variable = |name: &str| std::env::var_os(name).map(|it| it.to_string_lossy().into_owned());
@@ -104,7 +104,7 @@ fn rank(args: &WorkerArgs) -> anyhow::Result<Option<Rank>> {
     Ok(Some(rank))
 }
 
-/// How many workers the job has, if that is what is wrong.
+/// The number of workers of the job, if the error is about that number.
 const fn workers_of(error: &WorkerError) -> Option<u32> {
     match error {
         WorkerError::Workers { workers, .. }
@@ -119,7 +119,7 @@ fn default_name() -> String {
     format!("{host}:{}", std::process::id())
 }
 
-/// Gets the worker's parts from its own copy of the data.
+/// Loads the worker's parts from its own copy of the data.
 fn load(order: &Prepare, source: Option<&Source>) -> Result<(Vec<Examples>, Fingerprint), String> {
     let spec: DataSpec = serde_json::from_str(&order.job.data.recipe)
         .map_err(|error| format!("the job's recipe does not read: {error}"))?;
@@ -137,7 +137,7 @@ fn load(order: &Prepare, source: Option<&Source>) -> Result<(Vec<Examples>, Fing
     spec.prepare_parts(source, &order.parts()).map_err(|error| error.to_string())
 }
 
-/// What of the events a person wants to read as it happens.
+/// The message for an event that the user should see at once, if it is such an event.
 fn worth_saying(event: &Event) -> Option<String> {
     Some(match event {
         Event::Welcomed { worker, resumed: false, job } => format!(
