@@ -1,4 +1,4 @@
-//! Tables that a specification asks for: what the runs say at each place.
+//! Tables that a specification asks for: expressions over the runs, by place.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -10,35 +10,36 @@ use super::runs::{Place, Runs};
 use super::sampled::Interval;
 use super::spec::{Column, Spec, TableSpec};
 
-/// A table with what is in it.
+/// A table with its contents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Answers {
     pub(crate) file: String,
     pub(crate) title: String,
-    /// A column with a value has two more, for the ends of its 95 % confidence interval.
+    /// Each column with a value is followed by two more, for the ends of its 95 % confidence
+    /// interval.
     pub(crate) header: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
-    /// The same for people: the interval stands next to the value.
+    /// The same table for readers: the interval stands next to the value.
     #[serde(skip)]
     pub(crate) shown: Shown,
 }
 
-/// A table as the page has it.
+/// A table as the page shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) header: Vec<String>,
-    /// How many of the columns say where.
+    /// Number of leading columns that name the place.
     pub(crate) places: usize,
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// A cell of a column with what the runs say.
+/// Value of a cell of the table.
 enum Said {
     Value(String, Option<Interval>),
     Which(String),
 }
 
-/// Fills all tables of the specification.
+/// Computes all tables of the specification.
 pub(crate) fn answers(runs: &Runs<'_>) -> Vec<Answers> {
     runs.spec.table.iter().map(|table| one(runs, table)).collect()
 }
@@ -92,7 +93,7 @@ fn one(runs: &Runs<'_>, table: &TableSpec) -> Answers {
 }
 
 impl Said {
-    /// Its columns: a value that does not vary has no interval.
+    /// Its CSV fields. A value that does not vary has no interval.
     fn fields(&self) -> Vec<String> {
         match self {
             Self::Which(text) => vec![text.clone()],

@@ -1,13 +1,12 @@
-//! A number of which only bounds may be known, and arithmetic that keeps the bounds true.
+//! Interval arithmetic for numbers of which only bounds may be known.
 //!
-//! A run that never reached an accuracy says only that it would have taken longer. What follows
-//! from that is still certain often enough: more than 100 epochs against 9 is more than 3 times.
+//! A run that never reached an accuracy only tells that it would have taken longer. Conclusions may
+//! be certain all the same: more than 100 epochs against 9 is more than 3 times.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// All that is known of a number: it lies between `low` and `high`, both included. Truth is 1,
-/// falsehood 0.
+/// Bounds of a number: it lies between `low` and `high`, both included. A truth value is 1 or 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Bounds {
     pub(crate) low: f64,
@@ -15,7 +14,7 @@ pub(crate) struct Bounds {
 }
 
 const ANYTHING: Bounds = Bounds { low: f64::NEG_INFINITY, high: f64::INFINITY };
-/// What is no number, such as 1 / 0.
+/// The result of an undefined operation, such as 1 / 0.
 const NO_NUMBER: Bounds = Bounds::exactly(f64::NAN);
 const TRUE: Bounds = Bounds::exactly(1.0);
 const FALSE: Bounds = Bounds::exactly(0.0);
@@ -30,12 +29,12 @@ impl Bounds {
         Self { low, high: f64::INFINITY }
     }
 
-    /// Whether there is no such number, as opposed to one that is not known.
+    /// True if the number does not exist, as opposed to a number that is unknown.
     pub(crate) const fn is_no_number(self) -> bool {
         self.low.is_nan() || self.high.is_nan()
     }
 
-    /// The bounds, if a number can lie between them. What is too large for a number is none.
+    /// The bounds, or `NO_NUMBER` if no finite number lies between them.
     fn between(low: f64, high: f64) -> Self {
         let bounds = Self { low, high };
         let too_large = low == f64::INFINITY || high == f64::NEG_INFINITY;
@@ -47,7 +46,7 @@ impl Bounds {
         (self.low == self.high && self.low.is_finite()).then_some(self.low)
     }
 
-    /// Whether it is true, if that is known.
+    /// The truth value, if it is known.
     pub(crate) fn truth(self) -> Option<bool> {
         if self.low > 0.0 || self.high < 0.0 {
             Some(true)
@@ -81,7 +80,7 @@ impl Bounds {
         ])
     }
 
-    /// Under a function that never falls.
+    /// The image under a nondecreasing function.
     fn rising(self, apply: impl Fn(f64) -> f64) -> Self {
         self.corners(self, |value, _| apply(value))
     }
@@ -99,7 +98,7 @@ impl Bounds {
     }
 
     pub(super) fn times(self, other: Self) -> Self {
-        // Nothing times anything, however large, is nothing.
+        // Zero times an infinite bound is zero, not NaN.
         self.corners(other, |a, b| if a == 0.0 || b == 0.0 { 0.0 } else { a * b })
     }
 
@@ -221,7 +220,7 @@ impl fmt::Display for Bounds {
     }
 }
 
-/// A number with the four digits that matter to a reader.
+/// A number with four significant digits.
 pub(crate) fn readable(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {

@@ -1,4 +1,4 @@
-//! What must hold of a specification before anything is run.
+//! Checks of a specification before anything is run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use super::quantity::Quantity;
 use super::spec::{Axis, Claim, Column, Kind, PictureSpec, Spec, TableSpec, Text};
 use crate::job::{find, nearest as nearest_setting};
 
-/// More runs than anyone waits for; a typing error makes as many.
+/// More runs than are practical: only a typing error asks for as many.
 const MOST_RUNS: u64 = 1_000_000;
 
-/// The most characters of a text in a claim.
+/// Most characters of a text in a claim.
 const LONGEST: usize = 10_000;
 
-/// Says what is wrong with a specification.
+/// Returns the first error of a specification.
 pub(super) fn check(spec: &Spec) -> Result<(), String> {
     if !is_file_name(&spec.name) {
         return Err(format!("name = {:?}: use letters, digits, - and _", spec.name));
@@ -70,7 +70,7 @@ pub(super) fn check(spec: &Spec) -> Result<(), String> {
     Ok(())
 }
 
-/// Of `names`, the one most like a name that does not exist, if one is like it.
+/// The one of `names` that is most similar to `name`, if one is similar.
 pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     names
         .map(|other| (strsim::jaro_winkler(name, other), other))
@@ -79,13 +79,13 @@ pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> O
         .map(|(_, other)| other)
 }
 
-/// Says that there is no such axis.
+/// Error message for an unknown axis.
 pub(super) fn no_axis(spec: &Spec, name: &str) -> String {
     let names: Vec<&str> = spec.axis.iter().map(|axis| axis.name.as_str()).collect();
     format!("there is no axis {name:?}, but {}", listed(&names))
 }
 
-/// Says that an axis has no such value.
+/// Error message for an unknown value of an axis.
 pub(super) fn no_value(axis: &Axis, value: &str) -> String {
     let values: Vec<&str> = axis.values.iter().map(|Text(text)| text.as_str()).collect();
     format!("{} never is {value:?}, but {}", axis.name, listed(&values))
@@ -100,7 +100,7 @@ fn is_file_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 100 && name.chars().all(allowed)
 }
 
-/// Says that there is no such setting.
+/// Fails if there is no such setting.
 pub(super) fn is_setting(key: &str) -> Result<(), String> {
     match (find(key), nearest_setting(key)) {
         (Some(_), _) => Ok(()),
@@ -179,7 +179,7 @@ fn settings(axis: &Axis) -> Result<(), String> {
     }
 }
 
-/// Checks that there are such axes with such values.
+/// Checks that the axes exist and have these values.
 fn place(spec: &Spec, values: &BTreeMap<String, Text>) -> Result<(), String> {
     for (name, Text(value)) in values {
         let axis = spec.axis(name).ok_or_else(|| no_axis(spec, name))?;
@@ -188,7 +188,7 @@ fn place(spec: &Spec, values: &BTreeMap<String, Text>) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks what a picture leaves out.
+/// Checks the settings that leave out parts of a picture.
 fn check_extent(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
     if picture.from.is_some() && picture.kind == Kind::Heatmap {
         return Err("a heat map has no `from`".into());
@@ -252,7 +252,7 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
             if spec.axis(&picture.x).is_some() {
                 open.remove(picture.x.as_str());
             } else {
-                // Each cell of a line is a point of its own then.
+                // Then each cell of a line is a separate point.
                 metric(&picture.x)?;
                 open.clear();
             }
@@ -276,7 +276,7 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
             let own: Vec<String> = own.chain(picture.only.keys()).cloned().collect();
             if is_expression(&picture.value) {
                 names(spec, &picture.value, &[], &own)?;
-                // Its own quantities say what it takes of the others.
+                // Its quantities name the values of the other axes.
                 open.clear();
             } else {
                 metric(&picture.value).map_err(|why| format!("value: {why}"))?;
@@ -300,7 +300,7 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
     }
 }
 
-/// Longer texts are no texts for people, who are shown them.
+/// Limits a text that readers are shown.
 fn check_length(name: &str, text: &str) -> Result<(), String> {
     let length = text.chars().count();
     if length > LONGEST {
@@ -372,8 +372,8 @@ fn check_table(spec: &Spec, table: &TableSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the names in an expression: quantities, definitions, and `own`. It is evaluated at a
-/// place that says the values of the axes in `each`.
+/// Checks the names in an expression: quantities, definitions, and `own`. The place of its
+/// evaluation sets the values of the axes in `each`.
 fn names(spec: &Spec, text: &str, own: &[&str], each: &[String]) -> Result<(), String> {
     for name in expression::names(text)? {
         if spec.define.contains_key(&name) || own.contains(&name.as_str()) {
@@ -385,13 +385,13 @@ fn names(spec: &Spec, text: &str, own: &[&str], each: &[String]) -> Result<(), S
     Ok(())
 }
 
-/// Checks that no definition needs itself.
+/// Checks that no definition depends on itself.
 fn definitions(define: &BTreeMap<String, String>) -> Result<(), String> {
     let mut needs = BTreeMap::new();
     for (name, text) in define {
         needs.insert(name.clone(), expression::names(text)?);
     }
-    // Again and again, takes away those that need no other.
+    // Repeatedly removes a definition that depends on no remaining one.
     loop {
         let free =
             needs.iter().find(|(_, inner)| !inner.iter().any(|name| needs.contains_key(name)));

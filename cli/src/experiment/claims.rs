@@ -1,4 +1,4 @@
-//! Claims: what a source says, decided by the runs.
+//! Claims: statements of a source, decided by the runs.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use super::runs::{Place, Runs};
 use super::sampled::{Interval, Sampled, Truth};
 use super::spec::{Claim, Worst};
 
-/// Whether a claim holds.
+/// Decision about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
@@ -27,29 +27,29 @@ impl Verdict {
     }
 }
 
-/// A claim with what was measured.
+/// A claim with its measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) claim: String,
     pub(crate) reported: String,
-    /// As people read it.
+    /// The measured value as text.
     pub(crate) measured: String,
-    /// The number, where it is known.
+    /// The measured value, if it is known exactly.
     pub(crate) value: Option<f64>,
-    /// Its 95 % confidence interval, where repetitions differ; with `each`, at the worst place.
+    /// 95 % confidence interval, if repetitions differ; with `each`, at the worst place.
     pub(crate) interval: Option<Interval>,
     pub(crate) expected: String,
     pub(crate) condition: String,
     pub(crate) verdict: Verdict,
-    /// Why it cannot be told.
+    /// Reason why the claim cannot be decided.
     pub(crate) why: String,
     pub(crate) note: String,
-    /// Whether it says nothing of training, since it follows from the times that are set.
+    /// True if the claim follows from the modelled times, so that it says nothing about training.
     pub(crate) self_check: bool,
 }
 
 impl Finding {
-    /// The interval, for people.
+    /// The interval as text.
     pub(crate) fn confidence(&self) -> String {
         self.interval.map_or_else(String::new, |interval| format!("95 %: {interval}"))
     }
@@ -60,7 +60,7 @@ pub(crate) fn decide(runs: &Runs<'_>) -> Vec<Finding> {
     runs.spec.claim.iter().map(|claim| finding(runs, claim)).collect()
 }
 
-/// What a claim comes to at one place.
+/// Decision about a claim at one place.
 struct Decision {
     measured: Result<Sampled, String>,
     expected: Option<Result<Sampled, String>>,
@@ -118,10 +118,10 @@ fn finding(runs: &Runs<'_>, claim: &Claim) -> Finding {
     finding(measured, Decision { verdict, why, ..worst })
 }
 
-/// So many places where a claim does not hold are named.
+/// Most places that are named where a claim does not hold.
 const NAMED: usize = 4;
 
-/// Where a claim does not hold, and why.
+/// Names the places where a claim does not hold, with the reasons.
 fn elsewhere(runs: &Runs<'_>, found: &[(&Place, Decision)]) -> String {
     let others = || found.iter().filter(|(_, one)| one.verdict != Verdict::Holds);
     let mut named: Vec<String> = others()
@@ -139,7 +139,7 @@ fn elsewhere(runs: &Runs<'_>, found: &[(&Place, Decision)]) -> String {
     format!("not at {}", named.join("; "))
 }
 
-/// The worst of what is known, else anything.
+/// The place with the worst of the known values, else any place.
 fn worst(wanted: Worst, mut found: Vec<(&Place, Decision)>) -> Option<(&Place, Decision)> {
     let observed =
         |one: &Decision| one.measured.as_ref().map(Sampled::observed).map_err(String::clone);
@@ -170,13 +170,14 @@ fn decision(runs: &Runs<'_>, claim: &Claim, place: &Place) -> Decision {
     Decision { measured, expected, verdict, why }
 }
 
-/// A text with more in brackets, where there is any.
+/// A text, followed by the non-empty parts of `more` in brackets.
 pub(crate) fn with(text: &str, more: &[&str]) -> String {
     let more: Vec<&str> = more.iter().copied().filter(|more| !more.is_empty()).collect();
     if more.is_empty() { text.to_owned() } else { format!("{text} ({})", more.join("; ")) }
 }
 
-/// Why repetitions that differ do not decide a claim that is true in a share of the draws.
+/// Reason for an undecided claim: the repetitions differ, and it is true in this share of the
+/// draws.
 fn varies(share: f64) -> String {
     format!(
         "the repetitions differ too much: it holds in {:.0} % of the draws, and 97.5 % or 2.5 % \
@@ -185,7 +186,7 @@ fn varies(share: f64) -> String {
     )
 }
 
-/// Why the numbers of the runs do not decide a claim.
+/// Reason for an undecided claim: numbers of the runs do not exist, or only bounds are known.
 fn undecided(
     measured: &Result<Sampled, String>,
     expected: Option<&Result<Sampled, String>>,
@@ -223,7 +224,7 @@ fn decided(
     evaluate(runs, &claim.holds, &own, place)
 }
 
-/// A text in which an expression in brackets stands for its value, such as `the delay [t2 * 1000]`.
+/// Replaces each expression in brackets by its value, as in `the delay [t2 * 1000]`.
 pub(super) fn filled(runs: &Runs<'_>, text: &str) -> String {
     let mut filled = String::new();
     let mut rest = text;
@@ -238,7 +239,7 @@ pub(super) fn filled(runs: &Runs<'_>, text: &str) -> String {
     filled + rest
 }
 
-/// The expressions in the brackets of a text.
+/// The expressions in brackets within a text.
 pub(super) fn expressions(text: &str) -> Vec<&str> {
     let mut rest = text;
     let next = || {
@@ -249,14 +250,14 @@ pub(super) fn expressions(text: &str) -> Vec<&str> {
     std::iter::from_fn(next).collect()
 }
 
-/// What is before, in and after the first brackets.
+/// The text before, within and after the first brackets.
 fn bracketed(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once('[')?;
     let (inner, after) = rest.split_once(']')?;
     Some((before, inner, after))
 }
 
-/// The value of an expression at a place: names are those in `own`, definitions, and quantities.
+/// The value of an expression at a place. Its names are those of `own`, definitions, or quantities.
 pub(super) fn evaluate(
     runs: &Runs<'_>,
     text: &str,

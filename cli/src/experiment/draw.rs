@@ -1,4 +1,4 @@
-//! Pictures of the runs, as a specification asks for them.
+//! Pictures of the runs, as the specification describes them.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
     Ok(drawn)
 }
 
-/// What is wrong with pictures of numbers that no run has.
+/// Errors of pictures that ask for numbers that no run has.
 pub(crate) fn unknown_metrics(runs: &Runs<'_>) -> Vec<String> {
     let unknown = |wanted: &PictureSpec| {
         let asked = match wanted.kind {
@@ -72,7 +72,7 @@ pub(crate) fn unknown_metrics(runs: &Runs<'_>) -> Vec<String> {
     runs.spec.picture.iter().filter_map(unknown).collect()
 }
 
-/// Lets the same colour mean the same in all heat maps.
+/// Gives all heat maps in `drawn` the same colour scale.
 fn share_colours(drawn: &mut [Drawn]) {
     let values = drawn.iter().flat_map(|drawn| match &drawn.picture {
         Picture::HeatMap(map) => map.values.iter().flatten().flatten().copied().collect(),
@@ -91,7 +91,7 @@ fn share_colours(drawn: &mut [Drawn]) {
 
 type Place = (BTreeMap<String, String>, String, String);
 
-/// Every combination of the values of some axes: the values, a name for files, a name for people.
+/// Every combination of the values of some axes: the values, a name for files, a label.
 fn places(runs: &Runs<'_>, axes: &[String]) -> Vec<Place> {
     let mut places = vec![Place::default()];
     for axis in axes.iter().filter_map(|name| runs.spec.axis(name)) {
@@ -118,7 +118,7 @@ fn labelled(label: &str, unit: &str) -> String {
     if unit.is_empty() { label.to_owned() } else { format!("{label} ({unit})") }
 }
 
-/// What people call the value that a place has on an axis.
+/// The label of the value that a place has on an axis.
 fn values_of(place: &BTreeMap<String, String>, axis: &SpecAxis) -> Option<String> {
     Some(axis.value_label(axis.position(place.get(&axis.name)?)?))
 }
@@ -127,34 +127,35 @@ fn joined(before: &str, between: &str, after: &str) -> String {
     if before.is_empty() { after.to_owned() } else { format!("{before}{between}{after}") }
 }
 
-/// Slices of the time over which a link's use is averaged.
+/// Number of time slices over which the use of a link is averaged.
 const SLICES: usize = 150;
 
-/// One picture of some of the cells.
+/// One picture, of some of the cells.
 struct Panel<'a> {
     runs: &'a Runs<'a>,
     wanted: &'a PictureSpec,
-    /// Values that all its cells have.
+    /// Values that all its cells share.
     place: BTreeMap<String, String>,
     title: String,
 }
 
 impl Panel<'_> {
-    /// What the legend is of, if that is left to it: the one axis whose values do not say it.
+    /// The axis that the legend names: the single axis of the lines, if its values are bare
+    /// numbers.
     fn legend(&self) -> Option<&SpecAxis> {
         let [axis] = self.wanted.lines.as_slice() else { return None };
         self.runs.spec.axis(axis).filter(|axis| axis.is_bare())
     }
 
-    /// The name of the legend.
+    /// Title of the legend.
     fn legend_title(&self) -> String {
         self.legend().map_or_else(String::new, |axis| labelled(axis.title(), &axis.unit))
     }
 
-    /// The cells of each line, by the line's name.
+    /// The cells of each line, by the name of the line.
     fn lines(&self) -> Vec<(String, Vec<&Cell>)> {
         let lines = places(self.runs, &self.wanted.lines).into_iter().map(|(values, _, title)| {
-            // What is fixed for the whole picture stays so.
+            // The values that are fixed for the whole picture must not be overruled.
             let fixed = self
                 .place
                 .iter()
@@ -177,7 +178,7 @@ impl Panel<'_> {
         Axis { label, unit, log }
     }
 
-    /// Whether the picture shows a cell.
+    /// True if the picture includes the cell.
     fn is_among(&self, cell: &Cell) -> bool {
         self.wanted.among.iter().all(|(axis, values)| {
             let value = cell.value(self.runs.spec, self.number(axis));
@@ -196,7 +197,7 @@ impl Panel<'_> {
     fn chart(&self, mut series: Vec<Series>) -> Chart {
         if let Some(from) = self.wanted.from {
             for series in &mut series {
-                // What is not finite interrupts the line.
+                // Points that are not finite interrupt the line, so they stay.
                 series.marks.retain(|mark| !mark.x.is_finite() || mark.x >= from);
             }
         }
@@ -210,8 +211,8 @@ impl Panel<'_> {
         }
     }
 
-    /// How the runs of each line go on: the mean of the repetitions at each evaluation that all of
-    /// them have.
+    /// The course of the runs of each line: the mean of the repetitions, at each evaluation that
+    /// all of them have.
     fn curve(&self) -> Result<Picture, String> {
         let (x, y): (Field, Field) = (self.wanted.x.parse()?, self.wanted.y.parse()?);
         let series = self.lines().into_iter().map(|(name, cells)| {
@@ -230,7 +231,7 @@ impl Panel<'_> {
         Ok(Picture::Chart(self.chart(series.collect())))
     }
 
-    /// How the runs of each line end, against an axis or a metric.
+    /// The end of the runs of each line, against an axis or a metric.
     fn line(&self) -> Result<Picture, String> {
         let y: Metric = self.wanted.y.parse()?;
         let x = match self.runs.spec.axis(&self.wanted.x) {
@@ -238,7 +239,7 @@ impl Panel<'_> {
             None => Some(self.wanted.x.parse::<Metric>()?),
         };
         let number = self.number(&self.wanted.x);
-        // Values that are no numbers stand side by side.
+        // Values that are not numbers are placed at equal distances.
         let names = self.shown(&self.wanted.x);
         let is_named = names.iter().any(|(value, _)| value.parse::<f64>().is_err());
         let series = self.lines().into_iter().map(|(name, cells)| {
@@ -268,7 +269,7 @@ impl Panel<'_> {
         Ok(Picture::Chart(chart))
     }
 
-    /// The values of an axis that the picture shows, with what people call them.
+    /// The values of an axis that the picture includes, with their labels.
     fn shown(&self, axis: &str) -> Vec<(String, String)> {
         let Some(axis) = self.runs.spec.axis(axis) else { return Vec::new() };
         let among = self.wanted.among.get(&axis.name);
@@ -277,7 +278,7 @@ impl Panel<'_> {
         shown.map(|(index, Text(value))| (value.clone(), axis.value_label(index))).collect()
     }
 
-    /// How much of the shared link is in use: of each line the first run, in slices of the time.
+    /// Use of the shared link: of the first run of each line, in slices of time.
     fn usage(&self) -> Picture {
         let (from, to) = (self.wanted.from.unwrap_or(0.0), self.wanted.to.unwrap_or(0.0));
         let series = self.lines().into_iter().map(|(name, cells)| {
@@ -319,7 +320,7 @@ impl Panel<'_> {
         Ok(Picture::Bars(Bars { title, x, y, from, legend, series }))
     }
 
-    /// Leaves out the groups of bars that are not to be shown.
+    /// Removes the groups of bars that are not included.
     fn keep_among(&self, names: &mut Vec<String>, series: &mut [BarSeries]) {
         let axis = self.runs.spec.axis(&self.wanted.x);
         let Some((axis, shown)) = axis.zip(self.wanted.among.get(&self.wanted.x)) else { return };
@@ -332,7 +333,7 @@ impl Panel<'_> {
         }
     }
 
-    /// The bar of a cell, with its interval.
+    /// The bar of a cell, with its confidence interval.
     fn bar(&self, cell: &Cell) -> Result<Option<Bar>, String> {
         let wanted = &self.wanted.y;
         if is_expression(wanted) {
@@ -370,7 +371,7 @@ impl Panel<'_> {
         Ok(Picture::HeatMap(HeatMap { title: self.title.clone(), x, y, value, span: None, values }))
     }
 
-    /// What the colour of a cell of a heat map tells, if it is known.
+    /// The value behind the colour of a heat map's cell, if it is known.
     fn colour(&self, cell: &Cell) -> Result<Option<f64>, String> {
         let wanted = &self.wanted.value;
         if is_expression(wanted) {
@@ -378,13 +379,13 @@ impl Panel<'_> {
         }
         let metric: Metric = wanted.parse()?;
         let answers = self.answers(&metric, cell);
-        // A map has a dash where a run does not say it.
+        // The map shows a dash if a run lacks the value.
         let whole = answers.len() == self.runs.of(cell).count() && !answers.is_empty();
         Ok(whole.then(|| statistics::estimate(&answers).mean))
     }
 
-    /// What an expression says at the place of a cell, as far as the picture shows it: the values
-    /// on the picture's own axes. Nothing if the runs do not say it.
+    /// The value of an expression at the place of a cell, reduced to the axes that the picture
+    /// shows. `None` if the runs do not determine it.
     fn expressed(&self, text: &str, cell: &Cell) -> Option<Sampled> {
         let wanted = self.wanted;
         let shown =
@@ -396,12 +397,13 @@ impl Panel<'_> {
         evaluate(self.runs, text, &[], &place).ok()
     }
 
-    /// The place of an axis among the axes.
+    /// Index of an axis.
     fn number(&self, name: &str) -> usize {
         self.runs.spec.axis.iter().position(|axis| axis.name == name).unwrap_or(usize::MAX)
     }
 
-    /// What the runs of a cell answer, those that do. A target that not all reached has no mean.
+    /// The values of the runs of a cell that have one. Empty if a run did not reach its target:
+    /// then there is no mean.
     fn answers(&self, metric: &Metric, cell: &Cell) -> Vec<f64> {
         let mut values = Vec::new();
         for record in self.runs.of(cell) {
@@ -415,7 +417,7 @@ impl Panel<'_> {
     }
 }
 
-/// The mean of the values with its interval, at the mean of the places.
+/// The mean of the values with its interval, at the mean of the positions.
 fn mark(at: &[f64], values: &[f64], is_share: bool) -> Mark {
     if at.is_empty() || values.is_empty() {
         return Mark { x: f64::NAN, y: f64::NAN, low: f64::NAN, high: f64::NAN };
@@ -425,8 +427,8 @@ fn mark(at: &[f64], values: &[f64], is_share: bool) -> Mark {
     Mark { x: statistics::estimate(at).mean, y: estimate.mean, low, high }
 }
 
-/// The ends of the interval; of a single value, the value. Student's interval knows no limits, a
-/// share does.
+/// The ends of the interval; for a single value, the value. Student's interval is not limited to 0
+/// to 1, as a share is.
 fn interval(estimate: &statistics::Estimate, is_share: bool) -> (f64, f64) {
     let (low, high) = (estimate.low, estimate.high);
     if !low.is_finite() || !high.is_finite() {
@@ -438,12 +440,12 @@ fn interval(estimate: &statistics::Estimate, is_share: bool) -> (f64, f64) {
     }
 }
 
-/// Whether a text is an expression over quantities, and no metric.
+/// True if the text is an expression over quantities instead of a metric.
 pub(super) fn is_expression(text: &str) -> bool {
     text.contains('{')
 }
 
-/// What people call a metric, and its unit.
+/// Label and unit of a metric.
 fn described(metric: &str) -> (String, String) {
     let words: Vec<&str> = metric.split_whitespace().collect();
     if let [along, "to", field, target] = words.as_slice() {

@@ -13,26 +13,26 @@
 use pstrain_compute::rng::{Random, Stream};
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
-/// So many draws, unless there are so many repetitions that fewer must do.
+/// Most and fewest draws. With many repetitions the number falls, to limit the memory.
 const MOST: usize = 4_000;
 const FEWEST: usize = 400;
-/// The most numbers kept of each kind, as long as the draws are not the fewest.
+/// Most numbers of each kind to keep, unless that leaves fewer than `FEWEST` draws.
 const MOST_NUMBERS: usize = 400_000;
 
-/// The same results give the same draws.
+/// Fixed, so that the same results give the same draws.
 const SEED: u64 = 1;
 
 /// The random numbers of all draws.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Draws {
-    /// Of each repetition, a standard normal number for each draw.
+    /// By repetition: a standard normal number for each draw.
     normal: Vec<Vec<f64>>,
-    /// For each number of degrees of freedom, from 0, a chi-square number for each draw.
+    /// By degrees of freedom, from 0: a chi-square number for each draw.
     squares: Vec<Vec<f64>>,
 }
 
 impl Draws {
-    /// Draws for repetitions below `reps`. One repetition has no spread to draw from.
+    /// Draws for the repetitions below `reps`. A single repetition has no spread and no draws.
     pub(crate) fn new(reps: u32) -> Self {
         if reps < 2 {
             return Self::default();
@@ -52,7 +52,7 @@ impl Draws {
         Self { normal: (0..reps).map(|rep| row("mean", rep)).collect(), squares }
     }
 
-    /// The means of the values, given by repetition, in each draw; none for fewer than two values.
+    /// The mean of the values (repetition and value) in each draw; empty for fewer than two values.
     pub(crate) fn means(&self, values: &[(u32, f64)]) -> Vec<f64> {
         let n = values.len();
         let Some(squares) = self.squares.get(n.wrapping_sub(1)).filter(|_| n > 1) else {
@@ -61,7 +61,7 @@ impl Draws {
         let mean = values.iter().map(|(_, value)| value).sum::<f64>() / n as f64;
         let mut moved = vec![0.0; squares.len()];
         for (rep, value) in values {
-            // The mean of the z has no effect on deviations, which add up to nothing.
+            // Subtracting the mean of the `z` is not needed: the deviations add up to 0.
             let normal = self.normal.get(*rep as usize);
             for (sum, z) in moved.iter_mut().zip(normal.into_iter().flatten()) {
                 *sum += z * (value - mean);
@@ -96,7 +96,7 @@ mod tests {
             let draws = Draws::new(values.len() as u32).means(&by_repetition(&values));
             let (low, high) = interval(&draws);
             let found = estimate(&values);
-            // As near as 4,000 draws come, whose tails are long for three values.
+            // Tolerance of 4,000 draws: with three values the tails are long.
             let width = found.high - found.low;
             assert!((low - found.low).abs() < 0.08 * width, "{low} is not {}", found.low);
             assert!((high - found.high).abs() < 0.08 * width, "{high} is not {}", found.high);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn differences_are_those_of_pairs() {
-        // Repetitions differ by far more than the two cells do.
+        // The repetitions differ far more than the two cells do.
         let a = [10.0, 20.0, 30.0, 40.0];
         let b = [11.0, 21.1, 30.9, 41.0];
         let draws = Draws::new(4);

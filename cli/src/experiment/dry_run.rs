@@ -1,4 +1,4 @@
-//! Jobs that are put together before the first run, to refuse settings that do not go together.
+//! Puts jobs together before the first run, to refuse settings that contradict each other.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::store::Mode;
 use crate::job::Layers;
 use crate::simulate::{DataCache, fitted};
 
-/// DryRuns jobs. The outline of each data set is made once.
+/// Checks jobs. Makes the outline of each data set once.
 #[derive(Debug)]
 pub(super) struct DryRuns<'a> {
     data: &'a DataCache,
@@ -19,15 +19,15 @@ pub(super) struct DryRuns<'a> {
 }
 
 impl<'a> DryRuns<'a> {
-    /// The data that are read on the way stay in `data`.
+    /// Data that must be read for the checks are kept in `data`.
     pub(super) fn new(data: &'a DataCache) -> Self {
         Self { data, outlines: RefCell::default() }
     }
 
-    /// Puts the job together that is to run in `mode`, and drops it.
+    /// Puts together the job that is to run in `mode`, and drops it.
     ///
     /// # Errors
-    /// If its settings do not go with each other, with the data or with the mode.
+    /// If the settings contradict each other, the data or the mode.
     pub(super) fn check(&self, layers: &Layers, mode: Mode) -> anyhow::Result<()> {
         if mode == Mode::RealTime {
             layers.real_time()?;
@@ -42,7 +42,7 @@ impl<'a> DryRuns<'a> {
         Ok(())
     }
 
-    /// The outline of the data of these settings.
+    /// The outline of the data that these settings describe.
     fn outline(&self, source: &Source, settings: &Settings) -> Result<Outline, DataError> {
         let key = format!("{source:?} {settings:?}");
         if let Some(outline) = self.outlines.borrow().get(&key) {

@@ -1,11 +1,11 @@
-//! On what the runs were made: program, machine, system, day.
+//! The environment of the runs: program, machine, system, date.
 
 use pstrain_transports::calendar_time;
 use serde::{Deserialize, Serialize};
 
 use crate::record::BUILD;
 
-/// Facts about the making of results, for those who read them.
+/// Facts about how results were made, for their readers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Environment {
     /// Version and commit of the program.
@@ -14,14 +14,14 @@ pub(crate) struct Environment {
     pub(crate) cpu: String,
     pub(crate) cores: usize,
     pub(crate) kernel: String,
-    /// In UTC.
+    /// Date and time in UTC.
     pub(crate) date: String,
-    /// The command that makes the results again.
+    /// The command that reproduces the results.
     pub(crate) command: String,
 }
 
 impl Environment {
-    /// What this process can tell.
+    /// The facts that this process can find out.
     pub(crate) fn here(command: String) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo");
@@ -42,7 +42,7 @@ impl Environment {
         }
     }
 
-    /// The facts, named, but for the program: each run says which made it.
+    /// The facts by name, without the program: each run records which build made it.
     pub(crate) fn rows(&self) -> [(&'static str, String); 5] {
         [
             ("built for", self.target.clone()),

@@ -1,4 +1,4 @@
-//! How one run is made: the only place that knows of virtual time and of real processes.
+//! Execution of one run: the only module that knows both virtual time and real processes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -19,18 +19,18 @@ use crate::job::Layers;
 use crate::record::Summary;
 use crate::simulate::{DataCache, Virtual, VirtualReport};
 
-/// One run that is to be made.
+/// One run to execute.
 #[derive(Clone, Debug)]
 pub(crate) struct Run<'a> {
     pub(crate) cell: &'a Cell,
     pub(crate) rep: u32,
     pub(crate) seed: u64,
-    /// For messages.
+    /// Cell and repetition, for messages.
     pub(crate) place: String,
 }
 
 impl<'a> Run<'a> {
-    /// The run of repetition `rep` (from 0) of a cell: its seed follows the cell's by that many.
+    /// The run of repetition `rep` (from 0) of a cell; its seed is the cell's seed plus `rep`.
     pub(crate) fn new(spec: &Spec, cell: &'a Cell, rep: u32) -> anyhow::Result<Self> {
         let place = format!("{}, repetition {}", cell.describe(spec), rep + 1);
         let base: u64 = Layers::of(&place, &cell.job)?.number("seed")?;
@@ -44,38 +44,38 @@ impl<'a> Run<'a> {
         Layers::of(&self.place, &job)
     }
 
-    /// A record of it that says nothing yet.
+    /// An empty record of the run.
     pub(crate) fn record(&self) -> Record {
         let (cell, rep, seed) = (self.cell.index, self.rep, self.seed);
         Record { cell, rep, seed, ..Record::default() }
     }
 }
 
-/// A way to make runs.
+/// A way to execute runs.
 pub(crate) trait Execute: Sync {
-    /// Makes a run. `None` if it was given up because `stop` was raised.
+    /// Executes a run. Returns `None` if it was given up because `stop` was raised.
     fn execute(&self, run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<Option<Record>>;
 }
 
-/// Runs in virtual time, in this process.
+/// Executes runs in virtual time, in this process.
 #[derive(Debug, Default)]
 pub(crate) struct VirtualTime {
     data: DataCache,
 }
 
 impl VirtualTime {
-    /// The job of a run. Data that were read for a run before are not read again.
+    /// The job of a run. Data that were read before are taken from the cache.
     pub(crate) fn job(&self, run: &Run<'_>) -> anyhow::Result<Job> {
         let load = |source: &Source, settings: &Settings| self.data.prepare(source, settings);
         Ok(run.layers()?.resolve_with(load)?.job)
     }
 
-    /// Puts the job of each cell together, in the mode in which it is to run, so that settings that
-    /// do not go with each other or with the data are refused before the first run. The data are
-    /// read for the runs that follow, too.
+    /// Puts together the job of each cell, in the mode in which it is to run, so that settings that
+    /// contradict each other or the data are refused before the first run. The data that this reads
+    /// are kept for the runs.
     ///
     /// # Errors
-    /// Names the cells, and of each why it cannot be run.
+    /// Names cells that cannot be run, with the reason for each.
     pub(crate) fn check(&self, spec: &Spec, cells: &[Cell], mode: Mode) -> anyhow::Result<()> {
         let (checks, mut refused) = (DryRuns::new(&self.data), Vec::new());
         for cell in cells {
@@ -101,7 +101,7 @@ impl VirtualTime {
     }
 }
 
-/// So many cells that cannot be run are named.
+/// Most cells that the error names.
 const NAMED: usize = 5;
 
 impl Execute for VirtualTime {
@@ -111,7 +111,7 @@ impl Execute for VirtualTime {
         let mut summary = Summary::new(&ready.job);
         let lambda = ready.job.update.l1();
         let mut record = run.record();
-        // A run is whole or not at all; those under way are short and are let finish.
+        // `stop` is not passed on: a run is stored as a whole, and those in progress are short.
         let outcome =
             ready.run(server, &AtomicBool::new(false), |now, from, event| match from {
                 Origin::Server => {
@@ -147,7 +147,7 @@ pub(crate) fn check_settings(run: &Run<'_>) -> anyhow::Result<()> {
     let mut read = false;
     let done = layers.resolve_with(|source, _| {
         read = true;
-        // It is not wanted: whatever error there is would do.
+        // Any error will do: it only ends the reading of the settings.
         Err(DataError::Changed { source: source.describe() })
     });
     match done {

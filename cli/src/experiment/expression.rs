@@ -1,6 +1,6 @@
 //! Expressions of claims: arithmetic and comparisons over `{quantities}` of the runs and over the
-//! names that a specification defines. The parser is exmex's; the numbers are [`Sampled`]: each is
-//! calculated as observed, and in each draw.
+//! names that a specification defines. exmex parses them. Their numbers are [`Sampled`]: each
+//! operation is applied to the observed values, and to those of each draw.
 
 use exmex::prelude::{Express, FlatEx};
 use exmex::{BinOp, MakeOperators, MatchLiteral, Operator, literal_matcher_from_pattern};
@@ -47,7 +47,7 @@ impl MakeOperators<Sampled> for Operators {
 }
 
 fn parse(text: &str) -> Result<Parsed<'_>, String> {
-    // What exmex lets pass.
+    // exmex does not reject unmatched braces.
     let mut open = false;
     for brace in text.chars().filter(|c| ['{', '}'].contains(c)) {
         if (brace == '{') == open {
@@ -63,12 +63,12 @@ fn parse(text: &str) -> Result<Parsed<'_>, String> {
     })
 }
 
-/// The names in an expression: those in braces and those without.
+/// The names in an expression, with and without braces.
 pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
     Ok(parse(text)?.var_names().to_vec())
 }
 
-/// The value of an expression, given what each name stands for.
+/// Evaluates an expression; `value` returns the value of each name.
 pub(super) fn evaluate(
     text: &str,
     value: impl FnMut(&str) -> Result<Sampled, String>,

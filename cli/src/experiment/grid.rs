@@ -1,35 +1,35 @@
-//! The cells of an experiment: every combination of the axes' values, with the job of each.
+//! The cells of an experiment: every combination of the values of the axes, with its job.
 
 use std::collections::BTreeMap;
 
 use super::spec::{Spec, Text};
 use crate::job::find;
 
-/// Whether an axis adds to the setting instead of replacing it: it lists items, of which later ones
-/// win over earlier ones.
+/// True if an axis adds to the setting instead of replacing it: the setting is a list, in which
+/// later items win over earlier ones.
 pub(super) fn is_list(key: &str) -> bool {
     find(key).is_some_and(|setting| setting.many)
 }
 
-/// One combination of values.
+/// One combination of axis values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
-    /// Its number, from 0.
+    /// Number of the cell, from 0.
     pub(crate) index: usize,
-    /// For each axis, which of its values.
+    /// For each axis, the index of its value.
     pub(crate) at: Vec<usize>,
-    /// The job's settings, but for the seed of the repetition.
+    /// Settings of the job, without the seed of the repetition.
     pub(crate) job: BTreeMap<String, String>,
 }
 
 impl Cell {
-    /// The value on the axis that is `number`th of the specification.
+    /// The value on axis `number` of the specification.
     pub(crate) fn value<'a>(&self, spec: &'a Spec, number: usize) -> &'a str {
         let value = self.at.get(number).and_then(|&at| spec.axis.get(number)?.values.get(at));
         value.map_or("", |Text(text)| text)
     }
 
-    /// Whether it has all these values.
+    /// True if the cell has all these values.
     pub(crate) fn is_at<'a>(
         &self,
         spec: &Spec,
@@ -51,7 +51,7 @@ impl Cell {
     }
 }
 
-/// The cells of `spec`, whose `[job]` holds every setting that the axes do not make.
+/// The cells of `spec`. Its `[job]` must hold every setting that the axes do not make.
 pub(crate) fn cells(spec: &Spec) -> Vec<Cell> {
     let mut places = vec![Vec::new()];
     for axis in &spec.axis {

@@ -1,41 +1,40 @@
-//! Metrics: what can be asked of one run.
+//! Metrics: values of a single run.
 //!
-//! - `accuracy`, `time_s`, `staleness.mean`, `workers.1.share`, ...: how the run ended;
-//! - `workers.*.idleness`: the mean of all numbers whose paths differ in that part only;
-//! - `workers.1.share away from workers.1.data_share`: how far two such numbers are apart;
-//! - `batches.discarded per batches.assigned`: one divided by the other;
+//! - `accuracy`, `time_s`, `staleness.mean`, `workers.1.share`, ...: a number of the final report;
+//! - `workers.*.idleness`: the mean of all numbers whose paths differ only in that part;
+//! - `workers.1.share away from workers.1.data_share`: the absolute difference of two such numbers;
+//! - `batches.discarded per batches.assigned`: their quotient;
 //! - `accuracy @ epoch = 10`: the evaluation nearest to a point of the curve;
 //! - `epoch to accuracy 0.94`: where the mean of three evaluations first reaches a target;
-//! - `setting compute`, `setting link.2.delay`: what the run was told, in seconds where it is a
-//!   time.
+//! - `setting compute`, `setting link.2.delay`: a setting of the run, in seconds if it is a time.
 
 use std::str::FromStr;
 
 use super::grid::Cell;
 use super::record::{CurvePoint, Record};
 
-/// Something that can be asked of a run.
+/// A value that a run has.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Metric {
     /// A number of the report, by its path.
     Final(String),
-    /// The distance of two numbers of the report.
+    /// The absolute difference of two numbers of the report.
     Apart(String, String),
     /// One number of the report divided by another.
     Per(String, String),
-    /// A number of the evaluation nearest to a point.
+    /// A number of the evaluation nearest to a point of the curve.
     At { field: Field, along: Field, at: f64 },
     /// Where the mean of the last [`WINDOW`] evaluations first reaches a target.
     To { along: Field, field: Field, target: f64 },
-    /// A setting, or an item of a setting that lists items.
+    /// A setting, or an item of a list setting.
     Setting { key: String, item: String },
 }
 
-/// The last parts of paths of numbers that are shares.
+/// Last path components of numbers that are shares.
 const SHARES: [&str; 7] =
     ["accuracy", "macro_f1", "recall", "share", "data_share", "idleness", "jain"];
 
-/// How many evaluations must have reached a target on average.
+/// Evaluations whose mean must reach a target.
 const WINDOW: usize = 3;
 
 /// A column of the curve.
@@ -50,13 +49,13 @@ pub(crate) enum Field {
     Objective,
 }
 
-/// The answer of one run.
+/// The value of a metric for one run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Answer {
     Is(f64),
-    /// It ended before; it would have been more.
+    /// The run ended before the target; the value would have been greater.
     MoreThan(f64),
-    /// Why there is none.
+    /// The reason why there is no value.
     Missing(String),
 }
 
@@ -95,7 +94,7 @@ impl Field {
         }
     }
 
-    /// Whether it says how far a run is, as opposed to how good.
+    /// True if the field measures the progress of a run rather than its quality.
     pub(crate) const fn is_progress(self) -> bool {
         !matches!(self, Self::Accuracy | Self::Loss | Self::Objective)
     }
@@ -158,7 +157,7 @@ fn progress(text: &str) -> Result<Field, String> {
 }
 
 impl Metric {
-    /// Whether it lies between 0 and 1 by its nature.
+    /// True if the metric lies between 0 and 1 by definition.
     pub(crate) fn is_share(&self) -> bool {
         match self {
             Self::Final(path) => {
@@ -170,7 +169,7 @@ impl Metric {
         }
     }
 
-    /// The numbers of the report that it takes.
+    /// Paths of the numbers that the metric reads.
     pub(crate) fn paths(&self) -> Vec<&str> {
         match self {
             Self::Final(path) => vec![path],
@@ -179,7 +178,7 @@ impl Metric {
         }
     }
 
-    /// The setting that it tells of.
+    /// The setting that the metric reads.
     pub(crate) fn setting(&self) -> Option<&str> {
         match self {
             Self::Setting { key, .. } => Some(key),
@@ -187,7 +186,7 @@ impl Metric {
         }
     }
 
-    /// What `record`, a run of `cell`, answers.
+    /// Its value for `record`, a run of `cell`.
     pub(crate) fn of(&self, record: &Record, cell: &Cell) -> Answer {
         match self {
             Self::Final(path) => number(path, record).map_or_else(Answer::Missing, Answer::Is),
@@ -213,7 +212,7 @@ impl Metric {
     }
 }
 
-/// A number of the report, or the mean of several, or why there is none.
+/// A number of the report or, with `*`, the mean of several; or the reason why there is none.
 fn number(path: &str, record: &Record) -> Result<f64, String> {
     if !path.contains('*') {
         return record.metrics.get(path).copied().ok_or_else(|| missing(path, record));
@@ -226,7 +225,7 @@ fn number(path: &str, record: &Record) -> Result<f64, String> {
     Ok(values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Whether the number called `name` is one of those that `path` means: `*` stands for any part.
+/// True if `path` matches the number called `name`: `*` stands for any component.
 pub(super) fn is_meant(path: &str, name: &str) -> bool {
     let mut names = name.split('.');
     path.split('.').all(|part| names.next().is_some_and(|name| part == "*" || part == name))
@@ -240,13 +239,13 @@ fn missing(path: &str, record: &Record) -> String {
     no_metric(path, record.metrics.keys().map(String::as_str))
 }
 
-/// Whether runs have this number, unless they ended badly.
+/// True for numbers that every run has, unless it ended badly.
 pub(super) fn is_usual(path: &str) -> bool {
     ["accuracy", "macro_f1", "worst_class.recall", "loss"].contains(&path)
         || path.starts_with("recall.")
 }
 
-/// Says that there is no such number among `names`.
+/// Error message for a number that is not among `names`.
 pub(super) fn no_metric<'a>(path: &str, names: impl Iterator<Item = &'a str>) -> String {
     match super::check::nearest(path, names) {
         Some(near) => format!("there is no metric {path:?}; did you mean {near:?}?"),
@@ -259,7 +258,7 @@ fn look_up(curve: &[CurvePoint], field: Field, along: Field, at: f64) -> Answer 
     let Some(nearest) = curve.iter().min_by(|a, b| far(a).total_cmp(&far(b))) else {
         return Answer::Missing("the curve is empty".into());
     };
-    // Beyond its end by more than the usual distance of its points, a curve says nothing.
+    // Beyond its end plus one mean step, the curve has no value.
     let end = curve.last().and_then(|point| along.of(point)).unwrap_or(0.0);
     let step = end / curve.len() as f64;
     if at > end + step {
@@ -283,11 +282,11 @@ fn reach(curve: &[CurvePoint], along: Field, field: Field, target: f64) -> Answe
     end.map_or_else(|| Answer::Missing("the curve is empty".into()), Answer::MoreThan)
 }
 
-/// The number that a setting holds, or that an item of it holds.
+/// The number in a setting, or in an item of it.
 fn setting(cell: &Cell, key: &str, item: &str) -> Result<f64, String> {
     let Some(text) = cell.job.get(key) else { return Err(format!("there is no setting {key:?}")) };
     if item.is_empty() {
-        // Of a list, the item without a key is meant.
+        // In a list, the item without a key.
         let mut words = text.split_whitespace().filter(|word| !word.contains('='));
         return quantity(words.next().unwrap_or(text));
     }
@@ -301,7 +300,7 @@ fn setting(cell: &Cell, key: &str, item: &str) -> Result<f64, String> {
     found.map_or_else(|| Err(format!("{key} = {text:?} says nothing of {item}")), quantity)
 }
 
-/// A number with its unit: times in seconds, shares from 0 to 1, rates in bit/s.
+/// Parses a number with a unit: times in seconds, shares from 0 to 1, rates in bit/s.
 fn quantity(text: &str) -> Result<f64, String> {
     let digits = |c: char| c.is_ascii_digit() || c == '.' || c == '-';
     let (number, unit) = text.split_at(text.find(|c| !digits(c)).unwrap_or(text.len()));

@@ -1,9 +1,9 @@
 //! Experiments: a job swept over a grid, repeated with seeds, with pictures and claims.
 //!
-//! A [`Spec`] is a TOML file. [`cells`] are its grid; a [`Runner`] makes what runs are missing in a
-//! [`Store`], through whatever can [`Execute`] one: virtual time or real processes. What comes
-//! after reads the kept [`Record`]s only, so that a report can be made again at any time: claims,
-//! tables, pictures, page.
+//! A [`Spec`] is a TOML file. [`cells`] are its grid; a [`Runner`] executes the runs that a
+//! [`Store`] lacks, with an implementation of [`Execute`]: virtual time or real processes. Claims,
+//! tables, pictures and the page are computed from the stored [`Record`]s alone, so that a report
+//! can be made again at any time.
 
 mod answers;
 mod bounds;
@@ -47,23 +47,23 @@ pub(crate) use store::{About, Mode, Store};
 use draw::Drawn;
 use runs::Runs;
 
-/// Where pictures are, in a results folder.
+/// Folder of the pictures, within a results folder.
 const PICTURES: &str = "pictures";
-/// Where the tables are that the specification asks for.
+/// Folder of the tables that the specification asks for.
 const TABLES: &str = "tables";
 
-/// What there is to say at the end.
+/// Result of an experiment.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) findings: Vec<Finding>,
-    /// What a reader of the numbers must know.
+    /// A warning that readers of the numbers need.
     pub(crate) warning: Option<String>,
     /// `summary.json`.
     pub(crate) json: serde_json::Value,
 }
 
-/// Makes everything of a results folder but the runs: decides the claims, writes tables, pictures
-/// and the page.
+/// Makes everything of a results folder except the runs: decides the claims, writes tables,
+/// pictures and the page.
 pub(crate) fn report(store: &Store, spec: &Spec) -> anyhow::Result<Report> {
     let about = store.about()?;
     let cells = cells(spec);
@@ -72,6 +72,7 @@ pub(crate) fn report(store: &Store, spec: &Spec) -> anyhow::Result<Report> {
     let findings = claims::decide(&runs);
     tables::write(&runs, store)?;
     let drawn = draw::draw(&runs).map_err(|why| anyhow::anyhow!("{}: {why}", spec.name))?;
+    // Removed first: an earlier report may have had other pictures.
     store.remove_folder(PICTURES)?;
     for Drawn { file, picture, .. } in &drawn {
         store.write(&format!("{PICTURES}/{file}.svg"), picture.svg()?.as_bytes())?;

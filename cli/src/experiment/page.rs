@@ -1,4 +1,4 @@
-//! `report.html`: claims, pictures, parameters, environment, in one file that needs no other.
+//! `report.html`: claims, pictures, parameters and environment in one self-contained file.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::store::{About, Mode};
 use crate::html::Page;
 use crate::statistics::{Estimate, estimate};
 
-/// The page.
+/// Renders the page.
 pub(super) fn page(
     runs: &Runs<'_>,
     about: &About,

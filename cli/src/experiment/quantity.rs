@@ -1,8 +1,8 @@
-//! Quantities: what claims ask of all runs of a cell, or of several cells.
+//! Quantities: values that claims compute from the runs of one or several cells.
 //!
 //! `[AGGREGATE] [STATISTIC] METRIC [over AXIS [but VALUE, ...]] [; AXIS = VALUE, ...]`: the
-//! statistic is taken over the repetitions of a cell (`mean` if nothing is said), the aggregate
-//! over the values of an axis, but for those that are named.
+//! statistic (`mean` by default) is taken over the repetitions of a cell, the aggregate over the
+//! values of an axis, except the values after `but`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use super::sampled::{Sampled, candidates};
 use super::spec::Spec;
 use crate::statistics;
 
-/// Something that can be asked of the runs.
+/// A value that can be computed from the runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Quantity {
     over: Option<Over>,
@@ -25,16 +25,16 @@ pub(crate) struct Quantity {
     at: BTreeMap<String, String>,
 }
 
-/// What is made of several cells, and which they are.
+/// An aggregate over several cells, and the cells.
 #[derive(Clone, Debug, PartialEq)]
 struct Over {
     aggregate: Aggregate,
     axis: String,
-    /// Values that are left out.
+    /// Values of the axis that are left out.
     but: Vec<String>,
 }
 
-/// What is made of the repetitions of a cell.
+/// Statistic over the repetitions of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Statistic {
     Mean,
@@ -43,25 +43,25 @@ enum Statistic {
     /// The ends of the 95 % confidence interval of the mean.
     Low,
     High,
-    /// The least and the greatest value.
+    /// The smallest and the largest value.
     Least,
     Most,
-    /// The mean, of cells in which every repetition reaches what is asked; an aggregate leaves out
-    /// the others.
+    /// The mean. It exists only for cells in which every repetition reaches the target; an
+    /// aggregate leaves out the other cells.
     Reached,
 }
 
-/// What is made of the cells along an axis.
+/// Aggregate over the cells along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Min,
     Max,
-    /// Greatest minus least.
+    /// Largest minus smallest.
     Range,
-    /// The value of the axis at which the quantity is least or greatest.
+    /// The value of the axis at which the quantity is smallest or largest.
     ArgMin,
     ArgMax,
-    /// 1 if each is greater (less) than the one before, else 0.
+    /// 1 if each value is greater (less) than the one before, else 0.
     Rising,
     Falling,
 }
@@ -138,7 +138,7 @@ impl FromStr for Quantity {
 }
 
 impl Quantity {
-    /// The same at a place: of what it does not say itself, the values there.
+    /// The same quantity at a place: the values of `place` fill in for axes that it does not name.
     pub(crate) fn at(mut self, place: &BTreeMap<String, String>) -> Self {
         for (axis, value) in place {
             if self.over.as_ref().is_none_or(|over| over.axis != *axis) {
@@ -148,8 +148,7 @@ impl Quantity {
         self
     }
 
-    /// Says what is wrong with it, given the axes there are and those whose value the place says
-    /// at which it is asked.
+    /// Checks the quantity. `each` are the axes whose values the place of the evaluation sets.
     pub(crate) fn check(&self, spec: &Spec, each: &[String]) -> Result<(), String> {
         self.metric.setting().map_or(Ok(()), super::check::is_setting)?;
         for (name, value) in &self.at {
@@ -179,7 +178,7 @@ impl Quantity {
         }
     }
 
-    /// Its value, or why it cannot be told.
+    /// Its value, or the reason why there is none.
     pub(crate) fn of(&self, runs: &Runs<'_>) -> Result<Sampled, String> {
         let Some(over) = &self.over else {
             let cells = runs.cells_at(&self.at);
@@ -192,8 +191,8 @@ impl Quantity {
         over.aggregate.of(&self.along(runs, over)?)
     }
 
-    /// The value of an axis that it finds, for people, and others that repetitions do not tell from
-    /// it.
+    /// The label of the axis value that argmin or argmax finds, followed by other values that the
+    /// repetitions do not distinguish from it.
     pub(crate) fn which(&self, runs: &Runs<'_>) -> Result<String, String> {
         let over = self.over.as_ref().ok_or("it finds no value of an axis")?;
         let values = self.along(runs, over)?;
@@ -219,13 +218,13 @@ impl Quantity {
         Ok(places.into_iter().filter_map(label).collect::<Vec<_>>().join(" or "))
     }
 
-    /// Whether [`Self::which`] has an answer.
+    /// True if [`Self::which`] has an answer.
     pub(crate) fn finds_a_value(&self) -> bool {
         let found = self.over.as_ref().map(|over| over.aggregate);
         matches!(found, Some(Aggregate::ArgMin | Aggregate::ArgMax))
     }
 
-    /// Its value at each value of an axis.
+    /// Its value at each value of the axis.
     fn along<'a>(&self, runs: &Runs<'a>, over: &Over) -> Result<Vec<(&'a str, Sampled)>, String> {
         let number = runs.spec.axis.iter().position(|other| other.name == over.axis);
         let number = number.unwrap_or(usize::MAX);
@@ -245,8 +244,8 @@ impl Quantity {
         Ok(values)
     }
 
-    /// Its value for the runs of a cell; none if they do not all reach what is asked, and only
-    /// those that do are meant.
+    /// Its value for the runs of a cell. `None` if the statistic is `reached` and not every run
+    /// reached the target.
     fn of_cell(&self, runs: &Runs<'_>, cell: &Cell) -> Result<Option<Sampled>, String> {
         let sample = runs.sample(&self.metric, cell)?;
         if self.statistic == Statistic::Reached && sample.cut_short > 0 {
@@ -259,17 +258,17 @@ impl Quantity {
 
 const NOT_REACHED: &str = "not every repetition reaches what is asked";
 
-/// The answers of the repetitions of a cell.
+/// Values of the repetitions of a cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
-    /// With the repetition of each.
+    /// Repetition and value.
     pub(crate) values: Vec<(u32, f64)>,
-    /// How many of the values are only a lower bound.
+    /// Number of values that are only a lower bound.
     pub(crate) cut_short: usize,
 }
 
 impl Sample {
-    /// Adds an answer.
+    /// Adds the value of a repetition.
     pub(crate) fn push(&mut self, rep: u32, answer: Answer) -> Result<(), String> {
         match answer {
             Answer::Is(value) => self.values.push((rep, value)),
@@ -284,8 +283,8 @@ impl Sample {
 }
 
 impl Statistic {
-    /// The value for a sample. Draws say how far the mean may be from a mean of many repetitions;
-    /// the others tell of the sample alone.
+    /// The value for a sample. Draws exist for means only: they tell how far the mean may be from
+    /// the mean of many repetitions. The other statistics describe the sample alone.
     fn of(self, sample: &Sample, draws: &Draws) -> Result<Sampled, String> {
         let values: Vec<f64> = sample.values.iter().map(|(_, value)| *value).collect();
         let estimate = statistics::estimate(&values);
@@ -304,7 +303,7 @@ impl Statistic {
             return Err("one repetition has no spread; it takes two (--reps)".into());
         }
         let drawn = match self {
-            // Repetitions that agree draw nothing else.
+            // Without spread all draws would be equal.
             _ if estimate.sd == 0.0 => Vec::new(),
             Self::Mean | Self::Reached => draws.means(&sample.values),
             _ => Vec::new(),
@@ -343,7 +342,7 @@ impl Aggregate {
     }
 }
 
-/// The value of the axis at the place that `find` finds.
+/// The value of the axis at the position that `find` returns.
 fn place(
     values: &[(&str, Sampled)],
     find: fn(&[Bounds]) -> Result<usize, Unsure>,
@@ -357,13 +356,13 @@ fn place(
     let found = find(&observed).map_err(|why| why.of(values))?;
     let drawn = (0..draws(values)).map(|draw| {
         let drawn: Vec<Bounds> = values.iter().map(|(_, value)| value.drawn(draw)).collect();
-        // A draw that does not tell has any of them.
+        // A draw that does not decide may have any of them.
         find(&drawn).map_or_else(|_| any(&numbers), |place| numbers[place])
     });
     Ok(Sampled::new(numbers[found], drawn.collect()))
 }
 
-/// Bounds within which all of some numbers are.
+/// Bounds that contain all of the numbers.
 fn any(numbers: &[Bounds]) -> Bounds {
     let low = numbers.iter().map(|number| number.low).fold(f64::INFINITY, f64::min);
     let high = numbers.iter().map(|number| number.high).fold(f64::NEG_INFINITY, f64::max);
@@ -374,11 +373,11 @@ fn draws(values: &[(&str, Sampled)]) -> usize {
     values.iter().map(|(_, value)| value.draws()).max().unwrap_or(0)
 }
 
-/// Why the least or the greatest of several values is not known.
+/// Why the smallest or the largest of several values is unknown.
 #[derive(Clone, Copy, Debug)]
 enum Unsure {
     None,
-    /// Of the value at this place only bounds are known.
+    /// Only bounds of the value at this position are known.
     Bounds(usize),
 }
 
@@ -395,13 +394,14 @@ impl Unsure {
     }
 }
 
-/// Where the least value is: no other may be less, whatever lies within its bounds.
+/// Position of the smallest value. No other value may be smaller, wherever both lie within their
+/// bounds.
 fn least(values: &[Bounds]) -> Result<usize, Unsure> {
     let least = (0..values.len()).min_by(|&a, &b| values[a].high.total_cmp(&values[b].high));
     certain(least, values, |least, other| least.high <= other.low)
 }
 
-/// Where the greatest value is.
+/// Position of the largest value.
 fn most(values: &[Bounds]) -> Result<usize, Unsure> {
     let most = (0..values.len()).max_by(|&a, &b| values[a].low.total_cmp(&values[b].low));
     certain(most, values, |most, other| most.low >= other.high)

@@ -1,5 +1,5 @@
-//! Runs with real processes: a server and its workers, each a `pstrain` of its own, over TCP on
-//! the loopback address. Links and compute times of the job are shaped by the workers themselves.
+//! Runs with real processes: a server and its workers, each its own `pstrain` process, over TCP on
+//! the loopback address. The workers themselves shape the links and compute times of the job.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -21,14 +21,14 @@ use crate::job::{ENVIRONMENT, Layers};
 #[derive(Debug)]
 pub(crate) struct RealTime {
     program: PathBuf,
-    /// The speed of this machine, where times are to be told in its reference steps too.
+    /// Speed of this machine, if times are also wanted in reference steps.
     calibration: Option<Calibration>,
 }
 
-/// How often processes are looked at.
+/// Period at which processes are checked.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Processes that end with this, whatever happens.
+/// Child processes, which are killed when this value is dropped.
 #[derive(Debug, Default)]
 struct Processes(Vec<Process>);
 
@@ -40,14 +40,14 @@ struct Process {
 }
 
 impl RealTime {
-    /// Runs of this very program.
+    /// Executes runs with the program of this process.
     pub(crate) fn new(calibration: Option<Calibration>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find the program of this process")?;
         Ok(Self { program, calibration })
     }
 
-    /// Makes a run with server and workers in one process, over TCP. Such a run knows how late its
-    /// messages were against their links.
+    /// Executes a run with server and workers in one process, over TCP. Such a run records how late
+    /// its messages were against their links.
     pub(crate) fn in_one_process(
         &self,
         run: &Run<'_>,
@@ -68,14 +68,15 @@ impl RealTime {
         let mut command = Command::new(&self.program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         without_settings(&mut command);
-        // Ctrl-C is for this process to hear, and to decide about.
+        // In a separate process group: Ctrl-C must reach this process only, which decides what to
+        // do.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command
     }
 }
 
-/// Takes the environment variables of settings away from `command`: its job file says them all.
+/// Removes the environment variables of settings from `command`: the job file has every setting.
 pub(crate) fn without_settings(command: &mut Command) {
     for (variable, _) in std::env::vars_os() {
         if variable.to_str().is_some_and(|variable| variable.starts_with(ENVIRONMENT)) {
@@ -84,7 +85,7 @@ pub(crate) fn without_settings(command: &mut Command) {
     }
 }
 
-/// Where a run finds its job and leaves its results.
+/// Temporary folder of a run, for its job and its results.
 struct Prepared {
     _folder: tempfile::TempDir,
     job: String,
@@ -139,7 +140,7 @@ impl Execute for RealTime {
 }
 
 impl Processes {
-    /// Takes on a server, and waits for its address.
+    /// Adds a server, and waits for its address.
     fn listen(
         &mut self,
         server: Child,
@@ -158,7 +159,7 @@ impl Processes {
                 break None;
             }
         };
-        // Whoever stops reading stops the writer sooner or later.
+        // Keeps reading: a full pipe would block the server.
         let said = std::thread::spawn(move || {
             let _as_far_as_it_goes = lines.read_to_string(&mut all);
             all
@@ -184,7 +185,7 @@ impl Processes {
         self.0.push(Process { name, child, said });
     }
 
-    /// Waits until all have ended well; false if `stop` was raised before.
+    /// Waits until all processes have ended well. False if `stop` was raised before.
     fn wait(&mut self, stop: &AtomicBool) -> anyhow::Result<bool> {
         let mut running = self.0.len();
         while running > 0 {
@@ -209,7 +210,7 @@ impl Processes {
     }
 }
 
-/// Whether there are results: a run that diverged has some too.
+/// True if the process left results: a diverged run (code 1) has some, too.
 fn good(status: ExitStatus) -> bool {
     matches!(status.code(), Some(0 | 1))
 }
@@ -217,27 +218,27 @@ fn good(status: ExitStatus) -> bool {
 impl Drop for Processes {
     fn drop(&mut self) {
         for process in &mut self.0 {
-            // Either fails only if it has ended already.
+            // Both fail only if the process has already ended.
             let _gone = process.child.kill();
             let _gone = process.child.wait();
         }
     }
 }
 
-/// A line of `curve.csv`.
+/// A row of `curve.csv`.
 #[derive(Deserialize)]
 struct Line {
     version: u64,
     samples: u64,
     epoch: f64,
     time_s: f64,
-    /// Nothing where there is no number.
+    /// `None` if it was not a number.
     accuracy: Option<f64>,
     loss: Option<f64>,
     objective: Option<f64>,
 }
 
-/// The record of a run from its results folder.
+/// Reads the record of a run from its results folder.
 pub(crate) fn record_of(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
     let open = |name: &str| {
         let path = out.join(name);
@@ -261,7 +262,7 @@ pub(crate) fn record_of(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
     Ok(record)
 }
 
-/// A line of `staleness.csv`.
+/// A row of `staleness.csv`.
 #[derive(Deserialize)]
 struct Bin {
     measure: String,
@@ -270,7 +271,7 @@ struct Bin {
     amount: f64,
 }
 
-/// How many gradients were applied with each staleness, whoever's they were.
+/// Number of gradients that were applied with each staleness, over all workers.
 fn staleness(table: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
     let mut counts = BTreeMap::new();
     for bin in csv::Reader::from_reader(table.as_bytes()).deserialize() {

@@ -1,4 +1,4 @@
-//! What is kept of one run.
+//! The stored record of one run.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
-    /// The number of its cell.
+    /// Number of the run's cell.
     pub(crate) cell: usize,
     pub(crate) rep: u32,
     pub(crate) seed: u64,
-    /// Every number of the run's report, by its path: `staleness.mean`, `workers.1.share`.
+    /// Every number of the run's report, by path: `staleness.mean`, `workers.1.share`.
     pub(crate) metrics: BTreeMap<String, f64>,
-    /// Every text of the report, by its path.
+    /// Every text of the report, by path.
     pub(crate) texts: BTreeMap<String, String>,
     pub(crate) curve: Vec<CurvePoint>,
-    /// How many gradients were applied with each staleness.
+    /// Number of gradients that were applied with each staleness.
     pub(crate) staleness: BTreeMap<u64, u64>,
-    /// When the link that all share at the server was in use, where it has a rate.
+    /// Use of the link that all workers share at the server, if it has a rate.
     #[serde(default, skip_serializing_if = "LinkUse::is_empty")]
     pub(crate) link_use: LinkUse,
 }
 
-/// The first spans in which something went over the link that all share at the server: from when
-/// to when, in seconds.
+/// The first intervals in which the link that all workers share at the server was in use: begin and
+/// end, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LinkUse {
@@ -50,38 +50,38 @@ impl LinkUse {
     }
 }
 
-/// One evaluation.
+/// An evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CurvePoint {
-    /// The updates made.
+    /// Number of updates.
     pub(crate) version: u64,
     pub(crate) samples: u64,
     pub(crate) epoch: f64,
-    /// Training time.
+    /// Training time in seconds.
     pub(crate) time_s: f64,
-    /// Absent where it was no number.
+    /// `None` if it was not a number.
     pub(crate) accuracy: Option<f64>,
     pub(crate) loss: Option<f64>,
-    /// The loss with its penalty.
+    /// The loss plus its penalty.
     #[serde(default)]
     pub(crate) objective: Option<f64>,
 }
 
-/// What of a report tells of the process and the machine, not of the run: it differs each time.
+/// Parts of a report about the process and the machine instead of the run: they differ each time.
 const OF_THE_PROCESS: [&str; 3] = ["peak_rss_mib", "started_s", "first_update_s"];
 
-/// The digest of the parameters: it counts as a number, too, so that claims can tell whether two
-/// runs ended at the same bits.
+/// Digest of the parameters. It is stored as a number, too, so that claims can test whether two
+/// runs ended with identical parameters.
 const PARAMETERS: &str = "params_sha256";
 
-/// The first digits of a digest as a number: as many as a number holds exactly.
+/// The first 13 hexadecimal digits of a digest as a number: as many as an `f64` holds exactly.
 fn head(digest: &str) -> Option<f64> {
     let digits = digest.get(..13)?;
     Some(u64::from_str_radix(digits, 16).ok()? as f64)
 }
 
 impl Record {
-    /// Keeps what a report says. `repeatable` leaves out what differs from time to time.
+    /// Adds a report. `repeatable` leaves out the parts that differ between equal runs.
     pub(crate) fn keep(&mut self, report: &Value, repeatable: bool) {
         self.flatten("", report);
         if repeatable {
@@ -125,17 +125,17 @@ impl Record {
         }
     }
 
-    /// How the run ended.
+    /// The reason why the run ended.
     pub(crate) fn ended(&self) -> &str {
         self.texts.get("ended").map_or("", String::as_str)
     }
 
-    /// Whether it did all that it was asked to do.
+    /// True if the run used up its budget.
     pub(crate) fn reached_its_goal(&self) -> bool {
         self.ended() == EndReason::BudgetReached.to_string()
     }
 
-    /// How many workers there are figures of.
+    /// Numbers, from 1, of the workers with figures in the record.
     pub(crate) fn workers(&self) -> impl Iterator<Item = usize> {
         (1..).take_while(|worker| self.metrics.contains_key(&format!("workers.{worker}.updates")))
     }

@@ -1,4 +1,4 @@
-//! From a specification to one that needs nothing else: every setting is in it.
+//! Completes a specification: afterwards it contains every setting.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::grid::is_list;
 use super::spec::{Spec, Text};
 use crate::job::{DATA, JobFlags, Layers, SETTINGS, absolute_data};
 
-/// Puts `[job]` together, weakest first: defaults, the specification, the environment, `--set`.
+/// Fills `[job]`, weakest first: defaults, the specification, the environment, `--set`.
 pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Result<()> {
     for (key, value, variable) in Layers::gather(None, &JobFlags::default())?.environment() {
         replace(spec, key, &value, &format!("{variable}={value}"))?;
@@ -35,7 +35,7 @@ pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Resu
     Ok(())
 }
 
-/// The settings that axes make and do not add to, with the axis of each.
+/// The settings that axes replace (not those that they add to), with the axis of each.
 fn replaced(spec: &Spec) -> BTreeMap<&str, &str> {
     let keys = spec
         .axis

@@ -1,6 +1,6 @@
-//! Makes the runs that are missing, as many at a time as there are cores.
+//! Executes the missing runs, by default as many at a time as there are cores.
 //!
-//! Each run is kept as soon as it is done, and depends on nothing but its cell and its repetition:
+//! Each run is stored as soon as it is done, and depends on its cell and its repetition only:
 //! neither the number of threads nor an interruption changes a result.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use super::spec::Spec;
 use super::store::Store;
 use crate::{messages, progress};
 
-/// How runs are made.
+/// Executes runs.
 #[derive(Debug)]
 pub(crate) struct Runner<'a> {
     pub(crate) spec: &'a Spec,
@@ -25,16 +25,16 @@ pub(crate) struct Runner<'a> {
     pub(crate) store: &'a Store,
     pub(crate) jobs: usize,
     pub(crate) quiet: bool,
-    /// Raised when somebody wants an end.
+    /// Raised to stop early.
     pub(crate) stop: &'a AtomicBool,
 }
 
 impl Runner<'_> {
-    /// Makes `runs`, of `all` that the experiment has. Returns how many were not made, since
-    /// somebody wanted an end.
+    /// Executes `runs`, of the `all` runs of the experiment. Returns the number of runs that were
+    /// not executed because of `stop`.
     ///
     /// # Errors
-    /// The first that happened; nothing new is begun then.
+    /// The first error; no further run is started after it.
     pub(crate) fn make(
         &self,
         runs: &[Run<'_>],
@@ -86,8 +86,8 @@ impl Runner<'_> {
         Ok(true)
     }
 
-    /// Warns of pictures that ask for what the first run that is done does not have: others may
-    /// have it, but a typing error is better known now than at the end.
+    /// Warns of pictures that need a number that the first completed run lacks. Other runs may have
+    /// it, but a typing error should be reported now rather than at the end.
     fn look_at(&self, run: &Run<'_>) {
         let all = self.store.records(self.cells.len(), self.spec.reps).unwrap_or_default();
         let records = all.into_iter().filter(|(at, _)| *at == (run.cell.index, run.rep)).collect();
@@ -100,7 +100,7 @@ impl Runner<'_> {
     fn bar(&self, missing: usize, all: usize) -> ProgressBar {
         let template = "{bar:30} {pos}/{len} runs  {elapsed_precise}, {eta} left";
         let bar = progress::bar(all as u64, template, self.quiet);
-        // What is there already took no time of this process.
+        // Stored runs took no time of this process: they must not enter the estimate.
         let there = all.saturating_sub(missing) as u64;
         let bar = bar.with_position(there);
         bar.reset_eta();

@@ -11,28 +11,28 @@ use super::quantity::Sample;
 use super::record::Record;
 use super::spec::Spec;
 
-/// A run that ended before it had done what it was asked to do.
+/// A run that ended without reaching its goal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct NotReached {
     pub(crate) cell: String,
-    /// From 1, as people count.
+    /// Number of the repetition, from 1.
     pub(crate) rep: u32,
     pub(crate) ended: String,
 }
 
-/// So many runs are named; of others, how many there are.
+/// Most runs that a warning names; the others are counted.
 const NAMED: usize = 3;
 
-/// Values of some axes, by the axes' names.
+/// Values of some axes, by axis name.
 pub(crate) type Place = BTreeMap<String, String>;
 
-/// All runs that are done, with what they are runs of.
+/// All completed runs of an experiment.
 #[derive(Debug)]
 pub(crate) struct Runs<'a> {
     pub(crate) spec: &'a Spec,
     pub(crate) cells: &'a [Cell],
     pub(crate) records: BTreeMap<(usize, u32), Record>,
-    /// Random numbers for what other repetitions might have said.
+    /// Random numbers that model other repetitions.
     pub(crate) draws: Draws,
 }
 
@@ -51,13 +51,13 @@ impl<'a> Runs<'a> {
         self.records.range((cell.index, 0)..=(cell.index, u32::MAX)).map(|(_, record)| record)
     }
 
-    /// The cells that have all these values.
+    /// The cells with all these values.
     pub(crate) fn cells_at(&self, at: &BTreeMap<String, String>) -> Vec<&Cell> {
         let wanted = || at.iter().map(|(axis, value)| (axis, value.as_str()));
         self.cells.iter().filter(|cell| cell.is_at(self.spec, wanted())).collect()
     }
 
-    /// Every combination of the values of some axes that has cells.
+    /// Every combination of values of some axes for which there are cells.
     pub(crate) fn places(&self, axes: &[String]) -> Vec<Place> {
         let mut places = vec![Place::new()];
         for axis in axes.iter().filter_map(|name| self.spec.axis(name)) {
@@ -75,7 +75,7 @@ impl<'a> Runs<'a> {
         places
     }
 
-    /// What people call a place: the values, in the order of the axes.
+    /// The label of a place: its values, in the order of the axes.
     pub(crate) fn place_label(&self, place: &Place) -> String {
         let values = self.spec.axis.iter().filter_map(|axis| {
             let value = axis.full_label(axis.position(place.get(&axis.name)?)?);
@@ -84,7 +84,7 @@ impl<'a> Runs<'a> {
         values.collect::<Vec<_>>().join(", ")
     }
 
-    /// What the repetitions of a cell answer; all of them must.
+    /// The values of a metric for all repetitions of a cell; an error if one of them has none.
     pub(crate) fn sample(&self, metric: &Metric, cell: &Cell) -> Result<Sample, String> {
         let mut sample = Sample::default();
         for record in self.of(cell) {
@@ -99,7 +99,7 @@ impl<'a> Runs<'a> {
         Ok(sample)
     }
 
-    /// The runs that ended without reaching their goal: they are in the statistics all the same.
+    /// The runs that ended without reaching their goal. The statistics include them.
     pub(crate) fn not_reached(&self) -> Vec<NotReached> {
         let early = |cell| {
             self.of(cell).filter(|record| !record.reached_its_goal()).map(|record| NotReached {
@@ -133,7 +133,7 @@ impl<'a> Runs<'a> {
         })
     }
 
-    /// How many runs each build of the program made, where runs say that.
+    /// Number of runs that each build of the program made, for runs that record the build.
     pub(crate) fn builds(&self) -> BTreeMap<&str, usize> {
         let mut builds = BTreeMap::new();
         for record in self.records.values() {
@@ -144,7 +144,7 @@ impl<'a> Runs<'a> {
         builds
     }
 
-    /// Why no run can answer a metric: none has such a number.
+    /// The reason if no run can have the metric: none has such a number.
     pub(crate) fn lacks(&self, metric: &Metric) -> Option<String> {
         let names = self.metrics();
         let there = |path: &str| {
@@ -155,7 +155,7 @@ impl<'a> Runs<'a> {
         (!self.records.is_empty()).then(|| no_metric(path, names.into_iter()))
     }
 
-    /// The names of all numbers that any run reports.
+    /// The names of all numbers of all runs, sorted.
     pub(crate) fn metrics(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self
             .records

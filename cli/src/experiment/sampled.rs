@@ -1,4 +1,4 @@
-//! A number of the runs with its draws: what it would be with other repetitions.
+//! A number computed from the runs, with draws of what it would be with other repetitions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,32 +8,31 @@ use serde::Serialize;
 use super::bounds::{Bounds, readable};
 use crate::statistics::quantile;
 
-/// The share of draws on either side of an interval of 95 %.
+/// Share of the draws below, and above, a 95 % interval.
 const TAIL: f64 = 0.025;
 
-/// A number as it was observed, and in each draw. Without draws it does not vary.
+/// A number as observed, and in each draw. Without draws it does not vary.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sampled {
     observed: Bounds,
     drawn: Vec<Bounds>,
 }
 
-/// The middle 95 % of the draws of a number.
+/// The central 95 % of the draws of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Interval {
     pub(crate) low: f64,
     pub(crate) high: f64,
 }
 
-/// Whether something is true.
+/// Truth of a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Truth {
-    /// Of what was observed, and of nearly all draws: as many as an interval has on one side of its
-    /// lower or upper end.
+    /// True (or false) of the observed values, and of at least 97.5 % of the draws.
     Is(bool),
-    /// Observed, but not in enough draws: the share of them in which it is true.
+    /// Observed, but in too few draws; the share of the draws in which the statement is true.
     Varies(f64),
-    /// The bounds that are known do not tell.
+    /// The known bounds do not decide it.
     Unknown,
 }
 
@@ -54,7 +53,7 @@ impl Sampled {
         self.drawn.len()
     }
 
-    /// The number in a draw.
+    /// The value in a draw.
     pub(crate) fn drawn(&self, draw: usize) -> Bounds {
         self.drawn.get(draw).copied().unwrap_or(self.observed)
     }
@@ -72,7 +71,7 @@ impl Sampled {
         self
     }
 
-    /// Where the number lies with 95 % confidence; none if it does not vary, or only bounds of it
+    /// The 95 % confidence interval. `None` if the number does not vary, or if only bounds of it
     /// are known.
     pub(crate) fn interval(&self) -> Option<Interval> {
         let observed = self.observed.exact()?;
@@ -81,7 +80,7 @@ impl Sampled {
         };
         let low = of(|bounds| bounds.low, TAIL)?;
         let high = of(|bounds| bounds.high, 1.0 - TAIL)?;
-        // A number that differs by rounding alone does not vary.
+        // A spread by rounding errors does not count.
         let least = f64::EPSILON.sqrt() * observed.abs();
         (high - low > least).then_some(Interval { low, high })
     }
@@ -113,8 +112,8 @@ impl fmt::Display for Interval {
     }
 }
 
-/// The values among which the greatest or least of several is, first that which was observed:
-/// `find` says where it is in a draw, if that is known.
+/// Positions that may hold the extreme value, the observed one first. `find` returns the position
+/// in a draw, if it is known.
 pub(crate) fn candidates(
     draws: usize,
     observed: usize,

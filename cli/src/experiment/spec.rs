@@ -1,4 +1,4 @@
-//! What an experiment is: a base job, axes that are swept, pictures and claims, as TOML.
+//! Specification of an experiment in TOML: a base job, axes, pictures and claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 
 use super::check;
 
-/// A specification, as a file has it.
+/// A specification, as its file has it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Spec {
-    /// Also the name of the results folder.
+    /// Name of the experiment, and of its results folder.
     pub(crate) name: String,
     pub(crate) title: String,
-    /// What the claims are taken from.
+    /// The publication that the claims come from.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) source: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) description: String,
-    /// Repetitions of each cell, with seeds that follow the job's.
+    /// Repetitions of each cell, with seeds that count up from the job's.
     #[serde(default = "one")]
     pub(crate) reps: u32,
-    /// The settings that all runs share.
+    /// Settings of all runs.
     #[serde(default)]
     pub(crate) job: BTreeMap<String, Text>,
-    /// What is swept; the last one changes fastest.
+    /// The axes of the sweep; the last one changes fastest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) axis: Vec<Axis>,
-    /// Cells that are left out: those that have all the values of one of these.
+    /// Excluded cells: each with all the values of one of these entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) exclude: Vec<BTreeMap<String, Text>>,
     /// Names for expressions that several claims use.
@@ -57,14 +57,15 @@ pub(crate) struct Axis {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) unit: String,
     pub(crate) values: Vec<Text>,
-    /// What people call the values, one each.
+    /// Labels of the values, one for each value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) labels: Vec<String>,
-    /// Settings with `{}` where the value goes; without it, the setting called like the axis.
+    /// Settings, with `{}` in place of the value; without `set`, the setting that has the axis's
+    /// name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) set: BTreeMap<String, Text>,
-    /// Settings of each value, by the value: what no pattern can say. What only some values say is
-    /// for the others what all runs share.
+    /// Settings of each value, by value, where no pattern can express them. A setting that only
+    /// some values list keeps its common value for the others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) settings: BTreeMap<String, BTreeMap<String, Text>>,
 }
@@ -73,37 +74,37 @@ pub(crate) struct Axis {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct PictureSpec {
-    /// Its name below `pictures/`, without the ending.
+    /// File name within `pictures/`, without extension.
     pub(crate) file: String,
     pub(crate) title: String,
     pub(crate) kind: Kind,
     /// Curve: epoch, time_s, samples or updates. Usage: time_s. Line: an axis or a metric. Others:
     /// an axis.
     pub(crate) x: String,
-    /// Curve: accuracy or loss. Usage: up or down. Line: a metric. Bar: a metric,
-    /// or an expression over quantities at the place of each bar. Heat map: an axis.
+    /// Curve: accuracy or loss. Usage: up or down. Line: a metric. Bar: a metric, or an expression
+    /// over quantities at the place of each bar. Heat map: an axis.
     pub(crate) y: String,
     /// The metric of a heat map, or an expression over quantities at the place of each cell.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) value: String,
-    /// What the colours of a heat map mean.
+    /// Label of the colours of a heat map.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) value_label: String,
-    /// An expression in brackets stands for its value, here and in the other labels.
+    /// In all labels, an expression in brackets stands for its value.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) x_label: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) y_label: String,
-    /// Curve, line and usage: what is drawn begins here on the x axis. Bar: the height does.
+    /// Curve, line and usage: start of the x axis. Bar: start of the y axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<f64>,
-    /// Usage: and ends here.
+    /// Usage: end of the x axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) to: Option<f64>,
-    /// A line, or kind of bar, for each combination of the values of these axes.
+    /// One line, or kind of bar, for each combination of the values of these axes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lines: Vec<String>,
-    /// A picture for each combination of the values of these axes.
+    /// One picture for each combination of the values of these axes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) each: Vec<String>,
     /// Only the cells with these values.
@@ -123,30 +124,30 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// What a picture shows.
+/// Kind of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
-    /// How runs go on.
+    /// The course of runs.
     Curve,
-    /// How runs end, against an axis or a metric.
+    /// The end of runs, against an axis or a metric.
     Line,
-    /// How runs end, side by side for the values of an axis.
+    /// The end of runs, as bars for the values of an axis.
     Bar,
-    /// How runs end, against two axes.
+    /// The end of runs, against two axes.
     Heatmap,
-    /// How much of the link that all share at the server is in use as time goes on.
+    /// Use over time of the link that all workers share at the server.
     Usage,
 }
 
-/// A table: a row for each place, with what the runs say there.
+/// A table: one row for each place, with expressions over the runs there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TableSpec {
-    /// Its name below `tables/`, without the ending.
+    /// File name within `tables/`, without extension.
     pub(crate) file: String,
     pub(crate) title: String,
-    /// A row for each combination of the values of these axes.
+    /// One row for each combination of the values of these axes.
     pub(crate) rows: Vec<String>,
     pub(crate) column: Vec<Column>,
 }
@@ -159,33 +160,33 @@ pub(crate) struct Column {
     /// An expression over the runs of the row's place.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) value: String,
-    /// Or a quantity that finds a place on an axis: what people call that value is shown.
+    /// Or a quantity with argmin or argmax: the label of the value that it finds is shown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) which: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) unit: String,
 }
 
-/// Something the source says, as a comparison that the runs decide.
+/// A statement of the source, as a comparison that the runs decide.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Claim {
     pub(crate) text: String,
-    /// It is decided at each combination of the values of these axes.
+    /// The claim is decided at each combination of the values of these axes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) each: Vec<String>,
-    /// In which share of those places it must hold: 1 if nothing is said.
+    /// Share of those places at which the claim must hold; 1 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) share: Option<f64>,
-    /// What is worst of what is measured there.
+    /// Which of the measured values counts as the worst.
     #[serde(default, skip_serializing_if = "Worst::is_most")]
     pub(crate) worst: Worst,
-    /// What the source reports, in its words.
+    /// The words of the source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) reported: String,
     /// An expression over the runs.
     pub(crate) measured: String,
-    /// What `measured` should be, where that follows from something else.
+    /// What `measured` should be, if that follows from other values.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) expected: String,
     /// A comparison; it may use the names `measured` and `expected`.
@@ -194,7 +195,7 @@ pub(crate) struct Claim {
     pub(crate) unit: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) note: String,
-    /// Whether it follows from the times that are set, so that only this program is checked.
+    /// True if the claim follows from the modelled times, so that it only checks this program.
     #[serde(default, rename = "self-check", skip_serializing_if = "is_false")]
     pub(crate) self_check: bool,
 }
@@ -215,7 +216,7 @@ impl Worst {
     }
 }
 
-/// A value that files write as a number or as a text.
+/// A value that is written as a number or a text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "Scalar", into = "Scalar")]
 pub(crate) struct Text(pub(crate) String);
@@ -226,7 +227,7 @@ enum Scalar {
     Integer(i64),
     Float(f64),
     Text(String),
-    /// Items of a setting that lists some, one after the other.
+    /// Items of a list setting.
     Items(Vec<String>),
 }
 
@@ -242,7 +243,7 @@ impl From<Scalar> for Text {
 }
 
 impl From<Text> for Scalar {
-    /// Bare only if it comes back as the same text.
+    /// A bare number only if that reads back as the same text.
     fn from(Text(text): Text) -> Self {
         match (text.parse::<i64>(), text.parse::<f64>()) {
             (Ok(number), _) if number.to_string() == text => Self::Integer(number),
@@ -255,18 +256,18 @@ impl From<Text> for Scalar {
 }
 
 impl Axis {
-    /// The place of `value` among the values.
+    /// Index of `value` among the values.
     pub(crate) fn position(&self, value: &str) -> Option<usize> {
         self.values.iter().position(|Text(text)| text == value)
     }
 
-    /// The settings it makes, for some of its values at least.
+    /// The settings that at least some of the values make.
     pub(crate) fn keys(&self) -> BTreeSet<&str> {
         let some = self.settings.values().flat_map(BTreeMap::keys);
         self.made_by_all().into_iter().chain(some.map(String::as_str)).collect()
     }
 
-    /// The settings that each of its values makes.
+    /// The settings that every value makes.
     pub(crate) fn made_by_all(&self) -> BTreeSet<&str> {
         let own = self.set.is_empty() && self.settings.is_empty();
         let own = own.then_some(self.name.as_str());
@@ -279,7 +280,7 @@ impl Axis {
         all
     }
 
-    /// The settings of a value.
+    /// The settings that a value makes.
     pub(crate) fn settings_of(&self, value: &str) -> BTreeMap<String, String> {
         let mut made = BTreeMap::new();
         if self.set.is_empty() && self.settings.is_empty() {
@@ -294,18 +295,18 @@ impl Axis {
         made
     }
 
-    /// What people call a value.
+    /// The label of a value.
     pub(crate) fn value_label(&self, index: usize) -> String {
         let label = self.labels.get(index).cloned();
         label.or_else(|| self.values.get(index).map(|text| text.0.clone())).unwrap_or_default()
     }
 
-    /// Whether the values do not say what they are of.
+    /// True if the values are numbers without labels, so that they need the axis's name.
     pub(crate) fn is_bare(&self) -> bool {
         self.labels.is_empty() && self.values.iter().any(|Text(text)| text.parse::<f64>().is_ok())
     }
 
-    /// What people call a value where the axis is not named beside it.
+    /// The label of a value where the axis is not named next to it.
     pub(crate) fn full_label(&self, index: usize) -> String {
         let label = self.value_label(index);
         if self.is_bare() {
@@ -316,29 +317,29 @@ impl Axis {
         }
     }
 
-    /// What people call the axis.
+    /// The label of the axis, by default its name.
     pub(crate) fn title(&self) -> &str {
         if self.label.is_empty() { &self.name } else { &self.label }
     }
 }
 
 impl Spec {
-    /// Reads and checks a specification; `place` is where it comes from.
+    /// Parses and checks a specification; messages name `place` as its source.
     pub(crate) fn parse(place: &str, text: &str) -> anyhow::Result<Self> {
         let spec: Self = toml::from_str(text).map_err(|error| {
-            // The parser's drawing of the place ends with an empty line.
+            // The parser draws the place of the error, and ends with an empty line.
             anyhow::anyhow!("{place} is no experiment: {}", error.to_string().trim_end())
         })?;
         check::check(&spec).map_err(|why| anyhow::anyhow!("{place}: {why}"))?;
         Ok(spec)
     }
 
-    /// The specification called `name`: a shipped one, or that in a file.
+    /// The specification called `name`: a shipped one, or the one in that file.
     pub(crate) fn find(name: &str) -> anyhow::Result<Self> {
         Self::parse(name, &Self::text(name)?)
     }
 
-    /// As [`Self::find`]; a job file stands for an experiment with one cell.
+    /// As [`Self::find`]; a job file becomes an experiment with one cell.
     pub(crate) fn find_or_job(name: &str) -> anyhow::Result<Self> {
         let text = Self::text(name)?;
         let is_experiment = |table: &toml::Table| {
@@ -387,13 +388,13 @@ impl Spec {
         self.axis.iter().find(|axis| axis.name == name)
     }
 
-    /// The axes on which a value must be chosen, since they have more than one.
+    /// The axes with more than one value, of which one must be chosen.
     pub(crate) fn open_axes(&self) -> BTreeSet<&str> {
         let open = self.axis.iter().filter(|axis| axis.values.len() > 1);
         open.map(|axis| axis.name.as_str()).collect()
     }
 
-    /// The specification as a file.
+    /// The specification in TOML.
     pub(crate) fn to_toml(&self) -> anyhow::Result<String> {
         toml::to_string(self).context("cannot write the specification")
     }

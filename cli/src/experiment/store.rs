@@ -1,4 +1,4 @@
-//! The results folder: every run as soon as it is done, and what the experiment was.
+//! The results folder: the specification, and every run as soon as it is completed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,18 +31,19 @@ pub(crate) enum Mode {
     RealTime,
 }
 
-/// What a results folder tells of the making of its runs.
+/// How the runs of a results folder were made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct About {
     pub(crate) mode: Mode,
     pub(crate) environment: Environment,
-    /// The speed of the machine, where times depend on it: of the process that made the last runs.
+    /// Speed of the machine, if times depend on it: measured by the last process that executed
+    /// runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) calibration: Option<Calibration>,
 }
 
 impl Store {
-    /// A folder for the runs of `spec`: a new one, or one that holds some of them already.
+    /// Opens a folder for the runs of `spec`: a new one, or one that already holds some of them.
     pub(crate) fn create(
         path: &Path,
         spec: &Spec,
@@ -60,7 +61,7 @@ impl Store {
         fs::create_dir_all(&runs)
             .with_context(|| format!("cannot make the folder {}", runs.display()))?;
         store.write(SPEC, spec.to_toml()?.as_bytes())?;
-        // Runs that are there already keep the calibration they were made with.
+        // Runs that are already in the folder keep the calibration under which they were made.
         let before = before.and_then(|text| serde_json::from_str(&text).ok());
         let calibration =
             about.calibration.or_else(|| before.and_then(|before: About| before.calibration));
@@ -68,7 +69,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The folder of an experiment that has been run, with its specification.
+    /// Opens the folder of an experiment that has been run; returns its specification, too.
     pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Spec)> {
         let store = Self { path: path.to_owned() };
         let Some(text) = store.read_if_there(SPEC)? else {
@@ -89,12 +90,12 @@ impl Store {
         serde_json::from_str(&text).with_context(|| format!("{} does not read", path.display()))
     }
 
-    /// Replaces what it tells of the making of its runs.
+    /// Replaces the description of how the runs were made.
     pub(crate) fn tell(&self, about: &About) -> anyhow::Result<()> {
         self.write_json(ABOUT, about)
     }
 
-    /// All runs that are there, of `cells` cells and `reps` repetitions.
+    /// Reads the stored runs, of `cells` cells and `reps` repetitions.
     pub(crate) fn records(
         &self,
         cells: usize,
@@ -115,13 +116,13 @@ impl Store {
         Ok(records)
     }
 
-    /// Keeps a run.
+    /// Stores a run.
     pub(crate) fn save(&self, record: &Record) -> anyhow::Result<()> {
         let text = serde_json::to_vec(record).context("cannot write a run as JSON")?;
         self.write(&run_file(record.cell, record.rep), &text)
     }
 
-    /// Writes a file as a whole or not at all.
+    /// Writes a file atomically.
     pub(crate) fn write(&self, name: &str, content: &[u8]) -> anyhow::Result<()> {
         let path = self.file(name);
         let place = || format!("cannot write {}", path.display());
@@ -129,7 +130,7 @@ impl Store {
         fs::create_dir_all(folder).with_context(place)?;
         let mut file = tempfile::NamedTempFile::new_in(folder).with_context(place)?;
         file.write_all(content).with_context(place)?;
-        // Temporary files are private; results are not.
+        // Temporary files are private; results must be readable.
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -146,7 +147,7 @@ impl Store {
         self.write(name, &text)
     }
 
-    /// Removes pictures of an earlier report.
+    /// Removes the files of an earlier report.
     pub(crate) fn remove_folder(&self, name: &str) -> anyhow::Result<()> {
         let path = self.file(name);
         match fs::remove_dir_all(&path) {
@@ -157,7 +158,7 @@ impl Store {
         }
     }
 
-    /// Removes the runs that are there, if this is the folder of an experiment.
+    /// Removes the stored runs, if this is the folder of an experiment.
     fn clear(&self) -> anyhow::Result<()> {
         if self.file(SPEC).exists() {
             self.remove_folder(RUNS)?;
@@ -167,11 +168,11 @@ impl Store {
         Ok(())
     }
 
-    /// Refuses a folder of something else, and one with the runs of another experiment.
+    /// Refuses a folder with other contents, and one with the runs of another experiment.
     fn check_what_is_there(&self, spec: &Spec, mode: Mode) -> anyhow::Result<()> {
         let path = self.path.display();
         let before = self.read_if_there(SPEC)?;
-        // A specification alone may be one that somebody wrote.
+        // A specification alone may have been written by the user.
         let Some(before) = before.filter(|_| self.file(ABOUT).exists()) else {
             if has_entries(&self.path)? {
                 bail!(
@@ -213,7 +214,7 @@ impl Store {
     }
 }
 
-/// Whether there is anything in a folder; a folder that is not there has nothing.
+/// True if a folder contains anything; a missing folder does not.
 fn has_entries(folder: &Path) -> anyhow::Result<bool> {
     match fs::read_dir(folder) {
         Ok(mut entries) => Ok(entries.next().is_some()),
@@ -228,7 +229,7 @@ fn run_file(cell: usize, rep: u32) -> String {
     format!("{RUNS}/{cell:05}-{rep:03}.json")
 }
 
-/// Whether the runs of one are runs of the other: pictures, claims, words and the number of
+/// True if both specifications have the same runs: pictures, claims, texts and the number of
 /// repetitions may differ.
 fn has_the_same_runs(a: &Spec, b: &Spec) -> bool {
     let (a, b) = (super::grid::cells(a), super::grid::cells(b));

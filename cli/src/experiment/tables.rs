@@ -1,4 +1,4 @@
-//! The results as tables for other programs: CSV files and `summary.json`.
+//! Results as tables for other programs: CSV files and `summary.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,20 +13,20 @@ use super::runs::{NotReached, Runs};
 use super::store::{Mode, Store};
 use crate::statistics;
 
-/// `summary.json`, and what `--json` prints.
+/// Contents of `summary.json`, and of the output of `--json`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary<'a> {
     pub(crate) experiment: &'a str,
     pub(crate) title: &'a str,
     pub(crate) source: &'a str,
     pub(crate) mode: Mode,
-    /// How many of the runs each build of the program made: its version and commit.
+    /// Number of runs by build of the program (version and commit).
     pub(crate) pstrain: BTreeMap<&'a str, usize>,
     pub(crate) reps: u32,
-    /// The runs that are done, and those there would be.
+    /// Number of completed runs, and of all runs.
     pub(crate) done: usize,
     pub(crate) of: usize,
-    /// Those that ended early.
+    /// The runs that ended without reaching their goal.
     pub(crate) not_reached: Vec<NotReached>,
     pub(crate) cells: Vec<CellSummary<'a>>,
     pub(crate) claims: &'a [Finding],
@@ -39,7 +39,7 @@ pub(crate) struct CellSummary<'a> {
     /// The value on each axis.
     pub(crate) at: BTreeMap<&'a str, &'a str>,
     pub(crate) runs: usize,
-    /// Mean and 95 % confidence interval over the repetitions that have the number.
+    /// Mean and 95 % confidence interval, over the repetitions that have the number.
     pub(crate) metrics: BTreeMap<&'a str, Spread>,
 }
 
@@ -60,7 +60,7 @@ impl Spread {
     }
 }
 
-/// What is known of all cells.
+/// Summarizes all cells.
 pub(crate) fn summary<'a>(
     runs: &'a Runs<'a>,
     mode: Mode,
@@ -103,7 +103,7 @@ fn at<'a>(runs: &Runs<'a>, cell: &Cell) -> BTreeMap<&'a str, &'a str> {
 
 /// Writes `runs.csv`, `curve.csv`, `staleness.csv` and `timeline.csv`.
 pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
-    // What an axis says has its column already.
+    // Axes have columns of their own.
     let is_new = |name: &&str| runs.spec.axis(name).is_none();
     let metrics: Vec<&str> = runs.metrics().into_iter().filter(is_new).collect();
     let texts = runs.records.values().flat_map(|record| record.texts.keys().map(String::as_str));
@@ -149,10 +149,10 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
     })
 }
 
-/// What a worker does with its time, and the shares of it.
+/// Parts of a worker's time, and their shares.
 const PARTS: [&str; 3] = ["compute_s", "network_s", "barrier_s"];
 const SHARES: [&str; 3] = ["compute_share", "network_share", "barrier_share"];
-/// The two ways of communication, where they can be told apart.
+/// Communication by direction, where the directions can be told apart.
 const WAYS: [&str; 2] = ["send_s", "receive_s"];
 
 fn of_worker(record: &Record, worker: usize, part: &str) -> Option<f64> {
@@ -161,7 +161,8 @@ fn of_worker(record: &Record, worker: usize, part: &str) -> Option<f64> {
 
 type Row<'a> = &'a mut dyn FnMut(Vec<String>) -> anyhow::Result<()>;
 
-/// Writes a table: the axes and the repetition, then the columns that `rows` fills for each run.
+/// Writes a table: columns for axes and repetition, then the columns that `rows` fills for each
+/// run.
 fn table(
     runs: &Runs<'_>,
     store: &Store,
@@ -176,7 +177,7 @@ fn table(
     for cell in runs.cells {
         for record in runs.of(cell) {
             let values = (0..runs.spec.axis.len()).map(|number| cell.value(runs.spec, number));
-            // People count repetitions from 1.
+            // Users count repetitions from 1.
             let rep = (record.rep + 1).to_string();
             let place: Vec<&str> = values.chain([rep.as_str()]).collect();
             rows(record, &mut |row| {

@@ -1,4 +1,4 @@
-//! Experiments with made-up runs: what no run has to be made for.
+//! Tests with made-up runs, which need no training.
 
 mod deciding;
 mod folders;
@@ -66,10 +66,10 @@ fn spec(more: &str) -> Spec {
     spec
 }
 
-/// A run that depends on nothing but its settings: async is faster and never gets beyond 0.8.
+/// Makes up a run from its settings: async is faster and never exceeds an accuracy of 0.8.
 #[derive(Debug, Default)]
 struct MadeUp {
-    /// Raises the flag when so many runs have been asked for.
+    /// Raises the flag after this many runs.
     stop_after: Option<usize>,
     asked: Mutex<Vec<(usize, u32)>>,
 }
@@ -115,7 +115,7 @@ fn about() -> About {
     About { mode: Mode::VirtualTime, environment, calibration: None }
 }
 
-/// Makes the runs that `folder` lacks; says how many are missing still.
+/// Executes the runs that `folder` lacks; returns how many are still missing.
 fn make(folder: &Path, spec: &Spec, jobs: usize, execute: &dyn Execute) -> usize {
     let cells = cells(spec);
     let store = Store::create(folder, spec, &about(), false).unwrap();
@@ -133,7 +133,7 @@ fn make(folder: &Path, spec: &Spec, jobs: usize, execute: &dyn Execute) -> usize
     missing
 }
 
-/// Every file of a results folder but those that say when and where it was made.
+/// Every file of a results folder except those that record when and where it was made.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for below in ["", "runs", "pictures"] {
@@ -258,7 +258,7 @@ fn pictures_show_what_is_asked_for_and_nothing_that_was_not_reached() {
     let Picture::HeatMap(ratios) = found("ratios") else { panic!("no map") };
     assert_eq!(ratios.values[0][0], Some(1.0));
     assert!((ratios.values[0][2].unwrap() - 200.04 / 101.04).abs() < 1e-3);
-    // Async never gets there.
+    // Async never reaches an accuracy of 0.9.
     let Picture::Bars(to) = found("to") else { panic!("no bars") };
     assert!(to.series[0].bars[0].is_some() && to.series[0].bars[1].is_none());
 }

@@ -1,4 +1,4 @@
-//! Where settings come from, weakest first: defaults, job file, environment, flags.
+//! Sources of the settings, weakest first: defaults, job file, environment, flags.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -13,13 +13,13 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use super::meant::meant;
 use super::settings::{SETTINGS, find, nearest};
 
-/// What the environment variable of a setting begins with.
+/// Prefix of the environment variables of settings.
 pub(crate) const ENVIRONMENT: &str = "PSTRAIN_JOB_";
 
 const HEADING: &str = "Job settings: flags overrule variables such as PSTRAIN_JOB_LEARNING_RATE, \
     which overrule keys of the job file (without the dashes)";
 
-/// Bytes of a job file, and of a line of it, which an error may quote.
+/// Most bytes of a job file, and of one line of it: an error may quote a line.
 const MOST_BYTES: usize = 1024 * 1024;
 const MOST_LINE: usize = 64 * 1024;
 
@@ -28,7 +28,7 @@ const MOST_LINE: usize = 64 * 1024;
 pub(crate) struct JobFlags(BTreeMap<&'static str, String>);
 
 impl JobFlags {
-    /// The first setting that was given.
+    /// The key of a setting that was given as a flag, if there is any.
     pub(crate) fn first(&self) -> Option<&'static str> {
         self.0.keys().next().copied()
     }
@@ -70,7 +70,7 @@ impl FromArgMatches for JobFlags {
     }
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
     Default,
@@ -95,7 +95,7 @@ impl fmt::Display for Origin {
 pub(crate) struct Layers(BTreeMap<&'static str, (String, Origin)>);
 
 impl Layers {
-    /// Puts the layers together.
+    /// Gathers all layers, from a job file, the environment and flags.
     pub(crate) fn gather(file: Option<&Path>, flags: &JobFlags) -> anyhow::Result<Self> {
         let environment = std::env::vars_os().filter_map(|(variable, value)| {
             Some((variable.into_string().ok()?, value.into_string().ok()?))
@@ -103,12 +103,12 @@ impl Layers {
         Self::stack(file.map(read).transpose()?, flags, environment)
     }
 
-    /// The settings of a job file alone: those of a run that was, whatever holds here and now.
+    /// The settings of a job file alone: those of a past run, whatever the environment says now.
     pub(crate) fn of_file(path: &Path) -> anyhow::Result<Self> {
         Self::stack(Some(read(path)?), &JobFlags::default(), std::iter::empty())
     }
 
-    /// Settings that were put together elsewhere, by key; `place` says where, for messages.
+    /// Settings that were put together elsewhere, by key. Messages name `place` as their source.
     pub(crate) fn of(place: &str, texts: &BTreeMap<String, String>) -> anyhow::Result<Self> {
         let mut layers = Self::stack(None, &JobFlags::default(), std::iter::empty())?;
         for (key, value) in texts {
@@ -118,7 +118,7 @@ impl Layers {
         Ok(layers)
     }
 
-    /// The settings that come from the environment, with their variables.
+    /// The settings that come from the environment, with the names of their variables.
     #[cfg(feature = "pictures")]
     pub(crate) fn environment(self) -> Vec<(&'static str, String, String)> {
         let from_environment = |(key, (value, origin))| match origin {
@@ -152,12 +152,12 @@ impl Layers {
         Ok(Self(values))
     }
 
-    /// The text of a setting.
+    /// The value of a setting as text.
     pub(crate) fn text(&self, key: &'static str) -> &str {
         self.0.get(key).map_or("", |(value, _)| value)
     }
 
-    /// Has a setting be another text, from where it was.
+    /// Replaces the text of a setting, but not its origin.
     pub(super) fn set(&mut self, key: &'static str, text: String) {
         if let Some((value, _)) = self.0.get_mut(key) {
             *value = text;
@@ -184,7 +184,7 @@ impl Layers {
         })
     }
 
-    /// The value of a setting, read by `parse`.
+    /// The value of a setting, parsed by `parse`.
     pub(crate) fn parse<T>(
         &self,
         key: &'static str,
@@ -203,7 +203,7 @@ impl Layers {
         })
     }
 
-    /// The resolved settings as a job file that says where each comes from.
+    /// The resolved settings as a job file with the origin of each value.
     pub(crate) fn to_toml(&self) -> String {
         let mut text =
             String::from("# job file of pstrain: every setting, and where it comes from\n");
@@ -236,7 +236,7 @@ fn read(path: &Path) -> anyhow::Result<(String, String)> {
     Ok((path, text))
 }
 
-/// A value as TOML: a number bare if it comes back as the same text, anything else quoted.
+/// A value as TOML: a bare number if that reads back as the same text, else a quoted text.
 fn toml_value(text: &str) -> toml::Value {
     match (text.parse::<i64>(), text.parse::<f64>()) {
         (Ok(number), _) if number.to_string() == text => toml::Value::Integer(number),
@@ -249,7 +249,7 @@ fn toml_value(text: &str) -> toml::Value {
 
 fn parse_file(path: &str, text: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        // The parser's drawing of the place ends with an empty line.
+        // The parser draws the place of the error, and ends with an empty line.
         anyhow::anyhow!("{path} is no job file: {}", error.to_string().trim_end())
     })?;
     let mut values = Vec::new();

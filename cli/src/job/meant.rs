@@ -1,10 +1,10 @@
-//! The value that was probably meant by one that a setting does not have.
+//! Guesses the intended value for one that a setting does not accept.
 
 use pstrain_policy::consistency::ConsistencySpec;
 
 use super::settings::find;
 
-/// Words for settings that others use, or that lack their number, with ours.
+/// Setting, a word of other programs or one that lacks its number, and the word here.
 const WORDS: &[(&str, &str, &str)] = &[
     ("consistency", "sync", "bsp"),
     ("consistency", "synchronous", "bsp"),
@@ -48,12 +48,12 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("filters", "quantize", "int8"),
 ];
 
-/// How alike two words are, at least, if one is meant by the other.
+/// Smallest Jaro-Winkler similarity of two words that may be mistaken for each other.
 const ALIKE: f64 = 0.86;
 
-/// The value that `accepts` and that was meant by `text`, if there is a likely one.
+/// The most likely value that was meant by `text` and that `accepts` accepts, if there is one.
 pub(crate) fn meant(key: &str, text: &str, accepts: impl Fn(&str) -> bool) -> Option<String> {
-    // Any text is a name or a path.
+    // Any text is a valid name or path.
     if matches!(key, "name" | "data") || accepts(text) {
         return None;
     }
@@ -61,7 +61,7 @@ pub(crate) fn meant(key: &str, text: &str, accepts: impl Fn(&str) -> bool) -> Op
     candidates.into_iter().find(|candidate| accepts(candidate))
 }
 
-/// Values that `text` may mean, the most likely first.
+/// Values that `text` may stand for, the most likely first.
 fn candidates(key: &str, text: &str) -> Vec<String> {
     let lower = text.trim().to_lowercase();
     let dashed = lower.replace('_', "-");
@@ -83,7 +83,7 @@ fn candidates(key: &str, text: &str) -> Vec<String> {
     all
 }
 
-/// Hidden layers that are written as `64x32`, or as a whole network, `93-21-5`.
+/// Hidden layers, written as `64x32` or as a whole network, `93-21-5`, as a value of `model`.
 fn layers(text: &str) -> String {
     let widths = text.split(|letter: char| !letter.is_ascii_digit());
     let widths: Vec<&str> = widths.filter(|width| !width.is_empty()).collect();
@@ -94,7 +94,7 @@ fn layers(text: &str) -> String {
     format!("mlp:{}", hidden.join(","))
 }
 
-/// The words of the setting's help that are like `word`, the most alike first.
+/// The words of the setting's help that resemble `word`, the most similar first.
 fn alike(key: &str, word: &str) -> Vec<&'static str> {
     let help = find(key).map_or("", |setting| setting.help);
     let words = help.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
@@ -105,7 +105,7 @@ fn alike(key: &str, word: &str) -> Vec<&'static str> {
     near.into_iter().map(|(_, known)| known).collect()
 }
 
-/// The same of `switch`: each of its items names a consistency.
+/// Candidates for the setting `switch`, where each item names a consistency.
 fn switches(text: &str) -> Vec<String> {
     let is_consistency = |text: &str| text.parse::<ConsistencySpec>().is_ok();
     let item = |item: &str| match item.split_once('@') {

@@ -1,4 +1,4 @@
-//! The job as people write it: settings by name, from a file, flags and the environment, resolved
+//! The job as users write it: settings by name, from a file, flags and the environment, resolved
 //! into a checked job.
 
 mod layers;

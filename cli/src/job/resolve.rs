@@ -1,4 +1,4 @@
-//! From settings to a job whose data are in place.
+//! Turns settings into a job with its data.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -20,17 +20,17 @@ use super::layers::Layers;
 use super::words;
 use crate::served::Served;
 
-/// The seed of the synthetic data. The data stay the same when the run's seed changes, as a file
-/// would.
+/// Seed of synthetic data. It does not depend on the seed of the run, so that the data stay the
+/// same, as a file would.
 const SYNTHETIC_SEED: u64 = 1;
 
-/// The seed of synthetic data to evaluate on: other rows than the training data have.
+/// Seed of synthetic evaluation data: its rows differ from the training data.
 const SYNTHETIC_EVALUATION_SEED: u64 = 2;
 
-/// The share of the rows that is held out if there are no others to evaluate on.
+/// Share of the rows that is held out if there are no separate evaluation data.
 const EVALUATION_SHARE: f64 = 0.25;
 
-/// The settings that may name files.
+/// Settings that may name files.
 pub(crate) const DATA: [&str; 2] = ["data", "evaluation-data"];
 
 /// A resolved job with its data.
@@ -40,7 +40,7 @@ pub(crate) struct Resolved<D = Prepared> {
     pub(crate) data: D,
 }
 
-/// Where data called `text` come from: `synthetic`, `synthetic:ROWS`, or a path.
+/// Source of the data called `text`: `synthetic`, `synthetic:ROWS`, or a path.
 pub(crate) fn source_of(text: &str) -> Result<Source, String> {
     let rows = match text.split_once(':') {
         Some(("libsvm", files)) if files.split(',').any(str::is_empty) => {
@@ -82,7 +82,7 @@ fn sparse(size: &str) -> Result<Source, String> {
     Ok(Source::SyntheticSparse { rows, columns, seed: SYNTHETIC_SEED })
 }
 
-/// Where rows to evaluate on come from that are called `text`; none if it is `none`.
+/// Source of the evaluation data called `text`; `None` if `text` is `none`.
 pub(crate) fn evaluation_source_of(text: &str) -> Result<Option<Source>, String> {
     if text == "none" {
         return Ok(None);
@@ -98,7 +98,8 @@ pub(crate) fn evaluation_source_of(text: &str) -> Result<Option<Source>, String>
     }))
 }
 
-/// Data that setting `key` calls `text`, by a name that means the same in every folder.
+/// The value `text` of setting `key` with absolute paths, so that it means the same in every
+/// folder.
 pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
     let absolute = |path: &Path| {
         let path = std::path::absolute(path)
@@ -111,7 +112,7 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
         Ok(Source::Libsvm(files)) => {
             let files: Vec<String> =
                 files.iter().map(|path| absolute(path)).collect::<anyhow::Result<_>>()?;
-            // A comma in the name of a folder would make two files of one.
+            // The comma in the folder's name would separate two files.
             let is_ambiguous = files.iter().any(|file| file.contains(','));
             Ok(if is_ambiguous { text.to_owned() } else { format!("libsvm:{}", files.join(",")) })
         }
@@ -119,13 +120,13 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Whether a setting that may name files says something else by `text`.
+/// True if `text` is a keyword of the setting `key` instead of a path.
 fn is_word(key: &str, text: &str) -> bool {
     [("data", "server"), ("evaluation-data", "none")].contains(&(key, text))
 }
 
 impl Layers {
-    /// The same with data that are found from every folder.
+    /// The same settings, with absolute paths of the data.
     pub(crate) fn with_absolute_data(mut self) -> anyhow::Result<Self> {
         for key in DATA {
             let data = absolute_data(key, self.text(key))?;
@@ -134,7 +135,7 @@ impl Layers {
         Ok(self)
     }
 
-    /// The source of the data. `server` names who hands them out, not where they come from.
+    /// Source of the data. `server` says which node sends the data, not where they come from.
     pub(crate) fn source(&self) -> anyhow::Result<Source> {
         self.parse("data", |text| source_of(if text == "server" { "synthetic" } else { text }))
     }
@@ -144,7 +145,7 @@ impl Layers {
         Ok(if self.text("data") == "server" { DataFrom::Server } else { from })
     }
 
-    /// What of the network and the machines is modelled.
+    /// The modelled network and machines.
     pub(crate) fn scenario(&self) -> anyhow::Result<Scenario> {
         Ok(Scenario {
             links: self.items("link")?,
@@ -157,7 +158,7 @@ impl Layers {
         self.parse(key, |text| text.parse().map_err(|error: ScenarioError| error.about_item()))
     }
 
-    /// How the data are split and partitioned.
+    /// Settings for splitting and partitioning the data.
     pub(crate) fn data_settings(&self) -> anyhow::Result<Settings> {
         let seed: u64 = self.number("seed")?;
         let work: WorkSpec = self.get("work")?;
@@ -185,7 +186,7 @@ impl Layers {
         })
     }
 
-    /// Rows that a random partition must leave every worker: a mini-batch.
+    /// Fewest rows of each worker under a random partition: one mini-batch.
     fn least_rows(&self) -> anyhow::Result<u32> {
         let batch = self.parse("batch-size", words::batch_size)?;
         Ok(if batch == ALL_EXAMPLES { 1 } else { batch })
@@ -199,7 +200,7 @@ impl Layers {
         Ok(workers)
     }
 
-    /// When gradients are applied, and what they count for.
+    /// When gradients are applied, and with what weight.
     fn mode(&self) -> anyhow::Result<Mode> {
         let mode = Mode {
             consistency: self.get("consistency")?,
@@ -212,7 +213,7 @@ impl Layers {
         Ok(mode)
     }
 
-    /// The links and computing times to model in real time.
+    /// The links and compute times to model in real time.
     pub(crate) fn real_time(&self) -> anyhow::Result<Scenario> {
         let scenario = self.scenario()?;
         if !scenario.faults.is_none() {
@@ -250,14 +251,14 @@ impl Layers {
         self.resolve_with(Prepared::load)
     }
 
-    /// Reads what a server needs of the data and puts the job together.
+    /// Reads the parts of the data that a server needs, and puts the job together.
     pub(crate) fn resolve_served(&self) -> anyhow::Result<Resolved<Served>> {
         let from = self.data_from()?;
         let load = |source: &Source, settings: &Settings| Served::load(source, settings, from);
         self.resolve_as(load, |data| data.outline.clone())
     }
 
-    /// Has the data prepared by `load` and puts the job together.
+    /// Prepares the data with `load`, and puts the job together.
     pub(crate) fn resolve_with(
         &self,
         load: impl FnOnce(&Source, &Settings) -> Result<Prepared, DataError>,
@@ -265,13 +266,14 @@ impl Layers {
         self.resolve_as(load, Prepared::outline)
     }
 
-    /// Has the data prepared by `load` and puts the job together by what `outline` says of them.
+    /// Prepares the data with `load`, and puts the job together from their `outline`.
     pub(crate) fn resolve_as<D>(
         &self,
         load: impl FnOnce(&Source, &Settings) -> Result<D, DataError>,
         outline: impl FnOnce(&D) -> Outline,
     ) -> anyhow::Result<Resolved<D>> {
-        // Every setting is read before the data are, so that a typing error costs no wait.
+        // Reading data takes long: all settings are read first, so that a typing error is reported
+        // at once.
         let (settings, workers) = (self.data_settings()?, self.workers()?);
         let activation = self.parse("activation", words::activation)?;
         let update = UpdateSpec {

@@ -1,15 +1,15 @@
-//! Every setting of a job, once: its name is its key in the job file, its flag and, in capitals
-//! after `PSTRAIN_JOB_`, its environment variable.
+//! The single list of all settings of a job. The name of a setting is its key in the job file, its
+//! flag and, in capitals after `PSTRAIN_JOB_`, its environment variable.
 
 /// One setting.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) key: &'static str,
-    /// What the value looks like.
+    /// Form of the value.
     pub(crate) value: &'static str,
     pub(crate) help: &'static str,
     pub(crate) default: &'static str,
-    /// Whether the value is a list of items: its flag may be repeated, its key may be an array.
+    /// True if the value is a list of items: the flag may be repeated, and the key may be an array.
     pub(crate) many: bool,
 }
 
@@ -289,7 +289,7 @@ pub(crate) fn find(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }
 
-/// Names of settings in other programs, and here.
+/// Names of settings in other programs, and their names here.
 const ALSO_CALLED: &[(&str, &str)] = &[
     ("lr", "learning-rate"),
     ("rounds", "epochs"),
@@ -300,7 +300,7 @@ const ALSO_CALLED: &[(&str, &str)] = &[
     ("compression", "filters"),
 ];
 
-/// The name nearest to one that does not exist, if one is near.
+/// The existing name most similar to `key`, if one is similar.
 pub(crate) fn nearest(key: &str) -> Option<&'static str> {
     let key = key.replace('_', "-").to_lowercase();
     if let Some((_, name)) = ALSO_CALLED.iter().find(|(called, _)| *called == key) {

@@ -1,4 +1,4 @@
-//! Settings that are a word with numbers behind it: `momentum:0.9`, `cosine:2000,0.001`.
+//! Settings made of a word and numbers: `momentum:0.9`, `cosine:2000,0.001`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -132,7 +132,7 @@ pub(super) fn blocks(text: &str) -> Result<Option<Blocks>, String> {
     if text == "none" { Ok(None) } else { text.parse().map(Some) }
 }
 
-/// Reads a value that may be absent: `absent` or a number.
+/// Reads a value that may be missing: the word `absent`, or a number.
 pub(super) fn optional<T: FromStr>(text: &str, absent: &str) -> Result<Option<T>, String> {
     if text == absent {
         return Ok(None);

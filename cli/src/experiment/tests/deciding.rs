@@ -1,4 +1,4 @@
-//! Claims and cells, decided by runs that are there.
+//! Claims and tables, decided by made-up runs.
 
 use super::super::claims::{Finding, decide};
 use super::*;
@@ -67,7 +67,7 @@ fn a_claim_may_be_decided_at_every_place() {
     assert_eq!(found[0].measured, "holds in 3 of 3; at worst 2.399 (delay 100 ms)");
     assert_eq!(found[1].measured, "holds in 2 of 3; at worst 2.006 (delay 1 ms)");
     assert_eq!(found[1].why, "not at delay 1 ms");
-    // Of runs that never get there, what is certain is said.
+    // Runs that never reach the target still decide what is certain.
     let to = |target: &str, holds: &str| {
         let measured = format!("{{time_s to accuracy {target}; consistency=asp}}");
         claim(&measured, holds) + "each = ['delay']\n"
@@ -97,7 +97,7 @@ fn the_best_over_an_axis_is_found_among_those_that_get_there() {
          1,bsp,50.52,50.52,50.52,asp\n10,bsp,55.02,55.02,55.02,asp\n\
          100,bsp,100,100,100,asp\n"
     );
-    // Async ended before sync got there: it might have been the first, had it gone on.
+    // Async ended before sync reached 0.9: a longer run of async might have been first.
     let all = "{min time_s to accuracy 0.9 over consistency; delay=1}";
     let none = "{min reached time_s to accuracy 0.9 over consistency but bsp; delay=1}";
     let found = findings(&[claim(all, "measured > 50"), claim(none, "measured > 0")].concat());
@@ -134,8 +134,8 @@ fn what_was_cut_short_or_is_missing_is_not_guessed() {
     }
 }
 
-/// Runs whose accuracy is best at a delay of 10, by less than repetitions differ; all that a seed
-/// does to it, it does at every delay, but for that noise.
+/// Runs whose accuracy is best at a delay of 10, but by less than the repetitions differ. Apart
+/// from noise, a seed has the same effect at every delay.
 #[derive(Debug)]
 struct Noisy;
 
@@ -166,7 +166,8 @@ fn a_difference_within_the_noise_cannot_be_told() {
         claim(&between(10, 1), "measured > 0"),
         claim("{argmax accuracy over delay; consistency=asp}", "measured > 1"),
         claim("{argmin accuracy over delay; consistency=asp}", "measured > 10"),
-        // Seeds differ by half of it, and all delays alike.
+        // The effect of the seeds, up to 0.5, is the same at all delays and cancels in the
+        // difference.
         claim(&between(10, 100), "measured > 0.4"),
         claim(&between(10, 100), "measured < 0.4"),
         claim(&between(10, 100), "measured > 0.43"),

@@ -1,4 +1,4 @@
-//! What results folders and reports refuse and tell, with made-up runs.
+//! Results folders and reports: refusals and messages, with made-up runs.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn a_folder_of_something_else_is_refused_and_one_without_runs_is_replaced() {
     }
     std::fs::write(path.join("summary.json"), "mine").unwrap();
     Store::create(path, &before, &about(), true).unwrap();
-    // No run was made: another one may take its place.
+    // No run was made: another experiment may use the folder.
     let mut other = before;
     other.job.insert("epochs".into(), spec::Text("3".into()));
     let real = About { mode: Mode::RealTime, ..about() };

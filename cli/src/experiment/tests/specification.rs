@@ -1,4 +1,4 @@
-//! Specifications: what is shipped, what may be given, what is refused.
+//! Specifications: shipped ones, valid values, refusals.
 
 use super::*;
 
@@ -143,14 +143,14 @@ fn cells_whose_settings_do_not_go_together_are_named_before_the_first_run() {
     let text = text.replace("link = '2", "link = '1.delay=0ms 2");
     for mode in [Mode::VirtualTime, Mode::RealTime] {
         checked(&text, mode).unwrap();
-        // Five of two workers, and more workers than rows.
+        // `k-sync:5` with two workers, and more workers than rows.
         let said = checked(&text.replace("'asp'", "'k-sync:5'"), mode).unwrap_err();
         assert!(said.starts_with("3 of 6 cells cannot be run"), "{said}");
         assert!(said.contains("consistency=k-sync:5 delay=10: ") && said.contains("[[exclude]]"));
         let said = checked(&text.replace("synthetic:600", "synthetic:1"), mode).unwrap_err();
         assert!(said.starts_with("6 of 6 cells") && said.contains("and 1 more"), "{said}");
     }
-    // Settings for one of the two worlds.
+    // Settings that are valid in only one of virtual and real time.
     let faulty = text.replace("compute = '1ms'", "compute = '1ms'\nfaults = '1.crash@1s'");
     checked(&faulty, Mode::VirtualTime).unwrap();
     let said = checked(&faulty, Mode::RealTime).unwrap_err();
