@@ -52,7 +52,7 @@ pub(crate) struct BaseArgs {
 }
 
 impl BaseArgs {
-    /// All of them as settings with their values.
+    /// These arguments as settings with their values.
     pub(crate) fn settings(&self) -> Vec<(String, String)> {
         let of = |key: &str, text: &Option<String>| text.clone().map(|text| (key.to_owned(), text));
         let data = [of("data", &self.data), of("evaluation-data", &self.evaluation_data)];

@@ -56,6 +56,7 @@ impl Host {
         let (drain, says_every) = (self.drain.clone(), self.says_every);
         #[cfg(feature = "metrics")]
         let metrics = self.recorder.metrics().cloned();
+        // Unlocks the state folder, which `open` locks again.
         drop(self);
         let path = args.resume.as_deref().or(args.state.as_deref());
         let (folder, _) = DurableFolder::open(path.context("nothing is kept of the run")?)?;

@@ -459,6 +459,7 @@ impl Host {
                 messages::warn("no model is written: part of its parameters is lost");
                 Ok(())
             };
+            // All are tried, whichever of them fails.
             let finished = folder.finish(&report);
             let printed = print_report(&report, output);
             finished.and(written).and(printed)

@@ -65,7 +65,7 @@ pub(super) fn config(id: u64, of: Option<&StandbyOf>) -> ReplicaConfig {
     ReplicaConfig { id, address, leader, stream: Stream::new(id), replicate }
 }
 
-/// The error of a replica that failed; `of` is there if it began as a standby.
+/// The error of a replica that failed; `of` is set if it began as a standby.
 pub(super) fn failed(error: WorkerError, of: Option<&StandbyOf>) -> anyhow::Error {
     let what = match error {
         WorkerError::Refused(why) => format!("the server refused this standby: {why}"),

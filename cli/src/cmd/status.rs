@@ -126,7 +126,7 @@ struct MemberView<'a> {
     clock: u64,
     mini_batch: u64,
     updates: u64,
-    /// Mini-batches of its partition that went to other workers.
+    /// Mini-batches of its partition that were assigned to other workers.
     reassigned: u64,
     /// The server that it cannot reach, and why.
     unreached: Option<&'a Unreached>,

@@ -60,8 +60,8 @@ pub(crate) struct Axis {
     /// Labels of the values, one for each value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) labels: Vec<String>,
-    /// Settings, with `{}` in place of the value; without `set`, the setting that has the axis's
-    /// name.
+    /// Settings, with `{}` in place of the value. Without `set` and `settings`, the axis makes the
+    /// setting of its own name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) set: BTreeMap<String, Text>,
     /// Settings of each value, by value, where no pattern can express them. A setting that only
