@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Prints statistics of the parameters of a running job, or writes the parameters to a file
     Pull(PullArgs),
-    /// Adds values to the parameters of a running job, or replaces the parameters
+    /// Adds values to the parameters of a running job, or puts them in their place
     Push(PushArgs),
     /// Explains the speed of a running job: which workers wait for which, and where the time goes
     Why(StatusArgs),
@@ -280,11 +280,11 @@ pub(crate) struct ServerArgs {
         conflicts_with_all = ["shard", "join"]
     )]
     pub(crate) replicate: Replicated,
-    /// What survives a crash of the server or its machine. none: nothing. checkpoint: the state at
-    /// the last checkpoint; all later updates are lost, and workers join again; several servers
-    /// take their checkpoints together, when server 1 says so, and must all have this setting;
-    /// costs next to nothing. log: everything that was acknowledged, since each input is on the
-    /// disk before its answer is sent; each answer waits for the disk
+    /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was
+    /// there at the last checkpoint; all that came since is lost, as a whole, and workers join
+    /// anew; several servers take theirs together, when the first says so, and must all have this.
+    /// It costs next to nothing. log: all that was acknowledged, since every input is on the disk
+    /// before anybody sees an answer to it; each answer waits for the disk
     #[arg(
         long,
         value_name = "none|checkpoint|log",
@@ -295,10 +295,10 @@ pub(crate) struct ServerArgs {
     /// New folder for the state; needed by --durability checkpoint and log
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Time between two checkpoints of the whole state in --state, while training continues. A
-    /// crash under --durability checkpoint loses the updates since the last one. Under log, a
-    /// resumed server replays the inputs since the last one, and the log grows until the next (a
-    /// log of 64 MiB that is 8 times the state triggers one earlier)
+    /// How often the whole state is written to --state, while training goes on. What came since is
+    /// what a crash loses under --durability checkpoint; under log it is what a server that is
+    /// resumed reads again, and how long the log becomes (a log of 64 MiB that is 8 times the state
+    /// does not wait so long)
     #[arg(
         long, value_name = "TIME", default_value = "30s", requires = "state", value_parser = some_time
     )]
@@ -311,15 +311,15 @@ pub(crate) struct ServerArgs {
         conflicts_with_all = ["durability", "state", "checkpoint_every", "job", "print_job"]
     )]
     pub(crate) resume: Option<PathBuf>,
-    /// Serve the metrics of the run to Prometheus at http://HOST:PORT/metrics
+    /// Serve the run's numbers to Prometheus at http://HOST:PORT/metrics
     #[cfg(feature = "metrics")]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<String>,
     #[command(flatten)]
     pub(crate) log: LogArgs,
-    /// Time between two progress messages: updates, loss, accuracy, workers that are present and
-    /// workers that are awaited; 0s or never turns them off [default: 1m, but never on a terminal
-    /// that shows the progress]
+    /// How often to say how the run is doing: updates, loss, accuracy, who is there and who is
+    /// awaited; 0s or never turns it off [default: 1m, but never on a terminal that shows the
+    /// progress]
     #[arg(
         long,
         value_name = "TIME|never",
@@ -378,7 +378,7 @@ pub(crate) struct StatusArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
-    /// Address of the server, with several that of server 1: HOST:PORT or unix:PATH
+    /// Address of the server (of several: server 1): HOST:PORT or unix:PATH
     pub(crate) address: Address,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
@@ -398,7 +398,7 @@ pub(crate) struct PullArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PushArgs {
-    /// Address of the server, with several that of server 1: HOST:PORT or unix:PATH
+    /// Address of the server (of several: server 1): HOST:PORT or unix:PATH
     pub(crate) address: Address,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
@@ -463,8 +463,9 @@ pub(crate) enum ControlCommand {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
-    /// Ends the run in order, as Ctrl-C at the server does: gradients under way still count, and
-    /// all processes of the run end with code 3. Waits until the server has written its results
+    /// Ends the run in order, as Ctrl-C at the server does: what is under way comes back and
+    /// counts, and all processes of the run end with code 3. Waits until the server has written its
+    /// results
     Stop,
     /// Removes one of several servers, once the others have taken over its keys
     LeaveServer {

@@ -21,7 +21,7 @@ pub(crate) enum CertCommand {
         #[arg(long, value_name = "DAYS", default_value_t = 3650)]
         days: u32,
     },
-    /// Makes the folder that a node gives to --tls: a key, its certificate and that of the CA
+    /// Makes the folder that a node gives to --tls: a key, its certificate and the CA's
     Node(NodeArgs),
     /// Revokes a certificate: adds it to revoked.pem of the CA; copy that file to the nodes
     Revoke {
